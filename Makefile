@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh machine:
 #   make demo   the main job: a searched, plotted experiment on an embedded cluster
 #   make test   all checks and all tests
-# Each sets up what it needs: a virtual environment in .venv, configurable-http-proxy and the front ends
+# Each sets up what it needs: a virtual environment in .venv, the front ends and configurable-http-proxy with packages
 # from npm, and for the tests PostgreSQL, nginx and chromium from Debian (announced first).
 
 PYTHON ?= $(shell sh tests/testbed/python.sh)
@@ -15,8 +15,6 @@ INSTALL = $(PIP) install --quiet --no-compile --constraint constraints.txt --edi
 FRONT := server_ext/detlab_server/labextension/package.json
 LABEXTENSIONS := $(VENV)/share/jupyter/labextensions/@detlab
 NODE_MODULES := labextension/node_modules/.package-lock.json
-PROXY := $(VENV)/node/node_modules/.bin/configurable-http-proxy
-PROXY_VERSION := 5.3.0
 DEMO_DIR ?= demo-output
 # Two cores keep two workers busy; with three, whole clusters starve each other. A worker has a cluster and a browser.
 TEST_WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 2 ? 2 : cores > 8 ? 8 : cores)))
@@ -51,7 +49,7 @@ again = { rc=$$?; [ $$rc -eq 5 ] || { [ $$rc -eq 1 ] && echo "==> a second try o
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean prerequisites system-packages
+.PHONY: help demo dev test simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean python prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -127,8 +125,13 @@ $(VENV)-audit/.installed:
 	$(VENV)-audit/bin/python -m pip --disable-pip-version-check install --quiet "pip-audit>=2.10"
 	@touch $@
 
-unit: setup-test  ## the quick tests only
-	$(BIN)/python -m pytest -q tests/unit
+unit: EXTRAS := all,test,lint
+unit: $(VENV)/.installed-test  ## the quick tests, which need Python alone: neither node nor Debian's packages
+	$(PYTEST) -q $(WORKERS) -m 'not slow' tests/unit
+
+dev: setup  ## a cluster of the working tree: parts restart and front ends are built anew when their files change
+	@cd labextension && exec node build.mjs --watch & trap "kill $$! 2>/dev/null" EXIT; trap 'exit 130' INT TERM; \
+	$(BIN)/det up --foreground --reload $(UP)
 
 lint: lint-front lint-python  ## ruff, mypy --strict, import-linter; types, rules and component tests of the front ends
 
@@ -143,12 +146,12 @@ lint-python: setup-test
 	$(BIN)/lint-imports
 	cd labextension && npm test --silent -- $(ASKS_PYTHON)
 
-setup: $(VENV)/.installed $(PROXY) $(FRONT)  ## the virtual environment, the proxy and the front ends
+setup: prerequisites $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
 
 setup-test: EXTRAS := all,test,lint
-setup-test: $(VENV)/.installed-test $(PROXY) $(FRONT) system-packages
+setup-test: prerequisites $(VENV)/.installed-test $(FRONT) system-packages
 
-$(VENV)/.python: | prerequisites
+$(VENV)/.python: | python
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade "pip>=24"
 	@touch $@
@@ -169,14 +172,10 @@ $(VENV)-bench/.installed: pyproject.toml constraints.txt
 		--editable ".[bench]"
 	@touch $@
 
-$(PROXY): | $(VENV)/.python
-	@echo "==> configurable-http-proxy $(PROXY_VERSION) from npm"
-	npm install --silent --no-audit --no-fund --prefix $(VENV)/node configurable-http-proxy@$(PROXY_VERSION)
-
 docs: setup  ## make the generated reference pages anew
 	$(BIN)/python docs/generate.py
 
-front: $(FRONT)  ## build the JupyterLab extension, the hub page and the notebook widget
+front: $(FRONT)  ## build the JupyterLab extension, the hub page, the notebook widget and the Hub's proxy
 
 $(NODE_MODULES): labextension/package-lock.json | prerequisites
 	@echo "==> node packages of the front ends (about a minute, 500 MB)"
@@ -185,17 +184,21 @@ $(NODE_MODULES): labextension/package-lock.json | prerequisites
 # An editable install copies what is there when it is made; a link always shows what was built last.
 $(FRONT): $(NODE_MODULES) $(wildcard labextension/*.json labextension/*.mjs) \
 		$(shell find labextension/src labextension/style labextension/schema -type f 2>/dev/null) | $(VENV)/.installed
-	@echo "==> the front ends"
+	@echo "==> the front ends and the proxy"
 	cd labextension && npm run --silent build
 	@mkdir -p $(LABEXTENSIONS) && rm -rf $(LABEXTENSIONS)/labextension
 	@ln -s $(CURDIR)/server_ext/detlab_server/labextension $(LABEXTENSIONS)/labextension
 
-prerequisites:
+python:
 	@sh tests/testbed/prerequisites.sh "$(PYTHON)"
+
+prerequisites:
+	@sh tests/testbed/prerequisites.sh "$(PYTHON)" node
 
 system-packages:
 	@sh tests/testbed/system_packages.sh
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) $(VENV)-audit $(VENV)-bench $(VENV)-bench-* labextension/node_modules labextension/lib $(DEMO_DIR) \
-		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* server_ext/detlab_server/labextension
+		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* hub_ext/detlab_hub/embedded/proxy \
+		server_ext/detlab_server/labextension

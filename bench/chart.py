@@ -37,7 +37,7 @@ from mlflow_server import Server, mlflow_server
 from sqlalchemy import select
 
 from detlab_hub.store import InlineExecutor, Store
-from detlab_hub.store.queries import metrics
+from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.tables import TrialRow
 from testbed.cluster import UNLIMITED, Cluster, running_cluster
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from master import Master
 
-from detlab.launch.delivery import Source
+from detlab.launch.delivery.sender import Source
 from detlab.schemas import wire
 from detlab_agent.connection import Connector
 from detlab_agent.endpoints import Endpoints

@@ -32,7 +32,7 @@ from measure import Figure, conclude, median_of, options, percentile, spread
 
 from detlab.schemas.wire import LogRecord
 from detlab_hub.store import InlineExecutor, Store
-from detlab_hub.store.queries import logs
+from detlab_hub.store.queries.logs import lines as logs
 from testbed.cluster import UNLIMITED, Cluster, running_cluster
 
 LINES = 1_000_000

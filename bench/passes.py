@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from detlab_hub.services import placement
+from detlab_hub.services.placement import passes as placement
 
 _place = placement.place
 

@@ -39,8 +39,8 @@ from measure import Figure, absent, conclude, cpu_of, median_of, memory_of, opti
 from mlflow_server import NAME as MLFLOW
 from mlflow_server import mlflow_server
 
-from detlab.launch.delivery import POLL
-from detlab_hub.services.tails import PERIOD
+from detlab.launch.delivery.sender import POLL
+from detlab_hub.services.streams.tails import PERIOD
 from testbed.cluster import UNLIMITED, Cluster, running_cluster
 
 START, MEMORY, IDLE = 3.0, 150.0, 1.0

@@ -27,7 +27,8 @@ from sqlalchemy import func, select, text
 
 from detlab_hub.store import Store
 from detlab_hub.store.engine import parse_url, sqlite_path
-from detlab_hub.store.queries import experiments, metrics, trials
+from detlab_hub.store.queries import experiments, trials
+from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.tables import ExperimentRow, Point, TrialRow
 
 BATCH = 1000

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from detlab import core, pytorch
-from detlab.pytorch._writer import CheckpointWriter
+from detlab.pytorch.checkpoint.writer import CheckpointWriter
 
 GOAL = 0.05
 """Seconds for 500 MB."""

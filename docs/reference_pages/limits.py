@@ -7,7 +7,7 @@ from reference_pages.markdown import page, table
 
 def limits() -> str:
     """The page of the limits of users, from their definitions."""
-    from detlab_hub.services.limits.overview import settings
+    from detlab_hub.services.admission.user_limits import settings
 
     intro = """
 What one user may ask of the master, so that nobody stops everybody. The values are far above what people meet. Each is

@@ -113,13 +113,13 @@ def pytorch() -> str:
     """The page of the trainer, from signatures and docstrings."""
     from detlab import pytorch as trainer
     from detlab.errors import CheckpointError
-    from detlab.pytorch._callback import HOOKS, CallbackFailed
-    from detlab.pytorch._checkpoint import StateMismatch
-    from detlab.pytorch._checkpointing import KEPT_NAMES
-    from detlab.pytorch._data import DataError
-    from detlab.pytorch._errors import TrainerError
-    from detlab.pytorch._experimental import PyTorchExperimentalContext
-    from detlab.pytorch._writer import CheckpointWriteFailed
+    from detlab.pytorch.callback import HOOKS, CallbackFailed
+    from detlab.pytorch.checkpoint.files import StateMismatch
+    from detlab.pytorch.checkpoint.manager import KEPT_NAMES
+    from detlab.pytorch.checkpoint.writer import CheckpointWriteFailed
+    from detlab.pytorch.context.experimental import PyTorchExperimentalContext
+    from detlab.pytorch.data.loader import DataError
+    from detlab.pytorch.errors import TrainerError
 
     intro = """
 `from detlab import pytorch`. The names and signatures are those of Determined 0.38; what is there in detlab only has a

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
-
-from detlab_agent.runtimes.memory import control_groups, groups_of
 
 
 def usable_cpus(root: Path = Path("/"), affinity: int | None = None) -> float:
@@ -46,3 +45,73 @@ def usable_memory(root: Path = Path("/")) -> int | None:
         with contextlib.suppress(OSError, ValueError):  # without a limit it is larger than any machine
             found.append(int((group / "memory.limit_in_bytes").read_text(encoding="ascii")))
     return min(found, default=None)
+
+
+def free_memory(root: Path = Path("/")) -> int:
+    """Return how many bytes could be taken without anything being ended; 0 if nobody knows.
+
+    Args:
+        root: Where /proc and /sys are.
+    """
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
+        found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    for group in control_groups(root):
+        with contextlib.suppress(OSError, ValueError):  # no limit, or a group without the memory controller
+            limit = int((group / "memory.max").read_text(encoding="ascii"))
+            used = int((group / "memory.current").read_text(encoding="ascii"))
+            found.append(limit - used + _cached_files(group, "inactive_file "))
+    for group in groups_of(root, "memory"):
+        with contextlib.suppress(OSError, ValueError):
+            limit = int((group / "memory.limit_in_bytes").read_text(encoding="ascii"))
+            used = int((group / "memory.usage_in_bytes").read_text(encoding="ascii"))
+            found.append(limit - used + _cached_files(group, "total_inactive_file "))
+    return min(found, default=0)
+
+
+def control_groups(root: Path) -> Iterator[Path]:
+    """Yield this process's control group and those around it."""
+    name = next((path for controllers, path in _memberships(root) if not controllers), "")
+    yield from _up(root / "sys/fs/cgroup", name)
+
+
+def groups_of(root: Path, controller: str) -> Iterator[Path]:
+    """Yield this process's control group of one controller of version 1, and those around it.
+
+    Where version 2 is in charge there is none.
+    """
+    for controllers, name in _memberships(root):
+        if controller in controllers.split(","):
+            tops = [root / "sys/fs/cgroup" / folder for folder in (controllers, controller)]
+            top = next((top for top in tops if top.is_dir()), None)
+            if top is not None:
+                yield from _up(top, name)
+
+
+def _memberships(root: Path) -> list[tuple[str, str]]:
+    """The control groups of this process: (controllers of version 1, path); no controllers for version 2."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    fields = [line.split(":", 2) for line in lines]
+    return [(found[1], found[2].lstrip("/")) for found in fields if len(found) == 3]
+
+
+def _up(top: Path, name: str) -> Iterator[Path]:
+    """Yield a group and those around it; in a container often only the top is there, and is the container's own."""
+    place = top / name
+    while place != top and top in place.parents:
+        yield place
+        place = place.parent
+    yield top
+
+
+def _cached_files(group: Path, entry: str) -> int:
+    """Return what the group holds of files and nobody used lately: the kernel drops it first."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (group / "memory.stat").read_text(encoding="ascii").splitlines():
+            if line.startswith(entry):
+                return int(line.split()[1])
+    return 0

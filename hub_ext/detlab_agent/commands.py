@@ -12,12 +12,12 @@ import click
 import platformdirs
 
 from detlab.errors import DetlabError
-from detlab.launch.identity import ACCEPTED_RANGE, IdentityError, parse_range
-from detlab.schemas.expconf.environment import parse_size
+from detlab.launch.host.identity import ACCEPTED_RANGE, IdentityError, parse_range
+from detlab.schemas.expconf.blocks.environment import parse_size
 from detlab_agent.daemon import AgentError, AgentSettings, default_agent_id, read_user_map, run_agent
 from detlab_agent.endpoints import PIN_FILE, UnsafeMaster, find_endpoints
-from detlab_agent.runtimes.groups import DEFAULT_PIDS
-from detlab_agent.runtimes.network import DEFAULT_SUBNETS
+from detlab_agent.runtimes.process.control_groups import DEFAULT_PIDS
+from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS
 from detlab_agent.slots import GpuError
 
 

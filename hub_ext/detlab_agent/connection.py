@@ -20,7 +20,7 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, W
 
 from detlab import loopback
 from detlab.errors import DetlabError
-from detlab.launch.backoff import Backoff
+from detlab.launch.delivery.backoff import Backoff
 from detlab.schemas import wire
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, MasterAway, NotEnrolled

@@ -17,27 +17,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import detlab
-from detlab.launch.identity import ACCEPTED_RANGE, UidRules, read_uids
+from detlab.launch.host.identity import ACCEPTED_RANGE, UidRules, read_uids
 from detlab.schemas import wire
-from detlab_agent.bundles import BundleCache
 from detlab_agent.capacity import usable_cpus, usable_memory
 from detlab_agent.connection import Connector, run_until
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, NotEnrolled
-from detlab_agent.leftovers import LeftoverShipper
-from detlab_agent.runtimes.groups import DEFAULT_PIDS, NoGroups, TaskGroups
-from detlab_agent.runtimes.making import TaskMaker
-from detlab_agent.runtimes.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
+from detlab_agent.runtimes.bundles import BundleCache
+from detlab_agent.runtimes.dispatch import NodeRuntime, RuntimeTable
 from detlab_agent.runtimes.ports import HeldPorts
-from detlab_agent.runtimes.process import ProcessRuntime
-from detlab_agent.runtimes.table import NodeRuntime, RuntimeTable
+from detlab_agent.runtimes.preparation import TaskMaker
+from detlab_agent.runtimes.process.control_groups import DEFAULT_PIDS, NoGroups, TaskGroups
+from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
+from detlab_agent.runtimes.process.runtime import ProcessRuntime
+from detlab_agent.runtimes.process.warm_pool import WarmPool
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
-from detlab_agent.runtimes.warm_pool import WarmPool
 from detlab_agent.slots import discover_slots, load_nvml
 from detlab_agent.tasks import TaskTable
+from detlab_agent.undelivered import LeftoverShipper
 
 if TYPE_CHECKING:
-    from detlab_agent.runtimes.docker import DockerRuntime
+    from detlab_agent.runtimes.docker.runtime import DockerRuntime
 
 _log = logging.getLogger(__name__)
 
@@ -187,9 +187,9 @@ def _docker(settings: AgentSettings, maker: TaskMaker, directory: Path) -> Docke
     if "docker" not in settings.runtimes and (settings.runtimes or os.geteuid() != 0):
         return None
     try:
-        from detlab_agent.runtimes.container import Allowance, parse_volume
-        from detlab_agent.runtimes.docker import DockerRuntime
-        from detlab_agent.runtimes.engine import DEFAULT_URL
+        from detlab_agent.runtimes.docker.container import Allowance, parse_volume
+        from detlab_agent.runtimes.docker.engine import DEFAULT_URL
+        from detlab_agent.runtimes.docker.runtime import DockerRuntime
     except ImportError as error:
         if "docker" in settings.runtimes:
             raise AgentError(f"{error}; containers need the extra: pip install 'detlab[agent]'") from error

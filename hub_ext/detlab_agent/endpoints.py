@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from detlab.client.discovery import is_loopback, service_url
+from detlab.client.transport.discovery import is_loopback, service_url
 from detlab.errors import UntrustedMaster
 from detlab.launch.taskdir import write_atomic
 from detlab.schemas.wire import API_PREFIX

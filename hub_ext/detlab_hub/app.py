@@ -22,17 +22,17 @@ from traitlets.config import Application
 from traitlets.config.loader import PyFileConfigLoader
 
 import detlab
-from detlab.client.discovery import is_loopback
+from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
-from detlab.launch.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
+from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
-from detlab_hub.embedded.listeners import inherited
+from detlab_hub.embedded.sockets.listeners import inherited
 from detlab_hub.services import Services, Settings
-from detlab_hub.services.hubservers import HubServers
-from detlab_hub.services.servercerts import ServerAuthority
-from detlab_hub.services.settings import UidPolicy, mistakes_in
+from detlab_hub.services.kernel.server_certificates import ServerAuthority
+from detlab_hub.services.kernel.settings import UidPolicy, mistakes_in
+from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.store import CopyPolicy, Store
 from detlab_hub.user_limits import UserLimits, read_limits
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth

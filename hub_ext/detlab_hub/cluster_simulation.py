@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from detlab.cli.printing import table
+from detlab.cli.output.printing import table
 from detlab_hub.core import scheduling
 from detlab_hub.scenario import as_json, read_scenario
 

@@ -43,6 +43,7 @@ _dir_option = click.option(
 @click.option("--port", type=click.IntRange(1, 65535), default=8642, show_default=True, help="Port of the Hub.")
 @click.option("--slots", type=click.IntRange(min=1), help="CPU slots.  [default: GPUs if there are, else cores]")
 @click.option("--foreground", is_flag=True, help="Stay attached; Ctrl-C shuts the cluster down.")
+@click.option("--reload", is_flag=True, help="With --foreground: restart parts when their code changes.")
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -59,6 +60,7 @@ def up(
     port: int,
     slots: int | None,
     foreground: bool,
+    reload: bool,
     config: Path | None,
     timeout: float,
     ip: str | None,
@@ -87,12 +89,14 @@ def up(
         behind_tls_proxy=behind_tls_proxy,
         renew_certificate=renew_certificate,
     )
+    if reload and not foreground:
+        raise DetlabError("--reload works in the foreground only", hint="det up --foreground --reload")
     if foreground:
-        sys.exit(
-            asyncio.run(
-                attached.run(state, options, lambda cluster: _print_cluster(cluster, folder, attached=True), click.echo)
-            )
-        )
+
+        def ready(cluster: lifecycle.Cluster) -> None:
+            _print_cluster(cluster, folder, attached=True)
+
+        sys.exit(asyncio.run(attached.run(state, options, ready, click.echo, reload=reload)))
     cluster = lifecycle.up(state, options, click.echo)
     plan = cluster.plan
     other_front = (ip and plan.ip != ip) or (tls and not plan.fingerprint)

@@ -5,11 +5,13 @@ from typing import Any
 
 def load_ipython_extension(ipython: Any) -> None:
     """Register the magics. Nothing is asked of the network."""
+    from detlab_magics.experimentmagics import ExperimentMagics
     from detlab_magics.magics import DetMagics
     from detlab_magics.taskmagics import TaskMagics
 
     magics = DetMagics(ipython)
     ipython.register_magics(magics)
+    ipython.register_magics(ExperimentMagics(ipython, magics.session))
     ipython.register_magics(TaskMagics(ipython, magics.session))
     magics.install()
 

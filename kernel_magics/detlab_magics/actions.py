@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from detlab.client import Experiment
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine, ProblemView
+from detlab_magics.cells.submit import Prepared, prepare, read_config
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
 from detlab_magics.kernel import KernelSession, cell_id, cell_number, notebook_path
 from detlab_magics.plaintext import in_notebook, name_cells, plain
-from detlab_magics.screen import headless, screen
-from detlab_magics.showing import Showing, show_ended
-from detlab_magics.submit import Prepared, prepare, read_config
 from detlab_magics.tables import Listing, Status
+from detlab_magics.view.screen import headless, screen
+from detlab_magics.view.show import Showing, show_ended
 
 if TYPE_CHECKING:
     from detlab.client import Client, Submitted
@@ -253,11 +253,14 @@ def _print_line(line: LogLine, cells: Mapping[str, Any], *, several: bool) -> No
     print(f"[{' '.join(where)}] {shown}" if where else shown)
 
 
-def status(session: KernelSession) -> Status:
-    """Return the cluster's state and the magics, to be displayed. A cluster out of reach is shown, not raised."""
-    from detlab_magics.magics import magic_table
+def status(session: KernelSession, magics: list[tuple[str, str]]) -> Status:
+    """Return the cluster's state and the magics, to be displayed. A cluster out of reach is shown, not raised.
 
-    return Status.collect(session, magic_table())
+    Args:
+        session: What the kernel remembers.
+        magics: Each magic, with what it does in one line.
+    """
+    return Status.collect(session, magics)
 
 
 def listing(session: KernelSession, *, active: bool, limit: int) -> Listing:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.getipython import get_ipython
 
-from detlab_magics.modules import CellModules
+from detlab_magics.cells.modules import CellModules
 
 if TYPE_CHECKING:
     from detlab.client import Client
-    from detlab_magics.showing import Showing
+    from detlab_magics.view.show import Showing
 
 
 @dataclass

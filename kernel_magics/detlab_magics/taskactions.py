@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from detlab.client import Task, TaskKind
 from detlab.client.rendering import NO_MATH
 from detlab.schemas.taskwire import TaskView
-from detlab_magics.borrowed import Following, status_of
-from detlab_magics.borrowing import ENTRYPOINT, Shipment, check_text, ship
+from detlab_magics.borrowed.running import Following, status_of
+from detlab_magics.borrowed.shipping import ENTRYPOINT, Shipment, check_text, ship
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession, cell_id, notebook_path
 from detlab_magics.plaintext import in_notebook, plain
-from detlab_magics.screen import Output, headless
 from detlab_magics.tables import html_table, text_table
+from detlab_magics.view.screen import Output, headless
 
 if TYPE_CHECKING:
     from detlab.client import Client

@@ -11,7 +11,7 @@ from IPython.display import display
 
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import cell_number
-from detlab_magics.magics import expanded, parse_line, short_errors
+from detlab_magics.parsing import expanded, parse_line, short_errors
 
 if TYPE_CHECKING:
     from detlab_magics.kernel import KernelSession
@@ -57,7 +57,7 @@ class TaskMagics(Magics):
             %det_run cell-3f9a1c20b7d4
         """
         from detlab_magics import taskactions
-        from detlab_magics.borrowing import names_of
+        from detlab_magics.borrowed.shipping import names_of
 
         args = parse_line(self.det_run, line)
         if cell is None:

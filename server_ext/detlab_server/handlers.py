@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from detlab.client import AsyncClient
-from detlab.client.bundle import Bundle
-from detlab.client.discovery import find_cluster
+from detlab.client.bundling.bundle import Bundle
+from detlab.client.transport.discovery import find_cluster
 from detlab.errors import BundleError, DetlabError
 from detlab.schemas.publish import json_schema
 from detlab.schemas.taskconf import TaskConfig

@@ -10,7 +10,7 @@ import httpx
 from tornado.iostream import StreamClosedError
 
 from detlab import loopback
-from detlab.client.discovery import ClusterAddress, find_cluster
+from detlab.client.transport.discovery import ClusterAddress, find_cluster
 from detlab.errors import DetlabError, master_said
 from detlab.trust import trust_for
 from detlab_server.guard import GuardedHandler, reads, writes

@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from detlab.client import AsyncClient, operations
-from detlab.client.bundle import Bundle, build_bundle
-from detlab.client.calls import Call, model
-from detlab.client.capture import capture_imports
+from detlab.client import AsyncClient
+from detlab.client.bundling.bundle import Bundle, build_bundle
+from detlab.client.bundling.capture import capture_imports
+from detlab.client.operations import experiments as operations
+from detlab.client.transport.calls import Call, model
 from detlab.errors import BundleError, ConfigError, NotFound
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind
 from detlab.schemas.wire import CreateExperiment, CreateExperimentReply, ProblemView

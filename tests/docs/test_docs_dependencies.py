@@ -29,10 +29,9 @@ def declared() -> dict[str, set[str]]:
 
 
 def from_npm() -> set[str]:
-    """What npm installs by name: the widget's packages, and the proxy."""
+    """What npm installs by name: the packages of the front ends, and the proxy."""
     package = json.loads((ROOT / "labextension" / "package.json").read_text(encoding="utf-8"))
-    assert "configurable-http-proxy@" in (ROOT / "Makefile").read_text(encoding="utf-8")
-    return {"configurable-http-proxy", *package.get("dependencies", {}), *package.get("devDependencies", {})}
+    return {*package.get("dependencies", {}), *package.get("devDependencies", {})}
 
 
 def listed(*, npm: bool = False) -> dict[str, set[str]]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from docs_snippets import DOCS, ROOT
 
-from detlab.core._room import PATIENCE
-from detlab.core._session import COMMIT_LIMIT
+from detlab.core.full_disk import PATIENCE
+from detlab.core.session import COMMIT_LIMIT
 from detlab_hub.embedded.backoff import Backoff
 from detlab_hub.services import Settings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
+import tomllib
 from pathlib import Path
 
 import nbclient
@@ -105,9 +105,7 @@ def test_the_papermill_command_names_a_notebook_with_that_parameter(folder: Path
     assert f"{parameters[1]} = " in cell.source
 
 
-def test_make_has_the_target_that_the_page_starts_with() -> None:
-    ((_, target),) = commands("make")
-    dry = subprocess.run(
-        ["make", "--dry-run", target], cwd=DOCS.parent, capture_output=True, text=True, timeout=30, check=False
-    )
-    assert dry.returncode == 0, dry.stderr
+def test_pip_installs_an_extra_that_there_is() -> None:
+    ((*_, requirement),) = commands("pip install")
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert requirement in [f"{project['name']}[{extra}]" for extra in project["optional-dependencies"]]

@@ -21,8 +21,8 @@ import httpx
 from spine_lab import TRIALS, single
 
 from detlab.client import Client
-from detlab.client.discovery import ClusterAddress
 from detlab.client.resources import Experiment
+from detlab.client.transport.discovery import ClusterAddress
 from detlab.trust import pinning
 from testbed import processes
 from testbed.cluster import Cluster, running_cluster

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import expect
 
-from detlab.client.job_operations import jobs
+from detlab.client.operations.jobs import jobs
 from testbed.panel import SEARCH, SECONDS, TRAIN, built, opened
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]

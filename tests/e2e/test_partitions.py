@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from partition_lab import ENDLESS, NODES, URGENT, Nemesis, Place, a_place
 
-from detlab.client import operations
+from detlab.client.operations import experiments
 from detlab.client.resources import Experiment, Trial
 from detlab.schemas.wire import ExperimentState
 from testbed.islands import why_not
@@ -35,7 +35,7 @@ def place(tmp_path: Path, meeting_place: Path) -> Iterator[Place]:
 
 def _points(place: Place, trial: Trial) -> list[tuple[int, int]]:
     """The reports of a trial that count."""
-    series = place.client.session.run(operations.trial_metrics(trial.id, group="training", max_points=10_000))
+    series = place.client.session.run(experiments.trial_metrics(trial.id, group="training", max_points=10_000))
     (curve,) = [one for one in series if one.name == "run"]
     return [(int(step), int(value)) for step, value in zip(curve.steps, curve.values, strict=True)]
 

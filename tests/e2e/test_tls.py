@@ -17,7 +17,7 @@ import pytest
 from spine_lab import TRIALS, single
 
 from detlab.client import Client
-from detlab.client.discovery import ClusterAddress
+from detlab.client.transport.discovery import ClusterAddress
 from detlab.schemas.wire import ExperimentState
 from detlab.trust import fingerprint_of, pinning, read_certificate
 from testbed import processes

@@ -18,7 +18,7 @@ import httpx
 import pytest
 import yaml
 
-from detlab.launch.procfs import processes, read_environment
+from detlab.launch.host.procfs import processes, read_environment
 from testbed import waiting
 from testbed.cluster import Cluster
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from detlab_hub.backup.archive import unpack, verify
-from detlab_hub.backup.contents import ArchiveError
 from detlab_hub.backup.restoring import restore
 from detlab_hub.backup.writing import Wishes, backup
+from detlab_hub.embedded.moves import ArchiveError
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.store import Store
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 from testbed.cluster import running_cluster
 from testbed.servers import Kernel, person
 from testbed.waiting import until

@@ -16,7 +16,7 @@ import pytest
 from bounds import Memory, api, memory_of
 from pydantic import BaseModel
 
-from detlab.schemas.expconf.loading import MAX_TEXT
+from detlab.schemas.expconf.raw.loading import MAX_TEXT
 from detlab_hub.web.base import VALUES_LIMIT
 from detlab_hub.web.scopes import Scope
 from testbed import callers

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 from testbed.cluster import Cluster
 from testbed.servers import Kernel, Person, user
 from testbed.waiting import until

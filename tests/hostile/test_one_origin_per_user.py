@@ -12,8 +12,8 @@ import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
-from detlab.client.discovery import ClusterAddress
 from detlab.client.task_facts import TaskFacts
+from detlab.client.transport.discovery import ClusterAddress
 from detlab.schemas.taskwire import TaskView
 from testbed.cluster import Cluster
 from testbed.lab import chromium

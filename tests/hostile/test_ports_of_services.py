@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from detlab_hub.embedded.ports import first_unprivileged
+from detlab_hub.embedded.sockets.ports import first_unprivileged
 from testbed.cluster import Cluster, running_cluster
 from testbed.other_users import User
 from testbed.waiting import until

@@ -18,14 +18,14 @@ import httpx
 import pytest
 
 from detlab import loopback
-from detlab.cli import hub_server
-from detlab.client.calls import Backoff, Call
-from detlab.client.discovery import ClusterAddress
-from detlab.client.session import AsyncSession, Session
-from detlab.core._polling import PlainPoll
+from detlab.cli.terminal import hub_server
+from detlab.client.transport.calls import Backoff, Call
+from detlab.client.transport.discovery import ClusterAddress
+from detlab.client.transport.session import AsyncSession, Session
+from detlab.core.preemption.long_poll import PlainPoll
 from detlab.errors import DetlabError
-from detlab.launch.delivery import HttpTransport, TransportError
-from detlab.launch.plain_http import PlainTransport
+from detlab.launch.delivery.plain_http import PlainTransport
+from detlab.launch.delivery.sender import HttpTransport, TransportError
 from detlab.loopback.connections import Connection
 from detlab_agent.connection import dial
 from detlab_hub.embedded.hubapi import HubApi

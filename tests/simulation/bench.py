@@ -18,7 +18,7 @@ from sqlalchemy import Engine, event
 
 from detlab_hub.core.scheduling import Decision, Snapshot
 from detlab_hub.services import master as services
-from detlab_hub.services import placement
+from detlab_hub.services.placement import passes
 from detlab_hub.store import Store, lease, migrate, store
 from simulation.master import make_database
 from simulation.randomness import determined
@@ -46,7 +46,7 @@ class Bench:
         asyncio.Event.__hash__ = _serial_hash  # see there
         # No user tasks and no servers of the Hub are simulated: what looks for them need not.
         services.GUARD_PERIOD = services.RECONCILE_PERIOD = 3600.0
-        placement.schedule = self._judged(placement.schedule)
+        passes.schedule = self._judged(passes.schedule)
         logging.getLogger().addHandler(_Errors(self))
         logging.getLogger().setLevel(logging.ERROR)
         warnings.filterwarnings("ignore", "coroutine .* was never awaited")  # of the dead

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from detlab.client.calls import Backoff, Flow
-from detlab.client.discovery import ClusterAddress
-from detlab.client.operations import Submission, submit
-from detlab.client.session import Session
-from detlab.client.task_operations import TaskSubmission, create_task
+from detlab.client.operations.experiments import Submission, submit
+from detlab.client.operations.tasks import TaskSubmission, create_task
+from detlab.client.transport.calls import Backoff, Flow
+from detlab.client.transport.discovery import ClusterAddress
+from detlab.client.transport.session import Session
 from detlab.errors import DetlabError, ResourcesError
 from detlab.schemas.taskwire import TaskKind
 from detlab_hub.services import Caller, Settings

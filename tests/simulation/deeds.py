@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from detlab.client import job_operations as queue
-from detlab.client.calls import Flow
-from detlab.client.operations import agents
-from detlab.client.task_operations import drain_agent, set_agent, set_slot
-from detlab.client.task_operations import queue as whole_queue
+from detlab.client.operations import jobs as queue
+from detlab.client.operations.experiments import agents
+from detlab.client.operations.tasks import drain_agent, set_agent, set_slot
+from detlab.client.operations.tasks import queue as whole_queue
+from detlab.client.transport.calls import Flow
 from detlab.errors import DetlabError
 from detlab.schemas.jobwire import JobUpdate
 from simulation.loop import Process, as_thread, block

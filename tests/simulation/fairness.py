@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from detlab.schemas.shares import devices_of
 from detlab_hub.core.scheduling import AgentState, Decision, ReasonCode, Scheduler, Snapshot, Task, TaskState
-from detlab_hub.core.scheduling.fitting import Rooms
-from detlab_hub.core.scheduling.needless import all_fit
+from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.preemption.spared import all_fit
 from detlab_hub.services import Caller
 from simulation.master import as_json
 from simulation.plan import PEOPLE, ZERO_SLOT_TASKS

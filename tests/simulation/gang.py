@@ -11,12 +11,12 @@ import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from detlab.launch import meeting
-from detlab.launch.backoff import Backoff
+from detlab.launch.delivery.backoff import Backoff
+from detlab.launch.ranks import rendezvous
 from simulation.loop import block
 
 if TYPE_CHECKING:
-    from detlab.launch.delivery import Transport
+    from detlab.launch.delivery.sender import Transport
     from detlab.schemas.wire import Launch
     from simulation.trial import Trial
 
@@ -90,7 +90,7 @@ def meet(trial: Trial, transport: Transport) -> None:
     body, backoff = json.dumps(told).encode(), Backoff(rand=rng.random)
     task = cast("Any", SimpleNamespace(task_dir=trial.directory.root))  # as much of it as is asked for
     while True:
-        reply, _ = meeting._ask(task, transport, body, QUESTION)
+        reply, _ = rendezvous._ask(task, transport, body, QUESTION)
         if reply is None:
             block(asyncio.sleep(backoff.next_pause()))
         elif reply.get("ready"):

@@ -32,12 +32,12 @@ from detlab.schemas.wire import (
     RecordBatch,
 )
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, Settings, TaskCaller
-from detlab_hub.services.limits.model import Limits
+from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 from detlab_hub.store.errors import LeaseHeld, StoreError
 from detlab_hub.store.groups import Waiting
 from detlab_hub.web.base import error_view, status_of
-from detlab_hub.web.nodes import DrainRequest
+from detlab_hub.web.cluster.nodes import DrainRequest
 from simulation.loop import Process
 from simulation.network import End, Reply, Request
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from detlab.launch.backoff import Backoff
-from detlab.launch.delivery import Deliverer, Mode, Source
-from detlab.launch.shipping import Refusal, StreamShipper
-from detlab.launch.spool import Reader, open_regular
+from detlab.launch.delivery.backoff import Backoff
+from detlab.launch.delivery.sender import Deliverer, Mode, Source
+from detlab.launch.delivery.shipping import Refusal, StreamShipper
+from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.tokens import TokenKeeper
 from detlab.launch.taskdir import TaskDir
-from detlab.launch.tokens import TokenKeeper
 from detlab.schemas.wire import Hello, Launch, SlotView
 from detlab_agent.connection import Connector
 from detlab_agent.endpoints import Endpoints
@@ -222,7 +222,7 @@ class Agent:
         )
 
     async def _deliver(self, task: Any) -> None:
-        """`detlab_agent.leftovers`, on the simulated network."""
+        """`detlab_agent.undelivered`, on the simulated network."""
         deliverer = Deliverer(
             lambda: PostBridge(self.node),
             f"agents/records?{urlencode({'allocation_id': task.allocation_id})}",

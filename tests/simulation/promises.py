@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from detlab.launch.delivery import Ending
+from detlab.launch.delivery.sender import Ending
 from detlab.schemas.wire import CreateExperimentReply, Launch, RecordAck
 from detlab.storage.manifest import Manifest
 from detlab.storage.posix import PosixStorage

@@ -20,21 +20,21 @@ from urllib.parse import parse_qsl
 import httpx
 
 from detlab import errors
-from detlab.core._checkpoint import CheckpointContext
-from detlab.core._distributed import DummyDistributedContext
-from detlab.core._preempt import PreemptContext
-from detlab.core._session import TaskSession
-from detlab.core._spool import Spool
-from detlab.core._train import TrainContext
-from detlab.core._watch import Finish, Pause, PreemptionWatch
+from detlab.core.checkpoint.context import CheckpointContext
+from detlab.core.distributed.context import DummyDistributedContext
+from detlab.core.metrics.spool import Spool
+from detlab.core.metrics.train import TrainContext
+from detlab.core.preemption.context import PreemptContext
+from detlab.core.preemption.watch import Finish, Pause, PreemptionWatch
+from detlab.core.session import TaskSession
 from detlab.info import read_token
-from detlab.launch.delivery import Deliverer, Ending, Mode, Source, TransportError
-from detlab.launch.meeting import MeetingError
-from detlab.launch.shipping import Refusal, StreamShipper
-from detlab.launch.spool import Reader, open_regular, read_mark
+from detlab.launch.delivery.sender import Deliverer, Ending, Mode, Source, TransportError
+from detlab.launch.delivery.shipping import Refusal, StreamShipper
+from detlab.launch.delivery.spool import Reader, open_regular, read_mark
+from detlab.launch.delivery.tokens import TokenKeeper, life_of
+from detlab.launch.ranks.rendezvous import MeetingError
 from detlab.launch.task import DirMarks
 from detlab.launch.taskdir import TaskDir, read_object, write_atomic, write_json
-from detlab.launch.tokens import TokenKeeper, life_of
 from detlab.schemas.wire import Launch, PreemptReply
 from detlab.storage.posix import PosixStorage
 from simulation.gang import PeerLost, meet, part_of
@@ -107,7 +107,7 @@ class PostBridge:
         self._node = node
 
     def post(self, path: str, body: bytes, token: str) -> Reply:
-        """See `detlab.launch.delivery.Transport`."""
+        """See `detlab.launch.delivery.sender.Transport`."""
         path, _, query = path.partition("?")
         asked = Request("POST", path, dict(parse_qsl(query)), body, token)
         try:

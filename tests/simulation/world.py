@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detlab.client.calls import Backoff
-from detlab.client.discovery import ClusterAddress
-from detlab.client.operations import Submission, submit
-from detlab.client.session import Session
+from detlab.client.operations.experiments import Submission, submit
+from detlab.client.transport.calls import Backoff
+from detlab.client.transport.discovery import ClusterAddress
+from detlab.client.transport.session import Session
 from detlab.schemas.wire import Launch
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.services import Caller, Settings

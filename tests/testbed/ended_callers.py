@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx
 
 from detlab.client import Client
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 from testbed.belongings import WAITER
 from testbed.callers import SLEEPER, task_token
 from testbed.cluster import Cluster

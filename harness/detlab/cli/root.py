@@ -13,34 +13,44 @@ from detlab.cli.invocation import Invocation
 from detlab.cli.loading import Lazy, LazyGroup
 
 COMMANDS = {
-    "agent": Lazy("Agents: list, enable, disable, enrol, remove, run.", "detlab.cli.cluster:agent"),
-    "audit": Lazy("Who did what (administrators).", "detlab.cli.administration:audit"),
-    "checkpoint": Lazy("Checkpoints: list, describe, download.", "detlab.cli.checkpoint:checkpoint"),
-    "cluster": Lazy("The cluster as a whole: simulate scheduling.", "detlab.cli.cluster:cluster"),
-    "cmd": Lazy("Commands: run a program once on the cluster; list, logs, kill.", "detlab.cli.command:cmd"),
-    "config": Lazy("Check and resolve experiment configs; needs no cluster.", "detlab.cli.config:config"),
+    "agent": Lazy("Agents: list, enable, disable, enrol, remove, run.", "detlab.cli.commands.cluster:agent"),
+    "audit": Lazy("Who did what (administrators).", "detlab.cli.commands.administration:audit"),
+    "checkpoint": Lazy("Checkpoints: list, describe, download.", "detlab.cli.commands.checkpoint:checkpoint"),
+    "cluster": Lazy("The cluster as a whole: simulate scheduling.", "detlab.cli.commands.cluster:cluster"),
+    "cmd": Lazy(
+        "Commands: run a program once on the cluster; list, logs, kill.", "detlab.cli.commands.tasks.command:cmd"
+    ),
+    "config": Lazy("Check and resolve experiment configs; needs no cluster.", "detlab.cli.commands.config:config"),
     "down": Lazy("Stop the cluster of a state folder; nothing is lost.", extra="hub"),
-    "experiment": Lazy("Experiments: create, list, describe, logs, wait, …", "detlab.cli.experiment:experiment"),
-    "job": Lazy("Jobs in the queue: list, update, why.", "detlab.cli.job:job"),
-    "limits": Lazy("Limits of users, and who is at or near one.", "detlab.cli.quota:limits"),
-    "login": Lazy("Remember the token of a cluster.", "detlab.cli.user:login"),
-    "logout": Lazy("Forget the token of a cluster.", "detlab.cli.user:logout"),
-    "notebook": Lazy("Notebooks: start, run, open, list, logs, kill.", "detlab.cli.notebook:notebook"),
-    "pool": Lazy("Resource pools: list, describe.", "detlab.cli.pool:pool"),
+    "experiment": Lazy(
+        "Experiments: create, list, describe, logs, wait, …", "detlab.cli.commands.experiment:experiment"
+    ),
+    "job": Lazy("Jobs in the queue: list, update, why.", "detlab.cli.commands.job:job"),
+    "limits": Lazy("Limits of users, and who is at or near one.", "detlab.cli.commands.quota:limits"),
+    "login": Lazy("Remember the token of a cluster.", "detlab.cli.commands.user:login"),
+    "logout": Lazy("Forget the token of a cluster.", "detlab.cli.commands.user:logout"),
+    "notebook": Lazy("Notebooks: start, run, open, list, logs, kill.", "detlab.cli.commands.tasks.notebook:notebook"),
+    "pool": Lazy("Resource pools: list, describe.", "detlab.cli.commands.pool:pool"),
     "preview-search": Lazy("Run a search without training, to see what it would do.", extra="hub"),
-    "queue": Lazy("What waits for slots: place and reason.", "detlab.cli.queueing:queue"),
-    "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.quota:quota"),
-    "shell": Lazy("Shells: start, open in this terminal, list, logs, kill.", "detlab.cli.shell:shell"),
-    "slot": Lazy("Slots of the agents: list, enable, disable.", "detlab.cli.cluster:slot"),
+    "queue": Lazy("What waits for slots: place and reason.", "detlab.cli.commands.job:queue"),
+    "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.commands.quota:quota"),
+    "shell": Lazy("Shells: start, open in this terminal, list, logs, kill.", "detlab.cli.commands.tasks.shell:shell"),
+    "slot": Lazy("Slots of the agents: list, enable, disable.", "detlab.cli.commands.cluster:slot"),
     "status": Lazy("Show the parts of the cluster of a state folder.", extra="hub"),
-    "task": Lazy("Tasks of all kinds: list, describe, logs, wait, kill, outputs.", "detlab.cli.task:task"),
-    "tensorboard": Lazy("TensorBoards of experiments: start, open, list, kill.", "detlab.cli.tensorboard:tensorboard"),
-    "token": Lazy("Tokens of agents and tasks: list, revoke (administrators).", "detlab.cli.administration:token"),
-    "trial": Lazy("Trials: list, describe, logs, metrics, kill, download.", "detlab.cli.trial:trial"),
+    "task": Lazy(
+        "Tasks of all kinds: list, describe, logs, wait, kill, outputs.", "detlab.cli.commands.tasks.task:task"
+    ),
+    "tensorboard": Lazy(
+        "TensorBoards of experiments: start, open, list, kill.", "detlab.cli.commands.tasks.tensorboard:tensorboard"
+    ),
+    "token": Lazy(
+        "Tokens of agents and tasks: list, revoke (administrators).", "detlab.cli.commands.administration:token"
+    ),
+    "trial": Lazy("Trials: list, describe, logs, metrics, kill, download.", "detlab.cli.commands.trial:trial"),
     "up": Lazy("Start a cluster on this machine.", extra="hub"),
-    "usage": Lazy("Slot hours by user and day.", "detlab.cli.administration:usage"),
-    "user": Lazy("Users: whoami, uids.", "detlab.cli.user:user"),
-    "version": Lazy("Show the versions of this client and of the master.", "detlab.cli.user:version"),
+    "usage": Lazy("Slot hours by user and day.", "detlab.cli.commands.administration:usage"),
+    "user": Lazy("Users: whoami, uids.", "detlab.cli.commands.user:user"),
+    "version": Lazy("Show the versions of this client and of the master.", "detlab.cli.commands.user:version"),
 }
 SHORT = {
     "a": "agent",
@@ -106,7 +116,7 @@ class Root(LazyGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except Exception as error:  # a bug too is said in words, with where its traceback is
-            from detlab.cli.failures import show
+            from detlab.cli.output.failures import show
 
             sys.exit(show(error, as_json=invocation.as_json))
         finally:

@@ -7,7 +7,7 @@
     experiment.top_checkpoint().download("best")
 
 The functions of this module talk to the cluster that a command run here would talk to (see
-`detlab.client.discovery`), or to the one given to `login`. `Client` and `AsyncClient` are the same for a
+`detlab.client.transport.discovery`), or to the one given to `login`. `Client` and `AsyncClient` are the same for a
 cluster of one's choice; `Determined` is `Client` under the name that Determined's users know. Importing
 this module imports neither httpx nor pydantic: names are loaded when they are used.
 """
@@ -25,16 +25,14 @@ if TYPE_CHECKING:
     from detlab.client.aresources import AsyncExperiment as AsyncExperiment
     from detlab.client.aresources import AsyncTrial as AsyncTrial
     from detlab.client.atasks import AsyncTask as AsyncTask
-    from detlab.client.bundle import Bundle as Bundle
-    from detlab.client.bundle import BundleFile as BundleFile
-    from detlab.client.bundle import build_bundle as build_bundle
-    from detlab.client.capture import Captured as Captured
-    from detlab.client.capture import capture_imports as capture_imports
+    from detlab.client.bundling.bundle import Bundle as Bundle
+    from detlab.client.bundling.bundle import BundleFile as BundleFile
+    from detlab.client.bundling.bundle import build_bundle as build_bundle
+    from detlab.client.bundling.capture import Captured as Captured
+    from detlab.client.bundling.capture import capture_imports as capture_imports
     from detlab.client.client import Client as Client
     from detlab.client.client import Submitted as Submitted
     from detlab.client.client import SubmittedTask as SubmittedTask
-    from detlab.client.discovery import ClusterAddress as ClusterAddress
-    from detlab.client.discovery import find_cluster as find_cluster
     from detlab.client.facts import TrialMetrics as TrialMetrics
     from detlab.client.ordering import CheckpointSortBy as CheckpointSortBy
     from detlab.client.ordering import OrderBy as OrderBy
@@ -58,6 +56,8 @@ if TYPE_CHECKING:
     from detlab.client.singleton import run_notebook as run_notebook
     from detlab.client.singleton import whoami as whoami
     from detlab.client.tasks import Task as Task
+    from detlab.client.transport.discovery import ClusterAddress as ClusterAddress
+    from detlab.client.transport.discovery import find_cluster as find_cluster
     from detlab.schemas.taskwire import TaskKind as TaskKind
     from detlab.schemas.wire import ExperimentState as ExperimentState
     from detlab.schemas.wire import TrialState as TrialState
@@ -66,10 +66,10 @@ _HOMES = {
     "detlab.client.aclient": ("AsyncClient", "AsyncSubmitted", "AsyncSubmittedTask"),
     "detlab.client.aresources": ("AsyncCheckpoint", "AsyncExperiment", "AsyncTrial"),
     "detlab.client.atasks": ("AsyncTask",),
-    "detlab.client.bundle": ("Bundle", "BundleFile", "build_bundle"),
-    "detlab.client.capture": ("Captured", "capture_imports"),
+    "detlab.client.bundling.bundle": ("Bundle", "BundleFile", "build_bundle"),
+    "detlab.client.bundling.capture": ("Captured", "capture_imports"),
     "detlab.client.client": ("Client", "Submitted", "SubmittedTask"),
-    "detlab.client.discovery": ("ClusterAddress", "find_cluster"),
+    "detlab.client.transport.discovery": ("ClusterAddress", "find_cluster"),
     "detlab.client.facts": ("TrialMetrics",),
     "detlab.client.ordering": ("CheckpointSortBy", "OrderBy"),
     "detlab.client.resources": ("Checkpoint", "Experiment", "Trial"),

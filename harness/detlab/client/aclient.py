@@ -9,15 +9,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from detlab.client import operations, pool_operations, task_operations
 from detlab.client.aresources import AsyncCheckpoint, AsyncExperiment, AsyncTrial
 from detlab.client.atasks import AsyncTask
-from detlab.client.bundle import Bundle
-from detlab.client.calls import Backoff, Progress
-from detlab.client.discovery import ClusterAddress, find_cluster, with_token
+from detlab.client.bundling.bundle import Bundle
 from detlab.client.notebook_runs import prepare_notebook_run
-from detlab.client.session import AsyncSession
+from detlab.client.operations import experiments as operations
+from detlab.client.operations import pools as pool_operations
+from detlab.client.operations import tasks as task_operations
 from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
+from detlab.client.transport.calls import Backoff, Progress
+from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
+from detlab.client.transport.session import AsyncSession
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ProblemView, UserView
@@ -68,7 +70,7 @@ class AsyncClient:
     """Talks to one cluster, for asyncio: the twin of `Client`. Cheap to make: it connects on the first call.
 
     Args:
-        url: Address of the Hub or the service; None looks for a cluster (see `detlab.client.discovery`).
+        url: Address of the Hub or the service; None looks for a cluster (see `detlab.client.transport.discovery`).
         token: Hub token; None takes the one that was found with the address.
         timeout: Seconds that one call may stay without an answer.
         address: A cluster that was found already, instead of `url` and `token`.

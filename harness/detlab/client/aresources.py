@@ -8,9 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detlab.client import log_operations, log_reading, operations
-from detlab.client.calls import Flow, Progress
-from detlab.client.downloads import DownloadMode, download
+from detlab.client import log_reading
 from detlab.client.facts import (
     CheckpointFacts,
     ExperimentFacts,
@@ -25,10 +23,14 @@ from detlab.client.facts import (
     timed_out,
     write_code,
 )
-from detlab.client.following import Notice, follow_async
+from detlab.client.operations import experiments
+from detlab.client.operations import logs as log_operations
 from detlab.client.ordering import CheckpointSortBy, OrderBy, newest_checkpoint
-from detlab.client.session import AsyncSession
-from detlab.client.streaming import Feed, event_feed, log_feed
+from detlab.client.transport.calls import Flow, Progress
+from detlab.client.transport.downloads import DownloadMode, download
+from detlab.client.transport.feeds import Notice, follow_async
+from detlab.client.transport.session import AsyncSession
+from detlab.client.transport.streaming import Feed, event_feed, log_feed
 from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
 from detlab.schemas.logwire import RemovedLogs
 from detlab.schemas.wire import (
@@ -52,24 +54,24 @@ class AsyncExperiment(ExperimentFacts):
 
     async def reload(self) -> AsyncExperiment:
         """Ask the master anew; return itself."""
-        self.view = await self._session.run(operations.experiment(self.id))
+        self.view = await self._session.run(experiments.experiment(self.id))
         return self
 
     async def activate(self) -> None:
         """Let it run, again or for the first time."""
-        self.view = await self._session.run(operations.act(self.id, "activate"))
+        self.view = await self._session.run(experiments.act(self.id, "activate"))
 
     async def pause(self) -> None:
         """Checkpoint and free its slots; `activate` goes on."""
-        self.view = await self._session.run(operations.act(self.id, "pause"))
+        self.view = await self._session.run(experiments.act(self.id, "pause"))
 
     async def cancel(self) -> None:
         """End it in good order: trials may write a checkpoint."""
-        self.view = await self._session.run(operations.act(self.id, "cancel"))
+        self.view = await self._session.run(experiments.act(self.id, "cancel"))
 
     async def kill(self) -> None:
         """End it now."""
-        self.view = await self._session.run(operations.act(self.id, "kill"))
+        self.view = await self._session.run(experiments.act(self.id, "kill"))
 
     async def share(self, *, user: str | None = None, group: str | None = None, write: bool = False) -> list[GrantView]:
         """Let a user of the Hub, or a group of it, look at the experiment; return all its grants.
@@ -83,7 +85,7 @@ class AsyncExperiment(ExperimentFacts):
             ValueError: Neither a user nor a group, or both.
             Forbidden: The experiment is somebody else's.
         """
-        return await self._session.run(operations.share(self.id, *granted_to(user, group), write=write))
+        return await self._session.run(experiments.share(self.id, *granted_to(user, group), write=write))
 
     async def unshare(self, *, user: str | None = None, group: str | None = None) -> list[GrantView]:
         """Take back what `share` granted; return the grants that are left.
@@ -92,15 +94,15 @@ class AsyncExperiment(ExperimentFacts):
             ValueError: Neither a user nor a group, or both.
             NotFound: It is not shared with them.
         """
-        return await self._session.run(operations.unshare(self.id, *granted_to(user, group)))
+        return await self._session.run(experiments.unshare(self.id, *granted_to(user, group)))
 
     async def list_grants(self) -> list[GrantView]:
         """With whom the experiment is shared."""
-        return await self._session.run(operations.grants(self.id))
+        return await self._session.run(experiments.grants(self.id))
 
     async def delete(self) -> None:
         """Remove an ended experiment with its checkpoints."""
-        await self._session.run(operations.delete_experiment(self.id))
+        await self._session.run(experiments.delete_experiment(self.id))
 
     async def wait(self, timeout: float | None = None, *, notice: Notice | None = None) -> ExperimentState:
         """Follow the experiment to its end and return the state it ended in.
@@ -154,7 +156,7 @@ class AsyncExperiment(ExperimentFacts):
 
     async def list_trials(self, *, limit: int | None = None) -> list[AsyncTrial]:
         """Return its trials in creation order."""
-        views = await self._session.run(operations.experiment_trials(self.id, limit=limit))
+        views = await self._session.run(experiments.experiment_trials(self.id, limit=limit))
         return [AsyncTrial(self._session, view) for view in views]
 
     async def iter_trials(self) -> AsyncIterator[AsyncTrial]:
@@ -169,7 +171,7 @@ class AsyncExperiment(ExperimentFacts):
         max_results: int | None = None,
     ) -> list[AsyncCheckpoint]:
         """Return its checkpoints, best first unless told otherwise (see `sort_checkpoints`)."""
-        found = await self._session.run(operations.experiment_checkpoints(self.id))
+        found = await self._session.run(experiments.experiment_checkpoints(self.id))
         return [
             AsyncCheckpoint(self._session, item)
             for item in self.sorted_checkpoints(found, sort_by, order_by, max_results)
@@ -177,7 +179,7 @@ class AsyncExperiment(ExperimentFacts):
 
     async def top_n_checkpoints(self, limit: int) -> list[AsyncCheckpoint]:
         """Return the validated checkpoints with the best values of the searcher metric."""
-        found = await self._session.run(operations.experiment_checkpoints(self.id))
+        found = await self._session.run(experiments.experiment_checkpoints(self.id))
         return [AsyncCheckpoint(self._session, item) for item in self.best_first(found, limit)]
 
     async def top_checkpoint(self) -> AsyncCheckpoint:
@@ -193,7 +195,7 @@ class AsyncExperiment(ExperimentFacts):
 
     async def download_code(self, output_dir: str | Path | None = None) -> Path:
         """Write the code it runs as a tar.gz into a folder (default: here) and return the file."""
-        return write_code(self.id, await self._session.run(operations.experiment_bundle(self.id)), output_dir)
+        return write_code(self.id, await self._session.run(experiments.experiment_bundle(self.id)), output_dir)
 
     async def curves(
         self,
@@ -205,7 +207,7 @@ class AsyncExperiment(ExperimentFacts):
     ) -> CurvesView:
         """Return a snapshot of trials and curves, with the cursor from which `stream` goes on."""
         snapshot = await self._session.run(
-            operations.curves(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials)
+            experiments.curves(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials)
         )
         self.learn(snapshot)
         return snapshot
@@ -245,7 +247,7 @@ class AsyncExperiment(ExperimentFacts):
         if snapshot.experiment.state.terminal:
             return
         feed = event_feed(self.id, snapshot.cursor, names=(name,) if name else (), groups=(group,) if group else ())
-        again = operations.curves
+        again = experiments.curves
         async for item in self._follow(
             feed,
             snapshot=lambda: again(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials),
@@ -255,7 +257,7 @@ class AsyncExperiment(ExperimentFacts):
             yield item
 
     async def _ended(self) -> bool:
-        return (await self._session.run(operations.experiment(self.id))).state.terminal
+        return (await self._session.run(experiments.experiment(self.id))).state.terminal
 
     async def _follow(
         self,
@@ -270,7 +272,7 @@ class AsyncExperiment(ExperimentFacts):
                 yield event
                 continue
             try:
-                fresh = await self._session.run(snapshot() if snapshot else operations.curves(self.id))
+                fresh = await self._session.run(snapshot() if snapshot else experiments.curves(self.id))
             except (ClusterUnreachable, Unavailable):
                 feed.resume_from(event.id if feed.cursor is None else feed.cursor)  # and be told to resync again
                 continue
@@ -289,23 +291,23 @@ class AsyncTrial(TrialFacts):
 
     async def reload(self) -> AsyncTrial:
         """Ask the master anew, for its summary too; return itself."""
-        self.view = await self._session.run(operations.trial(self.id))
+        self.view = await self._session.run(experiments.trial(self.id))
         return self
 
     async def kill(self) -> None:
         """End this trial; its experiment goes on."""
-        self.view = await self._session.run(operations.kill_trial(self.id))
+        self.view = await self._session.run(experiments.kill_trial(self.id))
 
     async def get_experiment(self) -> AsyncExperiment:
         """Return its experiment."""
-        return AsyncExperiment(self._session, await self._session.run(operations.experiment(self.experiment_id)))
+        return AsyncExperiment(self._session, await self._session.run(experiments.experiment(self.experiment_id)))
 
     async def logs(
         self, tail: int | None = None, *, rank: int | None = None, search: str | None = None, node: str | None = None
     ) -> list[LogLine]:
         """Return its last `tail` lines of output, or all of them."""
         if tail is not None:
-            call = operations.trial_logs(self.id, tail=tail, rank=rank, search=search, node=node)
+            call = experiments.trial_logs(self.id, tail=tail, rank=rank, search=search, node=node)
             return (await self._session.run(call))[0]
         return [line async for line in self.iter_logs(rank=rank, search=search, node=node)]
 
@@ -335,7 +337,7 @@ class AsyncTrial(TrialFacts):
                     yield line
             return
         async for line in log_reading.lines_async(
-            self._session, partial(operations.trial_logs_after, self.id, rank=rank, search=search, node=node), after
+            self._session, partial(experiments.trial_logs_after, self.id, rank=rank, search=search, node=node), after
         ):
             yield line
 
@@ -371,7 +373,9 @@ class AsyncTrial(TrialFacts):
             "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
             "since": since, "until": until,
         }  # fmt: skip
-        async for line in log_reading.lines_async(self._session, partial(operations.trial_logs_after, self.id, **like)):
+        async for line in log_reading.lines_async(
+            self._session, partial(experiments.trial_logs_after, self.id, **like)
+        ):
             yield line
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> AsyncIterator[LogLine]:
@@ -383,13 +387,13 @@ class AsyncTrial(TrialFacts):
         )
 
     async def _ended(self) -> bool:
-        return (await self._session.run(operations.trial(self.id))).state.terminal
+        return (await self._session.run(experiments.trial(self.id))).state.terminal
 
     async def iter_metrics(
         self, group: str | None = None, *, max_points: int | None = None
     ) -> AsyncIterator[TrialMetrics]:
         """Yield its reports in order of step, of one group or of all."""
-        series = await self._session.run(operations.trial_metrics(self.id, group=group, max_points=max_points))
+        series = await self._session.run(experiments.trial_metrics(self.id, group=group, max_points=max_points))
         for report in reports(series):
             yield report
 
@@ -400,7 +404,7 @@ class AsyncTrial(TrialFacts):
         max_results: int | None = None,
     ) -> list[AsyncCheckpoint]:
         """Return its checkpoints, best first unless told otherwise."""
-        found = await self._session.run(operations.trial_checkpoints(self.id))
+        found = await self._session.run(experiments.trial_checkpoints(self.id))
         order = (await self.get_experiment()).sorted_checkpoints(found, sort_by, order_by, max_results)
         return [AsyncCheckpoint(self._session, item) for item in order]
 
@@ -410,7 +414,7 @@ class AsyncTrial(TrialFacts):
         Raises:
             DetlabError: No checkpoint was validated yet.
         """
-        found = await self._session.run(operations.trial_checkpoints(self.id))
+        found = await self._session.run(experiments.trial_checkpoints(self.id))
         best = (await self.get_experiment()).best_first(found, 1)
         if not best:
             raise no_checkpoint(self.experiment_id)
@@ -428,10 +432,10 @@ class AsyncTrial(TrialFacts):
         if sum((latest, best, uuid is not None)) != 1:
             raise ValueError("choose exactly one of latest, best and uuid")
         if uuid is not None:
-            return AsyncCheckpoint(self._session, await self._session.run(operations.checkpoint(uuid)))
+            return AsyncCheckpoint(self._session, await self._session.run(experiments.checkpoint(uuid)))
         if best:
             return await self.top_checkpoint()
-        newest = newest_checkpoint(await self._session.run(operations.trial_checkpoints(self.id)))
+        newest = newest_checkpoint(await self._session.run(experiments.trial_checkpoints(self.id)))
         if newest is None:
             raise no_checkpoint(self.experiment_id)
         return AsyncCheckpoint(self._session, newest)
@@ -470,4 +474,4 @@ class AsyncCheckpoint(CheckpointFacts):
 
     async def get_trial(self) -> AsyncTrial:
         """Return the trial that wrote it."""
-        return AsyncTrial(self._session, await self._session.run(operations.trial(self.trial_id)))
+        return AsyncTrial(self._session, await self._session.run(experiments.trial(self.trial_id)))

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client import log_reading
-from detlab.client import task_operations as operations
-from detlab.client.following import Notice, follow_async
-from detlab.client.session import AsyncSession
+from detlab.client.operations import tasks as operations
 from detlab.client.task_facts import (
     TaskFacts,
     all_events_feed,
@@ -22,6 +20,8 @@ from detlab.client.task_facts import (
     write_output,
 )
 from detlab.client.tasks import Tell
+from detlab.client.transport.feeds import Notice, follow_async
+from detlab.client.transport.session import AsyncSession
 from detlab.schemas.taskwire import OutputView, TaskView
 from detlab.schemas.wire import LogLine, TrialState
 

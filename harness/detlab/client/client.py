@@ -8,15 +8,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from detlab.client import operations, pool_operations, task_operations
-from detlab.client.bundle import Bundle
-from detlab.client.calls import Backoff, Progress
-from detlab.client.discovery import ClusterAddress, find_cluster, with_token
+from detlab.client.bundling.bundle import Bundle
 from detlab.client.notebook_runs import prepare_notebook_run
+from detlab.client.operations import experiments as operations
+from detlab.client.operations import pools as pool_operations
+from detlab.client.operations import tasks as task_operations
 from detlab.client.resources import Checkpoint, Experiment, Trial
-from detlab.client.session import Session
 from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
 from detlab.client.tasks import Task
+from detlab.client.transport.calls import Backoff, Progress
+from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
+from detlab.client.transport.session import Session
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ForecastView, ProblemView, UserView
@@ -69,7 +71,7 @@ class Client:
     """Talks to one cluster. Cheap to make: it connects on the first call.
 
     Args:
-        url: Address of the Hub or the service; None looks for a cluster (see `detlab.client.discovery`).
+        url: Address of the Hub or the service; None looks for a cluster (see `detlab.client.transport.discovery`).
         token: Hub token; None takes the one that was found with the address.
         timeout: Seconds that one call may stay without an answer.
         address: A cluster that was found already, instead of `url` and `token`.

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from detlab.client import operations
-from detlab.client.calls import FOREIGN, Flow
+from detlab.client.operations import experiments
 from detlab.client.ordering import CheckpointSortBy, OrderBy, sort_checkpoints
 from detlab.client.rendering import card, settings
-from detlab.client.streaming import Feed, event_feed
+from detlab.client.transport.calls import FOREIGN, Flow
+from detlab.client.transport.streaming import Feed, event_feed
 from detlab.errors import DetlabError, NotFound
 from detlab.schemas.wire import (
     BestView,
@@ -170,7 +170,7 @@ def gone(view: ExperimentView, error: NotFound) -> ExperimentView:
 
 def first_page(experiment_id: int) -> Flow[CurvesView]:
     """The cheapest snapshot: cursor and state, hardly a curve."""
-    return operations.curves(experiment_id, max_points=2, max_trials=1)
+    return experiments.curves(experiment_id, max_points=2, max_trials=1)
 
 
 def write_code(experiment_id: int, data: bytes, output_dir: str | Path | None) -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TypeAlias
 
-from detlab.client.calls import Flow
 from detlab.client.facts import next_logs
-from detlab.client.session import AsyncSession, Session
+from detlab.client.transport.calls import Flow
+from detlab.client.transport.session import AsyncSession, Session
 from detlab.schemas.wire import LogLine
 
 Ask: TypeAlias = Callable[[int | None], Flow[tuple[list[LogLine], int | None]]]

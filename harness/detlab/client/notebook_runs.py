@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detlab.client.bundle import Bundle, build_bundle
-from detlab.client.capture import capture_imports
+from detlab.client.bundling.bundle import Bundle, build_bundle
+from detlab.client.bundling.capture import capture_imports
 from detlab.client.submission import ConfigSource, config_mapping
 from detlab.errors import BundleError, ConfigError, Problem
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind

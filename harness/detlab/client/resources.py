@@ -8,9 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detlab.client import log_operations, log_reading, operations
-from detlab.client.calls import Flow, Progress
-from detlab.client.downloads import DownloadMode, download
+from detlab.client import log_reading
 from detlab.client.facts import (
     CheckpointFacts,
     ExperimentFacts,
@@ -25,10 +23,14 @@ from detlab.client.facts import (
     timed_out,
     write_code,
 )
-from detlab.client.following import Notice, follow
+from detlab.client.operations import experiments
+from detlab.client.operations import logs as log_operations
 from detlab.client.ordering import CheckpointSortBy, OrderBy, newest_checkpoint
-from detlab.client.session import Session
-from detlab.client.streaming import Feed, event_feed, log_feed
+from detlab.client.transport.calls import Flow, Progress
+from detlab.client.transport.downloads import DownloadMode, download
+from detlab.client.transport.feeds import Notice, follow
+from detlab.client.transport.session import Session
+from detlab.client.transport.streaming import Feed, event_feed, log_feed
 from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
 from detlab.schemas.logwire import RemovedLogs
 from detlab.schemas.wire import (
@@ -52,24 +54,24 @@ class Experiment(ExperimentFacts):
 
     def reload(self) -> Experiment:
         """Ask the master anew; return itself."""
-        self.view = self._session.run(operations.experiment(self.id))
+        self.view = self._session.run(experiments.experiment(self.id))
         return self
 
     def activate(self) -> None:
         """Let it run, again or for the first time."""
-        self.view = self._session.run(operations.act(self.id, "activate"))
+        self.view = self._session.run(experiments.act(self.id, "activate"))
 
     def pause(self) -> None:
         """Checkpoint and free its slots; `activate` goes on."""
-        self.view = self._session.run(operations.act(self.id, "pause"))
+        self.view = self._session.run(experiments.act(self.id, "pause"))
 
     def cancel(self) -> None:
         """End it in good order: trials may write a checkpoint."""
-        self.view = self._session.run(operations.act(self.id, "cancel"))
+        self.view = self._session.run(experiments.act(self.id, "cancel"))
 
     def kill(self) -> None:
         """End it now."""
-        self.view = self._session.run(operations.act(self.id, "kill"))
+        self.view = self._session.run(experiments.act(self.id, "kill"))
 
     def share(self, *, user: str | None = None, group: str | None = None, write: bool = False) -> list[GrantView]:
         """Let a user of the Hub, or a group of it, look at the experiment; return all its grants.
@@ -83,7 +85,7 @@ class Experiment(ExperimentFacts):
             ValueError: Neither a user nor a group, or both.
             Forbidden: The experiment is somebody else's.
         """
-        return self._session.run(operations.share(self.id, *granted_to(user, group), write=write))
+        return self._session.run(experiments.share(self.id, *granted_to(user, group), write=write))
 
     def unshare(self, *, user: str | None = None, group: str | None = None) -> list[GrantView]:
         """Take back what `share` granted; return the grants that are left.
@@ -92,15 +94,15 @@ class Experiment(ExperimentFacts):
             ValueError: Neither a user nor a group, or both.
             NotFound: It is not shared with them.
         """
-        return self._session.run(operations.unshare(self.id, *granted_to(user, group)))
+        return self._session.run(experiments.unshare(self.id, *granted_to(user, group)))
 
     def list_grants(self) -> list[GrantView]:
         """With whom the experiment is shared."""
-        return self._session.run(operations.grants(self.id))
+        return self._session.run(experiments.grants(self.id))
 
     def delete(self) -> None:
         """Remove an ended experiment with its checkpoints."""
-        self._session.run(operations.delete_experiment(self.id))
+        self._session.run(experiments.delete_experiment(self.id))
 
     def wait(self, timeout: float | None = None, *, notice: Notice | None = None) -> ExperimentState:
         """Follow the experiment to its end and return the state it ended in.
@@ -154,7 +156,7 @@ class Experiment(ExperimentFacts):
 
     def list_trials(self, *, limit: int | None = None) -> list[Trial]:
         """Return its trials in creation order."""
-        views = self._session.run(operations.experiment_trials(self.id, limit=limit))
+        views = self._session.run(experiments.experiment_trials(self.id, limit=limit))
         return [Trial(self._session, view) for view in views]
 
     def iter_trials(self) -> Iterator[Trial]:
@@ -168,14 +170,14 @@ class Experiment(ExperimentFacts):
         max_results: int | None = None,
     ) -> list[Checkpoint]:
         """Return its checkpoints, best first unless told otherwise (see `sort_checkpoints`)."""
-        found = self._session.run(operations.experiment_checkpoints(self.id))
+        found = self._session.run(experiments.experiment_checkpoints(self.id))
         return [
             Checkpoint(self._session, item) for item in self.sorted_checkpoints(found, sort_by, order_by, max_results)
         ]
 
     def top_n_checkpoints(self, limit: int) -> list[Checkpoint]:
         """Return the validated checkpoints with the best values of the searcher metric."""
-        found = self._session.run(operations.experiment_checkpoints(self.id))
+        found = self._session.run(experiments.experiment_checkpoints(self.id))
         return [Checkpoint(self._session, item) for item in self.best_first(found, limit)]
 
     def top_checkpoint(self) -> Checkpoint:
@@ -191,7 +193,7 @@ class Experiment(ExperimentFacts):
 
     def download_code(self, output_dir: str | Path | None = None) -> Path:
         """Write the code it runs as a tar.gz into a folder (default: here) and return the file."""
-        return write_code(self.id, self._session.run(operations.experiment_bundle(self.id)), output_dir)
+        return write_code(self.id, self._session.run(experiments.experiment_bundle(self.id)), output_dir)
 
     def curves(
         self,
@@ -203,7 +205,7 @@ class Experiment(ExperimentFacts):
     ) -> CurvesView:
         """Return a snapshot of trials and curves, with the cursor from which `stream` goes on."""
         snapshot = self._session.run(
-            operations.curves(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials)
+            experiments.curves(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials)
         )
         self.learn(snapshot)
         return snapshot
@@ -243,7 +245,7 @@ class Experiment(ExperimentFacts):
         if snapshot.experiment.state.terminal:
             return
         feed = event_feed(self.id, snapshot.cursor, names=(name,) if name else (), groups=(group,) if group else ())
-        again = operations.curves
+        again = experiments.curves
         for item in self._follow(
             feed,
             snapshot=lambda: again(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials),
@@ -253,7 +255,7 @@ class Experiment(ExperimentFacts):
             yield item
 
     def _ended(self) -> bool:
-        return self._session.run(operations.experiment(self.id)).state.terminal
+        return self._session.run(experiments.experiment(self.id)).state.terminal
 
     def _follow(
         self,
@@ -268,7 +270,7 @@ class Experiment(ExperimentFacts):
                 yield event
                 continue
             try:
-                fresh = self._session.run(snapshot() if snapshot else operations.curves(self.id))
+                fresh = self._session.run(snapshot() if snapshot else experiments.curves(self.id))
             except (ClusterUnreachable, Unavailable):
                 feed.resume_from(event.id if feed.cursor is None else feed.cursor)  # and be told to resync again
                 continue
@@ -287,23 +289,23 @@ class Trial(TrialFacts):
 
     def reload(self) -> Trial:
         """Ask the master anew, for its summary too; return itself."""
-        self.view = self._session.run(operations.trial(self.id))
+        self.view = self._session.run(experiments.trial(self.id))
         return self
 
     def kill(self) -> None:
         """End this trial; its experiment goes on."""
-        self.view = self._session.run(operations.kill_trial(self.id))
+        self.view = self._session.run(experiments.kill_trial(self.id))
 
     def get_experiment(self) -> Experiment:
         """Return its experiment."""
-        return Experiment(self._session, self._session.run(operations.experiment(self.experiment_id)))
+        return Experiment(self._session, self._session.run(experiments.experiment(self.experiment_id)))
 
     def logs(
         self, tail: int | None = None, *, rank: int | None = None, search: str | None = None, node: str | None = None
     ) -> list[LogLine]:
         """Return its last `tail` lines of output, or all of them."""
         if tail is not None:
-            return self._session.run(operations.trial_logs(self.id, tail=tail, rank=rank, search=search, node=node))[0]
+            return self._session.run(experiments.trial_logs(self.id, tail=tail, rank=rank, search=search, node=node))[0]
         return list(self.iter_logs(rank=rank, search=search, node=node))
 
     def iter_logs(
@@ -332,7 +334,7 @@ class Trial(TrialFacts):
                     yield line
             return
         yield from log_reading.lines(
-            self._session, partial(operations.trial_logs_after, self.id, rank=rank, search=search, node=node), after
+            self._session, partial(experiments.trial_logs_after, self.id, rank=rank, search=search, node=node), after
         )
 
     def removed_logs(self) -> RemovedLogs:
@@ -367,19 +369,19 @@ class Trial(TrialFacts):
             "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
             "since": since, "until": until,
         }  # fmt: skip
-        return log_reading.lines(self._session, partial(operations.trial_logs_after, self.id, **like))
+        return log_reading.lines(self._session, partial(experiments.trial_logs_after, self.id, **like))
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> Iterator[LogLine]:
         return follow(
             self._session,
             log_feed(self.id, after),
-            lambda: self._session.run(operations.trial(self.id)).state.terminal,
+            lambda: self._session.run(experiments.trial(self.id)).state.terminal,
             notice=notice,
         )
 
     def iter_metrics(self, group: str | None = None, *, max_points: int | None = None) -> Iterator[TrialMetrics]:
         """Yield its reports in order of step, of one group or of all."""
-        series = self._session.run(operations.trial_metrics(self.id, group=group, max_points=max_points))
+        series = self._session.run(experiments.trial_metrics(self.id, group=group, max_points=max_points))
         yield from reports(series)
 
     def list_checkpoints(
@@ -389,7 +391,7 @@ class Trial(TrialFacts):
         max_results: int | None = None,
     ) -> list[Checkpoint]:
         """Return its checkpoints, best first unless told otherwise."""
-        found = self._session.run(operations.trial_checkpoints(self.id))
+        found = self._session.run(experiments.trial_checkpoints(self.id))
         order = self.get_experiment().sorted_checkpoints(found, sort_by, order_by, max_results)
         return [Checkpoint(self._session, item) for item in order]
 
@@ -399,7 +401,7 @@ class Trial(TrialFacts):
         Raises:
             DetlabError: No checkpoint was validated yet.
         """
-        found = self._session.run(operations.trial_checkpoints(self.id))
+        found = self._session.run(experiments.trial_checkpoints(self.id))
         best = self.get_experiment().best_first(found, 1)
         if not best:
             raise no_checkpoint(self.experiment_id)
@@ -415,10 +417,10 @@ class Trial(TrialFacts):
         if sum((latest, best, uuid is not None)) != 1:
             raise ValueError("choose exactly one of latest, best and uuid")
         if uuid is not None:
-            return Checkpoint(self._session, self._session.run(operations.checkpoint(uuid)))
+            return Checkpoint(self._session, self._session.run(experiments.checkpoint(uuid)))
         if best:
             return self.top_checkpoint()
-        newest = newest_checkpoint(self._session.run(operations.trial_checkpoints(self.id)))
+        newest = newest_checkpoint(self._session.run(experiments.trial_checkpoints(self.id)))
         if newest is None:
             raise no_checkpoint(self.experiment_id)
         return Checkpoint(self._session, newest)
@@ -457,4 +459,4 @@ class Checkpoint(CheckpointFacts):
 
     def get_trial(self) -> Trial:
         """Return the trial that wrote it."""
-        return Trial(self._session, self._session.run(operations.trial(self.trial_id)))
+        return Trial(self._session, self._session.run(experiments.trial(self.trial_id)))

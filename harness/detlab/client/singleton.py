@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client.client import Client
-from detlab.client.discovery import ClusterAddress, find_cluster
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.submission import ConfigSource
 from detlab.client.tasks import Task
+from detlab.client.transport.discovery import ClusterAddress, find_cluster
 from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import TaskKind

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from detlab.client.bundle import Bundle, build_bundle
-from detlab.client.calls import Progress
-from detlab.client.operations import Submission
-from detlab.client.task_operations import TaskSubmission
+from detlab.client.bundling.bundle import Bundle, build_bundle
+from detlab.client.operations.experiments import Submission
+from detlab.client.operations.tasks import TaskSubmission
+from detlab.client.transport.calls import Progress
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.taskwire import TaskKind
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, urlsplit
 
-from detlab.client.discovery import ClusterAddress
 from detlab.client.facts import moment
 from detlab.client.rendering import card
-from detlab.client.streaming import Feed
+from detlab.client.transport.discovery import ClusterAddress
+from detlab.client.transport.streaming import Feed
 from detlab.errors import DetlabError, StorageError
 from detlab.schemas.taskwire import OutputView, TaskKind, TaskView
 from detlab.schemas.wire import SERVICE_PREFIX, AllocationState, Event, LogLine, TrialState

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client import log_reading
-from detlab.client import task_operations as operations
-from detlab.client.following import Notice, follow
-from detlab.client.session import Session
+from detlab.client.operations import tasks as operations
 from detlab.client.task_facts import (
     TaskFacts,
     all_events_feed,
@@ -21,6 +19,8 @@ from detlab.client.task_facts import (
     timed_out,
     write_output,
 )
+from detlab.client.transport.feeds import Notice, follow
+from detlab.client.transport.session import Session
 from detlab.schemas.taskwire import OutputView, TaskView
 from detlab.schemas.wire import LogLine, TrialState
 

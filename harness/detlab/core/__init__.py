@@ -3,24 +3,23 @@
 `init()` gives a `Context`; each of its members is one part of the API and a class of this package.
 """
 
-from detlab.core._channel import AuthenticationFailed, DistributedError
-from detlab.core._checkpoint import CheckpointContext, DownloadMode, DummyCheckpointContext
-from detlab.core._context import Context, init
-from detlab.core._distributed import DistributedContext, DummyDistributedContext
-from detlab.core._experimental import ExperimentalCoreContext
-from detlab.core._preempt import DummyPreemptContext, PreemptContext, PreemptMode
-from detlab.core._profiler import DummyProfilerContext, ProfilerContext
-from detlab.core._searcher import (
+from detlab.core.checkpoint.context import CheckpointContext, DownloadMode, DummyCheckpointContext
+from detlab.core.checkpoint.shards import ShardConflict
+from detlab.core.context import Context, ExperimentalCoreContext, init
+from detlab.core.distributed.channel import AuthenticationFailed, DistributedError
+from detlab.core.distributed.context import DistributedContext, DummyDistributedContext
+from detlab.core.metrics.profiler import DummyProfilerContext, ProfilerContext
+from detlab.core.metrics.spool import RecordsRefused, SpoolError
+from detlab.core.metrics.tensorboard import TensorboardMode
+from detlab.core.metrics.train import DummyTrainContext, EarlyExitReason, TrainContext
+from detlab.core.preemption.context import DummyPreemptContext, PreemptContext, PreemptMode
+from detlab.core.searcher import (
     DummySearcherContext,
     SearcherContext,
     SearcherMode,
     SearcherOperation,
     Unit,
 )
-from detlab.core._shards import ShardConflict
-from detlab.core._spool import RecordsRefused, SpoolError
-from detlab.core._tensorboard import TensorboardMode
-from detlab.core._train import DummyTrainContext, EarlyExitReason, TrainContext
 
 __all__ = [
     "AuthenticationFailed",

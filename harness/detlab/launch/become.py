@@ -1,7 +1,7 @@
 """Root gives itself up: `python -m detlab.launch.become --uid U --gid G [--reach PATH]… -- CMD…` becomes CMD as U.
 
 Python itself, its packages and every `--reach PATH` (read-only) and `--reach-rw PATH` stay reachable even when a
-directory above them is closed to U; see `detlab.launch.mounts`. The command runs in the groups that are named and
+directory above them is closed to U; see `detlab.launch.host.mounts`. The command runs in the groups that are named and
 no others, without capabilities and with no_new_privs, so that no set-uid program gives anything back. With
 `--network PLAN` it runs in a network namespace of its own (`detlab.launch.network`), with `--cgroup DIR` in that
 control group.
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from detlab.launch import network
-from detlab.launch.cgroup import join
-from detlab.launch.mounts import Need, Plan, Unreachable, carry_out, make_plan, trace
+from detlab.launch.host.cgroup import join
+from detlab.launch.host.mounts import Need, Plan, Unreachable, carry_out, make_plan, trace
 
 REFUSED = 126
 _PR_SET_NO_NEW_PRIVS = 38

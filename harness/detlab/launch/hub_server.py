@@ -32,9 +32,9 @@ from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from detlab.launch import idle_watch
 from detlab.launch.handed import handing
-from detlab.launch.relays import Relays, Target, showing
+from detlab.launch.servers import idle_watch
+from detlab.launch.servers.relays import Relays, Target, showing
 from detlab.short_folder import short_folder
 from detlab.trust import tls_context
 

@@ -4,8 +4,8 @@ Whoever becomes a task's launcher enters it while it is still root. The kernel r
 link, when the last process of the task has ended: nothing needs cleaning up, whichever process dies first.
 
 A service on the host's loopback keeps its address inside: `127.0.0.1:PORT` is translated to the host's end of the link
-here, and back to `127.0.0.1:PORT` there, by rules that the agent keeps (`detlab_agent.runtimes.network`). Only the
-standard library is imported here.
+here, and back to `127.0.0.1:PORT` there, by rules that the agent keeps (`detlab_agent.runtimes.process.network`). Only
+the standard library is imported here.
 """
 
 from __future__ import annotations

@@ -23,14 +23,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from detlab.launch import procfs
-from detlab.launch.cgroup import kernel_may_have_killed, machine_oom_kills, oom_kills
-from detlab.launch.delivery import LOG_INTERVAL, Deliverer, Ending, HttpTransport, Source, Transport
+from detlab.launch.delivery.output import LogSpool, OutputPump
+from detlab.launch.delivery.sender import LOG_INTERVAL, Deliverer, Ending, HttpTransport, Source, Transport
+from detlab.launch.delivery.shipping import Refusal, StreamShipper
+from detlab.launch.delivery.spool import Reader, open_regular, read_mark
+from detlab.launch.delivery.tokens import TokenKeeper, life_of
+from detlab.launch.entrypoint import Child, Entry, Start, start_cold
 from detlab.launch.environment import entrypoint_environment
-from detlab.launch.output import LogSpool, OutputPump
-from detlab.launch.shipping import Refusal, StreamShipper
-from detlab.launch.spool import Reader, open_regular, read_mark
-from detlab.launch.starting import Child, Entry, Start, start_cold
+from detlab.launch.host import procfs
+from detlab.launch.host.cgroup import kernel_may_have_killed, machine_oom_kills, oom_kills
 from detlab.launch.taskdir import (
     TaskDir,
     failed_ranks,
@@ -40,11 +41,10 @@ from detlab.launch.taskdir import (
     write_atomic,
     write_json,
 )
-from detlab.launch.tokens import TokenKeeper, life_of
 from detlab.short_folder import short_folder
 
 if TYPE_CHECKING:
-    from detlab.launch.watching import HangWatch, Others, Verdict
+    from detlab.launch.ranks.watchdog import HangWatch, Others, Verdict
 
 STRAGGLER_GRACE = 1.0
 """Seconds that processes may outlive the entrypoint (data loader workers on their way out) before SIGKILL."""
@@ -300,7 +300,7 @@ class Launcher:
         told = self._launch["info"]
         if len(told["slot_ids"]) < 2 and len(told.get("container_addrs") or ()) < 2:
             return
-        from detlab.launch.watching import (  # other tasks start sooner without it
+        from detlab.launch.ranks.watchdog import (  # other tasks start sooner without it
             BUSY_FACTOR,
             LIMIT_VARIABLE,
             HangWatch,
@@ -320,15 +320,15 @@ class Launcher:
         told = self._launch["info"]
         if len(told.get("container_addrs") or ()) < 2:
             return None
-        from detlab.launch.plain_http import PlainTransport
-        from detlab.launch.watching_nodes import OtherNodes
+        from detlab.launch.delivery.plain_http import PlainTransport
+        from detlab.launch.ranks.watchdog_nodes import OtherNodes
 
         transport = PlainTransport(str(told["master_url"]).rstrip("/") + "/api/v1/")
         return OtherNodes(self._task.root, str(told["agent_id"]), int(told["container_rank"]), transport, limit)
 
     def _on_hang(self, verdict: Verdict) -> None:
         """Name the rank that hangs, have it print its stacks, and end the attempt."""
-        from detlab.launch.watching import HUNG
+        from detlab.launch.ranks.watchdog import HUNG
 
         sign = verdict.sign
         note_failing_rank(self._task.ranks, sign.rank, HUNG)
@@ -428,7 +428,7 @@ class Launcher:
             return Source(reader, StreamShipper(name, acked=mark), interval)
 
         def open_transport() -> Transport:
-            from detlab.launch.plain_http import PlainTransport
+            from detlab.launch.delivery.plain_http import PlainTransport
 
             # To a master without TLS the standard library speaks as well, and is there at once.
             if api_url.startswith("http:"):

@@ -24,7 +24,7 @@ from tensorboard import default, program
 from tornado import web, wsgi
 from tornado.httpserver import HTTPServer
 
-from detlab.launch.idle_watch import REQUEST_MARK
+from detlab.launch.servers.idle_watch import REQUEST_MARK
 
 THREADS = 8
 RELOAD_SECONDS = 5

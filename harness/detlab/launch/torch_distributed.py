@@ -4,10 +4,10 @@
     python3 -m detlab.launch.torch_distributed [torchrun overrides --] --trial MODULE:CLASS
 
 SCRIPT is a command (`python3 train.py --lr 1`) or a Python file; `--trial` trains a PyTorchTrial as the experiment's
-config says (`python3 -m detlab.pytorch`). The processes of one node meet on a free port of
-their own, those of several nodes on one of the chief's, which the master tells (`detlab.launch.meeting`). They are not
-restarted by torchrun (the master restarts trials), and say their rank with every line. torch is never imported here:
-this program becomes `python -m torch.distributed.run`.
+config says (`python3 -m detlab.pytorch`). The processes of one node meet on a free port of their own, those of several
+nodes on one of the chief's, which the master tells (`detlab.launch.ranks.rendezvous`). They are not restarted by
+torchrun (the master restarts trials), and say their rank with every line. torch is never imported here: this program
+becomes `python -m torch.distributed.run`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from detlab.errors import NotInCluster
 from detlab.info import ClusterInfo, get_cluster_info
 
 if TYPE_CHECKING:
-    from detlab.launch.meeting import Meeting
+    from detlab.launch.ranks.rendezvous import Meeting
 
 USAGE = "usage: python3 -m detlab.launch.torch_distributed [TORCHRUN_OPTIONS... --] (SCRIPT... | --trial MODULE:CLASS)"
 
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     info = _task()
     if info is None or len(info.container_addrs) < 2:
         return _become(torchrun_command(overrides, script, os.environ), rank_environment(os.environ))
-    from detlab.launch.meeting import MeetingError, meet_the_others, meeting_environment
+    from detlab.launch.ranks.rendezvous import MeetingError, meet_the_others, meeting_environment
 
     try:
         meeting = meet_the_others(info)

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from detlab.launch.lines import LineSplitter
+from detlab.launch.delivery.lines import LineSplitter
 from detlab.launch.taskdir import TaskDir
 
 USAGE = "usage: python3 -m detlab.launch.wrap_rank [RANK] [--] CMD..."

@@ -4,10 +4,14 @@ Names and signatures are those of Determined 0.38's `determined.pytorch`.
 """
 
 from detlab.pytorch import samplers
-from detlab.pytorch._callback import PyTorchCallback
-from detlab.pytorch._checkpoint import StateMismatch
-from detlab.pytorch._context import PyTorchTrialContext
-from detlab.pytorch._data import (
+from detlab.pytorch.callback import PyTorchCallback
+from detlab.pytorch.checkpoint.files import StateMismatch
+from detlab.pytorch.checkpoint.load import CheckpointLoadContext, load_trial_from_checkpoint_path
+from detlab.pytorch.checkpoint.writer import CheckpointWriteFailed
+from detlab.pytorch.context.experimental import PyTorchExperimentalContext
+from detlab.pytorch.context.lr_scheduler import LRScheduler
+from detlab.pytorch.context.trial_context import PyTorchTrialContext
+from detlab.pytorch.data.loader import (
     DataLoader,
     TorchData,
     adapt_batch_sampler,
@@ -15,16 +19,12 @@ from detlab.pytorch._data import (
     dataset_repro_warning,
     to_device,
 )
-from detlab.pytorch._errors import CallbackFailed, TrainerError
-from detlab.pytorch._experimental import PyTorchExperimentalContext
-from detlab.pytorch._load import CheckpointLoadContext, load_trial_from_checkpoint_path
-from detlab.pytorch._lr_scheduler import LRScheduler
-from detlab.pytorch._reducer import MetricReducer, Reducer
-from detlab.pytorch._tensorboard import TorchWriter
-from detlab.pytorch._trainer import Trainer, init
-from detlab.pytorch._trial import PyTorchTrial
-from detlab.pytorch._units import Batch, Epoch, TrainUnit
-from detlab.pytorch._writer import CheckpointWriteFailed
+from detlab.pytorch.errors import CallbackFailed, TrainerError
+from detlab.pytorch.metrics.reducer import MetricReducer, Reducer
+from detlab.pytorch.metrics.tensorboard import TorchWriter
+from detlab.pytorch.trainer import Trainer, init
+from detlab.pytorch.trial import PyTorchTrial
+from detlab.pytorch.units import Batch, Epoch, TrainUnit
 
 __all__ = [
     "Batch",

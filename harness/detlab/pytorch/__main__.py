@@ -16,11 +16,11 @@ from typing import Any
 
 from detlab.errors import DetlabError
 from detlab.info import ClusterInfo, get_cluster_info
-from detlab.pytorch._context import PyTorchTrialContext
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._trainer import Trainer, init
-from detlab.pytorch._trial import PyTorchTrial, make
-from detlab.pytorch._units import Batch, Epoch, TrainUnit
+from detlab.pytorch.context.trial_context import PyTorchTrialContext
+from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.trainer import Trainer, init
+from detlab.pytorch.trial import PyTorchTrial, make
+from detlab.pytorch.units import Batch, Epoch, TrainUnit
 
 _FORMS = "take (self, context) or (self, context, hparams), or write a script that calls Trainer.fit()"
 _BATCHES = frozenset({"batches", "steps", "steps_completed"})

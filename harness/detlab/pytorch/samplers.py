@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch.utils.data
 
-from detlab.pytorch._errors import TrainerError
+from detlab.pytorch.errors import TrainerError
 
 
 def _repeat(source: Iterable[Any]) -> Iterator[Any]:

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from detlab.schemas.expconf.environment import BindMount, Device, ProxyPort
-from detlab.schemas.expconf.experiment import ExperimentConfig
-from detlab.schemas.expconf.scalars import Block
+from detlab.schemas.expconf.blocks.environment import BindMount, Device, ProxyPort
+from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
+from detlab.schemas.expconf.blocks.scalars import Block
 from detlab.schemas.reference import reference_page
 
 SCHEMA_ID = "https://detlab.github.io/schemas/experiment-config.schema.json"

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from detlab.schemas.expconf import environment, extras, hyperparameters, searchers, storage
-from detlab.schemas.expconf.experiment import ExperimentConfig
-from detlab.schemas.expconf.scalars import NOTE_IGNORED, NOTE_NEEDED, NOTE_OLD, Block, note
+from detlab.schemas.expconf.blocks import environment, extras, hyperparameters, searchers, storage
+from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
+from detlab.schemas.expconf.blocks.scalars import NOTE_IGNORED, NOTE_NEEDED, NOTE_OLD, Block, note
 
 _INTRO = """\
 # Experiment config

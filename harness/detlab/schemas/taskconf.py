@@ -12,9 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 
 from detlab.errors import ConfigError, Problem
-from detlab.schemas.expconf import structure, suggesting
-from detlab.schemas.expconf.checking import errors_of, from_pydantic, in_order
-from detlab.schemas.expconf.environment import (
+from detlab.schemas.expconf.blocks.environment import (
     BindMount,
     ByteSize,
     ConstraintsConfig,
@@ -24,9 +22,8 @@ from detlab.schemas.expconf.environment import (
     MaxTime,
     MemoryLimit,
 )
-from detlab.schemas.expconf.experiment import Entrypoint
-from detlab.schemas.expconf.paths import render
-from detlab.schemas.expconf.scalars import (
+from detlab.schemas.expconf.blocks.experiment import Entrypoint
+from detlab.schemas.expconf.blocks.scalars import (
     SECONDS_SHORTHAND,
     Block,
     NonNegativeInt,
@@ -36,8 +33,12 @@ from detlab.schemas.expconf.scalars import (
     describe,
     ignored,
 )
-from detlab.schemas.expconf.unsupported import container_keys
-from detlab.schemas.expconf.walking import visit
+from detlab.schemas.expconf.checks import suggestions
+from detlab.schemas.expconf.checks.check import errors_of, from_pydantic, in_order
+from detlab.schemas.expconf.checks.unsupported import container_keys
+from detlab.schemas.expconf.checks.walk import visit
+from detlab.schemas.expconf.raw import structure
+from detlab.schemas.expconf.raw.paths import render
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
 
 DEFAULT_SLOTS = {
@@ -131,7 +132,7 @@ def _unknown(raw: dict[str, Any]) -> list[Problem]:
     for path, model, block in visit(TaskConfig, raw):
         for key in block:
             if key not in model.model_fields:
-                hint = suggesting.for_key(key, model, render(path))
+                hint = suggestions.for_key(key, model, render(path))
                 found.append(Problem(render((*path, str(key))), "unknown key", hint))
     return found
 

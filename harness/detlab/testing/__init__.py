@@ -1,1 +1,1 @@
-"""Doubles of the master behind real HTTP, and the contract of checkpoint stores: for tests, ours and yours."""
+"""Doubles of the master behind real HTTP, and the contracts of seams (storages, search methods), for your tests too."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from detlab.schemas import taskconf
 from detlab.schemas.elasticwire import ElasticPoolView
-from detlab.schemas.expconf.checking import errors_of
+from detlab.schemas.expconf.checks.check import errors_of
 from detlab.schemas.jobwire import JobView, JobWhy, QuotaView
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import (

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from detlab.launch.become import REFUSED, python_needs, settle
-from detlab.launch.cgroup import join
-from detlab.launch.mounts import Need, Unreachable
+from detlab.launch.entrypoint import Child, Entry, start_cold
+from detlab.launch.host.cgroup import join
+from detlab.launch.host.mounts import Need, Unreachable
 from detlab.launch.network import NetworkFailed
-from detlab.launch.program import Program, StartCold, read_program
-from detlab.launch.starting import Child, Entry, start_cold
+from detlab.launch.python_program import Program, StartCold, read_program
 from detlab.launch.task import CANNOT_START, Launcher
 from detlab.launch.taskdir import TaskDir
 from detlab.launch.warm_wire import BEGUN, GO, ForkRequest

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from detlab.launch.procfs import PROC
+from detlab.launch.host.procfs import PROC
 
 _MADV_COLLAPSE = 25
 _SIZE = 2 << 20

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from detlab.launch.program import Program, StartCold, check_environment
-from detlab.launch.starting import Entry
+from detlab.launch.entrypoint import Entry
+from detlab.launch.python_program import Program, StartCold, check_environment
 from detlab.warm import fresh
 from detlab.warm.running import ReadyProgram
 from detlab.warm.title import Title, set_environment

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from detlab.launch.procfs import PROC
+from detlab.launch.host.procfs import PROC
 
 MODULES = (
     "numpy",
     "detlab.launch.task",
     "detlab.launch.become",
-    "detlab.launch.plain_http",
+    "detlab.launch.delivery.plain_http",
     "detlab.core",
     "detlab.pytorch",
     "httpx",

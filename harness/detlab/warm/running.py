@@ -15,7 +15,7 @@ from importlib.machinery import BuiltinImporter, SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from detlab.launch.program import Program
+from detlab.launch.python_program import Program
 
 
 @dataclass

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from detlab.launch.procfs import PROC
+from detlab.launch.host.procfs import PROC
 
 _FIRST = "DET_TASK_DIR"
 

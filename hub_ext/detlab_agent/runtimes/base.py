@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from detlab.launch.delivery import Source
+from detlab.launch.delivery.sender import Source
 from detlab.schemas.wire import Launch
 
 Say = Callable[[Literal["pulling", "starting"], str], None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from detlab.launch.identity import Identity, IdentityError, UidRules
+from detlab.launch.host.identity import Identity, IdentityError, UidRules
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from detlab_hub.backup.contents import MANIFEST, MANIFEST_LIMIT, PARTS, ArchiveError, Manifest, Member, read_manifest
+from detlab_hub.backup.contents import MANIFEST, MANIFEST_LIMIT, PARTS, Manifest, Member, read_manifest
+from detlab_hub.embedded.moves import ArchiveError
 
 _CHUNK = 1 << 20
 _LEVEL = 3

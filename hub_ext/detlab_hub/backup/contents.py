@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sqlalchemy.engine import URL
 from traitlets.config import Config
 
-from detlab.errors import DetlabError
+from detlab_hub.embedded.moves import ArchiveError
 from detlab_hub.embedded.settings import read_config
 from detlab_hub.embedded.state import StateFolder
 from detlab_hub.store.engine import parse_url, sqlite_path
@@ -35,12 +35,6 @@ PARTS: dict[Part, tuple[str, ...]] = {
 """Names in the state folder. Certificates go with their keys."""
 OF_ONE_RUN = ("agent", "instances", "supervisor.json", "cluster.json")
 """What belongs to the processes of one cluster: a restored one starts without."""
-
-
-class ArchiveError(DetlabError):
-    """An archive cannot be made, or is not one that may be restored."""
-
-    default_code = "backup.failed"
 
 
 class Member(BaseModel):

@@ -22,14 +22,15 @@ from detlab_hub.backup.contents import (
     OF_ONE_RUN,
     PARTS,
     USERS_FILE,
-    ArchiveError,
     DatabaseName,
     Manifest,
     config_of,
     database_urls,
 )
-from detlab_hub.backup.moves import (
+from detlab_hub.embedded import parts as names
+from detlab_hub.embedded.moves import (
     STAGE,
+    ArchiveError,
     Intent,
     Move,
     carry_out,
@@ -38,7 +39,6 @@ from detlab_hub.backup.moves import (
     sync_folder,
     write_intent,
 )
-from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.report import read_report
 from detlab_hub.embedded.state import StateFolder, read_json, write_atomically
 from detlab_hub.store import copies, migrate, relocation

@@ -16,12 +16,12 @@ from detlab_hub.backup.contents import (
     FORMAT,
     GIVEN_CONFIG,
     PARTS,
-    ArchiveError,
     Manifest,
     Part,
     config_of,
     database_urls,
 )
+from detlab_hub.embedded.moves import ArchiveError
 from detlab_hub.embedded.state import StateFolder
 from detlab_hub.store import copies
 from detlab_hub.store.engine import sqlite_path

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from detlab.errors import DetlabError
-from detlab_hub.embedded.listeners import Listeners, inherited
 from detlab_hub.embedded.parts import make_parts
+from detlab_hub.embedded.sockets.listeners import Listeners, inherited
 from detlab_hub.embedded.state import StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib.util
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from detlab.errors import DetlabError
 from detlab_hub.embedded import lifecycle
-from detlab_hub.embedded.listeners import Listeners
+from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.parts import make_parts
+from detlab_hub.embedded.sockets.listeners import Listeners
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 
 _DRAIN_SECONDS = 60.0
+_LOOK_AGAIN = 0.5
+"""Seconds between two looks at the source files."""
+_RELOADED = {".py", ".html", ".js", ".css", ".sql"}
+_CODE = {
+    names.HUB: ("detlab_hub.spawners", "detlab_hub.embedded"),
+    names.MASTER: ("detlab", "detlab_hub"),
+    names.AGENT: ("detlab", "detlab_agent"),
+}
+"""The packages whose changes restart a part."""
 
 
 async def run(
@@ -24,8 +37,17 @@ async def run(
     options: lifecycle.Options,
     ready: Callable[[lifecycle.Cluster], None],
     say: lifecycle.Say,
+    *,
+    reload: bool = False,
 ) -> int:
     """Run the cluster until Ctrl-C or SIGTERM; trials then save and leave. A second signal does not wait for them.
+
+    Args:
+        folder: The state folder.
+        options: What was asked for.
+        ready: Called once, when the cluster is up.
+        say: Told what takes long.
+        reload: Restart parts when their code changes.
 
     Returns:
         Exit status: 0 after a clean stop.
@@ -46,6 +68,7 @@ async def run(
         running = asyncio.create_task(supervisor.run())
         await asyncio.sleep(0)  # its first step takes the folder
     watching = asyncio.create_task(_watch(folder, plan, options, ready, say))
+    reloading = asyncio.create_task(reload_changed(supervisor, Sources(code_of_parts()), say)) if reload else None
     try:
         first: list[asyncio.Future[None]] = [running, watching, signalled.first]
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -60,6 +83,8 @@ async def run(
             second: list[asyncio.Future[Any]] = [draining, signalled.second]
             await asyncio.wait(second, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        if reloading is not None:
+            reloading.cancel()
         supervisor.request_stop()
         await running
         await asyncio.to_thread(lifecycle.stop_instances, folder, say)
@@ -77,6 +102,64 @@ async def _watch(
     view = await asyncio.to_thread(lifecycle.Waiting(folder, plan, None, say).until_ready, deadline)
     lifecycle.remember(folder)
     ready(lifecycle.Cluster(folder, plan, view))
+
+
+def code_of_parts() -> dict[str, list[Path]]:
+    """Return the folders whose files each part runs, by the part's name."""
+    return {part: [folder for name in packages for folder in _folders(name)] for part, packages in _CODE.items()}
+
+
+def _folders(package: str) -> list[Path]:
+    spec = importlib.util.find_spec(package)
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+
+
+class Sources:
+    """Notices which source files have changed.
+
+    Args:
+        folders: The folders of each part, by its name.
+    """
+
+    def __init__(self, folders: Mapping[str, Sequence[Path]]) -> None:
+        self._folders = folders
+        self._seen = self._look()
+
+    def changes(self) -> dict[str, list[Path]]:
+        """Return the files that changed, came or went since the last call, by the part that has to restart."""
+        before, self._seen = self._seen, self._look()
+        changed = sorted(path for path, _ in before.items() ^ self._seen.items())
+        found = {
+            part: list(dict.fromkeys(path for path in changed if any(path.is_relative_to(one) for one in folders)))
+            for part, folders in self._folders.items()
+        }
+        return {part: paths for part, paths in found.items() if paths}
+
+    def _look(self) -> dict[Path, int]:
+        return dict(self._files())
+
+    def _files(self) -> Iterator[tuple[Path, int]]:
+        for folder in {folder for folders in self._folders.values() for folder in folders}:
+            for path in folder.rglob("*"):
+                with contextlib.suppress(OSError):  # removed meanwhile
+                    if path.suffix in _RELOADED:
+                        yield path, path.stat().st_mtime_ns
+
+
+async def reload_changed(supervisor: Supervisor, sources: Sources, say: lifecycle.Say) -> None:
+    """Restart parts whenever their code changes; never returns.
+
+    Args:
+        supervisor: Runs the parts.
+        sources: Their source files.
+        say: Told which file made which parts restart.
+    """
+    while True:
+        await asyncio.sleep(_LOOK_AGAIN)
+        if changes := await asyncio.to_thread(sources.changes):
+            first = next(iter(changes.values()))[0]
+            say(f"{first.name} changed: restarting {', '.join(changes)}")
+            await supervisor.restart(changes)
 
 
 class _Signals:

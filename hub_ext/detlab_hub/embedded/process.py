@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from detlab.launch.procfs import is_alive, read_process
-from detlab_hub.embedded.listeners import lent
+from detlab.launch.host.procfs import is_alive, read_process
+from detlab_hub.embedded.sockets.listeners import lent
 from detlab_hub.embedded.state import NO_ROOM
 
 _LOG_LIMIT = 32 * 1024 * 1024

@@ -14,19 +14,19 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import detlab
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.backoff import Backoff
 from detlab_hub.embedded.hubapi import HubApi
-from detlab_hub.embedded.listeners import Listeners
 from detlab_hub.embedded.parts import Part
 from detlab_hub.embedded.process import Running, identify, start
 from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
+from detlab_hub.embedded.sockets.listeners import Listeners
+from detlab_hub.embedded.sockets.unavailable import Unavailable
 from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
-from detlab_hub.embedded.unavailable import Unavailable
 
 log = logging.getLogger("detlab.supervisor")
 
@@ -59,6 +59,8 @@ class Keeper:
         self._backoff = Backoff()
         self._delay = 1.0
         self._stopping = asyncio.Event()
+        self._wake = asyncio.Event()
+        """Ends the pause before the next start."""
         self._process: Running | None = None
 
     def adopt(self, found: PartReport | None) -> None:
@@ -139,11 +141,20 @@ class Keeper:
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), self._delay)
+            await asyncio.wait_for(self._wake.wait(), self._delay)
+        self._wake.clear()
+
+    async def restart(self) -> None:
+        """Stop the part if it runs, and start it again at once; earlier failures do not delay it."""
+        self._backoff = Backoff()
+        self._wake.set()
+        if self._process is not None:
+            await self._process.stop(self.part.stop_grace)
 
     async def stop(self) -> None:
         """End the part and do not start it again."""
         self._stopping.set()
+        self._wake.set()
         if self._hook is not None:
             self._hook.cancel()
         if self._process is not None:
@@ -195,6 +206,16 @@ class Supervisor:
     def request_stop(self) -> None:
         """Ask `run` to stop the parts and return."""
         self._stop.set()
+
+    async def restart(self, parts: Collection[str]) -> None:
+        """Stop some parts and start them again at once, for instance because their code has changed.
+
+        Args:
+            parts: Their names.
+        """
+        for name in names.STOP_ORDER:
+            if name in parts:
+                await self._keepers[name].restart()
 
     async def run(self) -> None:
         """Hold the folder, keep the parts running, and stop them in order at the end.

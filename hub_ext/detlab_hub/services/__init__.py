@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
+from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
 
 if TYPE_CHECKING:
+    from detlab_hub.services.kernel.settings import Settings
     from detlab_hub.services.master import Services
-    from detlab_hub.services.settings import Settings
 
 __all__ = ["AgentCaller", "Caller", "EnrolCaller", "Services", "Settings", "TaskCaller"]
 
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
 
         return Services
     if name == "Settings":
-        from detlab_hub.services.settings import Settings
+        from detlab_hub.services.kernel.settings import Settings
 
         return Settings
     raise AttributeError(name)

@@ -20,49 +20,59 @@ from detlab.schemas.wire import ExperimentState
 from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
-from detlab_hub.services import audit, drains, logpolicies, placement, provisioning, removal, timelimits, vouching
-from detlab_hub.services.agents import Agents
-from detlab_hub.services.audit import Audit
-from detlab_hub.services.bundles import Bundles
-from detlab_hub.services.callers import Caller
-from detlab_hub.services.checkpoints import Checkpoints
-from detlab_hub.services.cluster import Cluster
-from detlab_hub.services.code import Code
-from detlab_hub.services.credentials import Credentials
-from detlab_hub.services.experiments import Experiments
-from detlab_hub.services.grants import Grants
-from detlab_hub.services.health import Health
-from detlab_hub.services.hubservers import HubServers
-from detlab_hub.services.jobs import Jobs
-from detlab_hub.services.limits.overview import UserLimits
-from detlab_hub.services.lives import apply_allocation, send_kill
-from detlab_hub.services.logretention import LogRetention
-from detlab_hub.services.matching import PolicyLooks
-from detlab_hub.services.nodes import Nodes
-from detlab_hub.services.outputs import Outputs
-from detlab_hub.services.overview import Overview
-from detlab_hub.services.pools import PoolViews
-from detlab_hub.services.provisioning import Provisioning
-from detlab_hub.services.queue import Queue
-from detlab_hub.services.quotas import Quotas
-from detlab_hub.services.refusals import Refusals
-from detlab_hub.services.remembered import KnownTasks
-from detlab_hub.services.retention import Retention
-from detlab_hub.services.servers import Servers
-from detlab_hub.services.settings import Settings
-from detlab_hub.services.shell import Shell
-from detlab_hub.services.spawns import Spawns
-from detlab_hub.services.stream import Stream
-from detlab_hub.services.tasks import Tasks
-from detlab_hub.services.timeline import Timeline
-from detlab_hub.services.tokens import Tokens
-from detlab_hub.services.trials import Trials
-from detlab_hub.services.turn import Turn
-from detlab_hub.services.unknown_keys import UnknownKeys
-from detlab_hub.services.usage import Usage
-from detlab_hub.services.usertasks import UserTasks
-from detlab_hub.services.useruids import UserUids
-from detlab_hub.services.wakeups import wait_until
+from detlab_hub.services.admission.bundles import Bundles
+from detlab_hub.services.admission.quotas import Quotas
+from detlab_hub.services.admission.user_limits import UserLimits
+from detlab_hub.services.agents import drains, token_renewal
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.checkpoints.checkpoints import Checkpoints
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.cluster.credentials import Credentials
+from detlab_hub.services.cluster.health import Health
+from detlab_hub.services.cluster.metrics import Metrics
+from detlab_hub.services.cluster.overview import Overview
+from detlab_hub.services.cluster.refusals import Refusals
+from detlab_hub.services.cluster.unknown_keys import UnknownKeys
+from detlab_hub.services.cluster.usage import Usage
+from detlab_hub.services.elastic import provisioning
+from detlab_hub.services.elastic.provisioning import Provisioning
+from detlab_hub.services.experiments import removal
+from detlab_hub.services.experiments.code import Code
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.experiments.suggestions import Suggestions
+from detlab_hub.services.experiments.timeline import Timeline
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.audit import Audit
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Lifecycle, Turn
+from detlab_hub.services.kernel.wakeups import wait_until
+from detlab_hub.services.lifecycle import log_policies
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill
+from detlab_hub.services.lifecycle.task_transitions import TaskHolder
+from detlab_hub.services.lifecycle.transitions import TrialHolder, finish_turn
+from detlab_hub.services.lifecycle.uids import UserUids
+from detlab_hub.services.logs.log_retention import LogRetention
+from detlab_hub.services.logs.matching import PolicyLooks
+from detlab_hub.services.placement import passes as placement
+from detlab_hub.services.placement.remembered import KnownTasks
+from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.queue.pools import PoolViews
+from detlab_hub.services.queue.queue import Queue
+from detlab_hub.services.streams.stream import Stream
+from detlab_hub.services.usertasks import time_limits
+from detlab_hub.services.usertasks.hub_client import HubServers
+from detlab_hub.services.usertasks.outputs import Outputs
+from detlab_hub.services.usertasks.retention import Retention
+from detlab_hub.services.usertasks.servers import Servers
+from detlab_hub.services.usertasks.spawns import Spawns
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store import Clock, Store, StoreBroken
 from detlab_hub.store.queries import events, tokens
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TokenRow
@@ -91,6 +101,9 @@ KILL_AGAIN = 15.0
 """A kill without an exit is sent again after this long."""
 
 
+_LIFECYCLE = Lifecycle(TrialHolder(), TaskHolder(), finish_turn)
+
+
 class Services:
     """Everything that the web layer may ask of the master."""
 
@@ -107,10 +120,11 @@ class Services:
     ) -> None:
         connections = Connections(settings.agent_suspect_after, settings.agent_reconnect_wait)
         self.settings = settings
-        self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections)
+        self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections, lifecycle=_LIFECYCLE)
         self.connections = connections
         self.grants = Grants(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
+        self.suggestions = Suggestions(self.shell)
         self.trials = Trials(self.shell)
         self.checkpoints = Checkpoints(self.shell)
         self.policies = PolicyLooks(self.shell)
@@ -142,7 +156,12 @@ class Services:
         self.limits = UserLimits(self.shell)
         self.nodes = Nodes(self.shell, self.agents, connections)
         self.credentials = Credentials(self.shell, connections)
+        self.metrics = Metrics(self.shell, self.cluster)
         self.health = Health(self.shell, connections, self.loops)
+        self._prepare_loops(clock, cpu_clock)
+
+    def _prepare_loops(self, clock: Clock, cpu_clock: Clock) -> None:
+        """Set what the loops remember between their steps."""
         self._loops: list[asyncio.Task[None]] = []
         self._cpu_clock = cpu_clock
         self._known_tasks = KnownTasks()
@@ -187,6 +206,7 @@ class Services:
             asyncio.create_task(self._every(period, work), name=work.__name__.strip("_")) for period, work in periods
         ]
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
+        self._loops.append(asyncio.create_task(self.suggestions.run(), name="suggestions"))
 
     async def stop(self) -> None:
         """Stop the loops and let readers go. Tasks run on; the next start goes on with them."""
@@ -214,7 +234,7 @@ class Services:
         """After a start: expect the agents that were there, finish deletes that were under way, look around."""
         await self.agents.expect_known()
         await self.shell.write(_renew_task_tokens)
-        for blocked in await self.shell.read(logpolicies.all_excluded):
+        for blocked in await self.shell.read(log_policies.all_excluded):
             self.shell.refusals[blocked] = math.inf
 
         def deleting(s: Session) -> list[int]:
@@ -222,6 +242,7 @@ class Services:
 
         for experiment_id in await self.shell.read(deleting):
             await removal.remove_experiment(self.shell, experiment_id)
+        await self.suggestions.recover()
         self.shell.scheduler_kick.set()
 
     async def tick(self) -> None:
@@ -237,9 +258,11 @@ class Services:
         if reachable != self._reachable:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
-        due, over, drained = await self.shell.read(lambda s: (_due(s, now), timelimits.due(s, now), drains.due(s, now)))
+        due, over, drained = await self.shell.read(
+            lambda s: (_due(s, now), time_limits.due(s, now), drains.due(s, now))
+        )
         deeds: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
-        deeds += [partial(timelimits.act, allocation_id=allocation_id) for allocation_id in over]
+        deeds += [partial(time_limits.act, allocation_id=allocation_id) for allocation_id in over]
         deeds += [partial(drains.act_on_deadline, agent_id=agent_id) for agent_id in drained]
         await self._each(deeds)
 
@@ -284,10 +307,10 @@ class Services:
         """Keep and purge tokens, trim logs of events and deeds, purge refusals, remove tasks and output of long ago."""
         now = self.shell.clock()
         present = [node.id for node in self.connections.nodes(now) if not node.suspect]
-        await self.shell.write(lambda turn: vouching.vouch(turn, present, TIDY_PERIOD))
+        await self.shell.write(lambda turn: token_renewal.vouch(turn, present, TIDY_PERIOD))
         lasting = {key for key, until in self.shell.refusals.items() if until == math.inf}
         if lasting:
-            lasting.difference_update(await self.shell.read(logpolicies.all_excluded))
+            lasting.difference_update(await self.shell.read(log_policies.all_excluded))
         self.shell.refusals = {
             key: until for key, until in self.shell.refusals.items() if until > now and key not in lasting
         }

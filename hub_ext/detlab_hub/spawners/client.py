@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 import httpx
 from pydantic import ValidationError
 
-from detlab.client.calls import Backoff, Call, Reply, error_of, model
-from detlab.client.discovery import ClusterAddress
-from detlab.client.session import AsyncSession
-from detlab.client.streaming import Lines
+from detlab.client.transport.calls import Backoff, Call, Reply, error_of, model
+from detlab.client.transport.discovery import ClusterAddress
+from detlab.client.transport.session import AsyncSession
+from detlab.client.transport.streaming import Lines
 from detlab.errors import ApiError, AuthError, ClusterUnreachable, Conflict, DetlabError, Unavailable
 from detlab.schemas.taskwire import SpawnOffers, SpawnRequest, SpawnView
 

@@ -8,15 +8,14 @@ from typing import Any
 
 from cachetools import TTLCache
 from jupyterhub.httpclient import JupyterHubHTTPClient
-from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler
+from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
 from tornado import web
 
 from detlab.errors import AuthError, Forbidden, Unavailable
 from detlab_hub.services import Caller, Services
-from detlab_hub.services.callers import ADMIN
-from detlab_hub.web.base import Guarded
-from detlab_hub.web.crosssite import CrossSite, check_session, is_local
-from detlab_hub.web.scopes import AnyCaller, needs
+from detlab_hub.services.kernel.callers import ADMIN
+from detlab_hub.web.crosssite import CrossSite, check_session
+from detlab_hub.web.scopes import AnyCaller
 
 OWN_PREFIXES = ("dttask_", "dtagent_", "dtenrol_", "dthub_")
 HUB_CACHE_SECONDS = 30
@@ -99,6 +98,16 @@ async def close_hub_client() -> None:
     await JupyterHubHTTPClient.loop_instance().close()
 
 
+class Recognized(HubOAuthenticated, web.RequestHandler):
+    """A handler that the Hub's client can ask for its token or its session.
+
+    Attributes:
+        known_as: The user whose session came with the request, also when it is refused.
+    """
+
+    known_as: str | None = None
+
+
 class Identifier:
     """Turns what came with a request into a caller.
 
@@ -111,7 +120,7 @@ class Identifier:
         self.hub = hub
         self._services = services
 
-    async def identify(self, handler: Guarded, rule: CrossSite) -> AnyCaller | None:
+    async def identify(self, handler: Recognized, rule: CrossSite) -> AnyCaller | None:
         """Return the caller, or None if the request carries nothing that we know.
 
         An `Authorization` header decides alone: a wrong token is not rescued by a browser's cookie.
@@ -143,7 +152,7 @@ class Identifier:
             return await self._services.tokens.resolve(bearer)
         return self._person(await self._ask(self.hub.user_for_token(bearer, sync=False)))
 
-    async def _by_cookie(self, handler: Guarded, rule: CrossSite) -> Caller | None:
+    async def _by_cookie(self, handler: Recognized, rule: CrossSite) -> Caller | None:
         person = self._person(await self._ask(self.hub.get_user(handler, sync=False)))
         if person is not None:  # the Hub's client asks reading scripts for no XSRF token if they say no Sec-Fetch-Mode
             handler.known_as = person.name
@@ -168,16 +177,3 @@ class Identifier:
         scopes = frozenset(str(scope) for scope in model.get("scopes", []))
         groups = frozenset(str(group) for group in model.get("groups") or [])
         return Caller(name=str(model["name"]), scopes=scopes, admin=ADMIN in scopes, groups=groups)
-
-
-class OAuthCallback(Guarded, HubOAuthCallbackHandler):
-    """Last step of a browser's login; the Hub sends it here."""
-
-    @needs("public", cross_site="open", media="text/html")
-    async def get(self) -> None:
-        """Finish a browser's login and go back to the page it came from."""
-        await HubOAuthCallbackHandler.get(self)
-
-    def redirect(self, url: str, permanent: bool = False, status: int | None = None) -> None:
-        """Redirect within this site only, whatever the login's state says."""
-        super().redirect(url if is_local(url) else self.hub_auth.base_url, permanent, status)

@@ -8,10 +8,9 @@ import re
 from collections.abc import Awaitable
 from http import HTTPStatus
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
-from jupyterhub.services.auth import HubOAuthenticated
 from pydantic import BaseModel, Field, ValidationError
 from tornado import web
 from tornado.http1connection import HTTP1Connection
@@ -19,16 +18,14 @@ from tornado.http1connection import HTTP1Connection
 from detlab import errors
 from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
-from detlab_hub.services.access import Hidden
-from detlab_hub.services.callers import HubCaller
-from detlab_hub.services.limits.reached import Reached, TooFast
-from detlab_hub.services.threads import user_of
+from detlab_hub.services.kernel.access import Hidden
+from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.kernel.limits.reached import Reached, TooFast
+from detlab_hub.services.kernel.threads import user_of
+from detlab_hub.web.auth import Identifier, Recognized
 from detlab_hub.web.bodies import BodyLimits, Buffer
 from detlab_hub.web.crosssite import misdeclared
 from detlab_hub.web.scopes import PEOPLE, AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name
-
-if TYPE_CHECKING:
-    from detlab_hub.web.auth import Identifier
 
 log = logging.getLogger("detlab.web")
 
@@ -137,7 +134,7 @@ def error_view(error: BaseException) -> ErrorView:
     )
 
 
-class Guarded(HubOAuthenticated, web.RequestHandler):
+class Guarded(Recognized):
     """Base of all handlers: default deny, security headers, `ErrorView` bodies.
 
     A subclass defines its verbs with `needs`; one without makes the class definition fail.

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 from tornado.iostream import StreamClosedError
 
 from detlab.errors import DetlabError
-from detlab_hub.services.archives import Archive
-from detlab_hub.services.threads import Workers, user_of
+from detlab_hub.services.checkpoints.archives import Archive
+from detlab_hub.services.kernel.threads import Workers, user_of
 from detlab_hub.web.base import Guarded
 
 _CHUNK = 1024 * 1024

@@ -11,6 +11,7 @@ import time
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado import template, web
 
 import detlab
@@ -18,6 +19,7 @@ from detlab.errors import NotFound
 from detlab.schemas.wire import API_PREFIX, ExperimentView, Wire
 from detlab_hub.web.assets import Asset, asset
 from detlab_hub.web.base import Guarded, NoSuchRoute, error_view, status_of
+from detlab_hub.web.crosssite import is_local
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.visible import shown
 
@@ -255,3 +257,16 @@ def _tone(state: str) -> str:
         case "ERROR" | "STOPPING_ERROR":
             return "bad"
     return "calm"
+
+
+class OAuthCallback(Guarded, HubOAuthCallbackHandler):
+    """Last step of a browser's login; the Hub sends it here."""
+
+    @needs("public", cross_site="open", media="text/html")
+    async def get(self) -> None:
+        """Finish a browser's login and go back to the page it came from."""
+        await HubOAuthCallbackHandler.get(self)
+
+    def redirect(self, url: str, permanent: bool = False, status: int | None = None) -> None:
+        """Redirect within this site only, whatever the login's state says."""
+        super().redirect(url if is_local(url) else self.hub_auth.base_url, permanent, status)

@@ -13,38 +13,29 @@ from tornado import web
 
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX
 from detlab_hub.services import Services
-from detlab_hub.web import (
+from detlab_hub.web import auth, pages
+from detlab_hub.web.base import Guarded, access_log
+from detlab_hub.web.bodies import BodyLimits
+from detlab_hub.web.cluster import (
     agents,
     audit,
-    auth,
-    bundles,
-    checkpoints,
     cluster,
-    code,
-    experiments,
-    grants,
     instances,
     jobs,
     limits,
+    metrics,
     nodes,
-    outputs,
     overview,
-    pages,
     pools,
     quotas,
     service,
-    spawns,
-    streams,
-    tasks,
-    trials,
     uids,
     usage,
-    usertasks,
 )
-from detlab_hub.web.base import Guarded, access_log
-from detlab_hub.web.bodies import BodyLimits
+from detlab_hub.web.experiments import bundles, checkpoints, code, experiments, grants, streams, trials
 from detlab_hub.web.openapi import describe
 from detlab_hub.web.openstreams import Streams
+from detlab_hub.web.tasks import outputs, spawns, tasks, usertasks
 
 API: list[tuple[str, type[Guarded]]] = [
     ("openapi.json", cluster.OpenApi),
@@ -89,6 +80,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("pools", pools.Pools),
     ("quotas", quotas.Quotas),
     ("limits", limits.UserLimits),
+    ("metrics", metrics.Metrics),
     ("uids", uids.Uids),
     ("usage", usage.Usage),
     ("audit", audit.Audit),
@@ -140,7 +132,7 @@ PAGES: list[tuple[str, type[Guarded]]] = [
     ("tasks/{task_id}", pages.TaskPage),
     ("plain", pages.Plain),
     ("health", cluster.HealthRoute),
-    ("oauth_callback", auth.OAuthCallback),
+    ("oauth_callback", pages.OAuthCallback),
     ("static/{asset_name}", pages.StaticFile),
 ]
 """Path below `/services/detlab/` and its handler."""

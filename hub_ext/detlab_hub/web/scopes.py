@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, TypeAdapter
 
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
-from detlab_hub.services.callers import ADMIN, READ, WRITE, HubCaller
+from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE, HubCaller
 from detlab_hub.web.crosssite import CrossSite
 
 AnyCaller = Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller

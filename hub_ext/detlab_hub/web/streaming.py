@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from tornado.iostream import IOStream, StreamClosedError
 
 from detlab.errors import DetlabError, Forbidden, Unavailable
-from detlab_hub.services.batches import Part
-from detlab_hub.services.callers import Caller
-from detlab_hub.services.stream import EventStream
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.streams.batches import Part
+from detlab_hub.services.streams.stream import EventStream
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.openstreams import Account, Streams
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from detlab.errors import Unavailable
-from detlab_hub.services.threads import Workers, user_of
+from detlab_hub.services.kernel.threads import Workers, user_of
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.bodies import Sender
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import detlab as det
-from detlab.launch import meeting
+from detlab.launch.ranks import rendezvous
 
 BEAT = 1.0
 
@@ -55,8 +55,8 @@ def together(info: det.ClusterInfo) -> Any:
     size = len(info.container_addrs)
     if size < 2:
         return None
-    met = meeting.meet_the_others(info)
-    os.environ.update(meeting.meeting_environment(met))
+    met = rendezvous.meet_the_others(info)
+    os.environ.update(rendezvous.meeting_environment(met))
     return det.core.DistributedContext(
         rank=met.node, size=size, local_rank=0, local_size=1, cross_rank=met.node, cross_size=size, chief_ip=met.chief
     )

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 from testbed import forked_det
 
 # Misbehaving trials, by name. Each is a whole program for `python -c` or a file of the bundle.

@@ -8,7 +8,7 @@ import time
 import pytest
 from agent_helpers import AgentProcess, trial, wait_until
 
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 from detlab.testing.master import Fault, MasterDouble
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from agent_helpers import trial, wait_until
 
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 
 DEEP = """
 import os

@@ -13,9 +13,9 @@ import pytest
 from agent_docker import exited, in_spec
 from agent_helpers import AgentProcess, make_bundle, wait_until
 
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 from detlab.schemas import wire
-from detlab_agent.runtimes.groups import NoGroups, TaskGroups
+from detlab_agent.runtimes.process.control_groups import NoGroups, TaskGroups
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an agent that is not root has no privileges to give up")
 
@@ -188,7 +188,7 @@ def test_processes_whose_task_has_no_record_are_ended_at_the_agents_start(limite
 JOINS = """
 import subprocess, sys
 from pathlib import Path
-from detlab.launch.cgroup import join
+from detlab.launch.host.cgroup import join
 join(Path(word) for word in sys.argv[1:])
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True, env={})
 print(child.pid, flush=True)

@@ -16,7 +16,7 @@ import pytest
 from agent_helpers import wait_until
 
 from detlab.launch.network import Forward
-from detlab_agent.runtimes.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
+from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
 from testbed.islands import why_not
 from testbed.waiting import until
 
@@ -164,7 +164,7 @@ def test_no_address_comes_or_goes_on_the_host_which_browsers_here_would_take_for
 BRIDGED = """
 import subprocess, sys
 from pathlib import Path
-from detlab_agent.runtimes import network
+from detlab_agent.runtimes.process import network
 from testbed.islands import bridged
 
 ASKS = "import socket; socket.create_connection((sys.argv[1], 9), timeout=3)"

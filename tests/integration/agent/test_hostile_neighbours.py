@@ -12,7 +12,7 @@ import pytest
 from agent_docker import exited, in_container, python
 from agent_helpers import AgentProcess, trial
 
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="uids can only be changed by root")
 PROGRAM = Path(__file__).with_name("hostile_neighbour.py").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ import sys
 # for a while before it shows it, so that many looks fall into the middle of exec.
 AGENT = r"""
 import json, os, subprocess, sys, threading
-from detlab.launch import procfs
-from detlab_agent.runtimes import process_task
+from detlab.launch.host import procfs
+from detlab_agent.runtimes.process import task as process_task
 done, looks = threading.Event(), 0
 many = {f"E{n:x}": "" for n in range(40_000)}
 HOLD = [sys.executable, "-S", "-c", "input(); print('lived', end='')"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from agent_helpers import AgentProcess, wait_until
 
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 from detlab.testing.master import MasterDouble
 
 READY = re.compile(r"zygote (\d+) is ready")
@@ -77,7 +77,8 @@ AGENT = (
     STEPS
     + """
 import sys
-from detlab_agent.runtimes import process, warm_pool
+from detlab_agent.runtimes.process import runtime as process
+from detlab_agent.runtimes.process import warm_pool
 warm_pool.PROGRAM = {zygote!r}
 warm_pool.RESTART_PAUSE = 0.0  # faults are planted one at a time: the next zygote can be forked
 step(process, "_note", "the agent knows the launcher")

@@ -13,10 +13,10 @@ import pytest
 from agent_helpers import TRIALS, AgentProcess, make_bundle, trial, wait_until
 from warm_programs import ENDS, LOOK, WHERE
 
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 from detlab.launch.warm_wire import ForkRequest
 from detlab.testing.master import MasterDouble
-from detlab_agent.runtimes.warm_pool import WarmPool
+from detlab_agent.runtimes.process.warm_pool import WarmPool
 
 COLD = {"DETLAB_WARM_POOL": "0"}
 READY = re.compile(r"zygote (\d+) is ready")

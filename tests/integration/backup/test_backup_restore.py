@@ -17,9 +17,9 @@ from click.testing import CliRunner, Result
 
 from detlab.errors import DetlabError
 from detlab_hub.backup import archive as archives
-from detlab_hub.backup import commands, moves
-from detlab_hub.backup.contents import ArchiveError
-from detlab_hub.embedded import lifecycle
+from detlab_hub.backup import commands
+from detlab_hub.embedded import lifecycle, moves
+from detlab_hub.embedded.moves import ArchiveError
 from detlab_hub.store import Store
 from detlab_hub.store.queries import uids as queries
 from detlab_hub.store.tables import UidRow

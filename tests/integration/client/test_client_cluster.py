@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from detlab.client.aclient import AsyncClient
-from detlab.client.bundle import build_bundle
+from detlab.client.bundling.bundle import build_bundle
 from detlab.client.client import Client
 from detlab.errors import AuthError, ConfigError, Conflict, Forbidden, NotFound, ResourcesError
 from detlab.schemas.wire import CurvesView, Event, ExperimentState

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from detlab.cli.terminal import EscapeWatch
-from detlab.cli.terminal_output import CLEAR
+from detlab.cli.terminal.local import EscapeWatch
+from detlab.cli.terminal.output import CLEAR
 from testbed.cluster import free_port
 from testbed.cut_proxy import CutProxy
 from testbed.local_terminal import on_a_terminal
@@ -22,9 +22,9 @@ from testbed.waiting import until
 
 ATTACH = """
 import sys
-from detlab.cli.failures import show
-from detlab.cli.terminal import attach
-from detlab.client.discovery import ClusterAddress
+from detlab.cli.output.failures import show
+from detlab.cli.terminal.local import attach
+from detlab.client.transport.discovery import ClusterAddress
 
 base, token, name = sys.argv[1:4]
 address = ClusterAddress(f"{base}/services/detlab/", token, "the test")

@@ -15,8 +15,8 @@ from uuid import UUID
 import pytest
 
 import detlab as det
-from detlab.core import _session
-from detlab.core._leftovers import TrialLeftovers
+from detlab.core import session as _session
+from detlab.core.checkpoint.abandoned import TrialLeftovers
 from detlab.errors import CheckpointError, ClusterUnreachable, Forbidden, StaleAttempt, StorageError
 from detlab.launch.taskdir import write_atomic
 from detlab.schemas.checkpoint_ids import made_for
@@ -189,7 +189,7 @@ KILL = """
 import os, pathlib, signal
 import detlab as det
 from detlab.storage import files, posix
-from detlab.core import _session
+from detlab.core import session as _session
 point = os.environ["POINT"]
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -17,8 +17,8 @@ from typing import Any, cast
 
 import pytest
 
-from detlab.core._leftovers import TrialLeftovers
-from detlab.core._tensorboard import TensorboardManager, TensorboardMode
+from detlab.core.checkpoint.abandoned import TrialLeftovers
+from detlab.core.metrics.tensorboard import TensorboardManager, TensorboardMode
 from detlab.run.tensorboard import Feeder
 from detlab.storage import DirectoryStorage
 from testbed.other_users import PATIENCE, User, users

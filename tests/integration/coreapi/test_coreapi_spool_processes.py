@@ -10,12 +10,12 @@ import subprocess
 import textwrap
 from typing import Any
 
-from detlab.core._spool import Spool
+from detlab.core.metrics.spool import Spool
 
 WRITER = """
 import os, sys
 from pathlib import Path
-from detlab.core._spool import Spool
+from detlab.core.metrics.spool import Spool
 spool = Spool(Path(os.environ["DET_TASK_DIR"]) / "spool")
 print("ready", flush=True)
 for number in range(int(os.environ["COUNT"])):
@@ -62,7 +62,7 @@ def test_a_writer_killed_between_half_a_line_and_its_end(task: Any) -> None:
     code = """
     import os, signal
     from pathlib import Path
-    from detlab.core import _spool
+    from detlab.core.metrics import spool as _spool
     def half(fd, line, at):
         os.write(fd, line[: len(line) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
@@ -81,7 +81,7 @@ def test_a_writer_killed_before_it_noted_the_number(task: Any) -> None:
     code = """
     import os, signal
     from pathlib import Path
-    from detlab.core import _spool
+    from detlab.core.metrics import spool as _spool
     spool = _spool.Spool(Path(os.environ["DET_TASK_DIR"]) / "spool")
     spool.append("status", {"status": "one"})
     _spool.Spool._write_seq = lambda self, seq: os.kill(os.getpid(), signal.SIGKILL)
@@ -97,7 +97,7 @@ def test_a_forked_writer_and_its_parent_take_turns(task: Any) -> None:
     code = """
         import os
         from pathlib import Path
-        from detlab.core._spool import Spool
+        from detlab.core.metrics.spool import Spool
         spool = Spool(Path(os.environ["DET_TASK_DIR"]) / "spool")
         spool.append("status", {"status": "before the forks"})
         children = []
@@ -125,7 +125,7 @@ def test_the_threads_of_a_forked_process_report_in_turn(task: Any) -> None:
     code = """
         import os, sys, threading
         from pathlib import Path
-        from detlab.core._spool import Spool
+        from detlab.core.metrics.spool import Spool
         spool = Spool(Path(os.environ["DET_TASK_DIR"]) / "spool")
         spool.append("status", {"status": "before the forks"})
         def report():
@@ -154,7 +154,7 @@ def test_a_worker_that_outlives_a_training_killed_within_a_report_does_not_hold_
     code = """
         import fcntl, os, signal
         from pathlib import Path
-        from detlab.core._spool import Spool
+        from detlab.core.metrics.spool import Spool
         folder = Path(os.environ["DET_TASK_DIR"]) / "spool"
         lives, ends = os.pipe()
         if not (training := os.fork()):

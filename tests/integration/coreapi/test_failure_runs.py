@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from detlab.testing.master import MasterDouble
-from detlab_hub.services.diagnosis import Evidence, judge
-from detlab_hub.services.rank_faults import Line
+from detlab_hub.services.failures.diagnosis import Evidence, judge
+from detlab_hub.services.failures.rank_faults import Line
 
 PROGRAMS = {
     "import": ("import no_such_module_anywhere", "No module named 'no_such_module_anywhere'", 1),

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from detlab.launch.ranks.watchdog import HUNG
 from detlab.launch.taskdir import first_failing_rank
-from detlab.launch.watching import HUNG
 from detlab.testing.master import MasterDouble
 from detlab.testing.task_api import TaskApi, make_task_dir
-from detlab_hub.services.diagnosis import Evidence, judge
-from detlab_hub.services.rank_faults import Line
+from detlab_hub.services.failures.diagnosis import Evidence, judge
+from detlab_hub.services.failures.rank_faults import Line
 
 LIMIT = 2.0
 RANKS = """

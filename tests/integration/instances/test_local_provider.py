@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from provider_contract import ProviderContract, living, order
 
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 from detlab.testing.master import MasterDouble
 from detlab_hub.backends.instances import ProviderError, Trouble
 from detlab_hub.backends.instances.local import LocalProvider

@@ -72,7 +72,7 @@ class Points:
         return called
 
     def _watch_commits(self) -> None:
-        from detlab.core._session import TaskSession
+        from detlab.core.session import TaskSession
 
         plain = TaskSession._once
 

@@ -144,15 +144,15 @@ def test_a_failing_shutdown_does_not_hide_why_the_trial_ends(storage: str, caplo
 def test_what_was_being_written_when_training_failed_is_committed(
     in_trial: Any, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    from detlab.pytorch import _writer
+    from detlab.pytorch.checkpoint import writer
 
-    write = _writer.write_encoded
+    write = writer.write_encoded
 
     def slow(*args: Any, **kwargs: Any) -> None:
         time.sleep(0.5)
         write(*args, **kwargs)
 
-    monkeypatch.setattr(_writer, "write_encoded", slow)
+    monkeypatch.setattr(writer, "write_encoded", slow)
 
     class Fails(OneWeightTrial):
         def train_batch(self, batch: torch.Tensor, epoch_idx: int, batch_idx: int) -> Any:

@@ -26,7 +26,7 @@ from trainer_rank_network import (
     weights,
 )
 
-from detlab.pytorch._weighted import weighted_gradients
+from detlab.pytorch.weighted_step import weighted_gradients
 
 # --- evaluation
 

@@ -14,9 +14,9 @@ from trainer_one_weight import Recorder, newest, train
 
 from detlab.core import DummyCheckpointContext, DummyDistributedContext
 from detlab.pytorch import Batch
-from detlab.pytorch._checkpoint import read_state
-from detlab.pytorch._watchdog import Pulse
-from detlab.pytorch._writer import CheckpointWriter
+from detlab.pytorch.checkpoint.files import read_state
+from detlab.pytorch.checkpoint.writer import CheckpointWriter
+from detlab.pytorch.parallel.watchdog import Pulse
 from detlab.storage import DirectoryStorage
 from detlab.storage import files as storage_files
 from testbed.small_disks import CannotRun, Disk, small_disk

@@ -40,7 +40,7 @@ class _Wait(PyTorchCallback):
 
 
 def test_fit_reports_system_metrics(in_trial: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detlab.core._context.ProfilerContext", _Fast)
+    monkeypatch.setattr("detlab.core.context.ProfilerContext", _Fast)
     train(fit={"max_length": Batch(20), "profiling_enabled": True}, callbacks={"wait": _Wait(in_trial)})
     for group, names in GROUPS.items():
         entries = in_trial.metrics(group)
@@ -57,7 +57,7 @@ def test_fit_reports_system_metrics(in_trial: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_without_it_none_are_reported_and_an_error_ends_it(in_trial: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detlab.core._context.ProfilerContext", _Fast)
+    monkeypatch.setattr("detlab.core.context.ProfilerContext", _Fast)
     train(fit={"max_length": Batch(5), "checkpoint_policy": "none"})
     assert {record["group"] for record in in_trial.records() if record["kind"] == "metrics"} == {
         "training",

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from trainer_one_weight import OneWeightTrial, Recorder
 from detlab import pytorch
-from detlab.pytorch import _checkpointing
+from detlab.pytorch.checkpoint import manager
 from detlab.pytorch import Batch, Epoch
 
 logging.basicConfig(level=logging.INFO)

@@ -111,7 +111,7 @@ def _orders(pipe: Connection) -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 def _maker(core_context: Any) -> Any:
-    from detlab.pytorch._context import PyTorchTrialContext
+    from detlab.pytorch.context.trial_context import PyTorchTrialContext
 
     def make_context(**changes: Any) -> PyTorchTrialContext:
         arguments: dict[str, Any] = {

@@ -43,7 +43,7 @@ from detlab.schemas.wire import (
     Welcome,
 )
 from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
-from detlab_hub.services.limits.model import Limits
+from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 
 ALICE = Caller("alice")

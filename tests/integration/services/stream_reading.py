@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from services_scripted import config, training
 
-from detlab_hub.services import looks, tails
+from detlab_hub.services.streams import reads, tails
 from detlab_hub.store.queries import events
 
 
@@ -90,7 +90,7 @@ class SlowLook:
 
     async def read(self, what):
         found = await self._read(what)
-        if self.armed and isinstance(what, looks.Look) and what.experiment_id is None:
+        if self.armed and isinstance(what, reads.Look) and what.experiment_id is None:
             self.armed = False
             self.taken.set()
             await self.go.wait()

@@ -16,8 +16,8 @@ from detlab_hub.core.lifecycle.allocation import Graces, LeaveRequested, Preempt
 from detlab_hub.core.provisioning import Instance, Limits
 from detlab_hub.core.scheduling import Agent
 from detlab_hub.services import AgentCaller
-from detlab_hub.services.lives import apply_allocation
-from detlab_hub.services.provisioning import Provisioning
+from detlab_hub.services.elastic.provisioning import Provisioning
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 
 
 def offers(agent, *slots, process="") -> None:

@@ -21,8 +21,8 @@ from tornado.netutil import bind_sockets
 
 from detlab.errors import CheckpointError, NotFound, StorageError
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
-from detlab_hub.services.archives import Packing
-from detlab_hub.services.callers import READ, Caller
+from detlab_hub.services.checkpoints.archives import Packing
+from detlab_hub.services.kernel.callers import READ, Caller
 from detlab_hub.web.auth import Identifier
 from detlab_hub.web.routes import Background, WebSettings, make_application
 

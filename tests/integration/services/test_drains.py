@@ -8,7 +8,7 @@ from services_scripted import ALICE, ROOT, asha, config, deaf, training
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import ExperimentState, TrialState
-from detlab_hub.services.drains import Drain
+from detlab_hub.services.agents.drains import Drain
 
 
 async def node(world, name="one"):

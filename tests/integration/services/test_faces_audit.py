@@ -8,7 +8,7 @@ from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, config, traini
 from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment
-from detlab_hub.services.callers import HubCaller
+from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.store.queries import audit as rows
 
 DAY = 86400.0
@@ -186,7 +186,7 @@ async def test_faces_timeline_of_a_long_course_is_cut(make_world, monkeypatch):
     await world.add_agent(slots=4)
     made = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 8}))
     await world.finish(made.id)
-    monkeypatch.setattr("detlab_hub.services.timeline.LIMIT", 10)
+    monkeypatch.setattr("detlab_hub.services.experiments.timeline.LIMIT", 10)
     view = await world.services.timeline.view(ALICE, made.id)
     assert len(view.items) == 11
     assert view.items[0].what == "earlier"

@@ -13,7 +13,7 @@ from services_scripted import ALICE, BOB, ROOT, World, config
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
 from detlab.launch.archives import Limits
-from detlab_hub.services.code import FILE_LIMIT, list_files
+from detlab_hub.services.experiments.code import FILE_LIMIT, list_files
 
 
 def sha(data: bytes) -> str:

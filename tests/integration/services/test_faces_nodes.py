@@ -334,7 +334,7 @@ async def test_faces_health_names_what_is_wrong(make_world, monkeypatch):
     async def refuse() -> str:
         raise AuthError("no")
 
-    monkeypatch.setattr("detlab_hub.services.health.LEAST_DISK", 1 << 62)
+    monkeypatch.setattr("detlab_hub.services.cluster.health.LEAST_DISK", 1 << 62)
     view = await world.services.health.view(ROOT, refuse)
     said = {item.name: (item.ok, item.detail) for item in view.items}
     assert view.ok is False
@@ -369,7 +369,7 @@ async def test_faces_health_names_a_loop_that_fails(make_world, monkeypatch):
 
 async def test_faces_health_waits_for_no_part_for_ever(make_world, monkeypatch):
     world = await make_world()
-    monkeypatch.setattr("detlab_hub.services.health.PATIENCE", 0.05)
+    monkeypatch.setattr("detlab_hub.services.cluster.health.PATIENCE", 0.05)
 
     async def never() -> str:
         await asyncio.Event().wait()

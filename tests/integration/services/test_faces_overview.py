@@ -22,8 +22,8 @@ from detlab_hub.core.scheduling import (
     TaskState,
     schedule,
 )
-from detlab_hub.services import queue as queues
-from detlab_hub.services.callers import READ, WRITE, Caller
+from detlab_hub.services.kernel.callers import READ, WRITE, Caller
+from detlab_hub.services.queue import queue as queues
 from detlab_hub.store.queries import events
 
 
@@ -91,7 +91,7 @@ async def test_faces_overview_and_stream_are_one_story(make_world):
 
 
 async def test_faces_overview_keeps_living_tasks_and_the_newest_ended(make_world, monkeypatch):
-    monkeypatch.setattr("detlab_hub.services.overview.ENDED_TASKS", 3)
+    monkeypatch.setattr("detlab_hub.services.cluster.overview.ENDED_TASKS", 3)
     world = await make_world()
     living, ended = [], []
     for number in range(6):

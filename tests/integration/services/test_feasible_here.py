@@ -10,7 +10,7 @@ from services_scripted import training
 from detlab.errors import ConfigError, ResourcesError
 from detlab.schemas.wire import SlotView
 from detlab_hub.core.scheduling import read_pools
-from detlab_hub.services.feasibility import Wish, _by_everybody, _starts_on, judge
+from detlab_hub.services.admission.feasibility import Wish, _by_everybody, _starts_on, judge
 
 GPUS = (("", 0), ("A100", 80 << 30), ("L4", 24 << 30))
 PROVIDER = {"type": "local", "slots": 2, "max_instances": 3, "slot_type": "cpu", "cpus": 4, "memory": "8G"}

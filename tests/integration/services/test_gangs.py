@@ -21,9 +21,9 @@ from detlab.schemas.wire import (
     TaskExited,
     TrialState,
 )
-from detlab_hub.services.drains import Drain
-from detlab_hub.services.liverows import PLACED
-from detlab_hub.services.standing import KEPT
+from detlab_hub.services.agents.drains import Drain
+from detlab_hub.services.ingest.rank_states import KEPT
+from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow
 

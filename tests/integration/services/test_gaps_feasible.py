@@ -11,8 +11,8 @@ from detlab.errors import ConfigError, ResourcesError
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.scheduling import read_pools
-from detlab_hub.services.callers import HubCaller
-from detlab_hub.services.feasibility import AWAY_SECONDS
+from detlab_hub.services.admission.feasibility import AWAY_SECONDS
+from detlab_hub.services.kernel.callers import HubCaller
 
 DOCKER = {"runtime": "docker", "environment": {"image": "a:1"}}
 

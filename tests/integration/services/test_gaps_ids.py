@@ -8,7 +8,7 @@ from services_scripted import ALICE, BOB, ROOT
 from detlab.errors import Conflict, NotFound
 from detlab.schemas.taskwire import SpawnRequest, TaskKind
 from detlab.schemas.wire import TrialState
-from detlab_hub.services.callers import HubCaller
+from detlab_hub.services.kernel.callers import HubCaller
 
 HUB = HubCaller()
 

@@ -11,8 +11,8 @@ from sqlalchemy import func, select
 
 from detlab.errors import NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab_hub.services import retention
-from detlab_hub.store.queries import logchunks
+from detlab_hub.services.usertasks import retention
+from detlab_hub.store.queries.logs import chunks
 from detlab_hub.store.tables import AllocationRow, LogChunk, OutputRow, TaskRow
 
 DAY = 86400.0
@@ -113,8 +113,8 @@ async def test_ended_tasks_stay_for_ever_where_the_operator_says_so(make_world):
 @pytest.mark.parametrize("after_commit", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 2, 3])
 async def test_a_crash_between_any_two_steps_is_made_good(make_world, monkeypatch, at, after_commit):
-    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)  # a line in each
-    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
+    monkeypatch.setattr(chunks, "CHUNK_CHARS", 1)  # a line in each
+    monkeypatch.setattr(chunks, "SMALL_CHARS", 0)
     monkeypatch.setattr(retention, "LINES_PER_STEP", LINES // 2 - 1)  # three steps: two of lines, then the rows
     world = await make_world(talks)
     task_id = await ended(world, b"bytes")
@@ -149,8 +149,8 @@ async def test_a_look_through_the_folder_takes_only_what_nobody_names(make_world
 
 
 async def test_a_sweep_is_bounded_and_goes_on_next_time(make_world, monkeypatch):
-    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)  # a line in each
-    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
+    monkeypatch.setattr(chunks, "CHUNK_CHARS", 1)  # a line in each
+    monkeypatch.setattr(chunks, "SMALL_CHARS", 0)
     monkeypatch.setattr(retention, "LINES_PER_STEP", 2)
     monkeypatch.setattr(retention, "STEPS_PER_SWEEP", 3)
     world = await make_world(talks)

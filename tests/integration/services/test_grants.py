@@ -11,8 +11,9 @@ from services_scripted import ALICE, BOB, ROOT, config, training
 from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import GrantRequest, GrantTo
-from detlab_hub.services import TaskCaller, grants
-from detlab_hub.services.usertasks import unknown
+from detlab_hub.services import TaskCaller
+from detlab_hub.services.experiments import grants
+from detlab_hub.services.usertasks.usertasks import unknown
 
 VISION = replace(BOB, name="vera", groups=frozenset({"vision", "staff"}))
 SPEECH = replace(BOB, name="sam", groups=frozenset({"speech"}))

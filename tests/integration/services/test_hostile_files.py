@@ -23,7 +23,7 @@ from tornado.netutil import bind_sockets
 
 from detlab.errors import CheckpointError
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
-from detlab_hub.services.callers import READ, WRITE, Caller
+from detlab_hub.services.kernel.callers import READ, WRITE, Caller
 from detlab_hub.web.auth import Identifier
 from detlab_hub.web.crosssite import CrossSite
 from detlab_hub.web.routes import Background, WebSettings, make_application

@@ -8,8 +8,8 @@ from services_scripted import ALICE, ROOT, config, training
 from detlab.errors import ConfigError, Conflict
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import EnrolRequest
-from detlab_hub.services.callers import EnrolCaller, HubCaller
-from detlab_hub.services.usertasks import KEY_CHARS, MOST_SHOWN
+from detlab_hub.services.kernel.callers import EnrolCaller, HubCaller
+from detlab_hub.services.usertasks.usertasks import KEY_CHARS, MOST_SHOWN
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m ${7*7} {{7*7}} ' or 1=1 -- =cmd|'/c calc'!A1"
 HUB = HubCaller()

@@ -13,9 +13,9 @@ from detlab_hub.backends.instances import Order, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool, like_of
 from detlab_hub.core.provisioning import Instance, Limits
 from detlab_hub.core.scheduling import Agent, read_pools
-from detlab_hub.services import instancenotes
-from detlab_hub.services.provisioning import Provisioning
-from detlab_hub.services.turn import Turn
+from detlab_hub.services.admission import instance_records
+from detlab_hub.services.elastic.provisioning import Provisioning
+from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.tables import Meta
 
 AWS = {"type": "aws", "slots": 1, "region": "r", "instance_type": "small", "image_id": "i", "max_instances": 3}
@@ -82,7 +82,7 @@ async def test_an_instance_that_no_list_has_yet_is_waited_for_by_the_next_master
     assert (len(market.orders), market.ended) == (1, [])
     world.now += 120.0
     await provisioning.look()
-    notes = await world.services.shell.read(lambda s: instancenotes.of_pool(s, "default"))
+    notes = await world.services.shell.read(lambda s: instance_records.of_pool(s, "default"))
     assert [note.asked_at for note in notes.values()] == [None], "it was listed: from now on the list counts"
 
 
@@ -316,8 +316,8 @@ async def test_notes_of_earlier_versions_are_read(make_world):
         turn.session.add(Meta(key="instance/b", value="other"))
 
     await world.services.shell.write(note)
-    notes = await world.services.shell.read(lambda s: instancenotes.of_pool(s, "default"))
-    assert notes == {"a": instancenotes.Note("default")}
+    notes = await world.services.shell.read(lambda s: instance_records.of_pool(s, "default"))
+    assert notes == {"a": instance_records.Note("default")}
 
 
 def has(agent: Any, cpus: float, memory: int) -> None:
@@ -355,7 +355,7 @@ async def test_what_was_learned_of_a_broken_instance_is_not_believed_for_ever(ma
     assert len(market.orders) == 1, "for a while it is believed"
     (said,) = await warnings(world, cpus=2)
     assert "at most 1 CPU, as far as instances of pool default were seen" in said.message
-    world.now += instancenotes.BELIEVED_SECONDS
+    world.now += instance_records.BELIEVED_SECONDS
     await provisioning.look()
     assert await warnings(world, cpus=2) == []
     assert len(market.orders) == 2, "another one may show better"

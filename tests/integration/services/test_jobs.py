@@ -13,8 +13,10 @@ from detlab.schemas.jobwire import JobUpdate, QuotaRequest
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment, GrantRequest
 from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler, read_pools
-from detlab_hub.services import forecasts, placement, scene
-from detlab_hub.services.feasibility import AWAY_SECONDS
+from detlab_hub.services.admission.feasibility import AWAY_SECONDS
+from detlab_hub.services.placement import passes as placement
+from detlab_hub.services.placement import snapshots as scene
+from detlab_hub.services.queue import start_estimates
 from detlab_hub.store.queries import events
 from detlab_hub.store.tables import AllocationRow
 
@@ -424,8 +426,8 @@ async def test_no_reader_thread_is_given_what_changes_in_the_event_loop(full, mo
 async def test_why_and_the_list_of_jobs_share_what_was_found_out_of_starts(full, monkeypatch):
     """To find it out takes dozens of passes: each look of each user had its own."""
     world, jobs = full
-    asked, real = [], forecasts.estimated_starts
-    monkeypatch.setattr(forecasts, "estimated_starts", lambda *args: asked.append(args) or real(*args))
+    asked, real = [], start_estimates.estimated_starts
+    monkeypatch.setattr(start_estimates, "estimated_starts", lambda *args: asked.append(args) or real(*args))
     await world.services.jobs.list(ROOT)
     for job in jobs[1:]:
         (item,) = (await world.services.jobs.why(ROOT, job)).items

@@ -6,7 +6,7 @@ import pytest
 from services_scripted import ALICE, ROOT, config, deaf
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab_hub.services.drains import Drain
+from detlab_hub.services.agents.drains import Drain
 
 
 async def say_otherwise(agent, **said):

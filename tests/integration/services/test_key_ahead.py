@@ -9,7 +9,7 @@ from services_scripted import ALICE, asha, config, deaf, training
 from sqlalchemy import text, update
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab_hub.services.unknown_keys import UnknownKeys
+from detlab_hub.services.cluster.unknown_keys import UnknownKeys
 from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 NOTHING_AHEAD = [
@@ -33,7 +33,9 @@ TASKS_WITH_NOTHING_AHEAD = [
 
 
 def told(caplog):
-    return [record.getMessage() for record in caplog.records if record.name == "detlab_hub.services.unknown_keys"]
+    return [
+        record.getMessage() for record in caplog.records if record.name == "detlab_hub.services.cluster.unknown_keys"
+    ]
 
 
 async def put_ahead(world, one_id, *, table=ExperimentRow, **resources):

@@ -13,8 +13,10 @@ from services_scripted import ALICE, World, config
 
 from detlab.errors import Forbidden, StaleAttempt, Unavailable
 from detlab.schemas.wire import LogRecord, RecordBatch
-from detlab_hub.services import AgentCaller, TaskCaller, logpolicies, matching
-from detlab_hub.services.matching import Matcher, PatternTooSlow
+from detlab_hub.services import AgentCaller, TaskCaller
+from detlab_hub.services.lifecycle import log_policies as logpolicies
+from detlab_hub.services.logs import matching
+from detlab_hub.services.logs.matching import Matcher, PatternTooSlow
 
 TERRIBLE = r"(a+)+$"
 BAIT = "a" * 200 + "b"

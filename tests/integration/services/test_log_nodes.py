@@ -6,7 +6,7 @@ from services_scripted import ALICE, config, deaf
 
 from detlab.schemas.wire import LogRecord, RecordBatch
 from detlab_hub.services import TaskCaller
-from detlab_hub.services.records import take
+from detlab_hub.services.ingest.records import take
 
 
 def said(*texts: str, rank: int | None = None) -> RecordBatch:

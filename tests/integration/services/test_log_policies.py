@@ -8,7 +8,7 @@ import time
 import pytest
 from services_scripted import ALICE, World, config
 
-from detlab_hub.services.matching import Matcher, PatternTooSlow
+from detlab_hub.services.logs.matching import Matcher, PatternTooSlow
 
 TERRIBLE = r"(a+)+$"
 """Against many letters `a` and a `b` this takes twice as long for each letter more."""

@@ -12,9 +12,10 @@ from sqlalchemy import func, select
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.logwire import KeepLogs
 from detlab.schemas.wire import GrantRequest, LogRecord
-from detlab_hub.services import logretention
-from detlab_hub.services.logretention import next_cleaning
-from detlab_hub.store.queries import logchunks, logcuts, logs
+from detlab_hub.services.logs import log_retention
+from detlab_hub.services.logs.log_retention import next_cleaning
+from detlab_hub.store.queries.logs import chunks as logchunks
+from detlab_hub.store.queries.logs import cuts, lines
 from detlab_hub.store.tables import LogChunk, LogCut
 
 DAY = 86400.0
@@ -70,7 +71,7 @@ async def test_output_goes_when_its_days_are_over_and_the_page_says_so(make_worl
     assert (await lines_of(world, trial_id))[1].removed == 0
     assert await clean(world, 2) == LINES
     when = world.now
-    assert await lines_of(world, trial_id) == ([], logs.Edges(removed=LINES, removed_at=when))
+    assert await lines_of(world, trial_id) == ([], lines.Edges(removed=LINES, removed_at=when))
     for wanted in ({"tail": 5}, {"search": "line"}, {"before": 4}, {"tail": 0}, {"regex": "line [1-9]"}):
         found, edges = await lines_of(world, trial_id, **wanted)
         assert (found, edges.removed, edges.removed_at) == ([], LINES, when), wanted
@@ -128,7 +129,7 @@ def test_the_hour_is_that_of_the_masters_time_zone():
 @pytest.mark.parametrize("after_commit", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 2, 3])
 async def test_a_crash_between_any_two_steps_of_a_cleaning_is_made_good(make_world, monkeypatch, at, after_commit):
-    monkeypatch.setattr(logretention, "CHUNKS_PER_STEP", 5)  # three steps: 5, 5 and 2
+    monkeypatch.setattr(log_retention, "CHUNKS_PER_STEP", 5)  # three steps: 5, 5 and 2
     world = await make_world(says)
     _, trial_id = await ended(world, retention_policy={"log_retention_days": 1})
     world.now += 2 * DAY
@@ -145,10 +146,10 @@ async def test_a_crash_between_any_two_steps_of_a_cleaning_is_made_good(make_wor
 
 
 async def test_a_cleaning_takes_so_many_steps_at_a_time_and_goes_on_where_it_was(make_world, monkeypatch):
-    monkeypatch.setattr(logretention, "CHUNKS_PER_STEP", 2)
-    monkeypatch.setattr(logretention, "STEPS_PER_SWEEP", 4)
-    monkeypatch.setattr(logretention, "TRIALS_PER_LOOK", 1)
-    monkeypatch.setattr(logretention, "LOOKS_PER_SWEEP", 2)
+    monkeypatch.setattr(log_retention, "CHUNKS_PER_STEP", 2)
+    monkeypatch.setattr(log_retention, "STEPS_PER_SWEEP", 4)
+    monkeypatch.setattr(log_retention, "TRIALS_PER_LOOK", 1)
+    monkeypatch.setattr(log_retention, "LOOKS_PER_SWEEP", 2)
     world = await make_world(says)
     trials = [(await ended(world, retention_policy={"log_retention_days": 0}))[1] for _ in range(3)]
     gone = [await world.services.log_retention.sweep() for _ in range(8)]
@@ -159,23 +160,23 @@ async def test_a_cleaning_takes_so_many_steps_at_a_time_and_goes_on_where_it_was
 
 
 async def test_lines_come_in_while_a_cleaning_is_under_way(make_world, monkeypatch):
-    monkeypatch.setattr(logretention, "CHUNKS_PER_STEP", 1)
+    monkeypatch.setattr(log_retention, "CHUNKS_PER_STEP", 1)
     world = await make_world(says)
     _, old = await ended(world, retention_policy={"log_retention_days": 0})
     _, other = await ended(world)
     steps = []
-    real = logcuts.cut
+    real = cuts.cut
 
     def counted(*args):
         steps.append(real(*args))
         return steps[-1]
 
-    monkeypatch.setattr(logcuts, "cut", counted)
+    monkeypatch.setattr(cuts, "cut", counted)
     cleaning = asyncio.create_task(world.services.log_retention.sweep())
     while not steps:
         await asyncio.sleep(0)
     line = LogRecord(seq=1, time=world.now, text="new")
-    await world.services.shell.write(lambda turn: logs.append(turn.session, other, 1, [line]))
+    await world.services.shell.write(lambda turn: lines.append(turn.session, other, 1, [line]))
     assert len(steps) < LINES, "it waited for a step of the cleaning, not for all"
     assert await cleaning == LINES
     assert len((await lines_of(world, other))[0]) == LINES + 1
@@ -183,19 +184,19 @@ async def test_lines_come_in_while_a_cleaning_is_under_way(make_world, monkeypat
 
 
 async def test_ids_go_on_after_a_cut_and_a_follower_misses_nothing(make_world, monkeypatch):
-    monkeypatch.setattr(logretention, "CHUNKS_PER_STEP", 5)
-    monkeypatch.setattr(logretention, "STEPS_PER_SWEEP", 1)
+    monkeypatch.setattr(log_retention, "CHUNKS_PER_STEP", 5)
+    monkeypatch.setattr(log_retention, "STEPS_PER_SWEEP", 1)
     world = await make_world(says)
     _, trial_id = await ended(world, retention_policy={"log_retention_days": 0})
     assert await world.services.log_retention.sweep() == 5
     assert (await lines_of(world, trial_id, after=3))[0] == list(range(6, LINES + 1))
     assert (await lines_of(world, trial_id, before=8))[0] == [6, 7]
     assert (await lines_of(world, trial_id, before=4))[0] == []
-    monkeypatch.setattr(logretention, "STEPS_PER_SWEEP", 200)
+    monkeypatch.setattr(log_retention, "STEPS_PER_SWEEP", 200)
     assert await world.services.log_retention.sweep() == LINES - 5
     known = LINES
     line = LogRecord(seq=1, time=world.now, text="continued")
-    await world.services.shell.write(lambda turn: logs.append(turn.session, trial_id, 2, [line]))
+    await world.services.shell.write(lambda turn: lines.append(turn.session, trial_id, 2, [line]))
     parts = world.services.shell.follow_lines("ada", trial_id, lambda s: True, known)
     followed = [line async for part in parts for line in part]
     assert [(line.id, line.text) for line in followed] == [(LINES + 1, "continued")]

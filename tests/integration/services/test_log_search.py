@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from services_scripted import ALICE, config
 
-from detlab_hub.services import logsearch
-from detlab_hub.services.logsearch import BadRegex, required_text
-from detlab_hub.services.matching import PatternTooSlow
-from detlab_hub.store.queries import logchunks, logs
+from detlab_hub.services.logs import log_search
+from detlab_hub.services.logs.log_search import BadRegex, required_text
+from detlab_hub.services.logs.matching import PatternTooSlow
+from detlab_hub.store.queries.logs import chunks
+from detlab_hub.store.queries.logs import lines as logs
 
 
 def says(count: int):
@@ -35,7 +36,7 @@ async def spoken(make_world, count: int = 20):
 
 
 async def test_an_expression_by_pages_forwards_and_backwards(make_world, monkeypatch):
-    monkeypatch.setattr(logsearch, "REGEX_LINES", 3)
+    monkeypatch.setattr(log_search, "REGEX_LINES", 3)
     ask = await spoken(make_world)
     assert (await ask(regex=r"loss=(nan|inf)\b"))[0] == [4, 9, 14, 19]
     first, edges = await ask(regex=r"loss=(nan|inf)\b", limit=3)
@@ -50,8 +51,8 @@ async def test_an_expression_by_pages_forwards_and_backwards(make_world, monkeyp
 
 
 async def test_an_expression_looks_at_so_many_lines_and_says_where_to_go_on(make_world, monkeypatch):
-    monkeypatch.setattr(logsearch, "REGEX_LINES", 2)
-    monkeypatch.setattr(logsearch, "REGEX_MOST", 4)
+    monkeypatch.setattr(log_search, "REGEX_LINES", 2)
+    monkeypatch.setattr(log_search, "REGEX_MOST", 4)
     ask = await spoken(make_world)
     found, after, asked = [], 0, 0
     while after is not None:
@@ -63,14 +64,14 @@ async def test_an_expression_looks_at_so_many_lines_and_says_where_to_go_on(make
 
 async def test_an_expression_behind_a_filter_that_nothing_passes_ends_its_page(make_world, monkeypatch):
     """Each empty answer of the database counted for nothing: one page walked the whole log."""
-    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)  # a line in each
-    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
+    monkeypatch.setattr(chunks, "CHUNK_CHARS", 1)  # a line in each
+    monkeypatch.setattr(chunks, "SMALL_CHARS", 0)
     monkeypatch.setattr(logs, "SCAN", 2)
-    monkeypatch.setattr(logsearch, "REGEX_MOST", 3 * logsearch.REGEX_LINES)
+    monkeypatch.setattr(log_search, "REGEX_MOST", 3 * log_search.REGEX_LINES)
     ask = await spoken(make_world)
     assert await ask(regex="nowhere.*x") == ([], logs.Edges(next=6))
     assert await ask(regex="nowhere.*x", after=6) == ([], logs.Edges(next=12))
-    monkeypatch.setattr(logsearch, "PAGE_SECONDS", 0.0)
+    monkeypatch.setattr(log_search, "PAGE_SECONDS", 0.0)
     assert await ask(regex="nowhere.*x") == ([], logs.Edges(next=2))
     assert await ask(regex="[n]an", before=20) == ([4, 9, 14], logs.Edges())
 

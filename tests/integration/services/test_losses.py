@@ -6,12 +6,12 @@ import pytest
 from services_scripted import ALICE, config, deaf, training
 
 from detlab.schemas.wire import TrialState
-from detlab_hub.services import losses
+from detlab_hub.services.lifecycle import lost_attempts
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(losses, "MOST_LOSSES", 3)
+    monkeypatch.setattr(lost_attempts, "MOST_LOSSES", 3)
 
 
 async def loses(world, made, times):

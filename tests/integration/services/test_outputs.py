@@ -11,7 +11,7 @@ from services_scripted import ALICE, BOB, ROOT, World, config
 from detlab.errors import Conflict, NotFound, StaleAttempt
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab_hub.services import TaskCaller
-from detlab_hub.services.outputs import MOST_FILES, OutputName, OutputsTooLarge
+from detlab_hub.services.usertasks.outputs import MOST_FILES, OutputName, OutputsTooLarge
 
 
 def waits(_launch):
@@ -128,7 +128,7 @@ async def test_the_quota_counts_all_files_of_a_task_and_says_the_numbers(make_wo
 
 
 async def test_the_number_of_files_is_limited(make_world, monkeypatch):
-    monkeypatch.setattr("detlab_hub.services.outputs.MOST_FILES", 3)
+    monkeypatch.setattr("detlab_hub.services.usertasks.outputs.MOST_FILES", 3)
     assert MOST_FILES > 3
     world = await make_world(waits)
     _, caller = await started(world)

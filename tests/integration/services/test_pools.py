@@ -10,8 +10,8 @@ from detlab.errors import ConfigError, ResourcesError
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler
-from detlab_hub.services import scene
-from detlab_hub.services.callers import Caller
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.placement import snapshots
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, QuotaRow
 
 PREEMPTING = Pools({"default": PoolConfig("default", Pool(preemption=True))})
@@ -333,7 +333,7 @@ async def test_snapshots_say_what_the_agents_are(make_world):
         if not known:
             await world.reboot()  # from the rows alone
         found = await world.services.shell.read(
-            lambda s: scene.snapshots(
+            lambda s: snapshots.snapshots(
                 s, world.services.connections.nodes(world.now), {}, world.now, world.services.settings
             )
         )

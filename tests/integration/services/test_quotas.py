@@ -9,7 +9,7 @@ from services_scripted import ALICE, BOB, ROOT, config, training
 
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.jobwire import QuotaRequest, QuotaTo
-from detlab_hub.services.quotas import never
+from detlab_hub.services.admission.quotas import never
 from detlab_hub.store.queries import events
 
 VERA = replace(BOB, name="vera", groups=frozenset({"vision", "staff"}))

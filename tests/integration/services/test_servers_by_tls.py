@@ -10,8 +10,8 @@ from services_scripted import World
 from detlab.errors import Conflict
 from detlab.schemas.taskwire import SpawnRequest
 from detlab.schemas.wire import TaskStarted
-from detlab_hub.services.callers import HubCaller
-from detlab_hub.services.servercerts import ServerAuthority, make_authority
+from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.kernel.server_certificates import ServerAuthority, make_authority
 
 HUB = HubCaller()
 
@@ -103,7 +103,7 @@ async def test_a_certificate_that_cannot_be_made_ends_one_server_and_stops_nobod
 
 async def test_an_address_from_before_the_check_ends_one_server_and_stops_nobody_else(world, monkeypatch):
     with monkeypatch.context() as before:
-        before.setattr("detlab_hub.services.agentlives.check_address", lambda address: None)
+        before.setattr("detlab_hub.services.agents.connection.check_address", lambda address: None)
         await world.add_agent("odd", serves_user="alice", address="bücher.example")
     await world.add_agent("near", serves_user="bob")
     alice, bob = await spawn(world, "alice"), await spawn(world, "bob")

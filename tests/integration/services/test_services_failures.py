@@ -6,7 +6,7 @@ import pytest
 from services_scripted import ALICE, asha, config, report, training
 
 from detlab.schemas.wire import EndReason, ExperimentState, SlotView, TrialState
-from detlab_hub.services import failures
+from detlab_hub.services.failures import cards
 
 
 def failing(code: int, lines: tuple[str, ...] = ()):
@@ -177,7 +177,7 @@ async def test_services_no_metrics_is_a_warning_elsewhere(make_world, name):
 
 
 async def test_services_warnings_of_many_trials_are_counted_beyond_a_number(make_world, monkeypatch):
-    monkeypatch.setattr(failures, "WARNED_TRIALS", 2)
+    monkeypatch.setattr(cards, "WARNED_TRIALS", 2)
     world = await make_world(failing(0))
     await world.add_agent(slots=2)
     made = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 5, "max_concurrent_trials": 2}))

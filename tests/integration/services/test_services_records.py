@@ -266,7 +266,7 @@ async def test_records_a_manifest_whose_sizes_are_not_those_of_the_files_is_refu
 
 
 async def test_records_object_stores_are_not_read_through_the_master(make_world):
-    from detlab_hub.services.files import open_verified
+    from detlab_hub.services.checkpoints.files import open_verified
 
     with pytest.raises(StorageError, match="s3"):
         open_verified({"type": "s3", "bucket": "b"}, UUID, "a", DIGEST, 1)

@@ -194,7 +194,7 @@ async def test_those_that_save_in_turn_are_not_waited_for_without_end(make_world
 async def test_who_is_held_back_is_noted_once_and_told_with_the_reason(make_world, caplog):
     world, _, low = await saving_each_minute(make_world)
     await passes_by(world, 48)
-    caplog.set_level("INFO", "detlab_hub.services.sparing")
+    caplog.set_level("INFO", "detlab_hub.services.placement.after_checkpoint")
     high = await world.submit(config(resources=wants(10)))
     await passes_by(world, 5)
     assert len([one for one in caplog.records if "is to leave" in one.getMessage()]) == 1

@@ -6,7 +6,7 @@ import asyncio
 
 from services_scripted import ALICE, BOB, config, training
 
-from detlab_hub.services.stream import Follow
+from detlab_hub.services.streams.stream import Follow
 from detlab_hub.store.queries import events
 
 

@@ -7,13 +7,13 @@ import asyncio
 from services_scripted import ALICE, config
 from stream_reading import Sink, SlowLook, made_by_alice, members, reading, report, until
 
-from detlab_hub.services import batches, looks, tails
-from detlab_hub.services.stream import Follow
+from detlab_hub.services.streams import batches, reads, tails
+from detlab_hub.services.streams.stream import Follow
 from detlab_hub.store.queries import events
 
 
 async def test_who_comes_late_gets_each_event_once_and_in_order(make_world, monkeypatch):
-    monkeypatch.setattr(looks, "BATCH", 7)
+    monkeypatch.setattr(reads, "BATCH", 7)
     monkeypatch.setattr(tails, "PERIOD", 0.002)
     world, mine = await made_by_alice(make_world)
     other = (await world.submit(config(name="other"))).id
@@ -55,7 +55,7 @@ async def test_who_comes_late_gets_each_event_once_and_in_order(make_world, monk
 
 async def test_who_catches_up_hears_of_the_end_behind_the_last_metrics(make_world, monkeypatch):
     """A full look told what an experiment had become since: readers left at "completed" before the metrics between."""
-    monkeypatch.setattr(looks, "BATCH", 3)
+    monkeypatch.setattr(reads, "BATCH", 3)
     world, mine = await made_by_alice(make_world)
     start = (await world.services.overview.view(ALICE)).cursor
 
@@ -92,7 +92,7 @@ async def test_who_joins_ahead_of_a_look_under_way_is_told_nothing_twice(make_wo
 
 
 async def test_who_joins_ahead_of_a_lost_look_need_not_take_the_snapshot_again(make_world, monkeypatch):
-    monkeypatch.setattr(looks, "LAG", 3)
+    monkeypatch.setattr(reads, "LAG", 3)
     world, mine = await made_by_alice(make_world)
     slow = SlowLook(world, monkeypatch)
     async with reading(world, ALICE, mine) as first:

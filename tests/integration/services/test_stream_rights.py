@@ -10,8 +10,9 @@ from stream_reading import SlowLook, made_by_alice, members, reading, report, un
 
 from detlab.errors import NotFound
 from detlab.schemas.wire import GrantRequest, GrantTo
-from detlab_hub.services import Caller, looks
-from detlab_hub.services.stream import Follow
+from detlab_hub.services import Caller
+from detlab_hub.services.streams import reads
+from detlab_hub.services.streams.stream import Follow
 from detlab_hub.store.tables import ExperimentRow
 
 EVE = Caller("eve")
@@ -115,7 +116,7 @@ async def test_i9_who_was_let_look_after_a_look_was_taken_is_not_refused_by_it(m
 
 
 async def test_i9_a_right_taken_back_beyond_a_full_look_counts_in_it(make_world, monkeypatch):
-    monkeypatch.setattr(looks, "BATCH", 3)
+    monkeypatch.setattr(reads, "BATCH", 3)
     world, mine = await made_by_alice(make_world)
     services = world.services
     await services.grants.put(ALICE, mine, GrantRequest(kind="user", name="bob"))

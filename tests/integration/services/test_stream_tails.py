@@ -10,15 +10,15 @@ from services_scripted import ALICE, BOB, config
 from stream_reading import Broken, Sink, made_by_alice, members, reading, report, until
 
 from detlab.errors import Unavailable
-from detlab_hub.services import batches, looks, tails
-from detlab_hub.services.stream import Follow
+from detlab_hub.services.streams import batches, reads, tails
+from detlab_hub.services.streams.stream import Follow
 
 
 async def test_many_readers_share_one_look(make_world, monkeypatch):
     world, mine = await made_by_alice(make_world)
     taken = []
-    take = looks.Look.__call__
-    monkeypatch.setattr(looks.Look, "__call__", lambda look, s: taken.append(look) or take(look, s))
+    take = reads.Look.__call__
+    monkeypatch.setattr(reads.Look, "__call__", lambda look, s: taken.append(look) or take(look, s))
     sinks = [Sink() for _ in range(20)]
     tasks = [asyncio.ensure_future(world.services.stream.events(ALICE, mine).run(sink)) for sink in sinks]
     await until(lambda: members(world) == 20)
@@ -81,7 +81,7 @@ async def test_who_has_no_room_is_not_waited_for_and_loses_nothing(make_world):
 
 
 async def test_who_lags_too_far_is_told_to_take_the_snapshot_again(make_world, monkeypatch):
-    monkeypatch.setattr(looks, "LAG", 10)
+    monkeypatch.setattr(reads, "LAG", 10)
     world, mine = await made_by_alice(make_world)
     async with reading(world, ALICE, mine) as slow, reading(world, ALICE, mine) as quick:
         await until(lambda: members(world) == 2)
@@ -137,7 +137,7 @@ async def test_a_look_that_fails_for_a_moment_is_taken_again_and_nobody_notices(
     read, failures = world.services.shell.read, [Unavailable("locked"), OSError("gone"), Unavailable("locked")]
 
     async def fails(look):
-        if isinstance(look, looks.Look) and failures:
+        if isinstance(look, reads.Look) and failures:
             raise failures.pop()
         return await read(look)
 

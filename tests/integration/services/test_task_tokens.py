@@ -11,12 +11,12 @@ import pytest
 from services_scripted import ALICE, ROOT, ScriptedTask, World, config, training
 from sqlalchemy import select
 
-from detlab.core._spool import Spool
+from detlab.core.metrics.spool import Spool
 from detlab.errors import AuthError, DetlabError, StaleAttempt
-from detlab.launch.delivery import Deliverer, Ending, Mode, Source
-from detlab.launch.shipping import Refusal, StreamShipper
-from detlab.launch.spool import Reader, open_regular
-from detlab.launch.tokens import TokenKeeper
+from detlab.launch.delivery.sender import Deliverer, Ending, Mode, Source
+from detlab.launch.delivery.shipping import Refusal, StreamShipper
+from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.tokens import TokenKeeper
 from detlab.schemas.wire import RecordBatch, TrialState
 from detlab_hub.services import TaskCaller
 from detlab_hub.store.tables import TokenRow
@@ -36,7 +36,7 @@ class Door:
         self.renewals = 0
 
     def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
-        """See `detlab.launch.delivery.Transport`."""
+        """See `detlab.launch.delivery.sender.Transport`."""
         answer = asyncio.run_coroutine_threadsafe(self._answer(path, body, token), self.loop).result(20)
         self.statuses.append(answer[0])
         return answer

@@ -16,8 +16,8 @@ from sqlalchemy import select
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.searchers import ValidationReported, event_from_json, replay
 from detlab_hub.services import Services, Settings
-from detlab_hub.services.lives import tell_search
-from detlab_hub.services.turn import Turn
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.transitions import tell_search
 from detlab_hub.store import Store, StoreBusy, groups
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 

@@ -8,9 +8,9 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, ScriptedAgent, config, training
 
 from detlab.errors import Conflict, Forbidden
-from detlab_hub.services.callers import Caller
-from detlab_hub.services.settings import UidPolicy
-from detlab_hub.services.uids import file_owner
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.settings import UidPolicy
+from detlab_hub.services.lifecycle.uids import file_owner
 from detlab_hub.store.tables import UidRow
 
 CAROL = Caller("carol")

@@ -14,10 +14,10 @@ from detlab.schemas.jobwire import JobUpdate
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment, LogRecord, MetricsRecord, RecordBatch
 from detlab_hub.services import TaskCaller
-from detlab_hub.services.callers import HubCaller
-from detlab_hub.services.limits.model import Limits
-from detlab_hub.services.limits.overview import SETTINGS_OF
-from detlab_hub.services.limits.reached import Reached
+from detlab_hub.services.admission.user_limits import SETTINGS_OF
+from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.kernel.limits.model import Limits
+from detlab_hub.services.kernel.limits.reached import Reached
 
 NONE = Limits.unlimited()
 GIB = 1024**3

@@ -8,9 +8,9 @@ import pytest
 
 from detlab.errors import Conflict, Unavailable
 from detlab.schemas.taskwire import SpawnRequest, TaskKind
-from detlab_hub.services.callers import HubCaller
-from detlab_hub.services.hubservers import Server
-from detlab_hub.services.stopped import GRACE_SECONDS, PER_SWEEP
+from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.usertasks.ended_servers import GRACE_SECONDS, PER_SWEEP
+from detlab_hub.services.usertasks.hub_client import Server
 
 HUB = HubCaller()
 SHELL = "shell-f2cc6db6"

@@ -7,9 +7,9 @@ from services_scripted import ALICE, BOB, ROOT
 
 from detlab.errors import ConfigError, Conflict, NotFound, StaleAttempt, Unavailable
 from detlab.schemas.taskwire import ActivityReport, CreateTask, SpawnRequest, TaskKind
-from detlab_hub.services.callers import HubCaller
-from detlab_hub.services.hubservers import Server
-from detlab_hub.services.servers import UNLISTED_SECONDS
+from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.usertasks.hub_client import Server
+from detlab_hub.services.usertasks.servers import UNLISTED_SECONDS
 from testbed.waiting import soon
 
 HUB = HubCaller()

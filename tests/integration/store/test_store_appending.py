@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from detlab_hub.store import Store, StoreBroken
 from detlab_hub.store.queries import events
 from detlab_hub.store.queries.appending import BLOCK, COPY_FROM, PointRow, append_points
-from detlab_hub.store.queries.reports import Report, insert_report, insert_reports
+from detlab_hub.store.queries.metrics.reports import Report, insert_report, insert_reports
 from detlab_hub.store.tables import Point, Series
 from testbed import postgres
 from testbed.store_rows import add_experiment, add_trial

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from detlab_hub.store import Store
-from detlab_hub.store.queries import events, metrics
+from detlab_hub.store.queries import events
+from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.tables import TrialRow
 
 COMMITS = 150

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from detlab.schemas.wire import LogRecord
 from detlab_hub.store import Store, StoreBroken, StoreBusy, engine
-from detlab_hub.store.queries import logs
+from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 from testbed import postgres
 from testbed.store_rows import add_experiment
@@ -24,7 +24,7 @@ FILL = """
 import resource, sys
 from detlab.schemas.wire import LogRecord
 from detlab_hub.store import Store, StoreBroken
-from detlab_hub.store.queries import logs
+from detlab_hub.store.queries.logs import lines
 
 store = Store.open(sys.argv[1], holder="x")
 limit = int(sys.argv[2])
@@ -63,7 +63,7 @@ def test_a_write_beyond_what_the_disk_takes_stops_the_store(tmp_path: Path) -> N
     assert int(seen) == int(written)
     # What was acknowledged is there after a restart; the rest is not.
     store = Store.open(url, holder="next")
-    assert store.read_sync(lambda s: logs.count(s, 1)) == int(written)
+    assert store.read_sync(lambda s: lines.count(s, 1)) == int(written)
     store.write_sync(add_experiment)
     store.close()
 
@@ -184,10 +184,10 @@ def test_nothing_is_written_after_logs_fail(store: Store) -> None:
     good = LogRecord(seq=1, time=0.0, text="good")
 
     def batch(s: Any) -> None:
-        logs.append(s, 1, 1, [good] * 5)
+        lines.append(s, 1, 1, [good] * 5)
         s.connection().exec_driver_sql("INSERT INTO no_such_table VALUES (1)")
 
     with pytest.raises(Exception, match="no_such_table"):
         store.write_sync(batch)
     assert store.healthy
-    assert store.read_sync(lambda s: logs.count(s, 1)) == 0
+    assert store.read_sync(lambda s: lines.count(s, 1)) == 0

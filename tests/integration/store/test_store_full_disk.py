@@ -13,14 +13,14 @@ from sqlalchemy.exc import DBAPIError
 from detlab_hub.store import Store, StoreError
 from detlab_hub.store.engine import Verdict, hint_of, judge, parse_url
 from detlab_hub.store.errors import StoreDamaged
-from detlab_hub.store.queries import logs
+from detlab_hub.store.queries.logs import lines
 from testbed.small_disks import CannotRun, Disk, small_disk
 
 WRITE_UNTIL_FULL = """
 import os, sys
 from detlab.schemas.wire import LogRecord
 from detlab_hub.store import Store, StoreBroken
-from detlab_hub.store.queries import logs
+from detlab_hub.store.queries.logs import lines
 
 store = Store.open(sys.argv[1], holder="x")
 line = LogRecord(seq=1, time=0.0, text="x" * 10_000)
@@ -66,7 +66,7 @@ def test_what_was_acknowledged_on_a_disk_that_became_full_is_there_when_it_has_r
     disk.free()
     others.unlink()
     store = Store.open(url, holder="next")
-    assert store.read_sync(lambda s: logs.count(s, 1)) == int(written)
+    assert store.read_sync(lambda s: lines.count(s, 1)) == int(written)
     store.close()
 
 

@@ -12,7 +12,8 @@ from sqlalchemy import select, update
 
 from detlab.schemas.wire import LogRecord
 from detlab_hub.store import Store
-from detlab_hub.store.queries import logchunks, logs
+from detlab_hub.store.queries.logs import chunks as logchunks
+from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.tables import LogChunk
 
 LETTERS = "aAbBxX0.: éÉ_"

@@ -10,7 +10,8 @@ import pytest
 
 from detlab.schemas.wire import LogRecord
 from detlab_hub.store import Store
-from detlab_hub.store.queries import logchunks, logs
+from detlab_hub.store.queries.logs import chunks
+from detlab_hub.store.queries.logs import lines as logs
 
 
 def fill(store: Store, trial_id: int, count: int = 30) -> None:
@@ -49,8 +50,8 @@ def test_an_error_is_found_however_old_it_is(store: Store, trial_id: int) -> Non
 def test_a_filter_looks_at_so_many_lines_and_says_where_to_go_on(
     store: Store, trial_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)  # a line in each
-    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
+    monkeypatch.setattr(chunks, "CHUNK_CHARS", 1)  # a line in each
+    monkeypatch.setattr(chunks, "SMALL_CHARS", 0)
     fill(store, trial_id)
     monkeypatch.setattr(logs, "SCAN", 7)
     seen, older = [], None
@@ -92,8 +93,8 @@ def one_by_one(store: Store, trial_id: int, texts: list[str], run: int = 1) -> N
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)
-    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
+    monkeypatch.setattr(chunks, "CHUNK_CHARS", 1)
+    monkeypatch.setattr(chunks, "SMALL_CHARS", 0)
 
 
 def test_a_long_text_that_could_begin_at_every_letter_holds_no_reader(store: Store, trial_id: int) -> None:
@@ -136,13 +137,13 @@ def test_a_page_between_two_lines_reads_only_what_is_between_them(
 ) -> None:
     one_by_one(store, trial_id, [f"line {n}" for n in range(40)])
     read: list[int] = []
-    unpacked = logchunks.unpacked
+    unpacked = chunks.unpacked
 
     def counted(first: int, *rest: Any) -> Any:
         read.append(first)
         return unpacked(first, *rest)
 
-    monkeypatch.setattr(logchunks, "unpacked", counted)
+    monkeypatch.setattr(chunks, "unpacked", counted)
     assert pick(store, trial_id, after=5, before=8) == (["line 5", "line 6"], logs.Edges())
     assert pick(store, trial_id, tail=30, after=37) == (["line 37", "line 38", "line 39"], logs.Edges())
     assert pick(store, trial_id, tail=30, after=5, before=8) == (["line 5", "line 6"], logs.Edges())

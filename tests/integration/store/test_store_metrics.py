@@ -11,25 +11,25 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound, StaleAttempt
 from detlab_hub.store import BadReport, Store
-from detlab_hub.store.queries import metrics, rollups
+from detlab_hub.store.queries.metrics import curves, rollups
 from detlab_hub.store.tables import MetricName, Point, Rollup, Series, StructuredValue, TrialRow
 
 T = "training"
 
 
 def report(store: Store, trial_id: int, step: int, values: dict[str, Any], run: int = 1, **more: Any) -> None:
-    store.write_sync(lambda s: metrics.insert_report(s, trial_id, run, T, step, float(step), values, **more))
+    store.write_sync(lambda s: curves.insert_report(s, trial_id, run, T, step, float(step), values, **more))
 
 
 def curve(store: Store, trial_id: int, name: str = "loss", max_points: int | None = None) -> dict[int, float]:
-    found = store.read_sync(lambda s: metrics.series(s, [trial_id], T, [name], max_points))
+    found = store.read_sync(lambda s: curves.series(s, [trial_id], T, [name], max_points))
     return dict(zip(found[0].steps, found[0].values, strict=True)) if found else {}
 
 
 def test_scalars_come_back_in_order_with_times(store: Store, trial_id: int) -> None:
     for step in (10, 20, 2**53):
         report(store, trial_id, step, {"loss": step / 3, "acc": True})
-    loss, acc = sorted(store.read_sync(lambda s: metrics.series(s, [trial_id])), key=lambda v: v.name)[::-1]
+    loss, acc = sorted(store.read_sync(lambda s: curves.series(s, [trial_id])), key=lambda v: v.name)[::-1]
     assert loss.steps == [10, 20, 2**53]
     assert loss.values == [10 / 3, 20 / 3, 2**53 / 3]
     assert loss.times == [10.0, 20.0, float(2**53)]
@@ -45,7 +45,7 @@ def test_nan_and_infinities_are_kept(store: Store, trial_id: int, spelling: str)
     values = list(curve(store, trial_id).values())
     assert math.isnan(values[0])
     assert values[1:] == [math.inf, -math.inf]
-    summary = store.read_sync(lambda s: metrics.summaries(s, trial_id))[T]["loss"]
+    summary = store.read_sync(lambda s: curves.summaries(s, trial_id))[T]["loss"]
     assert (summary.count, summary.nan_count, summary.min, summary.max) == (3, 1, -math.inf, math.inf)
     assert summary.last == -math.inf
 
@@ -53,7 +53,7 @@ def test_nan_and_infinities_are_kept(store: Store, trial_id: int, spelling: str)
 def test_a_last_nan_shows_in_the_summary(store: Store, trial_id: int) -> None:
     report(store, trial_id, 1, {"loss": 1.0})
     report(store, trial_id, 2, {"loss": math.nan})
-    summary = store.read_sync(lambda s: metrics.summaries(s, trial_id))[T]["loss"]
+    summary = store.read_sync(lambda s: curves.summaries(s, trial_id))[T]["loss"]
     assert summary.last is not None
     assert math.isnan(summary.last)
     assert (summary.last_step, summary.mean, summary.min) == (2, 1.0, 1.0)
@@ -63,20 +63,20 @@ def test_structured_values_are_kept_whole(store: Store, trial_id: int) -> None:
     matrix = {"labels": ["a", "b"], "counts": [[5, 1], [0, 7]], "share": "NaN", "nul": "\x00"}
     report(store, trial_id, 1, {"confusion": matrix, "note": "text", "nothing": None, "loss": 1.0})
     report(store, trial_id, 2, {"confusion": [math.inf]})
-    found = store.read_sync(lambda s: metrics.values(s, trial_id, T, "confusion"))
+    found = store.read_sync(lambda s: curves.values(s, trial_id, T, "confusion"))
     assert [(v["steps_completed"], v["value"]) for v in found] == [(1, matrix), (2, [math.inf])]
-    everything = store.read_sync(lambda s: metrics.values(s, trial_id))
+    everything = store.read_sync(lambda s: curves.values(s, trial_id))
     assert {v["name"] for v in everything} == {"confusion", "note", "nothing"}
-    assert store.read_sync(lambda s: metrics.names(s, 1)) == [(T, "loss")]
+    assert store.read_sync(lambda s: curves.names(s, 1)) == [(T, "loss")]
 
 
 def test_structured_values_page_backwards(store: Store, trial_id: int) -> None:
     for step in range(10):
         report(store, trial_id, step, {"note": f"n{step}"})
-    newest = store.read_sync(lambda s: metrics.values(s, trial_id, limit=4))
+    newest = store.read_sync(lambda s: curves.values(s, trial_id, limit=4))
     assert [v["value"] for v in newest] == ["n6", "n7", "n8", "n9"]
     mark = (newest[0]["steps_completed"], newest[0]["id"])
-    older = store.read_sync(lambda s: metrics.values(s, trial_id, limit=4, before=mark))
+    older = store.read_sync(lambda s: curves.values(s, trial_id, limit=4, before=mark))
     assert [v["value"] for v in older] == ["n2", "n3", "n4", "n5"]
 
 
@@ -85,17 +85,17 @@ def test_a_repeated_step_merges_names_and_replaces_values(store: Store, trial_id
     report(store, trial_id, 2, {"loss": 1.0})
     report(store, trial_id, 1, {"loss": 3.0, "f1": 0.5, "note": "b"})
     assert curve(store, trial_id) == {1: 3.0, 2: 1.0}
-    found = store.read_sync(lambda s: metrics.summaries(s, trial_id))[T]
+    found = store.read_sync(lambda s: curves.summaries(s, trial_id))[T]
     assert set(found) == {"loss", "acc", "f1"}
     loss = found["loss"]
     assert (loss.count, loss.min, loss.max, loss.mean, loss.last) == (2, 1.0, 3.0, 2.0, 1.0)
-    assert [v["value"] for v in store.read_sync(lambda s: metrics.values(s, trial_id))] == ["b"]
+    assert [v["value"] for v in store.read_sync(lambda s: curves.values(s, trial_id))] == ["b"]
 
 
 def test_a_late_step_does_not_become_the_last(store: Store, trial_id: int) -> None:
     report(store, trial_id, 5, {"loss": 5.0})
     report(store, trial_id, 3, {"loss": 3.0})
-    summary = store.read_sync(lambda s: metrics.summaries(s, trial_id))[T]["loss"]
+    summary = store.read_sync(lambda s: curves.summaries(s, trial_id))[T]["loss"]
     assert (summary.last, summary.last_step, summary.count, summary.mean) == (5.0, 5, 2, 4.0)
     assert list(curve(store, trial_id)) == [3, 5]
 
@@ -106,7 +106,7 @@ def test_huge_values_that_are_replaced_do_not_break_the_sum(store: Store, trial_
         report(store, trial_id, step, {"loss": big})
     for step in range(6):
         report(store, trial_id, step, {"loss": 2.0})
-    summary = store.read_sync(lambda s: metrics.summaries(s, trial_id))[T]["loss"]
+    summary = store.read_sync(lambda s: curves.summaries(s, trial_id))[T]["loss"]
     assert (summary.mean, summary.min, summary.max) == (2.0, 2.0, 2.0)
 
 
@@ -125,10 +125,10 @@ def test_a_resumed_run_supersedes_what_lies_beyond_its_checkpoint(store: Store, 
     report(store, trial_id, 8, {"only_late": 1.0})
     report(store, trial_id, 5, {"loss": 50.0}, run=2, resume_step=4)
     assert curve(store, trial_id) == {1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0, 5: 50.0}
-    summary = store.read_sync(lambda s: metrics.summaries(s, trial_id))[T]
+    summary = store.read_sync(lambda s: curves.summaries(s, trial_id))[T]
     assert set(summary) == {"loss"}
     assert (summary["loss"].count, summary["loss"].max, summary["loss"].last_step) == (5, 50.0, 5)
-    notes = store.read_sync(lambda s: metrics.values(s, trial_id))
+    notes = store.read_sync(lambda s: curves.values(s, trial_id))
     assert [v["steps_completed"] for v in notes] == [1, 2, 3, 4]
 
 
@@ -136,15 +136,15 @@ def test_a_resumed_run_reports_other_groups_where_the_first_had(store: Store, tr
     """As the profiler does: system metrics at the step of the checkpoint, and again at it, from both runs."""
 
     def both(run: int, step: int, cpu: float) -> None:
-        said = [metrics.Report(T, step, 0.0, {"loss": float(step)}), metrics.Report("cpu", step, 0.0, {"util": cpu})]
-        store.write_sync(lambda s: metrics.insert_reports(s, trial_id, run, said, resume_step=4 if run > 1 else None))
+        said = [curves.Report(T, step, 0.0, {"loss": float(step)}), curves.Report("cpu", step, 0.0, {"util": cpu})]
+        store.write_sync(lambda s: curves.insert_reports(s, trial_id, run, said, resume_step=4 if run > 1 else None))
 
     for run, step, cpu in [(1, 2, 20.0), (1, 4, 40.0), (1, 6, 60.0)]:
         both(run, step, cpu)
-    store.write_sync(lambda s: metrics.insert_report(s, trial_id, 2, "cpu", 4, 0.0, {"util": 41.0}, resume_step=4))
+    store.write_sync(lambda s: curves.insert_report(s, trial_id, 2, "cpu", 4, 0.0, {"util": 41.0}, resume_step=4))
     both(2, 5, 50.0)
     assert curve(store, trial_id) == {2: 2.0, 4: 4.0, 5: 5.0}
-    (cpu,) = store.read_sync(lambda s: metrics.series(s, [trial_id], "cpu", ["util"]))
+    (cpu,) = store.read_sync(lambda s: curves.series(s, [trial_id], "cpu", ["util"]))
     assert dict(zip(cpu.steps, cpu.values, strict=True)) == {2: 20.0, 4: 41.0, 5: 50.0}
 
 
@@ -198,7 +198,7 @@ def test_what_can_never_be_stored_is_refused_and_leaves_nothing(
     store: Store, trial_id: int, group: str, step: int, values: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(BadReport) as caught:
-        store.write_sync(lambda s: metrics.insert_report(s, trial_id, 1, group, step, 0.0, {"good": 1.0, **values}))
+        store.write_sync(lambda s: curves.insert_report(s, trial_id, 1, group, step, 0.0, {"good": 1.0, **values}))
     assert caught.value.code == code
     assert store.read_sync(lambda s: s.scalar(select(func.count()).select_from(Series))) == 0
     assert store.healthy
@@ -208,8 +208,8 @@ def test_the_largest_things_allowed_are_stored(store: Store, trial_id: int) -> N
     blob = "y" * (256_000 - 2)
     assert len(json.dumps(blob)) == 256_000
     long_name = "é" * 512
-    store.write_sync(lambda s: metrics.insert_report(s, trial_id, 1, "g" * 128, 2**53, 0.0, {"x": blob, long_name: 1}))
-    assert store.read_sync(lambda s: metrics.values(s, trial_id))[0]["value"] == blob
+    store.write_sync(lambda s: curves.insert_report(s, trial_id, 1, "g" * 128, 2**53, 0.0, {"x": blob, long_name: 1}))
+    assert store.read_sync(lambda s: curves.values(s, trial_id))[0]["value"] == blob
 
 
 def test_an_unknown_trial_is_not_found(store: Store) -> None:
@@ -237,12 +237,12 @@ def test_twelve_thousand_names_in_one_report(store: Store, trial_id: int, experi
     names = {f"layer/{index:05d}": float(index) for index in range(12_000)}
     report(store, trial_id, 1, names)
     report(store, trial_id, 2, names)
-    assert len(store.read_sync(lambda s: metrics.summaries(s, trial_id))[T]) == 12_000
-    first = store.read_sync(lambda s: metrics.names(s, experiment_id, limit=1000))
-    second = store.read_sync(lambda s: metrics.names(s, experiment_id, after=first[-1], limit=1000))
+    assert len(store.read_sync(lambda s: curves.summaries(s, trial_id))[T]) == 12_000
+    first = store.read_sync(lambda s: curves.names(s, experiment_id, limit=1000))
+    second = store.read_sync(lambda s: curves.names(s, experiment_id, after=first[-1], limit=1000))
     assert first[-1] == (T, "layer/00999")
     assert second[0] == (T, "layer/01000")
-    found = store.read_sync(lambda s: metrics.names(s, experiment_id, contains="LAYER/0123"))
+    found = store.read_sync(lambda s: curves.names(s, experiment_id, contains="LAYER/0123"))
     assert len(found) == 10
     assert curve(store, trial_id, "layer/11999") == {1: 11999.0, 2: 11999.0}
 
@@ -254,7 +254,7 @@ def test_new_names_and_series_are_no_statement_each_on_postgresql(store: Store, 
 
     def work(s: Any) -> None:
         event.listen(s.connection(), "before_cursor_execute", lambda *args: statements.append(args[2]))
-        metrics.insert_report(s, trial_id, 1, T, 1, 1.0, {**names, "loss": math.nan})
+        curves.insert_report(s, trial_id, 1, T, 1, 1.0, {**names, "loss": math.nan})
         if s.get_bind().dialect.name == "postgresql":
             assert len(statements) < 12, statements
 
@@ -263,7 +263,7 @@ def test_new_names_and_series_are_no_statement_each_on_postgresql(store: Store, 
     assert curve(store, trial_id, "layer/00299") == {1: 299.0, 2: 299.0}
     assert curve(store, trial_id, "new") == {2: 7.0}
     assert math.isnan(curve(store, trial_id)[1])
-    assert store.read_sync(lambda s: metrics.summaries(s, trial_id))[T]["layer/00007"].count == 2
+    assert store.read_sync(lambda s: curves.summaries(s, trial_id))[T]["layer/00007"].count == 2
 
 
 def big_series(store: Store, trial_id: int, size: int) -> list[float]:
@@ -272,15 +272,15 @@ def big_series(store: Store, trial_id: int, size: int) -> list[float]:
     values[size // 2] = -40.0
     values[size // 5] = math.nan
     for begin in range(0, size, 5000):
-        batch = [metrics.Report(T, step, 0.0, {"loss": values[step]}) for step in range(begin, min(begin + 5000, size))]
-        store.write_sync(lambda s, batch=batch: metrics.insert_reports(s, trial_id, 1, batch))
+        batch = [curves.Report(T, step, 0.0, {"loss": values[step]}) for step in range(begin, min(begin + 5000, size))]
+        store.write_sync(lambda s, batch=batch: curves.insert_reports(s, trial_id, 1, batch))
     return values
 
 
 def test_a_long_series_is_read_through_its_rollups(store: Store, trial_id: int) -> None:
     size = 20_000
     values = big_series(store, trial_id, size)
-    found = store.read_sync(lambda s: metrics.series(s, [trial_id], T, ["loss"], 50))[0]
+    found = store.read_sync(lambda s: curves.series(s, [trial_id], T, ["loss"], 50))[0]
     assert found.total == size
     assert len(found.steps) <= 50
     assert found.steps == sorted(set(found.steps))
@@ -298,7 +298,7 @@ def test_a_change_deep_in_a_long_series_reaches_its_rollups(store: Store, trial_
     big_series(store, trial_id, size)
     report(store, trial_id, size // 3, {"loss": 0.5})
     report(store, trial_id, 777, {"loss": 99.0})
-    found = store.read_sync(lambda s: metrics.series(s, [trial_id], T, ["loss"], 50))[0]
+    found = store.read_sync(lambda s: curves.series(s, [trial_id], T, ["loss"], 50))[0]
     assert 777 in found.steps
     assert max(v for v in found.values if not math.isnan(v)) == 99.0
     assert size // 3 not in found.steps
@@ -321,14 +321,14 @@ def test_the_best_comes_from_the_summaries(store: Store, experiment_id: int, new
         report(store, two, step, {"loss": value})
     report(store, three, 0, {"loss": math.nan})
     read = store.read_sync
-    assert read(lambda s: metrics.trial_best(s, one, T, "loss", True)) == (1, 1.0)
-    assert read(lambda s: metrics.trial_best(s, three, T, "loss", True)) is None
-    assert read(lambda s: metrics.trial_best(s, three, T, "never", True)) is None
-    assert read(lambda s: metrics.experiment_best(s, experiment_id, T, "loss", True)) == (two, 1, 0.5)
-    assert read(lambda s: metrics.experiment_best(s, experiment_id, T, "loss", False)) == (two, 2, 4.0)
-    assert read(lambda s: metrics.experiment_best(s, experiment_id + 1, T, "loss", False)) is None
-    assert read(lambda s: metrics.value_at(s, two, T, "loss", 1)) == 0.5
-    assert read(lambda s: metrics.value_at(s, two, T, "loss", 9)) is None
+    assert read(lambda s: curves.trial_best(s, one, T, "loss", True)) == (1, 1.0)
+    assert read(lambda s: curves.trial_best(s, three, T, "loss", True)) is None
+    assert read(lambda s: curves.trial_best(s, three, T, "never", True)) is None
+    assert read(lambda s: curves.experiment_best(s, experiment_id, T, "loss", True)) == (two, 1, 0.5)
+    assert read(lambda s: curves.experiment_best(s, experiment_id, T, "loss", False)) == (two, 2, 4.0)
+    assert read(lambda s: curves.experiment_best(s, experiment_id + 1, T, "loss", False)) is None
+    assert read(lambda s: curves.value_at(s, two, T, "loss", 1)) == 0.5
+    assert read(lambda s: curves.value_at(s, two, T, "loss", 9)) is None
 
 
 def test_points_are_found_through_an_index(store: Store, trial_id: int) -> None:
@@ -362,23 +362,23 @@ def test_superseding_many_series_takes_few_statements(store: Store, trial_id: in
 
     def supersede(s: Any) -> int:
         event.listen(s.connection(), "before_cursor_execute", lambda *_: statements.append(1))
-        return metrics.supersede(s, trial_id, 2, 2)
+        return curves.supersede(s, trial_id, 2, 2)
 
     assert store.write_sync(supersede) == 3001
     assert len(statements) < 100
-    found = store.read_sync(lambda s: metrics.summaries(s, trial_id))[T]
+    found = store.read_sync(lambda s: curves.summaries(s, trial_id))[T]
     assert len(found) == 3000
     assert found["layer/0007"].count == 2
     assert found["layer/0007"].last_step == 2
 
 
 def test_a_small_report_asks_the_database_few_times(store: Store, trial_id: int, db_url: str) -> None:
-    store.write_sync(lambda s: metrics.insert_report(s, trial_id, 1, "g", 1, 0.0, {"v": 1.0}))
+    store.write_sync(lambda s: curves.insert_report(s, trial_id, 1, "g", 1, 0.0, {"v": 1.0}))
     asked: list[str] = []
 
     def report(s: Session) -> None:
         event.listen(s.connection(), "before_cursor_execute", lambda *given: asked.append(given[2]))
-        metrics.insert_report(s, trial_id, 1, "g", 2, 0.0, {"v": 2.0})
+        curves.insert_report(s, trial_id, 1, "g", 2, 0.0, {"v": 2.0})
 
     store.write_sync(report)
     # The trial; its series by the name of the metric; the point; the series with it.
@@ -390,10 +390,10 @@ def test_a_small_report_asks_the_database_few_times(store: Store, trial_id: int,
 
 def test_small_reports_one_by_one_are_rolled_up_as_in_one_call(store: Store, new_trial: Callable[[], int]) -> None:
     one, other = new_trial(), new_trial()
-    reports = [metrics.Report("g", step, 0.0, {"v": float(step % 7)}) for step in range(3 * rollups.CHUNK + 5)]
+    reports = [curves.Report("g", step, 0.0, {"v": float(step % 7)}) for step in range(3 * rollups.CHUNK + 5)]
     for report in reports:
-        store.write_sync(lambda s, report=report: metrics.insert_reports(s, one, 1, [report]))
-    store.write_sync(lambda s: metrics.insert_reports(s, other, 1, reports))
+        store.write_sync(lambda s, report=report: curves.insert_reports(s, one, 1, [report]))
+    store.write_sync(lambda s: curves.insert_reports(s, other, 1, reports))
 
     def read(s: Session, trial_id: int) -> tuple[Any, ...]:
         series = s.scalars(select(Series).where(Series.trial_id == trial_id)).one()

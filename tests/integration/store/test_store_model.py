@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from detlab.schemas.wire import SummaryView
 from detlab_hub.store import Store
-from detlab_hub.store.queries import metrics, rollups
+from detlab_hub.store.queries.metrics import curves as metrics
+from detlab_hub.store.queries.metrics import rollups
 from detlab_hub.store.values import as_scalar
 from testbed.store_rows import DEAD, add_experiment, add_trial
 

@@ -10,9 +10,9 @@ from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store import Store
-from detlab_hub.store.queries.newest import NewestPoints
-from detlab_hub.store.queries.reports import Report, insert_reports
-from detlab_hub.store.queries.serieslines import SeriesLine
+from detlab_hub.store.queries.metrics.newest import NewestPoints
+from detlab_hub.store.queries.metrics.reports import Report, insert_reports
+from detlab_hub.store.queries.metrics.series_rows import SeriesLine
 from detlab_hub.store.tables import Rollup
 from testbed.store_rows import DEAD, add_experiment, add_trial
 

@@ -11,17 +11,10 @@ from sqlalchemy import func, inspect, select
 
 from detlab.schemas.wire import LogRecord, TrialState
 from detlab_hub.store import Store
-from detlab_hub.store.queries import (
-    checkpoints,
-    events,
-    experiments,
-    logchunks,
-    logs,
-    metrics,
-    tokens,
-    trials,
-    workspaces,
-)
+from detlab_hub.store.queries import checkpoints, events, experiments, tokens, trials, workspaces
+from detlab_hub.store.queries.logs import chunks
+from detlab_hub.store.queries.logs import lines as logs
+from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import (
     AllocationRow,
     Base,
@@ -80,7 +73,7 @@ def fill(s: Any, experiment_id: int) -> None:
     """Hang one row of every kind on an experiment."""
     trial_id = add_trial(s, experiment_id)
     for step in range(60):
-        metrics.insert_report(s, trial_id, 1, "training", step, 0.0, {"a": step, "b": step, "note": "x"})
+        curves.insert_report(s, trial_id, 1, "training", step, 0.0, {"a": step, "b": step, "note": "x"})
     logs.append(s, trial_id, 1, [LogRecord(seq=1, time=0.0, text="x")] * 50)
     events.append(s, "trial", 0.0, experiment_id, trial_id, {})
     key = f"{experiment_id}.{trial_id}"
@@ -100,8 +93,8 @@ def everything(s: Any) -> dict[str, list[tuple[Any, ...]]]:
 def test_a_deleted_experiment_leaves_nothing_and_takes_nothing_else(
     store: Store, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logchunks, "CHUNK_CHARS", 1)  # a line in each chunk: lines go as slowly as points
-    monkeypatch.setattr(logchunks, "SMALL_CHARS", 0)
+    monkeypatch.setattr(chunks, "CHUNK_CHARS", 1)  # a line in each chunk: lines go as slowly as points
+    monkeypatch.setattr(chunks, "SMALL_CHARS", 0)
     keep = store.write_sync(add_experiment)
     store.write_sync(lambda s: fill(s, keep))
     before = store.read_sync(everything)

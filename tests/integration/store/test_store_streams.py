@@ -8,7 +8,8 @@ import pytest
 
 from detlab.schemas.wire import LogRecord
 from detlab_hub.store import Store
-from detlab_hub.store.queries import events, logs
+from detlab_hub.store.queries import events
+from detlab_hub.store.queries.logs import lines as logs
 
 
 def lines(*texts: str, rank: int | None = None) -> list[LogRecord]:

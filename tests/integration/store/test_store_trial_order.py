@@ -10,7 +10,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from detlab.errors import NotFound
 from detlab_hub.store import Store
-from detlab_hub.store.queries import metrics, trial_order
+from detlab_hub.store.queries import trial_order
+from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import TrialRow
 from testbed.store_rows import add_experiment, add_trial
 
@@ -32,7 +33,7 @@ def ids(store: Store, experiment_id: int) -> list[int]:
             trial_id = add_trial(s, experiment_id)
             s.get_one(TrialRow, trial_id).hparams = hparams
             for step, loss in enumerate(losses):
-                metrics.insert_report(s, trial_id, 1, "validation", step, 0.0, {"loss": loss, "a.b": 1.0})
+                curves.insert_report(s, trial_id, 1, "validation", step, 0.0, {"loss": loss, "a.b": 1.0})
             made.append(trial_id)
         return made
 
@@ -110,7 +111,7 @@ def test_pages_are_whole_wherever_in_the_order_the_trials_lie_that_fit(
         for place, fit in enumerate(fits):
             trial_id = add_trial(s, experiment_id)
             s.get_one(TrialRow, trial_id).hparams = {"lr": 0.01 if fit else 0.1}
-            metrics.insert_report(s, trial_id, 1, "validation", 1, 0.0, {"loss": float(place // 3)})
+            curves.insert_report(s, trial_id, 1, "validation", 1, 0.0, {"loss": float(place // 3)})
             made.append(trial_id)
         return made
 
@@ -133,7 +134,7 @@ def test_a_page_never_begins_at_a_trial_of_somebody_elses_experiment(
 
     def make(s: Any) -> int:
         trial_id = add_trial(s, add_experiment(s, "eve", "secret"))
-        metrics.insert_report(s, trial_id, 1, "validation", 1, 0.0, {"loss": 2.5})
+        curves.insert_report(s, trial_id, 1, "validation", 1, 0.0, {"loss": 2.5})
         return trial_id
 
     secret = store.write_sync(make)

@@ -16,19 +16,20 @@ from pathlib import Path
 import pytest
 
 from detlab.errors import DetlabError
-from detlab_hub.embedded import lifecycle, ports
+from detlab_hub.embedded import lifecycle
 from detlab_hub.embedded import parts as names
-from detlab_hub.embedded.listeners import LOOPBACK, VARIABLE, Address, Listeners, inherited, lent, listen
 from detlab_hub.embedded.master import answers
 from detlab_hub.embedded.parts import Part
 from detlab_hub.embedded.report import PartReport, PartState, read_report
+from detlab_hub.embedded.sockets import ports
+from detlab_hub.embedded.sockets.listeners import LOOPBACK, VARIABLE, Address, Listeners, inherited, lent, listen
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 from testbed.waiting import soon
 
 SERVES = """
 import time
-from detlab_hub.embedded.listeners import inherited
+from detlab_hub.embedded.sockets.listeners import inherited
 for held in inherited().values():
     held.setblocking(True)
 time.sleep({start})

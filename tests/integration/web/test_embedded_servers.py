@@ -42,7 +42,7 @@ found = {
     "home": os.environ["HOME"],
     "url": os.environ["DET_URL"],
 }
-from detlab.client.discovery import find_cluster
+from detlab.client.transport.discovery import find_cluster
 import httpx
 address = find_cluster()
 me = httpx.get(address.url + "api/v1/me", headers={"Authorization": "Bearer " + address.token}, trust_env=False)

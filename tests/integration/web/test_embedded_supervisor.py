@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from detlab_hub.embedded import parts as names
+from detlab_hub.embedded.attached import Sources, code_of_parts, reload_changed
 from detlab_hub.embedded.parts import Part
-from detlab_hub.embedded.ports import free_ports
 from detlab_hub.embedded.report import PartReport, PartState, read_report
+from detlab_hub.embedded.sockets.ports import free_ports
 from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 from testbed.waiting import soon
@@ -80,6 +81,13 @@ def all_up(folder: StateFolder) -> bool:
     return all(up(folder, name) for name in names.NAMES)
 
 
+def test_each_part_has_the_code_that_it_runs() -> None:
+    folders = code_of_parts()
+    assert {folder.name for folder in folders["master"]} == {"detlab", "detlab_hub"}
+    assert {folder.name for folder in folders["agent"]} == {"detlab", "detlab_agent"}
+    assert {folder.name for folder in folders["hub"]} == {"spawners", "embedded"}
+
+
 async def test_all_parts_run_and_are_stopped(folder: StateFolder, plan: Plan) -> None:
     async with supervised(folder, plan, programs(folder, plan)):
         await soon(lambda: all_up(folder))
@@ -121,6 +129,33 @@ async def test_a_part_that_ends_at_once_waits_longer_each_time(folder: StateFold
         assert part(folder, "hub").exit_code == 3
         assert part(folder, "proxy").restarts == 0
     assert part(folder, "hub").state is PartState.STOPPED
+
+
+async def test_changed_code_restarts_what_runs_it_and_mended_code_is_started_at_once(
+    folder: StateFolder, plan: Plan, tmp_path: Path
+) -> None:
+    packages = {name: tmp_path / name for name in ("shared", "only_agent")}
+    for package in packages.values():
+        package.mkdir()
+    code = packages["shared"] / "code.py"
+    code.write_text(IDLE)
+    sources = Sources({"master": [packages["shared"]], "agent": list(packages.values())})
+    runs_the_file = f"exec(open({str(code)!r}).read())"
+    said: list[str] = []
+    async with supervised(folder, plan, programs(folder, plan, master=runs_the_file)) as supervisor:
+        reloading = asyncio.create_task(reload_changed(supervisor, sources, said.append))
+        await soon(lambda: all_up(folder))
+        before = {name: part(folder, name).pid for name in names.NAMES}
+        (packages["shared"] / "notes.txt").write_text("no code")
+        code.write_text("raise SystemExit('does not compile')")
+        await soon(lambda: part(folder, "master").restarts >= 4)  # by now it would wait for seconds
+        code.write_text(f"import time\nprint({str(code)!r})\n{IDLE}")
+        await soon(lambda: str(code) in folder.log("master").read_text())
+        (packages["only_agent"] / "new.py").touch()
+        await soon(lambda: len(said) == 3 and part(folder, "agent").restarts == 3 and up(folder, "agent"))
+        reloading.cancel()
+        assert {name for name in names.NAMES if part(folder, name).pid == before[name]} == {"hub", "proxy"}
+    assert said == [*2 * ["code.py changed: restarting master, agent"], "new.py changed: restarting agent"]
 
 
 async def test_a_program_that_is_not_there_is_said_in_its_log(folder: StateFolder, plan: Plan) -> None:

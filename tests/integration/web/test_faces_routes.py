@@ -13,11 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
 from detlab.schemas.taskwire import HealthView, OverviewView
 from detlab.schemas.wire import Hello, SlotView
+from detlab_hub.services.cluster.metrics import METRICS
 from testbed.cluster import Cluster
 
 pytestmark = pytest.mark.hub
@@ -278,6 +280,24 @@ async def test_faces_tokens_and_service_for_administrators(master: Any, ben: str
         assert said["hub"].detail.startswith("JupyterHub ")
         assert said["database"].ok
         assert said["loops"].ok, said["loops"].detail
+
+
+async def test_metrics_are_what_prometheus_reads(master: Any, ben: str) -> None:
+    async with master.client() as admin, master.client(ben) as other:
+        key = await enrol(master, admin, "one")
+        socket = await connect(master, key, "one")
+        await submit(other)
+        reply = await other.get("metrics")
+        socket.close()
+        assert reply.headers["Content-Type"].startswith("text/plain")
+        found = {
+            sample.name: sample.value
+            for family in text_string_to_metric_families(reply.text)
+            for sample in family.samples
+        }
+        assert found.keys() == {metric.name for metric in METRICS}
+        assert (found["detlab_ready"], found["detlab_agents"], found["detlab_experiments_active"]) == (1, 1, 1)
+        assert found["detlab_slots"] > 0
 
 
 async def test_faces_service_says_when_the_hub_is_away(master: Any, monkeypatch: pytest.MonkeyPatch) -> None:

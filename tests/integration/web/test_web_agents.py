@@ -10,7 +10,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from detlab.schemas.wire import Hello, SlotView
-from detlab_hub.web.agents import Connect
+from detlab_hub.web.cluster.agents import Connect
 from detlab_hub.web.routes import AGENT_MESSAGE_LIMIT
 
 pytestmark = pytest.mark.hub

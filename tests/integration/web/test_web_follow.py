@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detlab.client.streaming import event_feed
+from detlab.client.transport.streaming import event_feed
 from detlab_hub.store.queries import events
 
 pytestmark = pytest.mark.hub

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from detlab_hub.services.masking import MASK
+from detlab_hub.services.kernel.masking import MASK
 from testbed import callers
 from testbed.cluster import Cluster
 from testbed.waiting import until

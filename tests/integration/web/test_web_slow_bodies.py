@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from detlab_hub.services.threads import UPLOADS_PER_USER
+from detlab_hub.services.kernel.threads import UPLOADS_PER_USER
 from detlab_hub.web.bodies import BODIES_PER_USER, BodyLimits
 from testbed.cluster import Cluster
 from testbed.waiting import soon

@@ -20,7 +20,7 @@ from sqlalchemy import select
 
 from detlab.client import Client
 from detlab.client.resources import Trial
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 from detlab_hub.store.tables import CheckpointRow, Point
 from testbed import small_search
 from testbed.cluster import Cluster

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detlab_agent.capacity import usable_cpus, usable_memory
+from detlab_agent.capacity import free_memory, usable_cpus, usable_memory
 from detlab_agent.commands import run
-from detlab_agent.runtimes.memory import free_memory
 
 
 def machine(root: Path, **files: str) -> Path:

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from detlab.launch.cgroup import oom_kills
-from detlab.launch.identity import Identity
+from detlab.launch.host.cgroup import oom_kills
+from detlab.launch.host.identity import Identity
 from detlab.launch.taskdir import TaskDir
 from detlab.schemas import wire
 from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
-from detlab_agent.runtimes.container import (
+from detlab_agent.runtimes.docker.container import (
     Allowance,
     check_image,
     choose_network,
@@ -24,12 +24,12 @@ from detlab_agent.runtimes.container import (
     mounts_for,
     parse_volume,
 )
-from detlab_agent.runtimes.docker_task import DockerTask
-from detlab_agent.runtimes.engine import Ended
-from detlab_agent.runtimes.images import _progress, unknown_image
-from detlab_agent.runtimes.making import Order
-from detlab_agent.runtimes.package import container_package
+from detlab_agent.runtimes.docker.engine import Ended
+from detlab_agent.runtimes.docker.images import _progress, unknown_image
+from detlab_agent.runtimes.docker.runtime import container_package
+from detlab_agent.runtimes.docker.task import DockerTask
 from detlab_agent.runtimes.ports import HeldPorts, Service, hold_port
+from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.tenancy import Homes, home_name
 
 GPU = wire.SlotView(id="cuda1", kind="cuda", name="H200", uuid="GPU-1")

@@ -15,7 +15,7 @@ from tornado.httpclient import HTTPClientError
 
 from detlab import trust
 from detlab.errors import DetlabError, UntrustedMaster
-from detlab.launch.backoff import Backoff
+from detlab.launch.delivery.backoff import Backoff
 from detlab_agent.connection import Connector
 from detlab_agent.endpoints import PIN_FILE, Endpoints, UnsafeMaster, find_endpoints
 from detlab_agent.enrolment import KeyRing, MasterAway, NotEnrolled
@@ -154,6 +154,7 @@ def test_a_damaged_pin_is_no_reason_to_trust_anybody(tmp_path: Path) -> None:
             ask()
 
 
+@pytest.mark.slow
 def test_who_speaks_no_tls_shows_no_certificate(tmp_path: Path) -> None:
     from detlab.testing.master import MasterDouble
 

@@ -6,12 +6,12 @@ import os
 import pytest
 
 from detlab.errors import DetlabError
-from detlab.launch.identity import Identity
+from detlab.launch.host.identity import Identity
 from detlab_agent.daemon import AgentError, read_user_map
 from detlab_agent.endpoints import UnsafeMaster, find_endpoints
-from detlab_agent.runtimes import making
-from detlab_agent.runtimes.making import directories
-from detlab_agent.taskfiles import open_owned, read_owned_object, read_owned_tail
+from detlab_agent.runtimes import preparation
+from detlab_agent.runtimes.preparation import directories
+from detlab_agent.runtimes.taskfiles import open_owned, read_owned_object, read_owned_tail
 
 
 def test_a_regular_file_of_the_owner_is_read(tmp_path):
@@ -145,6 +145,6 @@ def test_a_link_put_in_while_the_directory_is_given_away_gives_nothing_else(tmp_
         change_owner(path, uid, gid)
 
     monkeypatch.setattr(os, "lchown", swap_then_change)
-    making.give(root, Identity("eve", 23082, 23082))
+    preparation.give(root, Identity("eve", 23082, 23082))
     assert (victim / "shadow").stat().st_uid == 0
     assert root.stat().st_uid == (root / "work" / "shadow").stat().st_uid == 23082

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from detlab.launch.identity import Identity
+from detlab.launch.host.identity import Identity
 from detlab.launch.taskdir import TaskDir
 from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.base import SetupFailed
-from detlab_agent.runtimes.groups import Group, NoGroups, TaskGroups
-from detlab_agent.runtimes.making import Order, TaskMaker
-from detlab_agent.runtimes.process import ProcessRuntime
+from detlab_agent.runtimes.preparation import Order, TaskMaker
+from detlab_agent.runtimes.process.control_groups import Group, NoGroups, TaskGroups
+from detlab_agent.runtimes.process.runtime import ProcessRuntime
 
 LIMITS = ("pids.max", "memory.max", "memory.swap.max")
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from detlab.client.bundle import build_bundle
+from detlab.client.bundling.bundle import build_bundle
 from detlab.errors import BundleError
 from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
-from detlab_agent.unpack import unpack
-from detlab_hub.services.code import LIMITS, list_files
-from detlab_hub.services.preparing import bundle_files
+from detlab_agent.runtimes.unpack import unpack
+from detlab_hub.services.admission.preparing import bundle_files
+from detlab_hub.services.experiments.code import LIMITS, list_files
 
 MEMORY = 8 << 20
 SECONDS = 10.0

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from detlab.launch.identity import Identity
-from detlab_agent.runtimes.engine import EngineRefused, Gone
-from detlab_agent.runtimes.names import (
+from detlab.launch.host.identity import Identity
+from detlab_agent.runtimes.docker.accounts import (
     GROUP,
     LARGEST,
     PASSWD,
@@ -23,6 +22,7 @@ from detlab_agent.runtimes.names import (
     sweep_names,
     write_names,
 )
+from detlab_agent.runtimes.docker.engine import EngineRefused, Gone
 
 HOME = Path("/var/lib/detlab/homes/ada")
 IMAGE = Accounts(

@@ -10,7 +10,7 @@ import pytest
 from detlab.launch.network import Forward, NetworkPlan, link_at
 from detlab.schemas import wire
 from detlab.testing.master import MasterDouble
-from detlab_agent.runtimes.network import TaskNetworks, forwards_of, loopback_resolvers, own_prefix
+from detlab_agent.runtimes.process.network import TaskNetworks, forwards_of, loopback_resolvers, own_prefix
 
 PLAN = NetworkPlan("detab12", "10.213.0.0/16", "1.a.1", (Forward("127.0.0.1", 8642),), "/sbin/ip", "/sbin/restore")
 

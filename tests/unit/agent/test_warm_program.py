@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from detlab.launch.program import StartCold, check_environment, plain_words, read_program
+from detlab.launch.python_program import StartCold, check_environment, plain_words, read_program
 from detlab.launch.warm_wire import ForkRequest
 from detlab.warm.fresh import physical_cores
 from detlab.warm.hugepages import large_ranges, use_large_pages
 from detlab.warm.preload import noting_variables, thread_count
 from detlab.warm.title import Title, packed
-from detlab_agent.runtimes import warm_pool
-from detlab_agent.runtimes.memory import free_memory
-from detlab_agent.runtimes.warm_pool import MEMORY_TO_START, WarmPool, zygote_environment
+from detlab_agent.capacity import free_memory
+from detlab_agent.runtimes.process import warm_pool
+from detlab_agent.runtimes.process.warm_pool import MEMORY_TO_START, WarmPool, zygote_environment
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from detlab.cli.agents import words_of
+from detlab.cli.commands.agents import words_of
 from detlab.schemas.wire import AgentView
 
 HOSTILE = "\x1b[31mred\x1b]0;x\x07"

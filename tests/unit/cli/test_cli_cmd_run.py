@@ -97,7 +97,7 @@ def test_a_context_that_is_too_large_names_the_largest_files(master, det, workpl
 def _small_limit() -> Callable:
     from functools import partial
 
-    from detlab.client.bundle import build_bundle
+    from detlab.client.bundling.bundle import build_bundle
 
     return partial(build_bundle, most_bytes=1000)
 

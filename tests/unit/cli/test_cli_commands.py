@@ -183,6 +183,6 @@ def test_debug_shows_the_traceback(det, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_problems_print_as_path_and_message() -> None:
-    from detlab.cli.failures import problem_line
+    from detlab.cli.output.failures import problem_line
 
     assert problem_line(Problem("a.b", "is \x1b[1mwrong", "fix it")) == "a.b: is wrong (fix it)"

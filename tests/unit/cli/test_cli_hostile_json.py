@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from detlab.cli.printing import clean, json_text, say_json
+from detlab.cli.output.printing import clean, json_text, say_json
 
 HOSTILE = (
     "\x1b[31m\x9b2J\x9d0;x\x9c \x7f \u202egnp\u2066\u200f\u061c\u2028 \ufeff \b tab\tline\n <script> \U0001f600"

@@ -176,7 +176,8 @@ def test_the_card_of_what_was_stopped_or_waits_is_shown_in_place_of_a_failure(ma
 
 def commands_of_cards() -> list[str]:
     """Every command that a card can name, with numbers in place of what is filled in."""
-    from detlab_hub.services import endings, failures
+    from detlab_hub.services.failures import cards as failures
+    from detlab_hub.services.failures import endings
 
     found = set()
     for module in (endings, failures):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from detlab.cli.log_keeping import kept_for
+from detlab.cli.commands.log_retention import kept_for
 from detlab.schemas.logwire import RemovedLogs
 from detlab.schemas.wire import TrialState
 

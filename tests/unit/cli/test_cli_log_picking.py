@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from detlab.cli.log_picking import moment_of
+from detlab.cli.output.log_filters import moment_of
 from detlab.schemas.wire import TrialState
 
 

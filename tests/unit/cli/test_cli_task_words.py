@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from detlab.cli.task_lookup import _word_of
+from detlab.cli.commands.tasks.lookup import _word_of
 
 TASK: Any = SimpleNamespace(id="shell-f2cc6db6a1b2", view=SimpleNamespace(server_name="shell-f2cc6db6"))
 NAMED: Any = SimpleNamespace(id="notebook-0123456789ab", view=SimpleNamespace(server_name="analysis"))

@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from detlab.cli.terminal_output import KEPT_PIECES, Heard, overlaps
+from detlab.cli.terminal.output import KEPT_PIECES, Heard, overlaps
 
 
 class Server:

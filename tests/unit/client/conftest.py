@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from detlab.client.aclient import AsyncClient
-from detlab.client.calls import Backoff
 from detlab.client.client import Client
+from detlab.client.transport.calls import Backoff
 from detlab.testing.api import FakeMaster
 
 QUICK = Backoff(first=0.01, most=0.02)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detlab.client.bundle import build_bundle
+from detlab.client.bundling.bundle import build_bundle
 from detlab.errors import BundleError, BundleTooLarge
 
 NAMES = st.text("abcé .-_", min_size=1, max_size=6).filter(lambda name: name not in {".", ".."})

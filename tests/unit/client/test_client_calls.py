@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from detlab.client import operations, task_operations
-from detlab.client.calls import Backoff, Call, Reply, error_of, field_of, model, page_of, run_flow
+from detlab.client.operations import experiments as operations
+from detlab.client.operations import tasks
 from detlab.client.submission import config_mapping, config_text, set_key
+from detlab.client.transport.calls import Backoff, Call, Reply, error_of, field_of, model, page_of, run_flow
 from detlab.errors import ApiError, AuthError, ConfigError, Conflict, Forbidden, NotFound, Unavailable, master_said
 from detlab.schemas.wire import CreateExperiment, TrialView, UserView
 
@@ -171,5 +172,5 @@ def test_the_last_lines_that_a_filter_lets_through_are_asked_for_until_there_are
     assert following is None
     assert [(params["tail"], params.get("before")) for params in asked] == [(3, None), (2, 90), (2, 80), (1, 70)]
     asked.clear()
-    assert len(run_flow(task_operations.task_logs("notebook-1", tail=30), send)[0]) == 5
+    assert len(run_flow(tasks.task_logs("notebook-1", tail=30), send)[0]) == 5
     assert asked[-1]["before"] == 50

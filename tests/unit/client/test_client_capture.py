@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from detlab.client.bundle import build_bundle
-from detlab.client.capture import capture_imports
+from detlab.client.bundling.bundle import build_bundle
+from detlab.client.bundling.capture import capture_imports
 
 
 @pytest.fixture

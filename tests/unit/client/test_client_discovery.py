@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from detlab.client.discovery import Discovery, service_url
-from detlab.client.logins import Logins
+from detlab.client.transport.discovery import Discovery, service_url
+from detlab.client.transport.logins import Logins
 from detlab.errors import ClusterNotFound, ClusterUnreachable, DetlabError
 
 

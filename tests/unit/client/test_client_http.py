@@ -8,9 +8,9 @@ import pytest
 
 from detlab.client import aresources, resources
 from detlab.client.aclient import AsyncClient
-from detlab.client.bundle import build_bundle
+from detlab.client.bundling.bundle import build_bundle
 from detlab.client.client import Client
-from detlab.client.discovery import ClusterAddress
+from detlab.client.transport.discovery import ClusterAddress
 from detlab.errors import AuthError, ClusterUnreachable, ConfigError, NotFound, Unavailable
 from detlab.schemas.wire import ExperimentState, ProblemView, SeriesView
 from detlab.testing.api import FakeMaster, Fault

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.client.calls import Backoff, Reply
-from detlab.client.streaming import Feed, Lines, Reconnect, ends_experiment, event_feed, log_feed
+from detlab.client.transport.calls import Backoff, Reply
+from detlab.client.transport.streaming import Feed, Lines, Reconnect, ends_experiment, event_feed, log_feed
 from detlab.errors import ApiError, AuthError, Unavailable
 from detlab.schemas.wire import Event, LogLine
 

@@ -11,8 +11,8 @@ import pytest
 
 from detlab import trust
 from detlab.client.client import Client
-from detlab.client.discovery import ClusterAddress, Discovery
-from detlab.client.logins import Logins
+from detlab.client.transport.discovery import ClusterAddress, Discovery
+from detlab.client.transport.logins import Logins
 from detlab.errors import ClusterUnreachable, DetlabError, UntrustedMaster
 from testbed.tls_peers import Authority, make_pair, tls_peer
 

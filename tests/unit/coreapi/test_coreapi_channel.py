@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from detlab.core import AuthenticationFailed, DistributedError
-from detlab.core._channel import Link, accept_all, connect_to, derive_key, listen
+from detlab.core.distributed.channel import Link, accept_all, connect_to, derive_key, listen
 
 KEY, OTHER = derive_key(b"secret"), derive_key(b"other")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from detlab.core import DistributedContext, DistributedError, DummyDistributedContext
-from detlab.core import _rendezvous as rendezvous
+from detlab.core.distributed import rendezvous
 
 ONE = {"rank": 0, "size": 1, "local_rank": 0, "local_size": 1, "cross_rank": 0, "cross_size": 1}
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from detlab.core._leftovers import Leftovers, TrialLeftovers
+from detlab.core.checkpoint.abandoned import Leftovers, TrialLeftovers
 from detlab.errors import StorageError
 from detlab.storage import DirectoryStorage, Manifest, StorageManager, unfinished
 from detlab.storage.own_folders import unfinished_folder

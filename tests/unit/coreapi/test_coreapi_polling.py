@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from detlab.core._polling import PlainPoll, PollClosed
+from detlab.core.preemption.long_poll import PlainPoll, PollClosed
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 

@@ -18,7 +18,7 @@ import pytest
 
 from detlab import core
 from detlab.core import DummyDistributedContext, DummyProfilerContext, ProfilerContext
-from detlab.core._system import (
+from detlab.core.metrics.system import (
     Gpu,
     Means,
     NodeReader,

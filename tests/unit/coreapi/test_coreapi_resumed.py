@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from detlab import core
-from detlab.core._train import TrainContext
+from detlab.core.metrics.train import TrainContext
 from detlab.schemas.wire import RecordBatch, ResumedRecord
 from detlab.testing.task_api import TaskApi, make_task_dir
 

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from detlab.core._room import PATIENCE, PAUSE, await_room
+from detlab.core.full_disk import PATIENCE, PAUSE, await_room
 from detlab.errors import StorageError
 
 

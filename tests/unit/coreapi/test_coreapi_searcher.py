@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from detlab.core import DummyDistributedContext, SearcherContext, SearcherMode, Unit
-from detlab.core._searcher import parse_length, parse_units
+from detlab.core.searcher import parse_length, parse_units
 
 
 def searcher(length: int = 100) -> tuple[SearcherContext, list[float]]:

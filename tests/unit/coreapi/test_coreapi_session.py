@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from detlab import errors
-from detlab.client import calls
-from detlab.core._session import TaskSession, pauses
-from detlab.launch import backoff as launch
+from detlab.client.transport import calls
+from detlab.core.session import TaskSession, pauses
+from detlab.launch.delivery import backoff as launch
 
 Reply = Callable[[httpx.Request], httpx.Response]
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from detlab.core import ShardConflict
-from detlab.core._shards import check_files, merge_metadata
+from detlab.core.checkpoint.shards import check_files, merge_metadata
 
 
 def test_disjoint_files_and_shared_folders_are_fine() -> None:

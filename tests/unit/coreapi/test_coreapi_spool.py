@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from detlab.core import RecordsRefused, SpoolError
-from detlab.core._spool import MAX_RECORD, Spool
+from detlab.core.metrics.spool import MAX_RECORD, Spool
 from detlab.schemas.wire import RecordBatch
 
 
@@ -96,7 +96,7 @@ def test_a_report_waits_for_room_on_a_full_disk_and_leaves_nothing_behind_meanwh
     spool = Spool(tmp_path / "spool", sleep=wait)
     spool.append("status", {"status": "a"})
     real = os.write
-    monkeypatch.setattr("detlab.core._spool.os.write", lambda fd, data: real(fd, data[:7]))
+    monkeypatch.setattr("detlab.core.metrics.spool.os.write", lambda fd, data: real(fd, data[:7]))
     assert spool.append("status", {"status": "b"}) == 2
     assert waits == [["a"]] * 3
     assert [line["status"] for line in lines(tmp_path)] == ["a", "b"]
@@ -106,11 +106,12 @@ def test_a_report_waits_for_room_on_a_full_disk_and_leaves_nothing_behind_meanwh
     assert str(tmp_path) in said[0]
 
 
+@pytest.mark.slow
 def test_a_disk_that_stays_full_for_a_day_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     spool = Spool(tmp_path / "spool", sleep=slept.append)
     real = os.write
-    monkeypatch.setattr("detlab.core._spool.os.write", lambda fd, data: real(fd, data[:7]))
+    monkeypatch.setattr("detlab.core.metrics.spool.os.write", lambda fd, data: real(fd, data[:7]))
     with pytest.raises(SpoolError, match="7 of"):
         spool.append("status", {"status": "b"})
     assert sum(slept) == 24 * 3600
@@ -121,7 +122,7 @@ def test_a_failing_disk_is_an_error_at_once(spool: Spool, monkeypatch: pytest.Mo
     def fails(fd: int, data: bytes) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("detlab.core._spool.os.write", fails)
+    monkeypatch.setattr("detlab.core.metrics.spool.os.write", fails)
     with pytest.raises(SpoolError, match="Input/output"):
         spool.append("status", {"status": "b"})
 
@@ -132,7 +133,7 @@ def test_a_report_is_there_once_although_its_number_had_no_room(
     def full(fd: int, data: bytes, at: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("detlab.core._spool.os.pwrite", full)
+    monkeypatch.setattr("detlab.core.metrics.spool.os.pwrite", full)
     assert [spool.append("status", {"status": text}) for text in "ab"] == [1, 2]
     monkeypatch.undo()
     assert spool.append("status", {"status": "c"}) == 3

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detlab.core._spool import _line
-from detlab.core._values import check_group, check_metrics, check_progress, check_steps
+from detlab.core.metrics.spool import _line
+from detlab.core.metrics.values import check_group, check_metrics, check_progress, check_steps
 
 
 class FakeTensor:
@@ -146,14 +146,14 @@ def test_what_the_master_would_refuse_raises_here(metrics: dict[str, Any], messa
 
 def test_limits_are_those_of_the_master() -> None:
     """Both sides judge the same report; neither may be stricter."""
-    from detlab.core import _values
-    from detlab_hub.store.queries import reports
+    from detlab.core.metrics import values
+    from detlab_hub.store.queries.metrics import reports
 
-    assert reports.GROUP_CHARS == _values.MAX_GROUP
-    assert reports.NAME_CHARS == _values.MAX_NAME
-    assert reports.MAX_STEP == _values.MAX_STEPS
-    assert reports.MAX_NAMES == _values.MAX_METRICS
-    assert reports.STRUCTURED_BYTES == _values.MAX_STRUCTURED_BYTES
+    assert reports.GROUP_CHARS == values.MAX_GROUP
+    assert reports.NAME_CHARS == values.MAX_NAME
+    assert reports.MAX_STEP == values.MAX_STEPS
+    assert reports.MAX_NAMES == values.MAX_METRICS
+    assert reports.STRUCTURED_BYTES == values.MAX_STRUCTURED_BYTES
 
 
 @pytest.mark.parametrize("sign", [1, -1])

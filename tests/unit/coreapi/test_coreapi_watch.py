@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detlab import errors
-from detlab.core._watch import POLL_SECONDS, Finish, Pause, Poll, PreemptionWatch
+from detlab.core.preemption.watch import POLL_SECONDS, Finish, Pause, Poll, PreemptionWatch
 from detlab.schemas.wire import PreemptReply
 
 NO, YES = PreemptReply(preempt=False), PreemptReply(preempt=True, reason="pause")

@@ -7,6 +7,7 @@ import sys
 import time
 
 import psutil
+import pytest
 
 from simulation import patience
 from simulation.chunks import TESTS
@@ -47,6 +48,7 @@ def test_it_stays_in_the_session_by_which_processors_are_shared():
     assert done.stdout.split() == [str(os.getsid(0)), "True"]
 
 
+@pytest.mark.slow
 def test_a_forked_simulation_is_bounded_too():
     env = {**os.environ, "PYTHONPATH": str(TESTS)}
     done = patience.simulate(["--seeds", "0:50"], 2, env=env)

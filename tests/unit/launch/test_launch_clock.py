@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from detlab.core._spool import Spool
-from detlab.launch.delivery import Deliverer, Mode, Source
-from detlab.launch.shipping import Refusal, StreamShipper
-from detlab.launch.spool import Reader, open_regular
-from detlab.launch.tokens import TokenKeeper, life_of
+from detlab.core.metrics.spool import Spool
+from detlab.launch.delivery.sender import Deliverer, Mode, Source
+from detlab.launch.delivery.shipping import Refusal, StreamShipper
+from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.tokens import TokenKeeper, life_of
 
 LIFE = 600.0
 PUT_BACK_AT, BY = 100.0, 7200.0

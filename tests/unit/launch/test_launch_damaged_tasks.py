@@ -15,7 +15,7 @@ from detlab.testing.master import Allocation, MasterDouble
 
 HEAD = """
 import os, pathlib, signal, time
-from detlab.core._spool import Spool
+from detlab.core.metrics.spool import Spool
 folder = pathlib.Path(os.environ["DET_TASK_DIR"], "spool")
 metrics, logs = folder / "metrics.jsonl", folder / "logs.jsonl"
 spool = Spool(folder)

@@ -4,7 +4,7 @@ import pwd
 
 import pytest
 
-from detlab.launch.identity import ACCEPTED_RANGE, IdentityError, UidRules, group_with, parse_range, read_uids
+from detlab.launch.host.identity import ACCEPTED_RANGE, IdentityError, UidRules, group_with, parse_range, read_uids
 
 NOBODY = {}
 
@@ -102,8 +102,8 @@ def test_what_the_node_gave_before_and_the_master_gives_now_may_be_the_same():
 
 def test_a_mapped_account_brings_its_groups_and_home_but_never_roots(monkeypatch):
     account = pwd.struct_passwd(("dora", "x", 1101, 0, "", "/home/dora", "/bin/sh"))
-    monkeypatch.setattr("detlab.launch.identity.pwd.getpwuid", lambda uid: account)
-    monkeypatch.setattr("detlab.launch.identity.os.getgrouplist", lambda name, gid: [gid, 0, 44, 27])
+    monkeypatch.setattr("detlab.launch.host.identity.pwd.getpwuid", lambda uid: account)
+    monkeypatch.setattr("detlab.launch.host.identity.os.getgrouplist", lambda name, gid: [gid, 0, 44, 27])
     identity = UidRules().identity("alice", 1101, account=True)
     assert (identity.uid, identity.gid, identity.groups) == (1101, 1101, (27, 44))
     assert str(identity.home) == "/home/dora"

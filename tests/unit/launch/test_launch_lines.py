@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.launch.lines import Line, LineSplitter, parse_line
+from detlab.launch.delivery.lines import Line, LineSplitter, parse_line
 
 
 def split(*pieces, max_line=16_000, now=0.0):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from detlab.launch import task as launcher
-from detlab.launch.output import LogSpool
-from detlab.launch.shipping import StreamShipper
-from detlab.launch.spool import Reader, open_regular
+from detlab.launch.delivery.output import LogSpool
+from detlab.launch.delivery.shipping import StreamShipper
+from detlab.launch.delivery.spool import Reader, open_regular
 from detlab.launch.taskdir import TaskDir
 
 

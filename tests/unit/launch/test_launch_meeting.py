@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from detlab.core import _rendezvous
+from detlab.core.distributed import rendezvous as _rendezvous
 from detlab.info import ClusterInfo
-from detlab.launch.delivery import TransportError
-from detlab.launch.meeting import Meeting, MeetingError, free_ports, interface_of, meet, meeting_environment
+from detlab.launch.delivery.sender import TransportError
+from detlab.launch.ranks.rendezvous import Meeting, MeetingError, free_ports, interface_of, meet, meeting_environment
 from detlab.launch.torch_distributed import torchrun_command
 
 MEETING = Meeting(1, ("10.0.0.1", "10.0.0.2", "10.0.0.3"), 4001, 4002, "ab" * 32)
@@ -100,7 +100,7 @@ def test_what_a_proxy_says_in_the_masters_stead_does_not_end_the_wait(
     info: ClusterInfo, status: int, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A proxy that was started anew answered 404 for a while; the attempt failed for it, and was counted."""
-    monkeypatch.setattr("detlab.launch.meeting.time.sleep", lambda _: None)
+    monkeypatch.setattr("detlab.launch.ranks.rendezvous.time.sleep", lambda _: None)
     master = Answers((status, said), READY)
     assert meet(info, master, pytest.fail).port == 4001
     assert len(master.asked) == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detlab.launch.cgroup import kernel_may_have_killed, machine_oom_kills
+from detlab.launch.host.cgroup import kernel_may_have_killed, machine_oom_kills
 from detlab.launch.taskdir import failed_ranks, first_failing_rank, note_failing_rank
 
 

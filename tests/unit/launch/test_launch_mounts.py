@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from detlab.launch.mounts import Need, make_plan, passable, trace
+from detlab.launch.host.mounts import Need, make_plan, passable, trace
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a plan is made by root, who can look everywhere")
 UID = 23070

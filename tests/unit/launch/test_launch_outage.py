@@ -2,11 +2,11 @@
 
 import json
 
-from detlab.core._spool import Spool
-from detlab.launch.delivery import Deliverer, Mode, Source, TransportError
-from detlab.launch.shipping import StreamShipper
-from detlab.launch.spool import Reader, open_regular
-from detlab.launch.tokens import TokenKeeper
+from detlab.core.metrics.spool import Spool
+from detlab.launch.delivery.sender import Deliverer, Mode, Source, TransportError
+from detlab.launch.delivery.shipping import StreamShipper
+from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.tokens import TokenKeeper
 
 HOUR = 3600.0
 LEAVES = 100.0

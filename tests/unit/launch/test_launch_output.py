@@ -4,7 +4,7 @@ import json
 import os
 import threading
 
-from detlab.launch.output import LogSpool, OutputPump
+from detlab.launch.delivery.output import LogSpool, OutputPump
 
 
 def records(path):
@@ -75,7 +75,7 @@ def test_a_full_disk_delays_output_and_loses_none(tmp_path, monkeypatch):
             raise failures.pop()
         return real(*arguments)
 
-    monkeypatch.setattr("detlab.launch.spool.os.pwrite", sometimes)
+    monkeypatch.setattr("detlab.launch.delivery.spool.os.pwrite", sometimes)
     spool.write("stdout", [b"line"])
     told, line, again = records(path)
     assert line["text"] == "line"

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from detlab.launch.delivery import TransportError
-from detlab.launch.plain_http import PlainTransport
+from detlab.launch.delivery.plain_http import PlainTransport
+from detlab.launch.delivery.sender import TransportError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 

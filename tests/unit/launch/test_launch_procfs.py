@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from detlab.launch import procfs
+from detlab.launch.host import procfs
 
 SLEEP = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
 

@@ -160,6 +160,7 @@ def distributed(tmp_path, *arguments):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["SCRIPT"], [sys.executable, "SCRIPT"]])
 def test_two_gloo_processes_meet_and_reduce(tmp_path, command):
     done = distributed(tmp_path, *command)
@@ -167,6 +168,7 @@ def test_two_gloo_processes_meet_and_reduce(tmp_path, command):
     assert sorted(done.stdout.splitlines()) == ["[rank=0] sum 3.0 of 2", "[rank=1] sum 3.0 of 2"]
 
 
+@pytest.mark.slow
 def test_a_failing_rank_fails_the_whole_and_is_named(tmp_path):
     done = distributed(tmp_path, "SCRIPT", "1")
     assert done.returncode != 0

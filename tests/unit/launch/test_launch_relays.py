@@ -7,7 +7,7 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from detlab.launch.relays import Relays, Target
+from detlab.launch.servers.relays import Relays, Target
 
 
 class ByName(BaseHTTPRequestHandler):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detlab.launch.backoff import Backoff
-from detlab.launch.shipping import (
+from detlab.launch.delivery.backoff import Backoff
+from detlab.launch.delivery.shipping import (
     MAX_RECORDS,
     Acked,
     Failed,
@@ -19,8 +19,8 @@ from detlab.launch.shipping import (
     Unauthorised,
     judge,
 )
-from detlab.launch.spool import Entry
-from detlab.launch.tokens import TokenKeeper
+from detlab.launch.delivery.spool import Entry
+from detlab.launch.delivery.tokens import TokenKeeper
 
 
 def entries(*numbers):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from detlab.launch.spool import Appender, Reader, open_regular, read_mark
+from detlab.launch.delivery.spool import Appender, Reader, open_regular, read_mark
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_an_append_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch, r
         calls.append(real(descriptor, bytes(data)[:4], offset))
         return 4
 
-    monkeypatch.setattr("detlab.launch.spool.os.pwrite", half)
+    monkeypatch.setattr("detlab.launch.delivery.spool.os.pwrite", half)
     with pytest.raises(OSError, match="space"):
         appender.append([record(2)])
     monkeypatch.undo()

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detlab.launch.output import LogSpool
-from detlab.launch.spool import LOOKS, MAX_GAP, MAX_LINE, Damage, Reader, open_regular
+from detlab.launch.delivery.output import LogSpool
+from detlab.launch.delivery.spool import LOOKS, MAX_GAP, MAX_LINE, Damage, Reader, open_regular
 
 MANY = 10**6
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from detlab.core._session import TaskSession
-from detlab.launch.delivery import HttpTransport
+from detlab.core.session import TaskSession
+from detlab.launch.delivery.sender import HttpTransport
 
 
 @pytest.mark.parametrize(("scheme", "verified"), [("https", True), ("HTTPS", True), ("Https", True), ("http", False)])

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from detlab.launch.trees import remove_below, remove_tree
+from detlab.launch.host.trees import remove_below, remove_tree
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="uids can only be changed by root")
 

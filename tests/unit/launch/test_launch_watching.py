@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import pytest
 
-from detlab.core._pulse import Pulse, place_of
+from detlab.core.distributed.heartbeat import Pulse, place_of
+from detlab.launch.ranks.watchdog import BUSY_FACTOR, DEFAULT_LIMIT, HangWatch, Sign, judge, limit_of
+from detlab.launch.ranks.watchdog_nodes import OtherNodes
 from detlab.launch.taskdir import TaskDir
-from detlab.launch.watching import BUSY_FACTOR, DEFAULT_LIMIT, HangWatch, Sign, judge, limit_of
-from detlab.launch.watching_nodes import OtherNodes
 
 LIMIT = 100.0
 INSIDE = Sign(0, "inside", 120.0, still=120.0, operation="all_reduce", host="n1", pid=10)
@@ -187,6 +187,7 @@ def test_time_in_which_the_whole_task_was_frozen_does_not_count(ranks) -> None:
     assert verdicts[-1] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", ["while True: pass"], indirect=True)
 def test_a_process_that_computes_is_left_alone_for_four_times_the_limit(ranks) -> None:
     verdicts = []

@@ -6,9 +6,9 @@ import traceback
 import pytest
 import yaml
 
+from detlab_magics.cells.expand import Expansion
+from detlab_magics.cells.modules import CellModules
 from detlab_magics.errors import MagicError
-from detlab_magics.expand import Expansion
-from detlab_magics.modules import CellModules
 from detlab_magics.plaintext import name_cells
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from detlab.errors import ClusterUnreachable
 from detlab.schemas.wire import CurvesView, Event, ExperimentView
-from detlab_magics.follow import Watch
+from detlab_magics.view.follow import Watch
 from detlab_magics.view.text import progress_line
 
 EXPERIMENT = {"id": 1, "name": "x", "owner": "ada", "state": "ACTIVE", "metric": "a,b", "trials_total": 2}

@@ -10,8 +10,8 @@ from traitlets import Any, List
 
 from detlab.schemas.taskwire import TaskView
 from detlab.schemas.wire import CurvesView, ExperimentView
-from detlab_magics.borrowed import StatusLine
-from detlab_magics.screen import Output, TextScreen
+from detlab_magics.borrowed.running import StatusLine
+from detlab_magics.view.screen import Output, TextScreen
 from detlab_magics.view.state import ViewState
 
 TASK = {"id": "cell-1", "kind": "cell", "name": "x", "state": "ACTIVE", "owner": "ada", "slots": []}

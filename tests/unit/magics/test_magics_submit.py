@@ -4,14 +4,13 @@ import pytest
 
 from detlab.errors import ConfigError, Problem
 from detlab_magics.actions import interrupted
+from detlab_magics.cells.modules import CellModules
+from detlab_magics.cells.submit import Places, prepare, read_config
 from detlab_magics.completion import Completion
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession
-from detlab_magics.misplaced import explain_misplaced
-from detlab_magics.modules import CellModules
-from detlab_magics.places import Places
+from detlab_magics.magics import explain_misplaced
 from detlab_magics.plaintext import in_notebook
-from detlab_magics.submit import prepare, read_config
 
 BASE = {"searcher": {"name": "single", "metric": "loss"}}
 

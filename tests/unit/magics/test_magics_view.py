@@ -21,10 +21,10 @@ from detlab.schemas.wire import (
     TrialView,
 )
 from detlab_magics.view import ViewState, mimebundle
-from detlab_magics.view.axis import focused
 from detlab_magics.view.frames import FrameWriter
 from detlab_magics.view.render import MAX_BYTES
 from detlab_magics.view.state import MAX_POINTS, MAX_TRIALS, thin
+from detlab_magics.view.svg import focused
 from detlab_magics.view.text import duration, number, progress_line, title
 
 HOSTILE = "<img src=x onerror=alert(1)>"

@@ -11,9 +11,9 @@ import pytest
 import torch
 from trainer_contexts import make_context, train
 
-from detlab.pytorch._amp import to_float32
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._lr_scheduler import LRScheduler
+from detlab.pytorch.context.lr_scheduler import LRScheduler
+from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.parallel.amp import to_float32
 
 STEPS = 24
 OVERFLOWS = {3, 4, 11, 17}

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from detlab.errors import CheckpointError
-from detlab.pytorch import _codec
-from detlab.pytorch._codec import STORABLE, PickleRefused, decode, encode
+from detlab.pytorch.checkpoint import codec
+from detlab.pytorch.checkpoint.codec import STORABLE, PickleRefused, decode, encode
 
 
 class Foreign:
@@ -298,7 +298,7 @@ def test_every_scheduler_continues_from_its_decoded_state(name: str, caplog: pyt
 
 
 def test_a_foreign_class_is_pickled_with_a_warning_that_names_it_once(caplog: pytest.LogCaptureFixture) -> None:
-    _codec._warned.clear()
+    codec._warned.clear()
     with caplog.at_level(logging.WARNING, "detlab.pytorch"):
         structure, tensors = encode({"callbacks": {"mine": [Foreign(7)]}})
         encode({"callbacks": {"mine": [Foreign(8)]}})

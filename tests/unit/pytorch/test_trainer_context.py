@@ -13,10 +13,10 @@ from trainer_contexts import BATCHES, Line, make_context, train
 
 from detlab.errors import DetlabError, NotInCluster
 from detlab.info import ClusterInfo, TrialInfo
-from detlab.pytorch._context import PyTorchTrialContext
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._experimental import PyTorchExperimentalContext
-from detlab.pytorch._matching import load_models
+from detlab.pytorch.checkpoint.matching import load_models
+from detlab.pytorch.context.experimental import PyTorchExperimentalContext
+from detlab.pytorch.context.trial_context import PyTorchTrialContext
+from detlab.pytorch.errors import TrainerError
 
 
 def with_model(**changes: Any) -> Any:

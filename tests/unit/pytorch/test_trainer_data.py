@@ -13,8 +13,8 @@ import torch
 import torch.utils.data
 
 from detlab.pytorch import samplers
-from detlab.pytorch._data import DataLoader, adapt_batch_sampler, data_length, dataset_repro_warning, to_device
-from detlab.pytorch._errors import TrainerError
+from detlab.pytorch.data.loader import DataLoader, adapt_batch_sampler, data_length, dataset_repro_warning, to_device
+from detlab.pytorch.errors import TrainerError
 
 CPU = torch.device("cpu")
 META = torch.device("meta")

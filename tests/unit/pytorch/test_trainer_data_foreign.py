@@ -13,9 +13,9 @@ import torch.utils.data
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detlab.pytorch._data import DataLoader
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._stream import TrainingStream
+from detlab.pytorch.data.loader import DataLoader
+from detlab.pytorch.data.stream import TrainingStream
+from detlab.pytorch.errors import TrainerError
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

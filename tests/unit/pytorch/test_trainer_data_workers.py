@@ -14,8 +14,8 @@ import pytest
 import torch
 import torch.utils.data
 
-from detlab.pytorch._data import DataLoader
-from detlab.pytorch._stream import Fetched, TrainingStream, validation_loader
+from detlab.pytorch.data.loader import DataLoader
+from detlab.pytorch.data.stream import Fetched, TrainingStream, validation_loader
 
 N = 23
 

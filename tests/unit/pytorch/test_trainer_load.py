@@ -14,16 +14,16 @@ import pytest
 import torch
 
 from detlab.errors import CheckpointError
-from detlab.pytorch._checkpoint import StateMismatch, read_state, write_state
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._load import CheckpointLoadContext, load_trial_from_checkpoint_path
-from detlab.pytorch._trial import PyTorchTrial
+from detlab.pytorch.checkpoint.files import StateMismatch, read_state, write_state
+from detlab.pytorch.checkpoint.load import CheckpointLoadContext, load_trial_from_checkpoint_path
+from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.trial import PyTorchTrial
 
 torch.set_num_threads(1)
 
 TRIAL = """
     import torch
-    from detlab.pytorch._trial import PyTorchTrial
+    from detlab.pytorch.trial import PyTorchTrial
     from model import WIDTH
 
     class MyTrial(PyTorchTrial):

@@ -10,9 +10,9 @@ import torch
 from torch.optim import lr_scheduler
 from trainer_contexts import BATCHES, Line, make_context, train
 
-from detlab.pytorch import _codec
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._lr_scheduler import LRScheduler
+from detlab.pytorch.checkpoint import codec
+from detlab.pytorch.context.lr_scheduler import LRScheduler
+from detlab.pytorch.errors import TrainerError
 
 Mode = LRScheduler.StepMode
 BATCH_COUNT = 30
@@ -127,7 +127,7 @@ def test_a_run_that_was_interrupted_steps_as_the_calm_one(mode, frequency, aggre
     calm = run(context, scheduler, train_batch, epoch_length)
     context, optimizer, scheduler, train_batch = scheduled(mode, frequency, aggregation)
     train(context, stop, train_batch, epoch_length)
-    states = _codec.decode(*_codec.encode({"s": context._schedulers_state(), "o": optimizer.state_dict()}))
+    states = codec.decode(*codec.encode({"s": context._schedulers_state(), "o": optimizer.state_dict()}))
 
     context, optimizer, scheduler, train_batch = scheduled(mode, frequency, aggregation)
     optimizer.load_state_dict(states["o"])
@@ -182,7 +182,7 @@ def test_schedulers_of_torch_go_on_to_the_bit(make):
             return optimizer.param_groups[0]["lr"]
 
         seen = train(context, stop, train_and_look)
-        states = _codec.decode(*_codec.encode({"s": context._schedulers_state(), "o": optimizer.state_dict()}))
+        states = codec.decode(*codec.encode({"s": context._schedulers_state(), "o": optimizer.state_dict()}))
         context, optimizer, _, train_batch = scheduled(Mode.STEP_EVERY_BATCH, 1, 1, make)
         optimizer.load_state_dict(states["o"])
         context._load_schedulers_state(states["s"])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from detlab.pytorch.__main__ import _FORMS
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._trial import make
+from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.trial import make
 
 HOW = {"source": "the config", "hint": _FORMS}
 

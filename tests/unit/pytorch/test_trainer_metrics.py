@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
 from detlab.core import DummyDistributedContext
-from detlab.pytorch import _series
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._metrics import TrainingMetrics, ValidationMetrics, to_plain
-from detlab.pytorch._reducer import Reducer
+from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.metrics import series
+from detlab.pytorch.metrics.aggregate import TrainingMetrics, ValidationMetrics, to_plain
+from detlab.pytorch.metrics.reducer import Reducer
 from testbed.rank_threads import RankThreads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -160,7 +160,7 @@ def test_nothing_is_read_before_reduce() -> None:
     training, validation = TrainingMetrics(), ValidationMetrics()
     weight = torch.ones(3, requires_grad=True)
     with NoReading():
-        for index in range(_series.FOLD_BATCHES + 3):
+        for index in range(series.FOLD_BATCHES + 3):
             loss = (weight * index).sum()
             training.add(loss)
             training.add({"loss": loss, "shape": weight * index, "n": index, "mixed": loss if index % 2 else 1.0})
@@ -173,7 +173,7 @@ def test_nothing_is_read_before_reduce() -> None:
 
 def test_tensors_without_data_are_collected_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the meta device there is nothing to read: whatever reads a value raises, in any spelling."""
-    monkeypatch.setattr(_series, "FOLD_BATCHES", 8)
+    monkeypatch.setattr(series, "FOLD_BATCHES", 8)
     metrics = TrainingMetrics()
     for _ in range(20):
         metrics.add({"loss": torch.ones((), device="meta"), "v": torch.ones(2, device="meta")})
@@ -191,14 +191,14 @@ def test_memory_stays_small_over_many_batches() -> None:
         return sum(issubclass(type(item), torch.Tensor) for item in gc.get_objects())
 
     before = alive()
-    for index in range(3 * _series.FOLD_BATCHES):
+    for index in range(3 * series.FOLD_BATCHES):
         metrics.add({"loss": big[0] * index, "view": big[:1]})  # a view must not keep the tensor behind it
     assert alive() - before <= 12  # stacks, not 6144 losses
     pieces = [values for of_name in metrics._collected._pieces.values() for _, values in of_name]
-    assert sum(values.untyped_storage().nbytes() for values in pieces) <= 2 * 3 * _series.FOLD_BATCHES * 4
+    assert sum(values.untyped_storage().nbytes() for values in pieces) <= 2 * 3 * series.FOLD_BATCHES * 4
     values, batch_metrics = metrics.reduce(ALONE)
-    assert values == {"loss": (3 * _series.FOLD_BATCHES - 1) / 2, "view": 1.0}
-    assert [batch["loss"] for batch in batch_metrics()] == list(range(3 * _series.FOLD_BATCHES))
+    assert values == {"loss": (3 * series.FOLD_BATCHES - 1) / 2, "view": 1.0}
+    assert [batch["loss"] for batch in batch_metrics()] == list(range(3 * series.FOLD_BATCHES))
 
 
 def test_print_the_cost_of_a_batch() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._metrics import to_plain
+from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.metrics.aggregate import to_plain
 
 
 @pytest.mark.parametrize(

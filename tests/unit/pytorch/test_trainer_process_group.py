@@ -18,13 +18,13 @@ import pytest
 import torch.distributed as dist
 
 from detlab.core import DistributedContext
-from detlab.core._channel import DistributedError, Link
+from detlab.core.distributed.channel import DistributedError, Link
 from detlab.errors import InvalidHP
 from detlab.info import ClusterInfo
 from detlab.launch.taskdir import TaskDir, first_failing_rank
 from detlab.pytorch import TrainerError
-from detlab.pytorch._process_group import connect, device_and_backend, disconnect
-from detlab.pytorch._watchdog import (
+from detlab.pytorch.parallel.process_group import connect, device_and_backend, disconnect
+from detlab.pytorch.parallel.watchdog import (
     HUNG,
     Pulse,
     Sign,

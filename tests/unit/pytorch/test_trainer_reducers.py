@@ -14,8 +14,8 @@ from sklearn import metrics as sk
 
 from detlab.core import DummyDistributedContext
 from detlab.errors import InvalidHP
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._reducer import MetricReducer, Reducer, _PyTorchReducerContext, to_cpu
+from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.metrics.reducer import MetricReducer, Reducer, _PyTorchReducerContext, to_cpu
 from testbed.rank_threads import RankThreads
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detlab.pytorch import samplers
-from detlab.pytorch._errors import TrainerError
+from detlab.pytorch.errors import TrainerError
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SAMPLER_AND_BATCH_SAMPLER = [

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from detlab.pytorch._shares import keep_to_share, share_of
+from detlab.pytorch.context.trial_context import keep_to_share, share_of
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from detlab.pytorch import _source_code
-from detlab.pytorch._checkpoint import write_state
+from detlab.pytorch.checkpoint import source_code
+from detlab.pytorch.checkpoint.files import write_state
 
 
 def test_the_code_of_earlier_checkpoints_is_not_copied_into_the_next(tmp_path: Path) -> None:
@@ -21,4 +21,4 @@ def test_the_code_of_earlier_checkpoints_is_not_copied_into_the_next(tmp_path: P
 def test_a_checkpoint_as_working_directory_is_source_code_itself(tmp_path: Path) -> None:
     (tmp_path / "load_data.json").write_text("{}")
     (tmp_path / "train.py").write_text("pass\n")
-    assert set(_source_code.collect(tmp_path)) == {"load_data.json", "train.py"}
+    assert set(source_code.collect(tmp_path)) == {"load_data.json", "train.py"}

@@ -18,8 +18,16 @@ import torch
 from torch import nn
 
 from detlab.errors import CheckpointError
-from detlab.pytorch import _rng, _source_code
-from detlab.pytorch._checkpoint import StateMismatch, check_state, load_models, load_optimizers, read_state, write_state
+from detlab.pytorch.checkpoint import rng as _rng
+from detlab.pytorch.checkpoint import source_code
+from detlab.pytorch.checkpoint.files import (
+    StateMismatch,
+    check_state,
+    load_models,
+    load_optimizers,
+    read_state,
+    write_state,
+)
 
 torch.set_num_threads(1)
 
@@ -465,7 +473,7 @@ def test_python_files_come_first_when_there_is_too_much(tmp_path: Path, caplog: 
         (tmp_path / f"a{number:02}.json").write_bytes(b" " * 1024 * 1024)
     (tmp_path / "z.py").write_text("x = 1")
     with caplog.at_level(logging.WARNING):
-        found = _source_code.collect(tmp_path)
+        found = source_code.collect(tmp_path)
     assert "z.py" in found
     assert sum(map(len, found.values())) <= 10 * 1024 * 1024
     assert "3 files" in caplog.text

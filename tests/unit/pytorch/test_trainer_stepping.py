@@ -9,8 +9,8 @@ import pytest
 import torch
 from trainer_contexts import BATCHES, Line, make_context, train
 
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._optimizing import drop_gradients
+from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.parallel.optimizer_step import drop_gradients
 
 LR = 0.125
 

@@ -17,9 +17,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from trainer_streams import SIZES, Numbers, calm, cut, epoch_of, flat, has_step, joined, ranks, step
 
-from detlab.pytorch._data import DataLoader
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._stream import TrainingStream, validation_loader
+from detlab.pytorch.data.loader import DataLoader
+from detlab.pytorch.data.stream import TrainingStream, validation_loader
+from detlab.pytorch.errors import TrainerError
 
 # --- sharding
 

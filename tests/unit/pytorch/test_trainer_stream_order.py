@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from trainer_streams import Numbers, calm, cut, epoch_of, flat, ranks
 
 from detlab.pytorch import samplers
-from detlab.pytorch._data import DataLoader
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._stream import TrainingStream, validation_loader
+from detlab.pytorch.data.loader import DataLoader
+from detlab.pytorch.data.stream import TrainingStream, validation_loader
+from detlab.pytorch.errors import TrainerError
 
 
 @calm

@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from trainer_streams import SIZES, Numbers, calm, cut, epoch_of, flat, has_step, joined, ranks, step
 
-from detlab.pytorch._data import DataLoader
-from detlab.pytorch._epoch import CutBatches, Share
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._stream import TrainingStream
+from detlab.pytorch.data.epoch import CutBatches, Share
+from detlab.pytorch.data.loader import DataLoader
+from detlab.pytorch.data.stream import TrainingStream
+from detlab.pytorch.errors import TrainerError
 
 
 @settings(calm, max_examples=60)

@@ -10,8 +10,8 @@ import pytest
 
 from detlab import pytorch
 from detlab.pytorch import Batch
-from detlab.pytorch._callback import HOOKS
-from detlab.pytorch._trainer import HANG_TIMEOUT
+from detlab.pytorch.callback import HOOKS
+from detlab.pytorch.trainer import HANG_TIMEOUT
 
 REQUIRED = inspect.Parameter.empty
 

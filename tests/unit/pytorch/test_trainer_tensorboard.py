@@ -19,12 +19,12 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detlab.core import DummyDistributedContext, DummyTrainContext
-from detlab.core._tensorboard import TensorboardManager, TensorboardMode
+from detlab.core.metrics.tensorboard import TensorboardManager, TensorboardMode
 from detlab.errors import StorageError
-from detlab.pytorch import _tensorboard
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._information import TrialInformation
-from detlab.pytorch._tensorboard import BatchMetricWriter, TorchWriter
+from detlab.pytorch.context.information import TrialInformation
+from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.metrics import tensorboard as _tensorboard
+from detlab.pytorch.metrics.tensorboard import BatchMetricWriter, TorchWriter
 from detlab.storage import from_string
 from testbed.waiting import until
 
@@ -335,10 +335,11 @@ def test_torch_writer_finds_the_trials_directory(
     assert tmp_path in Path(writer.log_dir).parents
 
 
+@pytest.mark.slow
 def test_no_import_warns_and_none_comes_early() -> None:
     """The package is imported when it is first used, and never warns."""
     code = (
-        "import sys, detlab.pytorch._tensorboard as t\n"
+        "import sys, detlab.pytorch.metrics.tensorboard as t\n"
         "assert 'tensorboard' not in sys.modules and 'torch.utils.tensorboard' not in sys.modules\n"
         "import tempfile; w = t.TorchWriter(tempfile.mkdtemp()); w.add_scalar('a', 1.0, 1); w.close()\n"
     )

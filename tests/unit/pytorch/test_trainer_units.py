@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.pytorch._errors import TrainerError
-from detlab.pytorch._units import Batch, Due, Epoch, TrainUnit
+from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.units import Batch, Due, Epoch, TrainUnit
 
 units = st.one_of(
     st.none(),

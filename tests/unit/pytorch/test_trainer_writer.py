@@ -20,10 +20,10 @@ import pytest
 import torch
 
 from detlab.core import DummyCheckpointContext, DummyDistributedContext
-from detlab.pytorch import _host_memory
-from detlab.pytorch._checkpoint import encode_state, read_state
-from detlab.pytorch._host_memory import HostMemory
-from detlab.pytorch._writer import CheckpointWriteFailed, CheckpointWriter
+from detlab.pytorch.checkpoint import host_memory
+from detlab.pytorch.checkpoint.files import encode_state, read_state
+from detlab.pytorch.checkpoint.host_memory import HostMemory
+from detlab.pytorch.checkpoint.writer import CheckpointWriteFailed, CheckpointWriter
 from detlab.storage import DirectoryStorage
 from testbed.stores import names_in
 
@@ -184,9 +184,9 @@ def test_no_tensor_is_copied_a_second_time_to_be_written(
     state = encode_state(tree_of(1.0))
     copies = memory.copy(state.tensors)
     assert copies["model_0/a"] is copies["model_0/b"]
-    from detlab.pytorch import _safetensors
+    from detlab.pytorch.checkpoint import tensor_files
 
-    view = _safetensors._memory(copies["model_0/a"])
+    view = tensor_files._memory(copies["model_0/a"])
     memory._block.zero_()
     assert bytes(view) == bytes(4000), "the bytes to write are the kept memory itself"
 
@@ -335,8 +335,9 @@ PROGRAM = """
     from pathlib import Path
     import torch
     from detlab.core import DummyCheckpointContext, DummyDistributedContext
-    from detlab.pytorch import _safetensors, _source_code
-    from detlab.pytorch._writer import CheckpointWriter
+    from detlab.pytorch.checkpoint import tensor_files
+    from detlab.pytorch.checkpoint import source_code
+    from detlab.pytorch.checkpoint.writer import CheckpointWriter
     from detlab.storage import DirectoryStorage, files
     torch.set_num_threads(1)
     root, points = Path(sys.argv[1]), sys.argv[2:]
@@ -424,6 +425,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     process.wait(10)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_with_what_to_do_and_leaves_nothing(scenarios: Path) -> None:
     assert appears(scenarios / "full_disk.status") == "0"
     output = (scenarios / "full_disk.out").read_text()
@@ -463,7 +465,7 @@ def test_a_process_killed_at_any_file_leaves_the_earlier_checkpoint_and_nothing_
 
 def test_large_tensors_of_any_layout_are_copied_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain ones go in pieces, by several threads; transposed, sliced and expanded ones by torch."""
-    monkeypatch.setattr(_host_memory, "_PIECE", 100_000)  # so that the last piece of each is a shorter one
+    monkeypatch.setattr(host_memory, "_PIECE", 100_000)  # so that the last piece of each is a shorter one
     base = torch.rand(700, 611)
     sources = {
         "plain": base,

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from detlab.core import DummyDistributedContext
-from detlab.core._checkpoint import CheckpointContext
-from detlab.pytorch._checkpoint import read_state
-from detlab.pytorch._writer import CheckpointWriter
+from detlab.core.checkpoint.context import CheckpointContext
+from detlab.pytorch.checkpoint.files import read_state
+from detlab.pytorch.checkpoint.writer import CheckpointWriter
 from detlab.storage import DirectoryStorage
 from detlab.storage import files as storage_files
 from testbed.stores import names_in

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from detlab import core
-from detlab.pytorch._context import PyTorchTrialContext
+from detlab.pytorch.context.trial_context import PyTorchTrialContext
 
 
 def make_context(**changes: Any) -> PyTorchTrialContext:

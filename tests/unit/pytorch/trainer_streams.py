@@ -12,8 +12,8 @@ import torch.utils.data
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from detlab.pytorch._data import DataLoader
-from detlab.pytorch._stream import Fetched, TrainingStream
+from detlab.pytorch.data.loader import DataLoader
+from detlab.pytorch.data.stream import Fetched, TrainingStream
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SIZES = {

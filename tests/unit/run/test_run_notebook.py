@@ -101,6 +101,7 @@ def test_a_run_that_is_killed_mid_way_keeps_its_partial_notebook(start, master, 
     assert "never" not in said(executed(master))
 
 
+@pytest.mark.slow
 def test_partial_notebooks_are_uploaded_at_a_limited_rate(start, master):
     process = start(*(f"print({number})" for number in range(20)))
     begun = time.monotonic()
@@ -111,6 +112,7 @@ def test_partial_notebooks_are_uploaded_at_a_limited_rate(start, master):
     assert len(master.history) <= took / 2 + 2, "40 states were written"
 
 
+@pytest.mark.slow
 def test_a_notebook_that_cannot_be_kept_is_a_failure_in_words(start, master):
     master.replies = [(413, {"code": "outputs.too_large", "message": "a task may hold 200 MB"})] * 100
     process = start("print(1)")

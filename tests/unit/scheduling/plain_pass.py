@@ -15,17 +15,17 @@ from detlab_hub.core.scheduling import (
     Job,
     Snapshot,
     Task,
-    overdue,
-    passing,
+    backfill,
+    fair_share,
     planner,
     priority,
+    reservation,
     schedule,
-    sharing,
 )
-from detlab_hub.core.scheduling.fitting import Rooms
-from detlab_hub.core.scheduling.several import Placement
-from detlab_hub.core.scheduling.shapes import suits
-from detlab_hub.core.scheduling.sizes import Node, hash_of
+from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.free_index import Node, hash_of
+from detlab_hub.core.scheduling.fit.multi_node import Placement
+from detlab_hub.core.scheduling.fit.shapes import suits
 
 
 class PlainRooms(Rooms):
@@ -183,9 +183,9 @@ def _plain_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
 def plain_schedule(snapshot: Snapshot) -> Decision:
     """What `schedule` decides, found without any shortcut."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (planner, passing, overdue):
+        for module in (planner, backfill, reservation):
             patch.setattr(module, "Rooms", PlainRooms)
-        for module in (overdue, priority, sharing):
+        for module in (reservation, priority, fair_share):
             patch.setattr(module, "Victims", PlainVictims)
         patch.setattr(planner, "in_order", _plain_order)
         return schedule(snapshot)

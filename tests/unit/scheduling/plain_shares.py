@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from detlab_hub.core.scheduling import AgentState, Decision, Job, Reason, ReasonCode, Snapshot, Task
-from detlab_hub.core.scheduling.limits import count_slots
-from detlab_hub.core.scheduling.order import place_of_job
-from detlab_hub.core.scheduling.overdue import keep_place
-from detlab_hub.core.scheduling.planner import Planner
-from detlab_hub.core.scheduling.sharing import (
+from detlab_hub.core.scheduling.fair_share import (
     _beyond_offers,
     _may_go,
     _start_later,
@@ -18,7 +14,11 @@ from detlab_hub.core.scheduling.sharing import (
     _start_zero_slot_tasks,
     _take,
 )
-from detlab_hub.core.scheduling.victims import Victims
+from detlab_hub.core.scheduling.limits import count_slots
+from detlab_hub.core.scheduling.order import place_of_job
+from detlab_hub.core.scheduling.planner import Planner
+from detlab_hub.core.scheduling.preemption.victims import Victims
+from detlab_hub.core.scheduling.reservation import keep_place
 
 
 @dataclass

@@ -23,8 +23,8 @@ from detlab_hub.core.scheduling import (
     TaskState,
     schedule,
 )
-from detlab_hub.core.scheduling.shapes import Shapes
-from detlab_hub.services.offers import constraints_of
+from detlab_hub.core.scheduling.fit.shapes import Shapes
+from detlab_hub.services.kernel.offers import constraints_of
 
 ONE = {"j": {}}
 
@@ -179,6 +179,7 @@ def test_a_task_without_slots_goes_where_it_prefers() -> None:
 # --- properties
 
 
+@pytest.mark.slow
 def test_a_pass_with_rules_decides_and_says_what_it_would_without_shortcuts() -> None:
     released = 0
     for seed in range(9000, 9120):
@@ -190,6 +191,7 @@ def test_a_pass_with_rules_decides_and_says_what_it_would_without_shortcuts() ->
     assert released > 40
 
 
+@pytest.mark.slow
 def test_what_is_required_holds_of_every_agent_that_is_given() -> None:
     gangs = 0
     for seed in range(500):

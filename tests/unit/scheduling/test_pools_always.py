@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from pool_scenes import after, meanwhile, over_allocated, passes, random_snapshot, some_leaving, used_slots
 
-from detlab.schemas.expconf.environment import parse_size
+from detlab.schemas.expconf.blocks.environment import parse_size
 from detlab_hub.core.scheduling import AgentState, ReasonCode, Scheduler, Snapshot, TaskState, schedule
 from detlab_hub.core.scheduling.planner import Planner
 

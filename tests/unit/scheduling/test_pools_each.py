@@ -21,9 +21,9 @@ from detlab_hub.core.scheduling import (
     TaskState,
     schedule,
 )
-from detlab_hub.core.scheduling.fitting import Rooms
-from detlab_hub.core.scheduling.needless import all_fit
+from detlab_hub.core.scheduling.fit.fitting import Rooms
 from detlab_hub.core.scheduling.order import in_order
+from detlab_hub.core.scheduling.preemption.spared import all_fit
 
 GROUPS = ("vision", "speech")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from plain_pass import plain_schedule
 from pool_scenes import Demands, random_snapshot, some_leaving, somewhere
 
@@ -92,6 +93,7 @@ def crowded(seed: int) -> Snapshot:
     return Snapshot(pool, agents, jobs, tuple(tasks), quotas, private=draw.random() < 0.5)
 
 
+@pytest.mark.slow
 def test_a_pass_decides_and_says_what_it_would_without_shortcuts() -> None:
     released = 0
     for seed in range(250):

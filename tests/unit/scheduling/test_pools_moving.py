@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from detlab_hub.core.scheduling import Job
-from detlab_hub.core.scheduling.moving import Overtaking, move
 from detlab_hub.core.scheduling.order import place_of_job
+from detlab_hub.core.scheduling.reordering import Overtaking, move
 
 
 def line(jobs: Collection[Job]) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from pool_scenes import after, random_snapshot, scene
 
 from detlab_hub.core.scheduling import ReasonCode, Scheduler, Snapshot, Task, TaskState, schedule
-from detlab_hub.core.scheduling.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import Rooms
 
 JOBS = {"head": {"priority": 10}, "second": {"priority": 10}, "low": {"priority": 50}, "runs": {"priority": 1}}
 

@@ -13,8 +13,8 @@ from detlab.schemas.shares import device_of, devices_of, divide, fractions, shar
 from detlab.schemas.wire import Hello, SlotView
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import read_pools
-from detlab_hub.core.scheduling.picking import pick
-from detlab_hub.services.offers import usable, with_shares
+from detlab_hub.core.scheduling.fit.slot_choice import pick
+from detlab_hub.services.kernel.offers import usable, with_shares
 
 
 def names(devices: int, parts: int) -> list[str]:

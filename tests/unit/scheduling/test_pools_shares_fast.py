@@ -10,8 +10,8 @@ from plain_shares import PlainShare, plain_fair_share, plain_fill
 from pool_scenes import after, random_snapshot, some_leaving
 
 from detlab_hub.core.scheduling import Agent, Job, Pool, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling.fair_share import _Share, fill
 from detlab_hub.core.scheduling.order import place_of_job
-from detlab_hub.core.scheduling.sharing import _Share, fill
 
 WEIGHTS = (1.0, 1.0, 1.0, 3.0, 0.7, 1e-6, 1e6)
 

@@ -8,7 +8,7 @@ import pytest
 
 from detlab_hub.core.scheduling import Agent, Job, Pool, Snapshot, Task, TaskState, priority
 from detlab_hub.core.scheduling.planner import Planner
-from detlab_hub.core.scheduling.victims import Victims
+from detlab_hub.core.scheduling.preemption.victims import Victims
 
 AGENTS, TASKS = 150, 1200
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from detlab_hub.core.scheduling.undisturbed import without_collection
+from detlab_hub.core.scheduling.gc_pause import without_collection
 
 
 def test_it_rests_and_goes_on() -> None:

@@ -6,7 +6,7 @@ import random
 import uuid
 
 from detlab.schemas.checkpoint_ids import made_for, new_checkpoint_id
-from detlab_hub.services.manifests import is_uuid
+from detlab_hub.services.checkpoints.manifests import is_uuid
 
 MANY = 200
 

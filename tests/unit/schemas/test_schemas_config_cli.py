@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from detlab.cli.config import config
+from detlab.cli.commands.config import config
 
 GOOD = "entrypoint: python3 t.py\nsearcher: {name: single, metric: loss}\n"
 

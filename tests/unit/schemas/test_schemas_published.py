@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from detlab.schemas import publish
 from detlab.schemas.expconf import check, errors_of, resolve
-from detlab.schemas.expconf.experiment import ExperimentConfig
+from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 SCHEMA = publish.json_schema()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from detlab.errors import ConfigError
 from detlab.schemas.expconf import check, errors_of, load_yaml, parse, resolve, to_dict
-from detlab.schemas.expconf.environment import DEFAULT_IMAGE, DEFAULT_ROCM_IMAGE
+from detlab.schemas.expconf.blocks.environment import DEFAULT_IMAGE, DEFAULT_ROCM_IMAGE
 
 Raw = dict[str, Any]
 

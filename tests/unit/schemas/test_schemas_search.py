@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from schemas_problems import GOOD, errors, warnings
 
 from detlab.schemas.expconf import check, errors_of, parse, resolve
-from detlab.schemas.expconf.spaces import MAX_GRID_POINTS, grid_points
+from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points
 from detlab_hub.core.searchers import Started, make_searcher
 
 # --- searchers ----------------------------------------------------------------------------------------------

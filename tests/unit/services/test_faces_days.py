@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from detlab.schemas.taskwire import UsageRow, UsageView
-from detlab_hub.services.accounting import day_of, split_by_day
-from detlab_hub.services.usage import safe_cell, to_csv
+from detlab_hub.services.cluster.usage import safe_cell, to_csv
+from detlab_hub.services.lifecycle.accounting import day_of, split_by_day
 
 moments = st.floats(0, 4e9, allow_nan=False)
 spans = st.floats(0, 40 * 86400, allow_nan=False)

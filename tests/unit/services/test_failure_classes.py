@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from detlab_hub.services.diagnosis import Evidence, judge
-from detlab_hub.services.rank_faults import Line, failing_rank
+from detlab_hub.services.failures.diagnosis import Evidence, judge
+from detlab_hub.services.failures.rank_faults import Line, failing_rank
 
 HEAD = ("Traceback (most recent call last):", '  File "train.py", line 7, in <module>', "    step()")
 CUDA_OOM = (
@@ -125,7 +125,7 @@ NCCL_TIMEOUT = (
     "milliseconds before timing out."
 )
 BARRIER = "RuntimeError: Rank 1 failed to pass monitoredBarrier in 30000 ms"
-GATHER = "detlab.core._channel.DistributedError: rank 2 did not call gather() within 7200 s"
+GATHER = "detlab.core.distributed.channel.DistributedError: rank 2 did not call gather() within 7200 s"
 SUMMARY = """\
 train.py FAILED
 ------------------------------------------------------------

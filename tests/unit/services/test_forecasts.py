@@ -8,8 +8,8 @@ import pytest
 
 from detlab_hub.core.scheduling import Agent, Job, Pool, Snapshot, Task, TaskState, schedule
 from detlab_hub.core.scheduling.estimates import estimated_starts
-from detlab_hub.services import forecasts
-from detlab_hub.services.forecasts import FRESH_SECONDS, Forecasts
+from detlab_hub.services.queue import start_estimates
+from detlab_hub.services.queue.start_estimates import FRESH_SECONDS, Forecasts
 
 RUNS = Task("r", "j", 1, TaskState.RUNNING, on={"a": 1}, max_time=100.0)
 POOL = Snapshot(Pool(), (Agent("a", 1),), {"j": Job("j")}, (RUNS, Task("t", "j", 1)))
@@ -29,7 +29,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Snapshot]:
         found.append(snapshot)
         return estimated_starts(snapshot, schedule)
 
-    monkeypatch.setattr(forecasts, "estimated_starts", counted)
+    monkeypatch.setattr(start_estimates, "estimated_starts", counted)
     return found
 
 

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from detlab.errors import Conflict
 from detlab.schemas.wire import AgentMessage, Hello
 from detlab_hub.services import Settings
-from detlab_hub.services.hellos import LABELS, NAME_CHARS, RUNTIMES, TASKS, check_hello
-from detlab_hub.web.agents import said_of
+from detlab_hub.services.agents.hello import LABELS, NAME_CHARS, RUNTIMES, TASKS, check_hello
+from detlab_hub.web.cluster.agents import said_of
 from detlab_hub.web.routes import AGENT_MESSAGE_LIMIT
 
 SETTINGS = Settings(state_dir=Path(), bundles_dir=Path())

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.schemas.wire import LogRecord, RecordBatch
-from detlab_hub.services.limits.model import Limits
-from detlab_hub.services.limits.output import AHEAD, OutputRates, Writer
+from detlab_hub.services.kernel.limits.model import Limits
+from detlab_hub.services.kernel.limits.output import AHEAD, OutputRates, Writer
 
 NOW = 1_800_000_000.0
 HOURS = 3600.0
@@ -33,6 +33,7 @@ def backlog(kb_per_second: int, seconds: int, offset: float = 0.0) -> Iterator[R
         yield batch_of(start * kb_per_second + 1, times, "x" * 1024)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [0.0, -3 * HOURS, 30.0])
 def test_two_hours_of_a_slow_task_delivered_at_once_pass_whole(offset: float) -> None:
     """Also where the node's clock is hours behind the master's, or a little ahead."""
@@ -42,6 +43,7 @@ def test_two_hours_of_a_slow_task_delivered_at_once_pass_whole(offset: float) ->
     assert sum(lost) == 0
 
 
+@pytest.mark.slow
 def test_the_backlog_of_each_node_passes() -> None:
     rates = OutputRates(replace(Limits(), log_burst_mb=16, log_lines_burst=10_000))
     writer = replace(BEGAN, nodes=2)

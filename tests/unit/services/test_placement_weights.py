@@ -7,7 +7,7 @@ import math
 import pytest
 
 from detlab_hub.core.scheduling import Agent, Job, Pool, Scheduler, Snapshot, Task, schedule
-from detlab_hub.services.scene import _weight
+from detlab_hub.services.placement.snapshots import _weight
 
 
 @pytest.mark.parametrize("scheduler", list(Scheduler))

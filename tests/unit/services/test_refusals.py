@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from detlab_hub.services.refusals import ROWS_AT_ONCE, ROWS_PER_HOUR, SUMMARY_PERIOD, WINDOW, Refused, Tally
+import pytest
+
+from detlab_hub.services.cluster.refusals import ROWS_AT_ONCE, ROWS_PER_HOUR, SUMMARY_PERIOD, WINDOW, Refused, Tally
 
 
 def refused(path: str = "experiments/7", actor: str = "mallory", verb: str = "GET") -> Refused:
@@ -46,6 +48,7 @@ def test_users_verbs_and_objects_are_counted_apart() -> None:
     assert len(told(tally, 0.0)) == 4
 
 
+@pytest.mark.slow
 def test_one_who_tries_every_number_fills_nothing() -> None:
     """A day of a thousand different objects a minute: some hundred rows, and no refusal uncounted."""
     tally, rows, noted = Tally(), [], 0

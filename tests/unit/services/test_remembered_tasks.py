@@ -9,10 +9,10 @@ from typing import Any
 
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import Job, Pool, Scheduler, schedule
-from detlab_hub.services.liverows import Placed, Waiting
-from detlab_hub.services.remembered import KnownTasks
-from detlab_hub.services.scene import Holder, Scene
-from detlab_hub.services.settings import Settings
+from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.placement.active_rows import Placed, Waiting
+from detlab_hub.services.placement.remembered import KnownTasks
+from detlab_hub.services.placement.snapshots import Holder, Scene
 
 HERE = Path("/nowhere")
 SETTINGS = Settings(cluster_id="c", state_dir=HERE, bundles_dir=HERE)

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from detlab.errors import BundleError
-from detlab_hub.services.preparing import bundle_files
+from detlab_hub.services.admission.preparing import bundle_files
 
 MIB = 1 << 20
 
@@ -52,6 +52,7 @@ def test_what_no_agent_would_unpack_is_refused_at_submit(tmp_path, kind):
         bundle_files(path)
 
 
+@pytest.mark.slow
 def test_more_files_than_an_agent_unpacks_are_refused_at_submit(tmp_path):
     path = tmp_path / "b.tar.gz"
     write_bundle(path, [(header(f"f{number}"), b"") for number in range(50_001)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detlab_hub.services.diagnosis import Line, diagnose
+from detlab_hub.services.failures.diagnosis import Line, diagnose
 
 TASK = "3.5054fc04-5b1c-4baa-917d-9576b78fb131.1"
 TORCH = (

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from detlab.errors import CheckpointError, NotFound
-from detlab_hub.services.files import open_verified, remove_checkpoint
+from detlab_hub.services.checkpoints.files import open_verified, remove_checkpoint
 
 UUID = "0b7c5a52-7a3e-4c39-9d1c-0d6a1c1f2a11"
 ALICE, EVE = 23091, 23092

@@ -7,9 +7,9 @@ import pytest
 
 from detlab.errors import ConfigError
 from detlab.schemas.wire import CreateExperiment
-from detlab_hub.services.launching import _operators_directories
-from detlab_hub.services.preparing import prepare
-from detlab_hub.services.settings import Settings
+from detlab_hub.services.admission.preparing import prepare
+from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.lifecycle.launching import _operators_directories
 
 RANDOM = {"name": "random", "metric": "loss"}
 ASHA = {"name": "adaptive_asha", "metric": "loss", "time_metric": "batches", "max_time": 10**14, "max_trials": 10**6}

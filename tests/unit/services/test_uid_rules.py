@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.launch.identity import IdentityError, UidRules
-from detlab_hub.services.settings import UidPolicy, mistakes_in
-from detlab_hub.services.uids import disagreements
+from detlab.launch.host.identity import IdentityError, UidRules
+from detlab_hub.services.kernel.settings import UidPolicy, mistakes_in
+from detlab_hub.services.lifecycle.uids import disagreements
 
 NAMES = st.sampled_from(["ada", "ben", "carol", "mallory"])
 UIDS = st.integers(20_000, 20_004)

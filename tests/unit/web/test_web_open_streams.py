@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detlab_hub.services.limits.model import Limits
-from detlab_hub.services.limits.reached import TooMany
+from detlab_hub.services.kernel.limits.model import Limits
+from detlab_hub.services.kernel.limits.reached import TooMany
 from detlab_hub.web.openstreams import Streams
 
 

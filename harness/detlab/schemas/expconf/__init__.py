@@ -12,9 +12,7 @@ Pure: no file, network or clock is touched here.
 """
 
 from detlab.errors import ConfigError, Problem
-from detlab.schemas.expconf.checking import check, check_yaml, errors_of, in_order, is_trial_class, parse
-from detlab.schemas.expconf.entrypoints import command_of
-from detlab.schemas.expconf.environment import (
+from detlab.schemas.expconf.blocks.environment import (
     BindMount,
     Device,
     EnvironmentConfig,
@@ -24,9 +22,9 @@ from detlab.schemas.expconf.environment import (
     ResourcesConfig,
     parse_size,
 )
-from detlab.schemas.expconf.experiment import ExperimentConfig
-from detlab.schemas.expconf.extras import LogPolicy, ReproducibilityConfig
-from detlab.schemas.expconf.hyperparameters import (
+from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
+from detlab.schemas.expconf.blocks.extras import LogPolicy, ReproducibilityConfig
+from detlab.schemas.expconf.blocks.hyperparameters import (
     CategoricalHyperparameter,
     ConstHyperparameter,
     DoubleHyperparameter,
@@ -35,20 +33,18 @@ from detlab.schemas.expconf.hyperparameters import (
     IntHyperparameter,
     LogHyperparameter,
 )
-from detlab.schemas.expconf.lengths import Length
-from detlab.schemas.expconf.loading import load_yaml
-from detlab.schemas.expconf.merging import merge
-from detlab.schemas.expconf.resolving import resolve, to_dict
-from detlab.schemas.expconf.searchers import (
+from detlab.schemas.expconf.blocks.lengths import Length
+from detlab.schemas.expconf.blocks.searchers import (
     AdaptiveASHAConfig,
     AsyncHalvingConfig,
     GridConfig,
     RandomConfig,
+    SearcherBlock,
     SearcherConfig,
     SingleConfig,
     UnnamedSearcher,
 )
-from detlab.schemas.expconf.storage import (
+from detlab.schemas.expconf.blocks.storage import (
     AzureConfig,
     CheckpointStorage,
     DirectoryConfig,
@@ -57,7 +53,12 @@ from detlab.schemas.expconf.storage import (
     SharedFSConfig,
     UntypedStorage,
 )
-from detlab.schemas.expconf.unsupported import unsupported_keys
+from detlab.schemas.expconf.checks.check import check, check_yaml, errors_of, in_order, is_trial_class, parse
+from detlab.schemas.expconf.checks.unsupported import unsupported_keys
+from detlab.schemas.expconf.entrypoints import command_of
+from detlab.schemas.expconf.raw.loading import load_yaml
+from detlab.schemas.expconf.raw.merging import merge
+from detlab.schemas.expconf.resolving import resolve, to_dict
 
 __all__ = [
     "AdaptiveASHAConfig",
@@ -89,6 +90,7 @@ __all__ = [
     "ReproducibilityConfig",
     "ResourcesConfig",
     "S3Config",
+    "SearcherBlock",
     "SearcherConfig",
     "SharedFSConfig",
     "SingleConfig",

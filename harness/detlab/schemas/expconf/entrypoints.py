@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detlab.schemas.expconf.checking import is_trial_class
+from detlab.schemas.expconf.checks.check import is_trial_class
 
 
 def command_of(entrypoint: str | list[str], slots: int) -> str | list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from detlab.errors import ConfigError
-from detlab.schemas.expconf import structure
-from detlab.schemas.expconf.checking import parse
-from detlab.schemas.expconf.experiment import ExperimentConfig
-from detlab.schemas.expconf.merging import merge
+from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
+from detlab.schemas.expconf.checks.check import parse
+from detlab.schemas.expconf.raw import structure
+from detlab.schemas.expconf.raw.merging import merge
 
 
 def to_dict(config: ExperimentConfig) -> dict[str, Any]:

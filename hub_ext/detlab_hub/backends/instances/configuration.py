@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from detlab.schemas.expconf.environment import parse_size
+from detlab.schemas.expconf.blocks.environment import parse_size
 from detlab_hub.backends.instances.aws import AwsProvider, AwsSettings
 from detlab_hub.backends.instances.base import Provider
 from detlab_hub.backends.instances.local import LocalProvider

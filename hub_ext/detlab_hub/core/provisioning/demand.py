@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from detlab_hub.core.provisioning.model import Awaited, Situation
-from detlab_hub.core.scheduling.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.multi_node import Placement
+from detlab_hub.core.scheduling.fit.shapes import Shape
 from detlab_hub.core.scheduling.limits import Limits as Held
 from detlab_hub.core.scheduling.model import Agent, AgentState, Pool, Task, TaskState
 from detlab_hub.core.scheduling.order import in_order
-from detlab_hub.core.scheduling.several import Placement
-from detlab_hub.core.scheduling.shapes import Shape
 
 _NEW = "\0new "
 """No agent's name begins like this."""

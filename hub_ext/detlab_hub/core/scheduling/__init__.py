@@ -4,6 +4,8 @@
 """
 
 from detlab_hub.core.scheduling.configuration import DEFAULT_POOL, PoolConfig, Pools, read_pools
+from detlab_hub.core.scheduling.fair_share import by_fair_share, by_turns
+from detlab_hub.core.scheduling.gc_pause import without_collection
 from detlab_hub.core.scheduling.labels import LabelRule, Preference, preferences_of, rule_of
 from detlab_hub.core.scheduling.model import (
     ANYWHERE,
@@ -27,8 +29,6 @@ from detlab_hub.core.scheduling.model import (
 )
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.priority import by_priority
-from detlab_hub.core.scheduling.sharing import by_fair_share, by_turns
-from detlab_hub.core.scheduling.undisturbed import without_collection
 
 __all__ = [
     "ANYWHERE",

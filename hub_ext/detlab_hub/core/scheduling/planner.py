@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from detlab_hub.core.scheduling.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.free_index import Node, Order
+from detlab_hub.core.scheduling.fit.multi_node import Placement
+from detlab_hub.core.scheduling.fit.shapes import Kind, Shape, Shapes
+from detlab_hub.core.scheduling.fit.unmet import named, why_unsuitable
 from detlab_hub.core.scheduling.limits import MEBIBYTE, Limits, count_bytes, count_cpus, count_slots, demanded
 from detlab_hub.core.scheduling.model import (
     Agent,
@@ -18,10 +22,6 @@ from detlab_hub.core.scheduling.model import (
     TaskState,
 )
 from detlab_hub.core.scheduling.order import in_order
-from detlab_hub.core.scheduling.several import Placement
-from detlab_hub.core.scheduling.shapes import Kind, Shape, Shapes
-from detlab_hub.core.scheduling.sizes import Node, Order
-from detlab_hub.core.scheduling.unsuitable import named, why_unsuitable
 
 _WHY_CLOSED = {
     AgentState.DRAINING: "is draining",

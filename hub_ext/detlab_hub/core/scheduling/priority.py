@@ -19,16 +19,16 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from detlab_hub.core.scheduling.backfill import Ahead
+from detlab_hub.core.scheduling.fit.multi_node import Placement
+from detlab_hub.core.scheduling.fit.shapes import Shape
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import Job, Reason, ReasonCode, Task
-from detlab_hub.core.scheduling.needless import spared
 from detlab_hub.core.scheduling.order import Place, by_weight, place_of, position_of
-from detlab_hub.core.scheduling.overdue import keep_place_beside
-from detlab_hub.core.scheduling.passing import Ahead
 from detlab_hub.core.scheduling.planner import Planner
-from detlab_hub.core.scheduling.several import Placement
-from detlab_hub.core.scheduling.shapes import Shape
-from detlab_hub.core.scheduling.victims import Victims
+from detlab_hub.core.scheduling.preemption.spared import spared
+from detlab_hub.core.scheduling.preemption.victims import Victims
+from detlab_hub.core.scheduling.reservation import keep_place_beside
 
 _Waiting: TypeAlias = tuple[Task, Shape]
 _Failed: TypeAlias = tuple[Task, Shape, bool]

@@ -4,9 +4,14 @@
 brings a search back from its journal. Nothing here does I/O, reads a clock or has randomness of its own.
 """
 
-from detlab_hub.core.searchers.configuration import SEARCHERS
-from detlab_hub.core.searchers.errors import SearcherConfigError, SearcherInputError
+from detlab_hub.core.searchers.errors import (
+    ReplayMismatch,
+    SearcherConfigError,
+    SearcherInputError,
+    SearcherNotInstalled,
+)
 from detlab_hub.core.searchers.events import (
+    CheckpointCommitted,
     CreateTrial,
     Decision,
     Event,
@@ -15,6 +20,8 @@ from detlab_hub.core.searchers.events import (
     Shutdown,
     Started,
     StopTrial,
+    Suggest,
+    Suggested,
     TrialCreated,
     TrialExited,
     TrialExitedEarly,
@@ -24,29 +31,42 @@ from detlab_hub.core.searchers.events import (
     event_from_json,
     event_to_json,
 )
+from detlab_hub.core.searchers.fields import Fields
+from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
+from detlab_hub.core.searchers.registry import method_class, searcher_names
 from detlab_hub.core.searchers.searcher import Searcher, make_searcher, replay
 
 __all__ = [
-    "SEARCHERS",
+    "CheckpointCommitted",
     "CreateTrial",
     "Decision",
     "Event",
     "ExitReason",
+    "Fields",
     "ProgressReported",
+    "Question",
+    "ReplayMismatch",
+    "SearchMethod",
     "Searcher",
     "SearcherConfigError",
     "SearcherInputError",
+    "SearcherNotInstalled",
     "Shutdown",
     "Started",
     "StopTrial",
+    "Suggest",
+    "Suggested",
     "TrialCreated",
     "TrialExited",
     "TrialExitedEarly",
+    "TrialFactory",
     "ValidationReported",
     "decision_from_json",
     "decision_to_json",
     "event_from_json",
     "event_to_json",
     "make_searcher",
+    "method_class",
     "replay",
+    "searcher_names",
 ]

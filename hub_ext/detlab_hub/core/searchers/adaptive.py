@@ -4,16 +4,22 @@ How much early stopping is right is not known beforehand, so brackets with fewer
 budget (the idea of Hyperband, Li et al., JMLR 2018, with asynchronous brackets).
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self, cast
 
+from detlab.schemas.expconf import AdaptiveASHAConfig
 from detlab_hub.core.searchers.async_halving import AsyncHalving
+from detlab_hub.core.searchers.errors import SearcherConfigError
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
+from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
 
 Mode = Literal["aggressive", "standard", "conservative"]
+DEFAULT_MAX_RUNGS = 5
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,28 @@ def plan_brackets(rungs: Sequence[int], max_trials: int, max_concurrent: int, di
 class Tournament(SearchMethod):
     """Independent brackets on one stream of random numbers; a trial stays with the one that created it."""
 
+    name = "adaptive_asha"
+    Config = AdaptiveASHAConfig
+
     def __init__(self, brackets: Sequence[AsyncHalving]) -> None:
         self._brackets = list(brackets)
         self._bracket_of: dict[str, int] = {}
+
+    @classmethod
+    def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
+        """As `searcher` says: its own `bracket_rungs`, or those of its mode."""
+        divisor, max_trials = fields.divisor, fields.count("max_trials")
+        rungs = fields.counts("bracket_rungs")
+        if any(number < 1 for number in rungs):
+            raise SearcherConfigError("searcher.bracket_rungs: each bracket needs at least 1 rung")
+        for number in rungs:
+            check_rungs("searcher.bracket_rungs", number, divisor)
+        if not rungs:
+            mode = cast(Mode, fields.one_of("mode", ("aggressive", "standard", "conservative"), "standard"))
+            max_rungs = fields.count("max_rungs", DEFAULT_MAX_RUNGS)
+            rungs = bracket_rungs(mode, max_rungs, fields.count("max_time"), max_trials, divisor)
+        brackets = plan_brackets(rungs, max_trials, fields.max_concurrent, divisor)
+        return cls([AsyncHalving.bracket(fields, b.num_rungs, b.max_trials, b.max_concurrent) for b in brackets])
 
     @property
     def budget(self) -> int:
@@ -103,6 +128,11 @@ class Tournament(SearchMethod):
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]
         return self._claim(number, self._brackets[number].exited_early(factory, request_id, reason))
+
+    def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Pass on to the trial's bracket."""
+        number = self._bracket_of[request_id]
+        return self._claim(number, self._brackets[number].stopped(factory, request_id))
 
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Pass on to the trial's bracket."""

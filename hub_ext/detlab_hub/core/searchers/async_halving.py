@@ -5,15 +5,19 @@ promotion: a trial that is not among the best 1/divisor of those that reached it
 good, the others train on. Decisions use only what is known so far and are never revisited.
 """
 
+from __future__ import annotations
+
 import bisect
 import math
 import sys
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
+from detlab.schemas.expconf import AsyncHalvingConfig
 from detlab_hub.core.searchers.errors import SearcherInputError
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
+from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
 
 EXITED_METRIC = sys.float_info.max
@@ -92,6 +96,9 @@ class AsyncHalving(SearchMethod):
     Stop was decided, until the Stop reaches it, does not count again.
     """
 
+    name = "async_halving"
+    Config = AsyncHalvingConfig
+
     def __init__(self, config: HalvingConfig) -> None:
         self._config = config
         units = rung_units(config.num_rungs, config.divisor, config.max_time)
@@ -100,6 +107,32 @@ class AsyncHalving(SearchMethod):
         self._active: set[str] = set()
         self._exited = 0
         self._invalid = 0
+
+    @classmethod
+    def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
+        """As `searcher` says."""
+        return cls.bracket(fields, fields.count("num_rungs"), fields.count("max_trials"), fields.max_concurrent)
+
+    @classmethod
+    def bracket(cls, fields: Fields, num_rungs: int, max_trials: int, max_concurrent: int) -> Self:
+        """A bracket with a size of its own, in all else as `searcher` says.
+
+        Raises:
+            SearcherConfigError: A field is missing or out of range.
+        """
+        divisor = fields.divisor
+        check_rungs("searcher.num_rungs", num_rungs, divisor)
+        return cls(
+            HalvingConfig(
+                num_rungs=num_rungs,
+                max_trials=max_trials,
+                divisor=divisor,
+                max_concurrent=max_concurrent,
+                time_metric=str(fields.get("time_metric")),
+                max_time=fields.count("max_time"),
+                smaller_is_better=fields.smaller_is_better,
+            )
+        )
 
     @property
     def budget(self) -> int:
@@ -185,6 +218,11 @@ class AsyncHalving(SearchMethod):
         elif held_place:
             self._rungs[level].insert(request_id, EXITED_METRIC)
         return decisions + self._fill_place(factory)
+
+    def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Free the place of a trial that a stopping policy ended; what it scored stays."""
+        self._active.discard(request_id)
+        return self._fill_place(factory)
 
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Count an end. A trial that ends by itself below the top rung is not replaced (as in Determined)."""

@@ -2,12 +2,19 @@
 
 ValueError
 ├── SearcherConfigError   the configuration names no search that can run
+│   └── SearcherNotInstalled   its method is a plug-in that is not there
 └── SearcherInputError    an event that the search cannot use; the search is unchanged
 """
+
+from collections.abc import Sequence
 
 
 class SearcherConfigError(ValueError):
     """A searcher or hyperparameter block from which no search can be made."""
+
+
+class SearcherNotInstalled(SearcherConfigError):
+    """No method of that name is installed, or it cannot be imported: what began with it waits until it is."""
 
 
 class SearcherInputError(ValueError):
@@ -16,3 +23,16 @@ class SearcherInputError(ValueError):
     The state of the search is what it was before the event: the caller decides whether the trial or the
     experiment fails.
     """
+
+
+class ReplayMismatch(Exception):
+    """The journal says one thing, the search now another: its algorithm or its config is not the one that decided.
+
+    Attributes:
+        place: Which event of the journal, from 1.
+    """
+
+    def __init__(self, place: int, event: object, recorded: Sequence[object], decided: Sequence[object]) -> None:
+        self.place = place
+        then, now = (", ".join(map(repr, said)) or "nothing" for said in (recorded, decided))
+        super().__init__(f"event {place} of its journal, {event!r:.200}: decided then {then:.400}, now {now:.400}")

@@ -67,7 +67,46 @@ class TrialExited:
     request_id: str
 
 
-Event: TypeAlias = Started | TrialCreated | ValidationReported | ProgressReported | TrialExitedEarly | TrialExited
+@dataclass(frozen=True, slots=True)
+class CheckpointCommitted:
+    """A trial's checkpoint was committed. Told only to methods that say `wants_checkpoints`.
+
+    Attributes:
+        request_id: The trial.
+        uuid: The checkpoint.
+        steps_completed: At which step it was saved.
+    """
+
+    request_id: str
+    uuid: str
+    steps_completed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suggested:
+    """A `Suggest` decision was answered, outside of any transaction.
+
+    Attributes:
+        ticket: Which one.
+        points: Hyperparameters, plain JSON values. Of fewer than were asked for the rest is drawn at random.
+        failure: Why there are fewer; empty if there are not.
+    """
+
+    ticket: int
+    points: tuple[dict[str, Any], ...]
+    failure: str = ""
+
+
+Event: TypeAlias = (
+    Started
+    | TrialCreated
+    | ValidationReported
+    | ProgressReported
+    | TrialExitedEarly
+    | TrialExited
+    | CheckpointCommitted
+    | Suggested
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +118,14 @@ class CreateTrial:
         trial_seed: Seed for the trial's own randomness, 0 to 2**31 - 1.
         hparams: Sampled hyperparameters, plain JSON values.
         index: Creation order in the experiment, from 0.
+        parent: Checkpoint of another trial of the search that it starts from; None for none.
     """
 
     request_id: str
     trial_seed: int
     hparams: dict[str, Any]
     index: int
+    parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +135,25 @@ class StopTrial:
     Attributes:
         request_id: The trial.
         finished: Whether it trained as long as the search ever trains one (the top rung), not stopped early.
+        evidence: What a stopping policy based it on, for people; empty where the method decided.
     """
 
     request_id: str
     finished: bool = False
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggest:
+    """Compute points outside of the writer's transaction; answered by `Suggested`.
+
+    Attributes:
+        ticket: Counts the questions of a search, from 0.
+        count: Points that are wanted.
+    """
+
+    ticket: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +169,7 @@ class Shutdown:
     failure: bool
 
 
-Decision: TypeAlias = CreateTrial | StopTrial | Shutdown
+Decision: TypeAlias = CreateTrial | StopTrial | Suggest | Shutdown
 
 
 def _float_to_json(value: float) -> float | str:
@@ -152,6 +208,20 @@ def event_to_json(event: Event) -> dict[str, Any]:
             return {"type": "trial_exited_early", "request_id": event.request_id, "reason": event.reason}
         case TrialExited():
             return {"type": "trial_exited", "request_id": event.request_id}
+        case CheckpointCommitted():
+            return {
+                "type": "checkpoint_committed",
+                "request_id": event.request_id,
+                "uuid": event.uuid,
+                "steps_completed": event.steps_completed,
+            }
+        case Suggested():
+            return {
+                "type": "suggested",
+                "ticket": event.ticket,
+                "points": list(event.points),
+                "failure": event.failure,
+            }
         case _:
             assert_never(event)
 
@@ -183,6 +253,10 @@ def event_from_json(data: dict[str, Any]) -> Event:
             return TrialExitedEarly(data["request_id"], reason)
         case "trial_exited":
             return TrialExited(data["request_id"])
+        case "checkpoint_committed":
+            return CheckpointCommitted(data["request_id"], data["uuid"], data["steps_completed"])
+        case "suggested":
+            return Suggested(data["ticket"], tuple(data["points"]), data["failure"])
         case kind:
             raise SearcherInputError(f"unknown event {kind!r} in the search journal")
 
@@ -191,15 +265,19 @@ def decision_to_json(decision: Decision) -> dict[str, Any]:
     """Write a decision as a JSON object with its kind under `type`."""
     match decision:
         case CreateTrial():
-            return {
+            made = {
                 "type": "create_trial",
                 "request_id": decision.request_id,
                 "trial_seed": decision.trial_seed,
                 "hparams": decision.hparams,
                 "index": decision.index,
             }
+            return made if decision.parent is None else made | {"parent": decision.parent}
         case StopTrial():
-            return {"type": "stop_trial", "request_id": decision.request_id, "finished": decision.finished}
+            stop = {"type": "stop_trial", "request_id": decision.request_id, "finished": decision.finished}
+            return stop | {"evidence": decision.evidence} if decision.evidence else stop
+        case Suggest():
+            return {"type": "suggest", "ticket": decision.ticket, "count": decision.count}
         case Shutdown():
             return {"type": "shutdown", "cancel": decision.cancel, "failure": decision.failure}
         case _:
@@ -214,9 +292,13 @@ def decision_from_json(data: dict[str, Any]) -> Decision:
     """
     match data.get("type"):
         case "create_trial":
-            return CreateTrial(data["request_id"], data["trial_seed"], data["hparams"], data["index"])
+            return CreateTrial(
+                data["request_id"], data["trial_seed"], data["hparams"], data["index"], data.get("parent")
+            )
         case "stop_trial":
-            return StopTrial(data["request_id"], data.get("finished", False))
+            return StopTrial(data["request_id"], data.get("finished", False), data.get("evidence", ""))
+        case "suggest":
+            return Suggest(data["ticket"], data["count"])
         case "shutdown":
             return Shutdown(cancel=data["cancel"], failure=data["failure"])
         case kind:

@@ -1,10 +1,15 @@
 """What every search method is: a small deep module behind five calls, driven by `Searcher`."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Set
-from typing import Any
+from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from detlab.schemas.expconf import SearcherBlock
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
+from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import sample
 from detlab_hub.core.searchers.randomness import SearchRandom
 
@@ -29,20 +34,67 @@ class TrialFactory:
         """Create a trial at a random point of the space."""
         return self.at(sample(self.space, self._rng))
 
-    def at(self, hparams: dict[str, Any]) -> CreateTrial:
-        """Create a trial at a given point."""
+    def point(self) -> dict[str, Any]:
+        """Draw a random point of the space, without a trial."""
+        return sample(self.space, self._rng)
+
+    def at(self, hparams: dict[str, Any], parent: str | None = None) -> CreateTrial:
+        """Create a trial at a given point, from a parent's checkpoint if one is given."""
         index = self._count
         self._count += 1
         request_id = self._rng.request_id()
-        return CreateTrial(request_id, self._rng.trial_seed(), hparams, index)
+        return CreateTrial(request_id, self._rng.trial_seed(), hparams, index, parent)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a `Suggest` decision asks, complete: it is answered without the search, in a process of its own.
+
+    Attributes:
+        ticket: Which one.
+        count: Points that are wanted.
+        seed: For the answer's randomness: the same whenever this ticket is asked.
+        space: The `hyperparameters` block.
+        known: What the method knows, plain JSON values.
+    """
+
+    ticket: int
+    count: int
+    seed: int
+    space: Mapping[str, Any]
+    known: Any
 
 
 class SearchMethod(ABC):
     """A search method. Every call may be followed by any other; the driver has removed repeated events.
 
     A method keeps its books when it decides, not when the trial is stored, so that events that overtake each
-    other cannot make it exceed its budget.
+    other cannot make it exceed its budget. It is found by its entry point in the group `detlab.searchers`.
+
+    Attributes:
+        name: What `searcher.name` says, and the name of its entry point.
+        Config: The `searcher` block, as it is checked and documented.
+        wants_checkpoints: Whether it is told of checkpoints, each of which is then journaled.
+        suggests: Whether it makes `Suggest` decisions.
     """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[SearcherBlock]]
+    wants_checkpoints: ClassVar[bool] = False
+    suggests: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
+        """Make the method that a `searcher` block describes.
+
+        Args:
+            fields: The block, as plain values.
+            space: The `hyperparameters` block, checked.
+
+        Raises:
+            SearcherConfigError: A field is missing or out of range.
+        """
 
     @property
     @abstractmethod
@@ -68,6 +120,30 @@ class SearchMethod(ABC):
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """React to a trial's end, early or not."""
         return []
+
+    def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """React to a stopping policy that ended a trial; its `exited` follows when it is gone."""
+        return []
+
+    def checkpointed(self, factory: TrialFactory, request_id: str, uuid: str, steps_completed: int) -> list[Decision]:
+        """React to a checkpoint of a trial, if the method `wants_checkpoints`."""
+        return []
+
+    def known(self, ticket: int) -> Any:
+        """What `suggest` needs for a ticket, plain JSON values; called in the transaction of the `Suggest`."""
+        raise NotImplementedError(f"{type(self).__name__} made a Suggest decision without saying what it knows")
+
+    @classmethod
+    def suggest(cls, question: Question) -> Sequence[dict[str, Any]]:
+        """Answer a question, in a process of its own that may take its time: points of the space.
+
+        Fewer than were asked for, or an exception: the rest is drawn at random.
+        """
+        raise NotImplementedError(f"{cls.__name__} makes no suggestions")
+
+    def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
+        """Take the answer to a ticket, as many points as were asked for."""
+        raise NotImplementedError(f"{type(self).__name__} made a Suggest decision and takes no answer")
 
     def level_of(self, request_id: str) -> int:
         """How far a trial has come in the method's books; a report that leaves it alone changed nothing."""

@@ -8,26 +8,31 @@ The master writes each event into its journal in the transaction that carries ou
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, assert_never
 
-from detlab_hub.core.searchers.configuration import make_method
-from detlab_hub.core.searchers.errors import SearcherInputError
+from detlab_hub.core.searchers.errors import ReplayMismatch, SearcherInputError
 from detlab_hub.core.searchers.events import (
     INVALID_REASONS,
+    CheckpointCommitted,
     CreateTrial,
     Decision,
     Event,
     ProgressReported,
     Shutdown,
     Started,
+    StopTrial,
+    Suggest,
+    Suggested,
     TrialCreated,
     TrialExited,
     TrialExitedEarly,
     ValidationReported,
 )
-from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
+from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.randomness import SearchRandom
+from detlab_hub.core.searchers.registry import make_method
+from detlab_hub.core.stopping import Report, StopPolicy
 
 
 class Searcher:
@@ -39,10 +44,31 @@ class Searcher:
     Attributes:
         revision: Counts the events that changed anything but reported progress. An event that leaves it as
             it was (a report between two rungs, a duplicate) need not be journaled.
+
+    Args:
+        method: Decides which trials there are, and which it stops.
+        space: The `hyperparameters` block.
+        seed: Of its random numbers.
+        policies: Stop trials beside the method. They remember every report, so that each is journaled.
+        smaller_is_better: Direction of the metric, for the policies.
     """
 
-    def __init__(self, method: SearchMethod, space: Mapping[str, Any], seed: int) -> None:
+    def __init__(
+        self,
+        method: SearchMethod,
+        space: Mapping[str, Any],
+        seed: int,
+        policies: Sequence[StopPolicy] = (),
+        *,
+        smaller_is_better: bool = True,
+    ) -> None:
         self.method = method
+        self._policies = tuple(policies)
+        self._sign = 1.0 if smaller_is_better else -1.0
+        self._space = space
+        self._seed = seed
+        self._tickets: dict[int, int] = {}
+        self._asked = 0
         self.revision = 0
         self._rng = SearchRandom(seed)
         self._factory = TrialFactory(space, self._rng)
@@ -52,6 +78,7 @@ class Searcher:
         self._exits: set[str] = set()
         self._cancels: set[str] = set()
         self._failures: set[str] = set()
+        self._stopped: set[str] = set()
         self._shares: dict[str, float] = {}
         self._started = False
         self._shutdown: Shutdown | None = None
@@ -81,6 +108,18 @@ class Searcher:
         """How the search ended; None while it goes on."""
         return self._shutdown
 
+    @property
+    def wants_checkpoints(self) -> bool:
+        """Whether the method is told of checkpoints."""
+        return self.method.wants_checkpoints
+
+    def questions(self) -> list[Question]:
+        """The `Suggest` decisions that were not answered yet, each with all that answering it takes."""
+        return [
+            Question(ticket, count, _seed_of(self._seed, ticket), self._space, self.method.known(ticket))
+            for ticket, count in sorted(self._tickets.items())
+        ]
+
     def step(self, event: Event) -> list[Decision]:
         """Take one event, answer with what to do, in order.
 
@@ -90,6 +129,8 @@ class Searcher:
         """
         if isinstance(event, Started):
             return self._start()
+        if isinstance(event, Suggested):
+            return self._suggested(event)
         request_id = event.request_id
         if request_id not in self._requested:
             raise SearcherInputError(f"trial {request_id} does not belong to this search")
@@ -106,6 +147,8 @@ class Searcher:
                 return []
             case ValidationReported():
                 return self._validated(event)
+            case CheckpointCommitted():
+                return self._checkpointed(event)
             case TrialExitedEarly():
                 return self._exited_early(event)
             case TrialExited():
@@ -127,9 +170,37 @@ class Searcher:
     def _validated(self, event: ValidationReported) -> list[Decision]:
         before = self.method.level_of(event.request_id)
         decisions = self.method.validated(self._factory, event.request_id, event.metric, event.time)
-        if decisions or self.method.level_of(event.request_id) != before:
+        if decisions or self._policies or self.method.level_of(event.request_id) != before:
             self.revision += 1
-        return self._record(decisions)
+        return self._record(self._judged(event, decisions))
+
+    def _judged(self, event: ValidationReported, decisions: list[Decision]) -> list[Decision]:
+        """What the method decided, and a policy's stop if the method lets the trial go on."""
+        report = Report(event.request_id, self._sign * event.metric, event.metric, event.time)
+        said = [evidence for policy in self._policies if (evidence := policy.reported(report)) is not None]
+        stopped = any(isinstance(one, StopTrial) and one.request_id == event.request_id for one in decisions)
+        if not said or stopped or event.request_id in self._stopped:
+            return decisions
+        self._stopped.add(event.request_id)
+        more = self.method.stopped(self._factory, event.request_id)
+        return [*decisions, StopTrial(event.request_id, evidence="; ".join(said)), *more]
+
+    def _checkpointed(self, event: CheckpointCommitted) -> list[Decision]:
+        if not self.method.wants_checkpoints:
+            return []
+        self.revision += 1
+        return self._record(
+            self.method.checkpointed(self._factory, event.request_id, event.uuid, event.steps_completed)
+        )
+
+    def _suggested(self, event: Suggested) -> list[Decision]:
+        count = self._tickets.pop(event.ticket, None)
+        if count is None:  # answered before: by another master, or twice
+            return []
+        self.revision += 1
+        points = list(event.points[:count])
+        points += [self._factory.point() for _ in range(count - len(points))]
+        return self._or_over(self._record(self.method.suggested(self._factory, event.ticket, points)))
 
     def _exited_early(self, event: TrialExitedEarly) -> list[Decision]:
         request_id = event.request_id
@@ -148,9 +219,12 @@ class Searcher:
     def _exited(self, request_id: str) -> list[Decision]:
         self._closed.add(request_id)
         self.revision += 1
-        decisions = self._record(self.method.exited(self._factory, request_id))
+        return self._or_over(self._record(self.method.exited(self._factory, request_id)))
+
+    def _or_over(self, decisions: list[Decision]) -> list[Decision]:
+        """Decisions, and the end of the search if no trial is left and no question open."""
         requested = len(self._requested)
-        if requested == len(self._closed):
+        if requested == len(self._closed) and not self._tickets:
             self._shutdown = Shutdown(cancel=len(self._cancels) >= requested, failure=len(self._failures) >= requested)
             decisions.append(self._shutdown)
         return decisions
@@ -160,6 +234,11 @@ class Searcher:
             if isinstance(decision, CreateTrial):
                 self._requested[decision.request_id] = decision.index
                 self._shares[decision.request_id] = 0.0
+            elif isinstance(decision, Suggest):
+                if decision.ticket != self._asked or decision.count < 1:
+                    raise ValueError(f"{decision} is not the next question of the search, which is {self._asked}")
+                self._tickets[decision.ticket] = decision.count
+                self._asked += 1
         return decisions
 
     def progress(self) -> float:
@@ -183,8 +262,16 @@ class Searcher:
             "started": self._started,
             "over": self._shutdown is not None,
             "method": self.method.state(),
+            "stopped": sorted(self._stopped),
+            "tickets": self._tickets,
+            "policies": [policy.state() for policy in self._policies],
         }
         return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _seed_of(seed: int, ticket: int) -> int:
+    """A seed of its own for each ticket, 0 to 2**32 - 1."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{ticket}".encode()).digest()[:4], "big")
 
 
 def make_searcher(searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> Searcher:
@@ -202,8 +289,34 @@ def make_searcher(searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any
 
 
 def replay(
-    searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int, journal: Iterable[Event]
+    searcher: Mapping[str, Any],
+    hyperparameters: Mapping[str, Any],
+    seed: int,
+    journal: Iterable[Event],
+    recorded: Sequence[Sequence[Decision]] | None = None,
 ) -> tuple[Searcher, list[list[Decision]]]:
-    """Make a search and give it the journaled events; return it with the decisions after each."""
+    """Make a search and give it the journaled events; each must be decided as it was recorded.
+
+    Args:
+        searcher: The `searcher` block, as plain values.
+        hyperparameters: The `hyperparameters` block, as plain values.
+        seed: The experiment's seed.
+        journal: The events, in order.
+        recorded: What was decided on each; None where that is not known.
+
+    Returns:
+        The search, and the decisions after each event.
+
+    Raises:
+        SearcherConfigError: If no search can be made from it.
+        SearcherInputError: The search cannot use an event.
+        ReplayMismatch: The search now decides otherwise than it did.
+    """
     search = make_searcher(searcher, hyperparameters, seed)
-    return search, [search.step(event) for event in journal]
+    decided = []
+    for place, event in enumerate(journal):
+        decisions = search.step(event)
+        if recorded is not None and decisions != list(recorded[place]):
+            raise ReplayMismatch(place + 1, event, recorded[place], decisions)
+        decided.append(decisions)
+    return search, decided

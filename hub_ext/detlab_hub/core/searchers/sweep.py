@@ -1,15 +1,19 @@
 """Methods that never stop a trial: `single`, `random`, `grid`."""
 
-from collections.abc import Mapping, Set
-from typing import Any
+from __future__ import annotations
 
+from collections.abc import Mapping, Set
+from typing import Any, ClassVar, Self
+
+from detlab.schemas.expconf import GridConfig, RandomConfig, SearcherBlock, SingleConfig
 from detlab_hub.core.searchers.events import INVALID_REASONS, Decision, ExitReason
+from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import Grid
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
 
 
 class RandomSearch(SearchMethod):
-    """`max_trials` independent points; `single` is the case of one.
+    """`max_trials` independent points.
 
     Args:
         max_trials: Trials whose hyperparameters turned out valid.
@@ -17,11 +21,19 @@ class RandomSearch(SearchMethod):
         replace_invalid: Whether a trial that raised InvalidHP is drawn anew.
     """
 
+    name = "random"
+    Config: ClassVar[type[SearcherBlock]] = RandomConfig
+
     def __init__(self, max_trials: int, max_concurrent: int, *, replace_invalid: bool = True) -> None:
         self._max_trials = max_trials
         self._max_concurrent = max_concurrent
         self._replace_invalid = replace_invalid
         self._budget_used = 0
+
+    @classmethod
+    def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
+        """As `searcher` says."""
+        return cls(fields.count("max_trials"), fields.max_concurrent)
 
     @property
     def budget(self) -> int:
@@ -57,6 +69,18 @@ class RandomSearch(SearchMethod):
         return {"budget_used": self._budget_used}
 
 
+class SingleSearch(RandomSearch):
+    """One trial at a random point: what is not searched is a search of one."""
+
+    name = "single"
+    Config = SingleConfig
+
+    @classmethod
+    def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
+        """Nothing to configure."""
+        return cls(max_trials=1, max_concurrent=1, replace_invalid=False)
+
+
 class GridSearch(SearchMethod):
     """Every point of the grid once, from the last to the first; invalid points are not replaced.
 
@@ -65,10 +89,18 @@ class GridSearch(SearchMethod):
         max_concurrent: Trials at a time; 0 for no limit.
     """
 
+    name = "grid"
+    Config = GridConfig
+
     def __init__(self, grid: Grid, max_concurrent: int) -> None:
         self._grid = grid
         self._max_concurrent = max_concurrent
         self._remaining = grid.size
+
+    @classmethod
+    def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
+        """As `searcher` says, over the whole space."""
+        return cls(Grid(space), fields.max_concurrent)
 
     @property
     def budget(self) -> int:

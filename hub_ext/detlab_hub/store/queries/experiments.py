@@ -9,9 +9,9 @@ from sqlalchemy import bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.prepared import Prepared
-from detlab_hub.store.queries import logs
 from detlab_hub.store.queries.grants import granted_ids
-from detlab_hub.store.queries.lookup import forget
+from detlab_hub.store.queries.logs import lines as logs
+from detlab_hub.store.queries.metrics.lookup import forget
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     AllocationRow,

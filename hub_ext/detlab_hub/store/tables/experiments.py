@@ -145,6 +145,8 @@ class TrialRow(Base):
     best_validation: Mapped[float | None] = mapped_column(Double, default=None)
     latest_validation: Mapped[float | None] = mapped_column(ExactFloat, default=None)
     latest_checkpoint: Mapped[str | None] = mapped_column(CleanText, default=None)
+    parent_checkpoint: Mapped[str | None] = mapped_column(CleanText, default=None)
+    """Checkpoint of another trial of the search, from which its first attempt starts."""
     end_reason: Mapped[str | None] = mapped_column(CleanText, default=None)
     searcher_stopped: Mapped[bool] = mapped_column(default=False)
     early_exit: Mapped[str | None] = mapped_column(CleanText, default=None)

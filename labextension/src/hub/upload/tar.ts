@@ -14,7 +14,7 @@ import { Unusable, type Source } from './source';
 
 const BLOCK = 512;
 const RECORD = 20 * BLOCK;
-/** As in detlab.client.bundle; the header's system is "unknown" there. */
+/** As in detlab.client.bundling.bundle; the header's system is "unknown" there. */
 const LEVEL = 6;
 const SYSTEM_AT = 9;
 const UNKNOWN_SYSTEM = 255;

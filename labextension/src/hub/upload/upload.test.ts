@@ -59,7 +59,7 @@ function draws(seed: number): (below: number) => number {
 
 const JUDGE = `
 import json, sys
-from detlab.client.ignore import IgnoreRules
+from detlab.client.bundling.ignore import IgnoreRules
 def left(text, paths):
     rules = IgnoreRules(text.split("\\n"))
     for path, folder in paths:
@@ -92,7 +92,7 @@ test('.detignore says of drawn patterns and paths what the command line says', (
 
 const BUNDLE = `
 import sys
-from detlab.client.bundle import build_bundle
+from detlab.client.bundling.bundle import build_bundle
 sys.stdout.buffer.write(build_bundle(sys.argv[1]).data)
 `;
 

@@ -1,0 +1,126 @@
+"""`det audit`, `det usage` and `det token …`: what an administrator looks after."""
+
+from __future__ import annotations
+
+import csv
+import sys
+
+import click
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.loading import LazyGroup
+from detlab.cli.output.printing import clean, moment, say, say_json, table
+from detlab.client.operations import tasks as task_operations
+
+
+@click.command()
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@click.option("--actor", metavar="USER", help="Only what this user did.")
+@click.option("--action", metavar="ACTION", help="Only this, such as task.kill.")
+@click.option("--refused", is_flag=True, help="Only access that was refused.")
+@json_option
+@pass_invocation
+def audit(invocation: Invocation, limit: int, actor: str | None, action: str | None, refused: bool) -> None:
+    """Show who did what and who was refused what, newest first (administrators).
+
+    \b
+    Examples:
+      det audit
+      det audit --actor ada --action experiment.kill --json
+      det audit --refused
+    """
+    if refused and action:
+        raise click.UsageError("--refused and --action exclude each other")
+    action = "access.refused" if refused else action
+    found = invocation.client.session.run(task_operations.audit(limit=limit, actor=actor, action=action))
+    if invocation.as_json:
+        say_json(found)
+    elif not found:
+        say("Nothing like that was done." if actor or action else "Nothing was done yet.")
+    else:
+        rows = [(moment(item.time), item.actor, item.action, item.subject, item.detail) for item in found]
+        table(("Time", "Who", "What", "To", "Detail"), rows)
+
+
+_DAY = click.DateTime(["%Y-%m-%d"])
+
+
+@click.command()
+@click.option("--first", type=_DAY, metavar="DAY", help="First day, such as 2030-01-31 (UTC).")
+@click.option("--last", type=_DAY, metavar="DAY", help="Last day.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@json_option
+@pass_invocation
+def usage(invocation: Invocation, first: object, last: object, as_csv: bool) -> None:
+    """Show slot hours by user, day and kind: everybody's to administrators, else one's own.
+
+    \b
+    Examples:
+      det usage --first 2030-01-01 --last 2030-01-31
+      det usage --csv > usage.csv
+    """
+    days = [f"{day:%Y-%m-%d}" if day else None for day in (first, last)]
+    found = invocation.client.session.run(task_operations.usage(*days))
+    rows = [(row.day, row.user, row.kind, f"{row.slot_hours:.2f}") for row in found.items]
+    if invocation.as_json:
+        say_json(found)
+    elif as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(("day", "user", "kind", "slot_hours"))
+        # A spreadsheet would take a text that begins like that for a formula.
+        writer.writerows(
+            [f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t")) else clean(cell) for cell in row] for row in rows
+        )
+    elif not rows:
+        say(f"No slot was used from {found.first} to {found.last}.")
+    else:
+        table(("Day", "User", "Kind", "Slot hours"), rows, right=("Slot hours",))
+
+
+@click.group(cls=LazyGroup, short={"ls": "list"})
+def token() -> None:
+    """The tokens of detlab's own: of agents, of tasks, for enrolling (administrators). Those of people are the Hub's.
+
+    \b
+    Example:
+      det token list
+    """
+
+
+@token.command(name="list")
+@json_option
+@pass_invocation
+def list_tokens(invocation: Invocation) -> None:
+    """List the tokens; their texts are known to their holders alone.
+
+    \b
+    Example:
+      det token list
+    """
+    found = invocation.client.session.run(task_operations.tokens())
+    if invocation.as_json:
+        say_json(found)
+    elif not found:
+        say("No tokens.")
+    else:
+        rows = [(item.id, item.kind, item.subject, moment(item.created_at), moment(item.expires_at)) for item in found]
+        table(("ID", "Kind", "Of", "Made", "Expires"), rows)
+
+
+@token.command()
+@click.argument("token_ids", metavar="ID...", nargs=-1, required=True)
+@json_option
+@pass_invocation
+def revoke(invocation: Invocation, token_ids: tuple[str, ...]) -> None:
+    """Make tokens void at once. An agent whose key it was comes back by a new enrolment only (det agent enrol).
+
+    \b
+    Example:
+      det token revoke 1a2b3c4d5e6f
+    """
+    for token_id in token_ids:
+        invocation.client.session.run(task_operations.revoke_token(token_id))
+        if not invocation.as_json:
+            say(f"Revoked {clean(token_id)}")
+    if invocation.as_json:
+        say_json({"revoked": list(token_ids)})

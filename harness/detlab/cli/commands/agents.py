@@ -1,0 +1,231 @@
+"""What administrators do with agents and their slots: enable, disable, drain. The groups are in `cluster`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.output.printing import clean, duration, say, say_json
+from detlab.client.operations import tasks as task_operations
+from detlab.errors import ConfigError
+from detlab.schemas.wire import AgentView, SlotView
+
+_log = logging.getLogger(__name__)
+COMPLETION_SECONDS = 2.0
+
+
+def words_of(view: AgentView) -> str:
+    """How an agent is, and what an administrator decided of it: `connected, draining, 29m 10s left`."""
+    mode = view.mode if view.mode != "enabled" or view.enabled else "disabled"  # an older master says no mode
+    if mode == "enabled":
+        return view.state
+    if mode == "draining" and view.drain_until is not None:
+        return f"{view.state}, draining, {duration(view.drain_until - time.time())} left"
+    return f"{view.state}, {mode}"
+
+
+def asked_of(view: AgentView) -> tuple[str, str]:
+    """The CPUs, and the memory, that tasks asked for of what an agent has: `2 of 8`, `24.0 of 32.0 GiB`."""
+    cpus = f"{view.cpus_asked:g} of {view.cpus:g}" if view.cpus is not None else f"{view.cpus_asked:g}"
+    memory = f"{view.memory_asked / 2**30:.1f}"
+    return cpus, f"{memory} GiB" if view.memory is None else f"{memory} of {view.memory / 2**30:.1f} GiB"
+
+
+def part_of(slot: SlotView) -> str:
+    """What a slot is of its device: `1/4 of cuda0`; nothing to say of a whole one."""
+    return f"1/{slot.shares} of {slot.device}" if slot.shares > 1 else ""
+
+
+def holder_of(slot: SlotView) -> str:
+    """What holds a slot, or why nothing does."""
+    if slot.enabled:
+        return slot.allocation_id or "free"
+    return f"{slot.allocation_id}, then nobody: disabled" if slot.allocation_id else "disabled"
+
+
+# --- names at the Tab key
+
+
+class AgentName(click.types.StringParamType):
+    """An agent's name; Tab offers those that there are."""
+
+    name = "agent"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that begin like that; none if no cluster answers at once."""
+        return _items(((view.id, words_of(view)) for view in _quick_list(ctx)), incomplete)
+
+
+class SlotName(click.types.StringParamType):
+    """A slot's name; Tab offers those of the agent before it."""
+
+    name = "slot"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that begin like that; none if no cluster answers at once."""
+        agent_id = ctx.params.get("agent_id")
+        slots = (slot for view in _quick_list(ctx) if view.id == agent_id for slot in view.slots)
+        return _items(((slot.id, holder_of(slot)) for slot in slots), incomplete)
+
+
+def _items(found: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name, help=clean(text)) for name, text in found if name.startswith(incomplete)]
+
+
+def _quick_list(ctx: click.Context) -> list[AgentView]:
+    from detlab.client.client import Client
+    from detlab.client.transport.calls import Backoff
+
+    invocation = ctx.find_object(Invocation) or Invocation()
+    try:
+        with Client(invocation.master, timeout=COMPLETION_SECONDS, backoff=Backoff(attempts=0, refused=0)) as client:
+            return client.list_agents()
+    except Exception:  # whatever is wrong, a Tab key is no place to say it: a traceback would end up in the prompt
+        _log.debug("no agents to complete", exc_info=True)
+        return []
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Take a span of time: seconds, or a text such as `30m`."""
+    from detlab.schemas.expconf.blocks.scalars import as_seconds
+
+    if value is None:
+        return None
+    try:
+        seconds = as_seconds(value)
+    except (ConfigError, ValueError):
+        seconds = None
+    if not isinstance(seconds, float) or seconds <= 0:
+        raise click.BadParameter(f'{clean(value)!r} is no span of time: write 1800, "30m" or "2h"', ctx, param)
+    return seconds
+
+
+# --- commands
+
+_agents = click.argument("agent_ids", metavar="AGENT...", type=AgentName(), nargs=-1, required=True)
+
+
+def _told(view: AgentView) -> str:
+    tasks = "1 task runs" if view.running == 1 else f"{view.running} tasks run"
+    return f"Agent {view.id}: {words_of(view).partition(', ')[2] or 'enabled'}, {tasks}"
+
+
+def _carry_out(invocation: Invocation, calls: Iterable[Any]) -> None:
+    """Run each call and say how its agent is then."""
+    views = []
+    for call in calls:
+        view = invocation.client.session.run(call)
+        views.append(view)
+        if not invocation.as_json:
+            say(clean(_told(view)))
+    if invocation.as_json:
+        say_json(views)
+
+
+@click.command()
+@_agents
+@json_option
+@pass_invocation
+def enable(invocation: Invocation, agent_ids: tuple[str, ...]) -> None:
+    """Let agents take new work again (administrators). It ends a drain; what was asked to leave still does.
+
+    \b
+    Example:
+      det agent enable node-1
+    """
+    _carry_out(invocation, (task_operations.set_agent(name, enabled=True) for name in agent_ids))
+
+
+@click.command()
+@_agents
+@click.option("--drain", "finish", is_flag=True, help="The same as det agent drain --finish.")
+@json_option
+@pass_invocation
+def disable(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool) -> None:
+    """Let agents take no new work; what runs goes on (administrators). To empty one: det agent drain.
+
+    \b
+    Example:
+      det agent disable node-1
+    """
+    if finish:
+        _carry_out(invocation, (task_operations.drain_agent(name, finish=True) for name in agent_ids))
+    else:
+        _carry_out(invocation, (task_operations.set_agent(name, enabled=False) for name in agent_ids))
+
+
+@click.command()
+@_agents
+@click.option("--finish", is_flag=True, help="Trials run to their end; else they leave at a checkpoint.")
+@click.option(
+    "--deadline", callback=_seconds, metavar="TIME", help='End what is still there after so long: "30m", "2h".'
+)
+@json_option
+@pass_invocation
+def drain(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool, deadline: float | None) -> None:
+    """Empty agents, so that their machines can be switched off (administrators).
+
+    Nothing new starts. Trials make a checkpoint, leave, and go on elsewhere, which counts as no restart: that takes
+    minutes where running to their end (--finish) may take days. Notebooks, shells and commands are told in their
+    output and go on until the deadline, if there is one. An agent is drained when nothing runs on it; it stays so
+    over restarts until det agent enable.
+
+    \b
+    Examples:
+      det agent drain node-1
+      det agent drain node-1 --deadline 30m
+      det agent drain node-1 node-2 --finish
+      det agent list
+    """
+    _carry_out(invocation, (task_operations.drain_agent(name, finish=finish, deadline=deadline) for name in agent_ids))
+
+
+_slot_agent = click.argument("agent_id", metavar="AGENT", type=AgentName())
+_slots = click.argument("slot_ids", metavar="SLOT...", type=SlotName(), nargs=-1, required=True)
+
+
+def _set_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...], *, enabled: bool) -> None:
+    for slot_id in slot_ids:
+        view = invocation.client.session.run(task_operations.set_slot(agent_id, slot_id, enabled=enabled))
+        slot = next((slot for slot in view.slots if slot.id == slot_id), None)
+        if not invocation.as_json:
+            state = "not offered now" if slot is None else "enabled" if slot.enabled else holder_of(slot)
+            say(clean(f"Slot {slot_id} of agent {agent_id}: {state}"))
+    if invocation.as_json:
+        say_json(view)
+
+
+@click.command(name="enable")
+@_slot_agent
+@_slots
+@json_option
+@pass_invocation
+def enable_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...]) -> None:
+    """Let new work have single slots again (administrators).
+
+    \b
+    Example:
+      det slot enable node-1 cuda3
+    """
+    _set_slots(invocation, agent_id, slot_ids, enabled=True)
+
+
+@click.command(name="disable")
+@_slot_agent
+@_slots
+@json_option
+@pass_invocation
+def disable_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...]) -> None:
+    """Let nothing new have single slots, such as a GPU with errors; what has one keeps it (administrators).
+
+    \b
+    Example:
+      det slot disable node-1 cuda3
+    """
+    _set_slots(invocation, agent_id, slot_ids, enabled=False)

@@ -1,0 +1,224 @@
+"""`det agent …`, `det cluster …` and `det slot …`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from detlab.cli.commands.agents import holder_of, part_of, words_of
+from detlab.cli.commands.certificates import agents_way
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.loading import Lazy, LazyGroup
+from detlab.cli.output.instances import say_instances
+from detlab.cli.output.printing import clean, duration, moment, note, say, say_json, table
+from detlab.client.operations import pools as pool_operations
+from detlab.client.operations import tasks as task_operations
+from detlab.trust import join_enrolment
+
+NO_AGENTS = "No agents. Start one: det agent run --master URL"
+
+
+@click.group(
+    cls=LazyGroup,
+    short={"ls": "list"},
+    lazy={
+        "enable": Lazy("Let agents take new work again (administrators).", "detlab.cli.commands.agents:enable"),
+        "disable": Lazy(
+            "Let agents take no new work; what runs goes on (administrators).", "detlab.cli.commands.agents:disable"
+        ),
+        "drain": Lazy(
+            "Empty agents, so that they can be switched off (administrators).", "detlab.cli.commands.agents:drain"
+        ),
+        "run": Lazy("Run an agent on this machine.", entry="agent-run", extra="agent"),
+        "pin": Lazy(
+            "Have an agent of this machine pin the master's certificate anew.", "detlab.cli.commands.certificates:pin"
+        ),
+    },
+)
+def agent() -> None:
+    """Agents: the machines that run trials and tasks.
+
+    \b
+    Examples:
+      det agent list
+      det agent drain node-1 --deadline 30m
+    """
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "simulate": Lazy("Run one scheduling pass on a described pool.", entry="cluster-simulate", extra="hub"),
+    },
+)
+def cluster() -> None:
+    """The cluster as a whole.
+
+    \b
+    Example:
+      det cluster simulate pool.yaml
+    """
+
+
+@cluster.command()
+@json_option
+@pass_invocation
+def instances(invocation: Invocation) -> None:
+    """List what the master launched for elastic pools, and what their providers did not do (administrators).
+
+    \b
+    Example:
+      det cluster instances
+    """
+    pools = invocation.client.session.run(pool_operations.elastic_pools())
+    if invocation.as_json:
+        say_json(pools)
+        return
+    if not pools:
+        say("No pool is elastic: none has a provider in c.DetHub.pools.")
+        return
+    rows = [
+        (pool.name, item.id, item.agent_id, item.state, item.agent_state, "spot" if item.spot else "",
+         moment(item.launched_at))
+        for pool in pools for item in pool.instances
+    ]  # fmt: skip
+    if rows:
+        table(("Pool", "Instance", "Agent", "State", "Agent is", "Kind", "Launched"), rows)
+    for pool in pools:
+        say_instances(pool)
+
+
+@agent.command(name="list")
+@json_option
+@pass_invocation
+def list_agents(invocation: Invocation) -> None:
+    """List the agents and what they are doing.
+
+    \b
+    Example:
+      det agent list
+    """
+    found = invocation.client.list_agents()
+    if invocation.as_json:
+        say_json(found)
+        return
+    if not found:
+        say(NO_AGENTS)
+        return
+    labelled = any(item.labels for item in found)
+    rows = [
+        (
+            item.id,
+            item.pool,
+            words_of(item),
+            sum(slot.allocation_id is not None for slot in item.slots),
+            len(item.slots),
+            item.running,
+            ", ".join(item.runtimes),
+            item.serves_user or "any user",
+            *([", ".join(f"{name}={value}" for name, value in sorted(item.labels.items()))] if labelled else []),
+            item.version,
+            f"{duration(time.time() - item.last_seen)} ago" if item.last_seen else "",
+        )
+        for item in found
+    ]
+    told = ("Serves", "Labels") if labelled else ("Serves",)
+    columns = ("Agent", "Pool", "State", "Used", "Slots", "Tasks", "Runtimes", *told, "Version", "Seen")
+    table(columns, rows, right=("Used", "Slots", "Tasks"))
+    for item in found:
+        if item.refused:
+            note(clean(f"The master refuses agent {item.id}: {item.refused}"))
+
+
+@agent.command()
+@click.option("--ttl", type=click.FloatRange(1), default=3600, show_default=True, metavar="SECONDS", help="Valid for.")
+@json_option
+@pass_invocation
+def enrol(invocation: Invocation, ttl: float) -> None:
+    """Draw a token with which one more agent may connect for the first time (administrators).
+
+    Only the token goes to standard output, so that it can go to a file.
+
+    \b
+    Example:
+      det agent enrol > token && scp token node-2: && ssh node-2 det agent run --master URL --enrolment-token-file token
+    """
+    client = invocation.client
+    found = client.session.run(task_operations.enrol_agent(ttl))
+    url, fingerprint = agents_way(client)
+    if invocation.as_json:
+        say_json({**found, "master": url, "fingerprint": fingerprint})
+        return
+    say(clean(join_enrolment(str(found.get("token")), fingerprint)))
+    note(f"Valid until {moment(found.get('expires_at'))}. Put it into a file that only the agent's user can read:")
+    note(f"  → det agent run --master {clean(url)} --enrolment-token-file FILE")
+
+
+@agent.command()
+@click.argument("agent_id", metavar="AGENT")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_invocation
+def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
+    """Make an agent's key void (administrators). What it runs is lost, and starts again elsewhere if it may.
+
+    The enrolment token that it came by is void, too: it comes back by a new one only (det agent enrol).
+
+    \b
+    Example:
+      det agent remove node-1 --yes
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("removing an agent asks first, and nobody is here to answer: add --yes")
+        click.confirm(f"Remove {clean(agent_id)}? What it runs is lost.", abort=True, err=True)
+    view = invocation.client.session.run(task_operations.remove_agent(agent_id))
+    if invocation.as_json:
+        say_json(view)
+    else:
+        say(clean(f"Removed agent {view.id}"))
+
+
+@click.group(
+    cls=LazyGroup,
+    short={"ls": "list"},
+    lazy={
+        "enable": Lazy("Let new work have slots again (administrators).", "detlab.cli.commands.agents:enable_slots"),
+        "disable": Lazy("Let nothing new have slots (administrators).", "detlab.cli.commands.agents:disable_slots"),
+    },
+)
+def slot() -> None:
+    """Slots: the GPUs and CPU shares that trials get.
+
+    \b
+    Examples:
+      det slot list
+      det slot disable node-1 cuda3
+    """
+
+
+@slot.command(name="list")
+@json_option
+@pass_invocation
+def list_slots(invocation: Invocation) -> None:
+    """List all slots and what holds them.
+
+    \b
+    Example:
+      det slot list
+    """
+    agents = invocation.client.list_agents()
+    if invocation.as_json:
+        say_json([{"agent_id": item.id, **each.model_dump(mode="json")} for item in agents for each in item.slots])
+        return
+    rows = [
+        (item.id, each.id, each.kind, each.name, part_of(each), holder_of(each))
+        for item in agents
+        for each in item.slots
+    ]
+    if not rows:
+        say(NO_AGENTS if not agents else "The agents have no slots.")
+        return
+    table(("Agent", "Slot", "Kind", "Name", "Part", "Held by"), rows)

@@ -1,0 +1,420 @@
+"""`det experiment …`: what one does with experiments that exist."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from detlab.cli.commands.download import fetch_files, where_it_is
+from detlab.cli.commands.experiment_create import create
+from detlab.cli.commands.experiment_share import share
+from detlab.cli.commands.log_retention import kept_for, set_group
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.loading import LazyGroup
+from detlab.cli.output.experiment_progress import connection_notes, ended, progress_line, stopped_watching
+from detlab.cli.output.failures import TIMED_OUT, failure_card, status_of
+from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
+from detlab.cli.output.printing import (
+    clean,
+    duration,
+    facts,
+    moment,
+    note,
+    say,
+    say_json,
+    settings,
+    show,
+    size,
+    table,
+)
+from detlab.client.facts import no_checkpoint
+from detlab.client.resources import Checkpoint, Experiment, Trial
+from detlab.schemas.wire import ExperimentState, ExperimentView
+
+SHORT = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"}
+
+
+@click.group(cls=LazyGroup, short=SHORT)
+def experiment() -> None:
+    """Experiments: submit them, watch them, steer them, fetch their results.
+
+    \b
+    Examples:
+      det experiment create search.yaml code/ -f
+      det e list
+      det e logs 7 --tail 50
+    """
+
+
+experiment.add_command(create)
+experiment.add_command(share)
+experiment.add_command(set_group)
+
+
+@experiment.command(name="list")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@click.option("--state", type=click.Choice([state.value for state in ExperimentState], case_sensitive=False))
+@click.option("--owner", metavar="USER", help="Only this user's (an administrator sees everybody's).")
+@click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
+@json_option
+@pass_invocation
+def list_command(invocation: Invocation, limit: int, state: str | None, owner: str | None, name: str | None) -> None:
+    """List experiments, newest first.
+
+    \b
+    Examples:
+      det experiment list
+      det e list --state ACTIVE
+      det e list --json | jq '.[].id'
+    """
+    found = invocation.client.list_experiments(
+        limit=limit, state=state.upper() if state else None, owner=owner, name=name
+    )
+    if invocation.as_json:
+        say_json([item.view for item in found])
+        return
+    if not found:
+        filtered = state or owner or name
+        say("No experiment like that." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
+        return
+    columns = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")
+    table(columns, [_row(item.view) for item in found], right=("ID", "Progress", "Best"))
+
+
+def _row(view: ExperimentView) -> tuple[object, ...]:
+    span = duration(view.ended_at - view.started_at) if view.ended_at and view.started_at else ""
+    best = f"{view.metric} {show(view.best.value)}" if view.best else ""
+    return (
+        view.id,
+        view.name,
+        view.owner,
+        view.state.value,
+        f"{view.progress:.0%}",
+        progress_line(view).replace(" trials done", ""),
+        best,
+        moment(view.started_at),
+        span,
+    )
+
+
+@experiment.command()
+@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@json_option
+@pass_invocation
+def describe(invocation: Invocation, experiment_ids: tuple[int, ...]) -> None:
+    """Show everything about experiments: state, trials, best, failure, warnings.
+
+    \b
+    Examples:
+      det experiment describe 7
+      det e describe 7 --json | jq .best
+    """
+    found = [invocation.client.get_experiment(number) for number in experiment_ids]
+    if invocation.as_json:
+        told = [{**item.view.model_dump(mode="json"), "trial_list": _trial_views(item)} for item in found]
+        say_json(told[0] if len(told) == 1 else told)
+        return
+    for item in found:
+        _describe(item)
+
+
+def _trial_views(item: Experiment) -> list[object]:
+    return [trial.view.model_dump(mode="json") for trial in item.list_trials()]
+
+
+def _describe(item: Experiment) -> None:
+    view = item.view
+    best = view.best and f"{view.metric} {show(view.best.value)} (trial {view.best.trial_id})"
+    facts(
+        [
+            ("experiment", f"{view.id}: {view.name}"),
+            ("description", view.description),
+            ("labels", ", ".join(view.labels)),
+            ("owner", view.owner),
+            ("workspace", " / ".join(part for part in (view.workspace, view.project) if part)),
+            ("state", view.state.value),
+            ("pending", view.pending_reason),
+            ("searcher", f"{view.searcher} on {view.metric}" if view.metric else view.searcher),
+            ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
+            ("best", best),
+            ("created", moment(view.created_at)),
+            ("started", moment(view.started_at)),
+            ("ended", moment(view.ended_at)),
+            ("output", f"kept {kept}" if (kept := kept_for(view.log_retention_days)) else None),
+            ("code", view.bundle),
+        ]
+    )
+    for warning in view.warnings:
+        say(f"warning: {clean(warning)}")
+    card = view.card or view.failure
+    if card is not None:
+        say()
+        for line in failure_card(card, experiment_id=view.id):
+            say(line)
+    trials = item.list_trials()
+    if trials:
+        say()
+        print_trials(trials)
+    say()
+    if not view.state.terminal:
+        say(f"→ follow it: det experiment wait {view.id}")
+    say(f"→ its config: det experiment config {view.id}")
+
+
+def print_trials(trials: list[Trial]) -> None:
+    """Print a table of trials."""
+    columns = ("Trial", "#", "State", "Ended", "Steps", "Best", "Latest", "Restarts", "Hyperparameters")
+    rows = [
+        (
+            trial.id,
+            trial.view.index,
+            trial.view.display_state or trial.view.state.value,
+            trial.view.end_reason.value if trial.view.end_reason else "",
+            trial.view.steps_completed,
+            trial.view.best_validation,
+            trial.view.latest_validation,
+            trial.view.restarts,
+            settings(trial.hparams),
+        )
+        for trial in trials
+    ]
+    table(columns, rows, right=("Trial", "#", "Steps", "Best", "Latest", "Restarts"))
+
+
+@experiment.command(name="list-trials")
+@click.argument("experiment_id", metavar="ID", type=int)
+@json_option
+@pass_invocation
+def list_trials(invocation: Invocation, experiment_id: int) -> None:
+    """List the trials of an experiment in creation order.
+
+    \b
+    Example:
+      det experiment list-trials 7
+    """
+    trials = invocation.client.get_experiment(experiment_id).list_trials()
+    if invocation.as_json:
+        say_json([trial.view for trial in trials])
+    elif not trials:
+        say("No trials yet.")
+    else:
+        print_trials(trials)
+
+
+@experiment.command(name="list-checkpoints")
+@click.argument("experiment_id", metavar="ID", type=int)
+@click.option("--best", "most", type=click.IntRange(1), metavar="N", help="Only the N best.")
+@json_option
+@pass_invocation
+def list_checkpoints(invocation: Invocation, experiment_id: int, most: int | None) -> None:
+    """List the checkpoints of an experiment, best first.
+
+    \b
+    Examples:
+      det experiment list-checkpoints 7
+      det e list-checkpoints 7 --best 1 --json | jq -r '.[0].uuid'
+    """
+    item = invocation.client.get_experiment(experiment_id)
+    found = item.top_n_checkpoints(most) if most else item.list_checkpoints()
+    if invocation.as_json:
+        say_json([checkpoint.view for checkpoint in found])
+    elif not found and most and item.list_checkpoints():
+        say(f"No checkpoint has a value of the searcher metric. All of them: det e list-checkpoints {item.id}")
+    else:
+        print_checkpoints(found, item)
+
+
+def print_checkpoints(found: list[Checkpoint], of: Experiment | Trial) -> None:
+    """Print a table of checkpoints, or that there are none (`of`: whose they are)."""
+    if not found:
+        what = f"{'Experiment' if isinstance(of, Experiment) else 'Trial'} {of.id} has ended ({of.state.value})"
+        say(f"{what} without a checkpoint." if of.state.terminal else "No checkpoints yet.")
+        return
+    rows = [
+        (item.uuid, item.trial_id, item.steps_completed, item.validation, size(item.view.size),
+         "deleted" if item.deleted else len(item.files), moment(item.view.created_at))
+        for item in found
+    ]  # fmt: skip
+    columns = ("Checkpoint", "Trial", "Steps", "Validation", "Size", "Files", "Written")
+    table(columns, rows, right=("Trial", "Steps", "Validation", "Size", "Files"))
+
+
+@experiment.command()
+@click.argument("experiment_id", metavar="ID", type=int)
+@click.option("--trial", "trial_id", type=int, metavar="ID", help="Only this trial's output.")
+@log_options
+@json_option
+@pass_invocation
+def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, options: LogOptions) -> int:
+    """Show the output of an experiment's trials.
+
+    Of several trials each line begins with the trial's number. -f follows one trial: name it by --trial if there
+    are several. Ctrl-C stops following, never the trial. With --json each line is an object.
+
+    \b
+    Examples:
+      det experiment logs 7 --tail 50
+      det e logs 7 --trial 31 -f
+    """
+    item = invocation.client.get_experiment(experiment_id)
+    return print_experiment_logs(item, trial_id, options, invocation.as_json)
+
+
+@experiment.command()
+@click.argument("experiment_id", metavar="ID", type=int)
+@click.option("--timeout", type=float, metavar="SECONDS", help="Give up waiting after that (exit status 5).")
+@click.option("--polling-interval", type=float, hidden=True, expose_value=False, help="Taken for old scripts; unused.")
+@json_option
+@pass_invocation
+def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> int:
+    """Wait for an experiment to end.
+
+    The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed, 5 if it has not ended
+    in time. Ctrl-C stops waiting, never the experiment.
+
+    \b
+    Examples:
+      det experiment wait 7 && det checkpoint list 7
+      det e wait 7 --timeout 3600
+    """
+    item = invocation.client.get_experiment(experiment_id)
+    try:
+        state = item.wait(timeout, notice=connection_notes())
+    except KeyboardInterrupt:
+        stopped_watching(experiment_id)
+        return 130
+    except TimeoutError as error:
+        if invocation.as_json:
+            say_json(item.view)
+        note(f"{error}; it runs on")
+        return TIMED_OUT
+    if invocation.as_json:
+        say_json(item.view)
+        return status_of(state)
+    return ended(item)
+
+
+def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> None:
+    @experiment.command(name=name, help=f"{help_text}\n\n\b\nExample:\n  det experiment {name} 7")
+    @click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
+    @json_option
+    @pass_invocation
+    def command(invocation: Invocation, experiment_ids: tuple[int, ...]) -> None:
+        views = []
+        for number in experiment_ids:
+            item = invocation.client.get_experiment(number)
+            act(item)
+            views.append(item.view)
+            if not invocation.as_json:
+                say(f"Experiment {number}: {item.state.value}")
+        if invocation.as_json:
+            say_json(views)
+
+
+_steering("pause", "Pause experiments: trials checkpoint and free their slots.", Experiment.pause)
+_steering("activate", "Let paused experiments go on.", Experiment.activate)
+_steering("cancel", "End experiments in good order: trials may write a checkpoint.", Experiment.cancel)
+_steering("kill", "End experiments now.", Experiment.kill)
+
+
+@experiment.command()
+@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_invocation
+def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool) -> None:
+    """Delete ended experiments with their metrics, logs and checkpoints. There is no way back.
+
+    \b
+    Example:
+      det experiment delete 7 --yes
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("deleting asks first, and nobody is here to answer: add --yes")
+        numbers = ", ".join(str(number) for number in experiment_ids)
+        click.confirm(f"Delete {numbers} with all checkpoints, for ever?", abort=True, err=True)
+    for number in experiment_ids:
+        invocation.client.get_experiment(number).delete()
+        if not invocation.as_json:
+            say(f"Deleted experiment {number}")
+    if invocation.as_json:
+        say_json({"deleted": list(experiment_ids)})
+
+
+@experiment.command()
+@click.argument("experiment_id", metavar="ID", type=int)
+@click.option(
+    "-o",
+    "--output-dir",
+    type=click.Path(path_type=Path),
+    default=Path("checkpoints"),
+    show_default=True,
+    help="Folder to write to; each checkpoint goes into a folder of its UUID in it.",
+)
+@click.option("--top-n", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="The N best.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the paths alone.")
+@json_option
+@pass_invocation
+def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n: int, quiet: bool) -> None:
+    """Download the best checkpoints of an experiment; every file is verified.
+
+    (Its code: det experiment download-model-def.)
+
+    \b
+    Examples:
+      det experiment download 7
+      det e download 7 --top-n 3 -o best/ --json
+    """
+    found = invocation.client.get_experiment(experiment_id).top_n_checkpoints(top_n)
+    if not found:
+        raise no_checkpoint(experiment_id)
+    done = [(item, fetch_files(item, output_dir / item.uuid, quiet=invocation.as_json or quiet)) for item in found]
+    if invocation.as_json:
+        say_json([{"uuid": item.uuid, "path": str(path)} for item, path in done])
+        return
+    for item, path in done:
+        say(clean(path) if quiet else where_it_is(item, path))
+
+
+@experiment.command(name="download-model-def")
+@click.argument("experiment_id", metavar="ID", type=int)
+@click.option("-o", "--output-dir", type=click.Path(path_type=Path), default=Path(), help="Folder to write to.")
+@json_option
+@pass_invocation
+def download_model_def(invocation: Invocation, experiment_id: int, output_dir: Path) -> None:
+    """Download the code that an experiment runs, as a tar.gz.
+
+    \b
+    Example:
+      det experiment download-model-def 7 -o code/
+    """
+    path = invocation.client.get_experiment(experiment_id).download_code(output_dir)
+    if invocation.as_json:
+        say_json({"path": str(path)})
+    else:
+        say(f"Code of experiment {experiment_id}: {clean(path)}")
+
+
+@experiment.command()
+@click.argument("experiment_id", metavar="ID", type=int)
+@json_option
+@pass_invocation
+def config(invocation: Invocation, experiment_id: int) -> None:
+    """Show the resolved config of an experiment; secrets are masked.
+
+    \b
+    Examples:
+      det experiment config 7 > again.yaml
+      det e config 7 --json | jq .searcher
+    """
+    found = invocation.client.get_experiment(experiment_id).config or {}
+    if invocation.as_json:
+        say_json(found)
+        return
+    import yaml
+
+    say(clean(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), lines=True).rstrip())

@@ -1,0 +1,223 @@
+"""`det experiment create`, and following the new experiment to its end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.output.experiment_progress import Story, connection_notes, ended, stopped_watching
+from detlab.cli.output.failures import problem_line, status_of
+from detlab.cli.output.logs import LogOptions, follow_lines
+from detlab.cli.output.printing import clean, note, say, say_json, size
+from detlab.cli.output.progress import bar
+from detlab.client.bundling.bundle import Bundle
+from detlab.client.client import Submitted
+from detlab.client.facts import NO_GROUP
+from detlab.client.resources import Experiment
+from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key
+from detlab.errors import ConfigError, DetlabError
+from detlab.schemas.wire import ForecastView
+
+SHOWN_FILES = 10
+
+
+@click.command()
+@click.argument("config", metavar="CONFIG")
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option("-f", "--follow", "following", is_flag=True, help="Follow it to its end; exit 0 only on COMPLETED.")
+@click.option("--paused", is_flag=True, help="Make it without starting it.")
+@click.option(
+    "-i",
+    "--include",
+    "includes",
+    multiple=True,
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="A further file or directory, put at the top of the code. Repeat it.",
+)
+@click.option(
+    "--config", "overrides", multiple=True, metavar="K=V", help="Set a key: searcher.max_trials=4. Repeat it."
+)
+@click.option("--name", metavar="TEXT", help="Set the experiment's name.")
+@click.option("--template", metavar="FILE", help="A config whose values hold where CONFIG has none.")
+@click.option("--dry-run", is_flag=True, help="Let the master judge it; no experiment is made.")
+@json_option
+@pass_invocation
+def create(
+    invocation: Invocation,
+    *,
+    config: str,
+    directory: Path | None,
+    following: bool,
+    paused: bool,
+    includes: tuple[Path, ...],
+    overrides: tuple[str, ...],
+    name: str | None,
+    template: str | None,
+    dry_run: bool,
+) -> int:
+    """Submit the experiment that CONFIG describes, with the code in DIR.
+
+    CONFIG is a YAML file (`-` for standard input). The content of DIR becomes the working directory of the
+    trials; `.detignore` in it (gitignore syntax) says what stays behind. Nothing is submitted if the config has
+    mistakes: each is named as `path: message`, and the exit status is 2.
+
+    \b
+    Examples:
+      det experiment create search.yaml code/
+      det e create search.yaml code/ -f
+      det e create search.yaml code/ --config searcher.max_trials=4 --name small
+      det e create search.yaml code/ --dry-run
+    """
+    raw = _config(config, template, overrides, name)
+    _check(raw, config)
+    bundle = pack(directory, includes)
+    quiet = invocation.as_json
+    if bundle is not None and not quiet:
+        _list_files(bundle)
+    with bar("Uploading code", quiet=quiet) as progress:
+        submitted = invocation.client.submit(
+            raw,
+            bundle=bundle,
+            activate=not paused,
+            dry_run=dry_run,
+            source={"client": "det experiment create", "config_file": clean(config)},
+            progress=progress,
+        )
+    for warning in submitted.warnings:
+        note(problem_line(warning))
+    if invocation.as_json:
+        say_json(_as_json(submitted))
+    elif submitted.experiment is None:
+        say(f"The master would take it. {_forecast(submitted.forecast)}".rstrip())
+    else:
+        _announce(submitted, paused=paused, following=following)
+    if following and submitted.experiment is not None:
+        return _follow(submitted, quiet=quiet)
+    return 0
+
+
+def _forecast(told: ForecastView | None) -> str:
+    """What a dry run says of now."""
+    if told is None:
+        return ""
+    if told.agent_id is not None:
+        return f"Its first trial would start now on agent {clean(told.agent_id)} of pool {clean(told.pool)}."
+    return f"Its first trial would wait in pool {clean(told.pool)}: {clean(told.detail)}"
+
+
+def _follow(submitted: Submitted, *, quiet: bool) -> int:
+    assert submitted.experiment is not None
+    if not quiet:
+        return follow(submitted.experiment)
+    try:
+        return status_of(submitted.experiment.wait(notice=connection_notes()))
+    except KeyboardInterrupt:
+        stopped_watching(submitted.experiment.id)
+        return 130
+
+
+def _config(config: str, template: str | None, overrides: tuple[str, ...], name: str | None) -> ConfigSource:
+    """Return the raw config; a file that nothing changes is sent as its own text, for the master to quote."""
+    source: ConfigSource = f"{sys.stdin.read()}\n" if config == "-" else config_text(Path(config))
+    if not (template or overrides or name is not None):
+        return source
+    raw = merged(source, Path(template)) if template else config_mapping(source, _shown(config))
+    for override in overrides:
+        set_key(raw, override)
+    if name is not None:
+        raw["name"] = name
+    return raw
+
+
+def _check(raw: ConfigSource, config: str) -> None:
+    """Refuse a config that no master would take, before any code is packed and sent."""
+    from detlab.schemas.expconf import check, errors_of
+
+    problems = check(config_mapping(raw, _shown(config)))
+    mistakes = len(errors_of(problems))
+    if mistakes:
+        headline = f"{_shown(config)} has {mistakes} mistake{'' if mistakes == 1 else 's'}"
+        raise ConfigError(problems, headline, hint=f"Judge it again without submitting: det config check {config}")
+
+
+def _shown(config: str) -> str:
+    return "standard input" if config == "-" else config
+
+
+def _list_files(bundle: Bundle) -> None:
+    count = len(bundle.files)
+    say(f"Code: {count} file{'' if count == 1 else 's'}, {size(bundle.size)} ({bundle.digest[:19]}…)")
+    largest = sorted(bundle.files, key=lambda file: (-file.size, file.path))
+    shown = sorted(largest[:SHOWN_FILES], key=lambda file: file.path)
+    for file in shown:
+        say(f"  {clean(file.path)}  {size(file.size)}")
+    if count > SHOWN_FILES:
+        say(f"  … and {count - SHOWN_FILES} smaller ones")
+    for path in bundle.replaced:
+        note(f"warning: {clean(path)} of the directory was replaced by an include of that name")
+
+
+def _announce(submitted: Submitted, *, paused: bool, following: bool) -> None:
+    experiment = submitted.experiment
+    assert experiment is not None
+    number = experiment.id
+    say(f"Created experiment {number}" if submitted.created else f"Experiment {number} exists already")
+    if following:
+        return
+    if paused:
+        say(f"  → start it:    det experiment activate {number}")
+    say(f"  → follow it:   det experiment wait {number}")
+    say(f"  → look at it:  det experiment describe {number}")
+
+
+def _as_json(submitted: Submitted) -> dict[str, Any]:
+    bundle = submitted.bundle
+    return {
+        "experiment": submitted.experiment.view if submitted.experiment else None,
+        "created": submitted.created,
+        "warnings": submitted.warnings,
+        "config": submitted.config,
+        "forecast": submitted.forecast,
+        "bundle": (
+            {"digest": bundle.digest, "files": [{"path": file.path, "size": file.size} for file in bundle.files]}
+            if bundle
+            else None
+        ),
+    }
+
+
+def follow(experiment: Experiment) -> int:
+    """Follow an experiment until it has ended; return the exit status. An interrupt stops following only."""
+    try:
+        if experiment.view.trials_total == 1:
+            _output(experiment)
+        else:
+            _story(experiment)
+        experiment.wait(notice=connection_notes())
+    except KeyboardInterrupt:
+        stopped_watching(experiment.id)
+        return 130
+    return ended(experiment)
+
+
+def _output(experiment: Experiment) -> None:
+    try:
+        trial = experiment.await_first_trial()
+    except DetlabError:
+        if experiment.reload().state.terminal:  # it ended without a trial, which the summary tells
+            return
+        raise
+    follow_lines(trial, LogOptions(follow=True), as_json=False, prefixed=False, after=None)
+
+
+def _story(experiment: Experiment) -> None:
+    story = Story()
+    # Without curves and metrics: their number has no bound, that of the lines printed here has.
+    for item in experiment.watch(group=NO_GROUP, max_trials=10_000, notice=connection_notes()):
+        for line in story.of(item):
+            say(line)

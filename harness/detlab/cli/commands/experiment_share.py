@@ -1,0 +1,74 @@
+"""`det experiment share`: let others look at an experiment, or change it."""
+
+from __future__ import annotations
+
+import click
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.output.printing import moment, say, say_json, table
+from detlab.client.resources import Experiment
+from detlab.schemas.wire import GrantView
+
+
+@click.command()
+@click.argument("experiment_id", metavar="ID", type=int)
+@click.option("--user", metavar="U", help="A user of the Hub.")
+@click.option("--group", metavar="G", help="A group of the Hub: whoever is in it.")
+@click.option("--write", is_flag=True, help="They may pause, activate, cancel and kill, too.")
+@click.option("--remove", is_flag=True, help="Take it back.")
+@json_option
+@pass_invocation
+def share(
+    invocation: Invocation, experiment_id: int, user: str | None, group: str | None, write: bool, remove: bool
+) -> None:
+    """Let another user, or a group, look at an experiment: its trials, metrics, logs, code and checkpoints.
+
+    Without --user and --group: show with whom it is shared. Only its owner, and administrators, can share and delete
+    it.
+
+    \b
+    Examples:
+      det experiment share 7 --user bob
+      det e share 7 --group vision --write
+      det e share 7 --user bob --remove
+      det e share 7
+    """
+    if user is not None and group is not None:
+        raise click.UsageError("either --user or --group; call it twice for both")
+    if user is None and group is None and (write or remove):
+        raise click.UsageError("say with whom: --user U or --group G")
+    if write and remove:
+        raise click.UsageError(
+            "--remove takes the whole grant back; to let them look only, share it again without --write"
+        )
+    item = invocation.client.get_experiment(experiment_id)
+    found = _done(item, user, group, write=write, remove=remove)
+    if invocation.as_json:
+        say_json(found)
+    else:
+        _show(item, found)
+
+
+def _done(item: Experiment, user: str | None, group: str | None, *, write: bool, remove: bool) -> list[GrantView]:
+    if user is None and group is None:
+        return item.list_grants()
+    if remove:
+        return item.unshare(user=user, group=group)
+    return item.share(user=user, group=group, write=write)
+
+
+def _show(item: Experiment, found: list[GrantView]) -> None:
+    if not found:
+        say(f"Experiment {item.id} is shared with nobody.")
+        return
+    rows = [
+        (
+            grant.kind,
+            grant.name,
+            "look and change" if grant.write else "look",
+            grant.granted_by,
+            moment(grant.created_at),
+        )
+        for grant in found
+    ]
+    table(("With", "Name", "May", "Granted by", "Since"), rows)

@@ -1,0 +1,261 @@
+"""`det job` and `det queue`: jobs, changing their place in the queue, and why they wait."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.loading import LazyGroup
+from detlab.cli.output.printing import clean, duration, facts, moment, say, say_json, table
+from detlab.client.operations import jobs as job_operations
+from detlab.client.task_facts import kind_word
+from detlab.schemas.jobwire import EXPERIMENT, TRIAL_PREFIX, JobUpdate, JobView, JobWhy, WaitView
+from detlab.schemas.taskwire import QueueItem, TaskKind
+
+UNKNOWN = "unknown"
+_BATCH = ("priority", "weight", "pool", "ahead_of", "behind_of")
+
+
+@click.group(cls=LazyGroup, short={"ls": "list"})
+def job() -> None:
+    """Jobs: what people put into the queue. An experiment, by its number, or a user task, by its id.
+
+    \b
+    Examples:
+      det job list
+      det job why 7
+      det job update 7 --priority 10
+    """
+
+
+@job.command(name="list")
+@click.option("--pool", metavar="P", help="Only those of this resource pool.")
+@click.option("--mine", is_flag=True, help="Only what is yours; places still count everybody's.")
+@json_option
+@pass_invocation
+def list_jobs(invocation: Invocation, pool: str | None, mine: bool) -> None:
+    """List the jobs that hold slots or wait for some, in the order in which the scheduler looks at them.
+
+    When a job starts is known only as far as maximum times of what runs say it, and is then at the latest. Weights
+    are shown where one is not 1, starts where one is known.
+
+    \b
+    Examples:
+      det job list
+      det job list --mine --json | jq '.[].reason'
+    """
+    found = invocation.client.session.run(job_operations.jobs(pool=pool, mine=mine))
+    if invocation.as_json:
+        say_json(found)
+        return
+    if not found:
+        say("No job holds slots or waits for some.")
+        return
+    rows = [_row(item) for item in found]
+    # What says nothing new of any job is left out: the reasons are long, and terminals are not.
+    idle = {
+        "Weight": all(item.weight == 1 for item in found),
+        "Starts": all(row["Starts"] in ("", UNKNOWN) for row in rows),
+    }
+    columns = [name for name in rows[0] if not idle.get(name)]
+    right = ("Order", "Priority", "Weight", "Held", "Wanted")
+    table(columns, [[row[name] for name in columns] for row in rows], right=right)
+
+
+def _row(item: JobView) -> dict[str, object]:
+    return {
+        "Pool": item.pool,
+        "Order": f"{item.order} (moved)" if item.moved else item.order,
+        "Job": _named(item),
+        "Name": item.name,
+        "Owner": item.owner,
+        "State": item.state,
+        "Priority": item.priority,
+        "Weight": item.weight,
+        "Held": item.slots_held,
+        "Wanted": item.slots_wanted,
+        "Submitted": moment(item.submitted_at),
+        "Starts": start_of(item.estimated_start) if item.tasks_waiting and not item.slots_held else "",
+        "Why": item.reason,
+    }
+
+
+def _named(item: JobView) -> str:
+    if item.kind == EXPERIMENT:
+        return f"experiment {item.id}"
+    known = item.kind in set(TaskKind)
+    return f"{kind_word(TaskKind(item.kind)) if known else item.kind} {item.id}"
+
+
+def start_of(seconds: float | None) -> str:
+    """When something starts, for people."""
+    if seconds is None:
+        return UNKNOWN
+    away = seconds - time.time()
+    return "now" if away < 1 else f"in {duration(away)}"
+
+
+@job.command()
+@click.argument("job_id", metavar="ID")
+@click.option("--priority", type=click.IntRange(1, 99), metavar="N", help="1 to 99; lower goes first.")
+@click.option("--weight", type=float, metavar="W", help="Its share beside other jobs: 2 counts twice as much as 1.")
+@click.option("--pool", metavar="P", help="Wait in this resource pool. What runs stays where it is.")
+@click.option("--ahead-of", metavar="ID", help="Directly ahead of this job.")
+@click.option("--behind-of", metavar="ID", help="Directly behind this job.")
+@json_option
+@pass_invocation
+def update(invocation: Invocation, /, job_id: str, **change: Any) -> None:
+    """Change the place of a job in the queue; it counts at once.
+
+    Yours to change are your own jobs, all of them to administrators. A job moves within its pool and, where the pool
+    goes by priority, within its priority. Ahead of somebody else's job only administrators can move one; your own jobs
+    change places among themselves. A new priority or pool puts a job where its submission would.
+
+    \b
+    Examples:
+      det job update 7 --priority 10
+      det job update 7 --ahead-of 5
+      det job update command-3f9a1c20b7d4 --pool small --weight 2
+    """
+    _say_changed(invocation, [_changed(invocation, job_id, change)])
+
+
+@job.command(name="update-batch")
+@click.argument("changes", metavar="ID.KEY=VALUE...", nargs=-1, required=True)
+@json_option
+@pass_invocation
+def update_batch(invocation: Invocation, changes: tuple[str, ...]) -> None:
+    """Change several jobs, one after the other; the first that is refused ends it.
+
+    KEY is priority, weight, pool, ahead-of or behind-of.
+
+    \b
+    Example:
+      det job update-batch 7.priority=10 8.weight=2 8.ahead-of=7
+    """
+    wanted: dict[str, dict[str, Any]] = {}
+    for text in changes:
+        subject, _, value = text.partition("=")
+        job_id, _, key = subject.rpartition(".")
+        key = key.replace("-", "_")
+        if not (job_id and value) or key not in _BATCH:
+            raise click.UsageError(f"{clean(text)}: write ID.KEY=VALUE, KEY one of priority, weight, pool, ahead-of,"
+                                   " behind-of")  # fmt: skip
+        wanted.setdefault(job_id, {})[key] = value
+    checked = {job_id: _change(change) for job_id, change in wanted.items()}
+    done = [invocation.client.session.run(job_operations.update_job(name, change)) for name, change in checked.items()]
+    _say_changed(invocation, done)
+
+
+def _changed(invocation: Invocation, job_id: str, change: dict[str, Any]) -> JobView:
+    return invocation.client.session.run(job_operations.update_job(job_id, _change(change)))
+
+
+def _change(change: dict[str, Any]) -> JobUpdate:
+    try:
+        return JobUpdate.model_validate({key: value for key, value in change.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "".join(f"{part}: " for part in first["loc"])
+        raise click.UsageError(clean(where + first["msg"].removeprefix("Value error, "))) from None
+
+
+def _say_changed(invocation: Invocation, done: list[JobView]) -> None:
+    if invocation.as_json:
+        say_json(done[0] if len(done) == 1 else done)
+        return
+    for item in done:
+        say(clean(f"Job {item.id}: place {item.order} in the pool {item.pool}, priority {item.priority}, weight"
+                  f" {item.weight:g}"))  # fmt: skip
+
+
+@job.command()
+@click.argument("job_id", metavar="ID")
+@click.option("-t", "--trial", is_flag=True, help="ID is the number of a trial.")
+@json_option
+@pass_invocation
+def why(invocation: Invocation, job_id: str, trial: bool) -> None:
+    """Say why a job waits: the one reason that counts, its evidence, and what would let it start now.
+
+    It is the scheduler's own answer, by the code of `det cluster simulate`.
+
+    \b
+    Examples:
+      det job why 7
+      det job why --trial 31
+      det job why notebook-3f9a1c20b7d4
+    """
+    asked = f"{TRIAL_PREFIX}{job_id}" if trial and not job_id.startswith(TRIAL_PREFIX) else job_id
+    found = invocation.client.session.run(job_operations.why(asked))
+    if invocation.as_json:
+        say_json(found)
+        return
+    if not found.items:
+        held = f"it holds {found.job.slots_held} slots" if found.job.slots_held else "it asks for no slots now"
+        say(clean(f"Nothing of {_named(found.job)} waits: {held}."))
+        return
+    for place, item in enumerate(found.items):
+        if place:
+            say()
+        _explain(found, item)
+    more = found.waiting - len(found.items)
+    if more > 0:
+        say(f"\n{more} more of its tasks wait behind these.")
+
+
+def _explain(found: JobWhy, item: WaitView) -> None:
+    of_trial = f"trial {item.trial_id} of " if item.trial_id is not None else ""
+    what = of_trial + _named(found.job)
+    say(clean(f"{what[0].upper()}{what[1:]}: {item.detail}"))
+    ahead = f", {item.ahead} of other jobs before it" if item.ahead else ""
+    facts(
+        [
+            ("reason", item.reason),
+            ("pool", item.pool),
+            ("slots", item.slots),
+            ("place", f"{item.place} of the pool's queue{ahead}"),
+            ("waits for", duration(time.time() - item.waiting_since) if item.waiting_since else ""),
+            ("starts", start_of(item.estimated_start)),
+        ]
+    )
+    for hint in item.hints:
+        say(clean(f"  → {hint.text}"))
+
+
+@click.command()
+@click.argument("what", metavar="[list]", type=click.Choice(["list", "ls"]), required=False, expose_value=False)
+@click.option("--mine", is_flag=True, help="Only what is yours; places still count everybody's.")
+@json_option
+@pass_invocation
+def queue(invocation: Invocation, mine: bool) -> None:
+    """Show what waits for slots: its place, its priority, and why it waits.
+
+    \b
+    Examples:
+      det queue
+      det queue --mine --json | jq '.[].reason'
+    """
+    found = [item for item in invocation.client.get_queue() if item.mine or not mine]
+    if invocation.as_json:
+        say_json(found)
+        return
+    if not found:
+        say("Nothing of yours waits." if mine else "Nothing waits.")
+        return
+    columns = ("Place", "What", "Name", "Owner", "Pool", "Slots", "Priority", "Waits for", "Why")
+    table(columns, [_queue_row(item) for item in found], right=("Place", "Slots", "Priority"))
+
+
+def _queue_row(item: QueueItem) -> tuple[object, ...]:
+    what = item.kind
+    if item.trial_id is not None:
+        what = f"trial {item.trial_id}"
+    elif item.task_id is not None:
+        known = item.kind in set(TaskKind)
+        what = f"{kind_word(TaskKind(item.kind)) if known else item.kind} {item.task_id}"
+    waits = duration(time.time() - item.requested_at) if item.requested_at else ""
+    return item.place, what, item.name, item.owner, item.pool, item.slots, item.priority, waits, item.reason

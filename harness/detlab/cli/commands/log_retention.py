@@ -1,0 +1,75 @@
+"""`det experiment set log-retention`: for how long output is kept."""
+
+from __future__ import annotations
+
+import click
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.loading import LazyGroup
+from detlab.cli.output.printing import say, say_json
+from detlab.client.operations import logs
+from detlab.schemas.logwire import KeepLogs
+
+MOST_DAYS = 32767
+
+
+@click.group(name="set", cls=LazyGroup)
+def set_group() -> None:
+    """Change what is kept of experiments.
+
+    \b
+    Example:
+      det experiment set log-retention 7 --days 30
+    """
+
+
+@set_group.command(name="log-retention")
+@click.argument("experiment_ids", metavar="[ID]...", type=int, nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All experiments of yours instead.")
+@click.option("--days", type=click.IntRange(0, MOST_DAYS), metavar="N", help="So many after the end of each trial.")
+@click.option("--forever", is_flag=True, help="Until the experiment is deleted.")
+@click.option("--default", "as_master", is_flag=True, help="As the operator of the cluster decides.")
+@json_option
+@pass_invocation
+def log_retention(
+    invocation: Invocation,
+    experiment_ids: tuple[int, ...],
+    every: bool,
+    days: int | None,
+    forever: bool,
+    as_master: bool,
+) -> None:
+    """Say for how long the output of experiments is kept.
+
+    It counts for trials that have ended already, too, from the next cleaning on: the cluster has one a day. What is
+    removed is gone. The output of a trial that has not ended is kept whatever is said.
+
+    \b
+    Examples:
+      det experiment set log-retention 7 8 --days 30
+      det e set log-retention 7 --forever
+      det e set log-retention --all --default
+    """
+    if every == bool(experiment_ids):
+        raise click.UsageError("name experiments, or say --all")
+    if (days is not None) + forever + as_master != 1:
+        raise click.UsageError("say --days N, --forever or --default")
+    wanted = KeepLogs(days=-1 if forever else days, experiments=sorted(set(experiment_ids)), all=every)
+    changed = invocation.client.session.run(logs.keep(wanted)).changed
+    if invocation.as_json:
+        say_json({"changed": changed})
+        return
+    kept = "as the cluster's operator decides" if as_master else kept_for(wanted.days)
+    count = len(changed)
+    which = "Nothing is new" if not count else f"{count} experiment{'' if count == 1 else 's'} changed"
+    say(f"{which}: output is kept {kept}.")
+
+
+def kept_for(days: int | None) -> str:
+    """Return for how long output is kept, for people; empty where that is not said."""
+    if days is None:
+        return ""
+    if days < 0:
+        return "until the experiment is deleted"
+    count = "less than a day" if not days else "1 day" if days == 1 else f"{days:,} days"
+    return f"for {count} after the end of each trial"

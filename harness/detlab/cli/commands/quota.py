@@ -1,0 +1,133 @@
+"""`det quota` and `det limits`: what a user or a group may hold at a time, and what one user may ask for."""
+
+from __future__ import annotations
+
+import click
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.loading import LazyGroup
+from detlab.cli.output.printing import moment, say, say_json, table
+from detlab.client.operations import jobs
+from detlab.schemas.jobwire import MOST_SLOTS, QuotaView
+from detlab.schemas.wire.grants import GrantKind
+
+
+@click.group(cls=LazyGroup, short={"ls": "list"})
+def quota() -> None:
+    """Quotas: how many slots a user of the Hub, or all users of a group together, may hold at a time.
+
+    \b
+    Examples:
+      det quota list
+      det quota set --user ada --slots 8
+      det quota set --group vision --slots 32
+    """
+
+
+@quota.command(name="list")
+@json_option
+@pass_invocation
+def list_quotas(invocation: Invocation) -> None:
+    """List quotas and what is used of them: all to administrators, else one's own and those of one's groups.
+
+    \b
+    Example:
+      det quota list
+    """
+    _show(invocation, invocation.client.session.run(jobs.quotas()))
+
+
+@quota.command(name="set")
+@click.option("--user", metavar="U", help="A user of the Hub.")
+@click.option("--group", metavar="G", help="A group of the Hub; its users share the quota.")
+@click.option("--slots", type=click.IntRange(0, MOST_SLOTS), metavar="N", required=True, help="Most at a time.")
+@json_option
+@pass_invocation
+def set_quota(invocation: Invocation, user: str | None, group: str | None, slots: int) -> None:
+    """Limit what a user or a group may hold at a time (administrators); it counts at once.
+
+    Who holds more already keeps it: nothing is ended, and nothing new starts until less is held.
+
+    \b
+    Examples:
+      det quota set --user ada --slots 8
+      det quota set --group vision --slots 0
+    """
+    kind, name = _whose(user, group)
+    _show(invocation, invocation.client.session.run(jobs.set_quota(kind, name, slots)))
+
+
+@quota.command()
+@click.option("--user", metavar="U", help="A user of the Hub.")
+@click.option("--group", metavar="G", help="A group of the Hub.")
+@json_option
+@pass_invocation
+def remove(invocation: Invocation, user: str | None, group: str | None) -> None:
+    """Lift a quota (administrators).
+
+    \b
+    Example:
+      det quota remove --user ada
+    """
+    kind, name = _whose(user, group)
+    _show(invocation, invocation.client.session.run(jobs.remove_quota(kind, name)))
+
+
+def _whose(user: str | None, group: str | None) -> tuple[GrantKind, str]:
+    if (user is None) == (group is None):
+        raise click.UsageError("say whose: either --user U or --group G")
+    return ("user", user) if user is not None else ("group", group or "")
+
+
+def _show(invocation: Invocation, found: list[QuotaView]) -> None:
+    if invocation.as_json:
+        say_json(found)
+    elif not found:
+        say("No quotas.")
+    else:
+        rows = [
+            (item.kind, item.name, item.held, item.slots, item.waiting, item.set_by, moment(item.set_at))
+            for item in found
+        ]
+        columns = ("Of", "Name", "Held", "Quota", "Waiting", "Set by", "Since")
+        table(columns, rows, right=("Held", "Quota", "Waiting"))
+
+
+@click.command()
+@json_option
+@pass_invocation
+def limits(invocation: Invocation) -> None:
+    """Show what one user may ask for, and who is at or near it: everybody to administrators, else oneself.
+
+    \b
+    Examples:
+      det limits
+      det limits --json
+    """
+    found = invocation.client.session.run(jobs.limits())
+    if invocation.as_json:
+        say_json(found)
+        return
+    rows = [
+        (item.name, "none" if item.value is None else f"{item.value:,.0f} {item.unit}", item.about, item.setting)
+        for item in found.items
+    ]
+    table(("Limit", "Value", "Of", "Setting of c.UserLimits"), rows)
+    users = [(item, one) for item in found.items for one in item.users]
+    if not users:
+        say("Nobody is at or near a limit.")
+        return
+    say("")
+    table(
+        ("Limit", "User", "Used", "Reached", "Last"),
+        [
+            (
+                item.name,
+                one.user,
+                "" if one.used is None else f"{one.used:,.0f} of {item.most or 0:,.0f}",
+                f"{one.hits:,} times" if one.hits else "",
+                "" if one.last_hit is None else moment(one.last_hit),
+            )
+            for item, one in users
+        ],
+    )

@@ -1,0 +1,74 @@
+"""`det notebook …`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from detlab.cli.commands.tasks.options import TaskOptions, task_options
+from detlab.cli.commands.tasks.shared import add_open, add_shared
+from detlab.cli.commands.tasks.start import start_server
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.loading import Lazy, LazyGroup
+from detlab.client.submission import pack
+from detlab.schemas.taskwire import TaskKind
+
+_RUN = {
+    "run": Lazy(
+        "Run a whole notebook as a task and keep the executed one.", "detlab.cli.commands.tasks.notebook_run:run"
+    )
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    short={"ls": "list"},
+    lazy=_RUN if find_spec("detlab.cli.commands.tasks.notebook_run") is not None else None,
+)
+def notebook() -> None:
+    """Notebooks: Jupyter servers on the cluster, each a server of the Hub.
+
+    \b
+    Examples:
+      det notebook start
+      det notebook list
+      det nb open ID
+    """
+
+
+@notebook.command()
+@task_options(idle=True)
+@click.option(
+    "--context", type=click.Path(path_type=Path), metavar="DIR", help="The content of DIR becomes its working folder."
+)
+@click.option("--wait/--detach", default=True, help="Wait until it is up (the default), or only ask for it.")
+@click.option("--no-open", is_flag=True, help="Do not open the browser; only print the address.")
+@json_option
+@pass_invocation
+def start(invocation: Invocation, options: TaskOptions, context: Path | None, wait: bool, no_open: bool) -> int:
+    """Start a notebook, tell its way up, then print its address and open it.
+
+    By default it holds no slots: cells borrow them (%%det_run, %%det_experiment), and the notebook can idle without
+    keeping a GPU from others. Ctrl-C stops waiting, never the notebook. Files in its home survive it.
+
+    \b
+    Examples:
+      det notebook start
+      det notebook start --slots 1 --image registry.example/torch:2.10
+      det notebook start --name analysis -c idle_timeout=2h --no-open
+      det notebook start --config-file notebook.yaml --detach
+    """
+    return start_server(
+        invocation,
+        TaskKind.NOTEBOOK,
+        options,
+        detach=not wait,
+        browse=not no_open,
+        bundle=pack(context, ()) if context is not None else None,
+    )
+
+
+add_shared(notebook, TaskKind.NOTEBOOK)
+add_open(notebook, TaskKind.NOTEBOOK)

@@ -1,0 +1,125 @@
+"""`det notebook run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from detlab.cli.commands.tasks.command import Follower
+from detlab.cli.commands.tasks.options import TaskOptions, task_options
+from detlab.cli.commands.tasks.start import INTERRUPTED
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.output.failures import problem_line
+from detlab.cli.output.printing import clean, note, say, say_json, size
+from detlab.cli.output.progress import bar
+from detlab.client.notebook_runs import ENTRYPOINT, EXECUTED, Word
+from detlab.client.tasks import Task
+from detlab.errors import DetlabError
+from detlab.schemas.taskwire import TaskKind
+
+
+@click.command()
+@click.argument("notebook", metavar="NOTEBOOK.ipynb", type=click.Path(path_type=Path))
+@click.option(
+    "-p",
+    "--parameter",
+    "parameters",
+    nargs=2,
+    multiple=True,
+    metavar="NAME VALUE",
+    help="Set a variable of the cell tagged `parameters`. Repeat it.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT.ipynb",
+    help="Bring the executed notebook here at the end.",
+)
+@click.option(
+    "--context",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Send the content of DIR too; default: the modules beside the notebook that it imports.",
+)
+@click.option("-d", "--detach", is_flag=True, help="Only ask for it; do not wait.")
+@task_options()
+@json_option
+@pass_invocation
+def run(
+    invocation: Invocation,
+    notebook: Path,
+    parameters: tuple[tuple[str, str], ...],
+    output: Path | None,
+    context: Path | None,
+    detach: bool,
+    options: TaskOptions,
+) -> int:
+    """Run a whole notebook on the cluster by papermill; what it has executed is kept there, cell by cell.
+
+    It needs nobody: log out, and it goes on. Names and types of parameters are checked before anything is sent. A cell
+    that raises ends the run; its number and line are told. `det task outputs ID` brings the executed notebook at any
+    time, the part of a run that goes on or was killed as well.
+
+    \b
+    Examples:
+      det notebook run report.ipynb
+      det notebook run train.ipynb -p lr 0.1 -p epochs 20 --slots 1 -o trained.ipynb
+      det notebook run nightly.ipynb --detach
+    """
+    if output is not None and detach:
+        raise click.UsageError("--output waits for the end: leave out --detach, or fetch it later by det task outputs")
+    config = options.config(TaskKind.NOTEBOOK_RUN, entrypoint=ENTRYPOINT)
+    with bar("Uploading code", quiet=invocation.as_json) as progress:
+        submitted = invocation.client.run_notebook(
+            notebook,
+            {name: Word(text) for name, text in parameters},
+            config=config,
+            name=options.name,
+            context=context,
+            progress=progress,
+        )
+    for warning in submitted.warnings:
+        note(problem_line(warning))
+    task = submitted.task
+    assert task is not None  # only a dry run has none
+    if detach:
+        return _announce(invocation, task)
+    status = Follower(task, quiet=invocation.as_json).to_the_end()
+    if status != INTERRUPTED or task.state.terminal:
+        _bring(task, output, quiet=invocation.as_json)
+    if invocation.as_json:
+        say_json(task.view)
+    return status
+
+
+def _announce(invocation: Invocation, task: Task) -> int:
+    if invocation.as_json:
+        say_json(task.view)
+    else:
+        say(f"Notebook run {clean(task.id)} was asked for.")
+        say(f"  → how it stands:         det task describe {clean(task.id)}")
+        say(f"  → its output:            det task logs {clean(task.id)} -f")
+        say(f"  → the executed notebook: det task outputs {clean(task.id)}")
+    return 0
+
+
+def _bring(task: Task, output: Path | None, *, quiet: bool) -> None:
+    """Download the executed notebook, or say where it is."""
+    found = next((item for item in task.outputs() if item.name == EXECUTED), None)
+    if found is None:
+        note("Nothing was executed, so there is no executed notebook.")
+    elif output is None:
+        if not quiet:
+            say(f"The executed notebook is kept: det task outputs {clean(task.id)}")
+    else:
+        data = task.read_output(found)
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.write_bytes(data)
+        except OSError as error:
+            hint = f"It is kept: det task outputs {task.id}"
+            raise DetlabError(f"{output} cannot be written: {error.strerror or error}", hint=hint) from error
+        if not quiet:
+            say(f"Executed notebook: {clean(str(output))} ({size(len(data))})")

@@ -1,0 +1,121 @@
+"""What the options of `start` and `run` say: a task config, judged before anything is sent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from detlab.client.submission import config_mapping, set_key
+from detlab.errors import ConfigError, Problem
+from detlab.schemas import taskconf
+from detlab.schemas.expconf.checks.check import errors_of
+from detlab.schemas.taskwire import TaskKind
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """What the options of a command that starts a task said; None where nothing was said."""
+
+    slots: int | None
+    image: str | None
+    runtime: str | None
+    name: str | None
+    pool: str | None
+    priority: int | None
+    config_file: str | None
+    overrides: tuple[str, ...]
+    idle_timeout: str | None = None
+
+    def config(self, kind: TaskKind, **more: Any) -> dict[str, Any]:
+        """Return the config of the file, changed by `-c`, then by the options, then by `more`.
+
+        Raises:
+            ConfigError: With every mistake of all of these.
+        """
+        raw, problems = self._file(kind)
+        for override in self.overrides:
+            try:
+                set_key(raw, override)
+            except ConfigError as error:
+                problems += error.problems
+        self._lay_over(raw)
+        raw.update({key: value for key, value in more.items() if value is not None})
+        problems += taskconf.check(raw, kind)
+        mistakes = len(errors_of(problems))
+        if mistakes:
+            raise ConfigError(problems, f"the task config has {mistakes} mistake{'' if mistakes == 1 else 's'}")
+        return raw
+
+    def _file(self, kind: TaskKind) -> tuple[dict[str, Any], list[Problem]]:
+        if self.config_file is None:
+            return {}, []
+        if self.config_file == "-":
+            return config_mapping(f"{sys.stdin.read()}\n", "standard input"), []
+        return config_mapping(Path(self.config_file)), []
+
+    def _lay_over(self, raw: dict[str, Any]) -> None:
+        resources = {"slots": self.slots, "resource_pool": self.pool, "priority": self.priority}
+        _set(raw, "resources", resources)
+        _set(raw, "environment", {"image": self.image})
+        if self.idle_timeout is not None:
+            raw["idle_timeout"] = self.idle_timeout
+        if self.runtime is not None:
+            raw["runtime"] = self.runtime
+        elif self.image is not None:
+            raw.setdefault("runtime", "docker")  # who names an image wants a container
+
+
+def _set(raw: dict[str, Any], block: str, values: dict[str, Any]) -> None:
+    said = {key: value for key, value in values.items() if value is not None}
+    if not said:
+        return
+    there = raw.get(block)
+    if there is None:
+        there = raw[block] = {}
+    if isinstance(there, dict):  # else the check says what is wrong with it
+        there.update(said)
+
+
+def task_options(*, idle: bool = False) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Add the options that describe a task, given to the function as `options`."""
+
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
+        @wraps(function)
+        def wrapped(*args: Any, **given: Any) -> T:
+            said = {field: given.pop(field, None) for field in TaskOptions.__slots__}
+            said["overrides"] = said["overrides"] or ()
+            image, runtime = said["image"], said["runtime"]
+            if image is not None and runtime == "process":
+                raise click.UsageError("--image needs a container: leave out --runtime process")
+            return function(*args, options=TaskOptions(**said), **given)
+
+        for option in reversed(_OPTIONS + (_IDLE if idle else [])):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return decorate
+
+
+_OPTIONS: list[Callable[[Any], Any]] = [
+    click.option("--slots", type=int, metavar="N", help="Slots (GPUs or CPU shares) to hold."),
+    click.option("--image", metavar="IMAGE", help="Run in a container of this image."),
+    click.option("--runtime", type=click.Choice(["process", "docker"]), help="Default: the pool decides."),
+    click.option("--name", metavar="TEXT", help="Display name; default: one is drawn."),
+    click.option("--resource-pool", "pool", metavar="POOL", help="Resource pool."),
+    click.option("--priority", type=int, metavar="N", help="1 to 99; lower goes first."),
+    click.option("--config-file", metavar="FILE", help="YAML file with the task's config; `-` is standard input."),
+    click.option(
+        "-c", "--config", "overrides", multiple=True, metavar="K=V", help="Set a key: resources.slots=2. Repeat it."
+    ),
+]
+_IDLE: list[Callable[[Any], Any]] = [
+    click.option("--idle-timeout", metavar="TIME", help='Ended after so long without use: "30m", "2h", "never".'),
+]

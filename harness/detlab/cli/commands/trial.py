@@ -1,0 +1,211 @@
+"""`det trial …`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from detlab.cli.commands.download import fetch
+from detlab.cli.commands.experiment import print_trials
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.loading import LazyGroup
+from detlab.cli.output.failures import failure_card
+from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
+from detlab.cli.output.printing import clean, facts, moment, say, say_json, show, table
+from detlab.client.resources import Trial
+
+
+@click.group(cls=LazyGroup, short={"ls": "list"})
+def trial() -> None:
+    """Trials: one set of hyperparameters each.
+
+    \b
+    Examples:
+      det trial list 7
+      det t logs 31 -f
+      det t download 31 --best -o best/
+    """
+
+
+@trial.command(name="list")
+@click.argument("experiment_id", metavar="EXPERIMENT", type=int)
+@json_option
+@pass_invocation
+def list_command(invocation: Invocation, experiment_id: int) -> None:
+    """List the trials of an experiment in creation order.
+
+    \b
+    Example:
+      det trial list 7
+    """
+    trials = invocation.client.get_experiment(experiment_id).list_trials()
+    if invocation.as_json:
+        say_json([item.view for item in trials])
+    elif not trials:
+        say("No trials yet.")
+    else:
+        print_trials(trials)
+
+
+@trial.command()
+@click.argument("trial_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@json_option
+@pass_invocation
+def describe(invocation: Invocation, trial_ids: tuple[int, ...]) -> None:
+    """Show everything about trials: hyperparameters, state, summary of metrics, failure.
+
+    \b
+    Examples:
+      det trial describe 31
+      det t describe 31 --json | jq .summary.validation
+    """
+    found = [invocation.client.get_trial(number) for number in trial_ids]
+    if invocation.as_json:
+        told = [item.view for item in found]
+        say_json(told[0] if len(told) == 1 else told)
+        return
+    for item in found:
+        _describe(item)
+
+
+def _describe(item: Trial) -> None:
+    view = item.view
+    facts(
+        [
+            ("trial", f"{view.id} (number {view.index} of experiment {view.experiment_id})"),
+            ("state", view.display_state or view.state.value),
+            ("ended", view.end_reason.value if view.end_reason else None),
+            ("says", view.status),
+            ("pending", view.pending_reason),
+            ("steps", str(view.steps_completed)),
+            ("progress", f"{view.progress:.0%}" if view.progress else None),
+            ("best validation", view.best_validation),
+            ("latest validation", view.latest_validation),
+            ("latest checkpoint", view.latest_checkpoint),
+            ("restarts", view.restarts or None),
+            ("agent", " ".join([view.agent_id or "", *view.slots]).strip()),
+            ("started", moment(view.started_at)),
+            ("ended at", moment(view.ended_at)),
+            ("seed", str(view.seed)),
+        ]
+    )
+    for name, value in sorted(view.hparams.items()):
+        say(f"  {clean(name)} = {clean(show(value))}")
+    for match in view.policy_matches:
+        done = {"exclude_node": f"not on {match.agent_id} again", "cancel_retries": "no more restarts"}
+        told = f" ({done[match.action]})" if match.action in done else ""
+        say(f"found by a log policy: {clean(match.name or match.pattern)}{clean(told)}: {clean(match.line)}")
+    for warning in view.warnings:
+        say(f"warning: {clean(warning)}")
+    rows = [
+        (group, name, summary.count, summary.last, summary.min, summary.max, summary.mean, summary.nan_count or "")
+        for group, names in sorted(view.summary.items())
+        for name, summary in sorted(names.items())
+    ]
+    if rows:
+        say()
+        columns = ("Group", "Metric", "Count", "Last", "Min", "Max", "Mean", "NaN")
+        table(columns, rows, right=columns[2:])
+    card = view.card or view.failure
+    if card is not None:
+        say()
+        for line in failure_card(card):
+            say(line)
+
+
+@trial.command()
+@click.argument("trial_id", metavar="ID", type=int)
+@log_options
+@json_option
+@pass_invocation
+def logs(invocation: Invocation, trial_id: int, options: LogOptions) -> int:
+    """Show the output of a trial. Ctrl-C stops following, never the trial. With --json each line is an object.
+
+    \b
+    Examples:
+      det trial logs 31 --tail 20
+      det t logs 31 -f --rank 0
+    """
+    return print_trial_logs(invocation.client.get_trial(trial_id), options, invocation.as_json)
+
+
+@trial.command()
+@click.argument("trial_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@json_option
+@pass_invocation
+def kill(invocation: Invocation, trial_ids: tuple[int, ...]) -> None:
+    """End trials now; their experiments go on.
+
+    \b
+    Example:
+      det trial kill 31
+    """
+    views = []
+    for number in trial_ids:
+        item = invocation.client.get_trial(number)
+        item.kill()
+        views.append(item.view)
+        if not invocation.as_json:
+            say(f"Trial {number}: {item.view.display_state or item.state.value}")
+    if invocation.as_json:
+        say_json(views)
+
+
+@trial.command()
+@click.argument("trial_id", metavar="ID", type=int)
+@click.option("--group", metavar="NAME", help="Only this group: training, validation, or one of your own.")
+@click.option("--max-points", type=click.IntRange(2), default=1000, show_default=True, help="Points of a curve.")
+@json_option
+@pass_invocation
+def metrics(invocation: Invocation, trial_id: int, group: str | None, max_points: int) -> None:
+    """Show the reports of a trial, a line per group and step.
+
+    Long curves are thinned to --max-points; extremes and the last point stay exact.
+
+    \b
+    Examples:
+      det trial metrics 31 --group validation
+      det t metrics 31 --json | jq '.[-1].metrics'
+    """
+    found = list(invocation.client.get_trial(trial_id).iter_metrics(group, max_points=max_points))
+    if invocation.as_json:
+        say_json(
+            [
+                {
+                    "group": report.group,
+                    "steps_completed": report.steps_completed,
+                    "time": report.report_time,
+                    "metrics": report.metrics,
+                }
+                for report in found
+            ]
+        )
+        return
+    if not found:
+        say("No metrics yet.")
+        return
+    names = sorted({name for report in found for name in report.metrics})
+    rows = [(report.steps_completed, report.group, *(report.metrics.get(name) for name in names)) for report in found]
+    table(("Step", "Group", *names), rows, right=("Step", *names))
+
+
+@trial.command()
+@click.argument("trial_id", metavar="ID", type=int)
+@click.option("--best", is_flag=True, help="The one with the best searcher metric (the default).")
+@click.option("--latest", is_flag=True, help="The latest one.")
+@click.option("-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to make. Default: checkpoints/UUID.")
+@json_option
+@pass_invocation
+def download(invocation: Invocation, trial_id: int, best: bool, latest: bool, output_dir: Path | None) -> None:
+    """Download a checkpoint of a trial; every file is verified.
+
+    \b
+    Examples:
+      det trial download 31 -o best/
+      det t download 31 --latest
+    """
+    if best and latest:
+        raise click.UsageError("choose one of --best and --latest")
+    found = invocation.client.get_trial(trial_id).select_checkpoint(latest=latest, best=not latest)
+    fetch(invocation, found, output_dir, "auto")

@@ -1,0 +1,186 @@
+"""`det user`, `det login`, `det logout`, `det version`."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+from typing import IO
+
+import click
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.loading import LazyGroup
+from detlab.cli.output.printing import clean, facts, moment, note, say, say_json, table
+from detlab.errors import DetlabError
+
+MOST_TOKEN = 10_000
+
+
+@click.group(cls=LazyGroup)
+def user() -> None:
+    """Users.
+
+    \b
+    Example:
+      det user whoami
+    """
+
+
+@user.command()
+@json_option
+@pass_invocation
+def whoami(invocation: Invocation) -> None:
+    """Show who the token belongs to, and what it may do.
+
+    \b
+    Example:
+      det user whoami
+    """
+    client = invocation.client
+    found = client.whoami()
+    if invocation.as_json:
+        say_json({**found.model_dump(mode="json"), "url": client.address.url, "found_by": client.address.source})
+        return
+    facts(
+        [
+            ("user", found.name + (" (administrator)" if found.admin else "")),
+            ("scopes", ", ".join(found.scopes)),
+            ("cluster", client.address.url),
+            ("found by", client.address.source),
+        ]
+    )
+
+
+@user.command()
+@json_option
+@pass_invocation
+def uids(invocation: Invocation) -> None:
+    """List the uids under which users' tasks run, the same on all nodes (administrators).
+
+    \b
+    Example:
+      det user uids
+    """
+    from detlab.client.operations import jobs
+
+    found = invocation.client.session.run(jobs.uids())
+    if invocation.as_json:
+        say_json(found)
+        return
+    rows = [(item.user, item.uid, "account" if item.account else "", moment(item.since)) for item in found]
+    table(("User", "uid", "Of", "Since"), rows, right=("uid",))
+
+
+@click.command()
+@click.argument("url")
+@click.option(
+    "--token-file",
+    type=click.File("r"),
+    metavar="FILE",
+    help="File that holds the token; `-` reads standard input. Without it the token is asked for.",
+)
+@click.option(
+    "--fingerprint",
+    metavar="SHA256",
+    help="Of the master's certificate, if no authority vouches for it: only that one is believed from now on.",
+)
+@click.option(
+    "--certificate",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="That certificate itself (PEM), in place of its fingerprint.",
+)
+@json_option
+def login(url: str, token_file: IO[str] | None, fingerprint: str | None, certificate: Path | None) -> None:
+    """Remember the token of the cluster at URL for this user, after trying it.
+
+    Make a token on the Hub's page /hub/token. It is kept in a file that only you can read, and is never an
+    argument: those can be seen by other users.
+
+    \b
+    Examples:
+      det login https://hub.example.org
+      det login https://node-1:8642 --fingerprint sha256:…
+      det login http://127.0.0.1:8642 --token-file .detlab/secrets/user_token
+      echo "$TOKEN" | det login https://hub.example.org --token-file -
+    """
+    from detlab.cli.commands.certificates import chosen_pin
+    from detlab.client.client import Client
+    from detlab.client.transport.discovery import ClusterAddress, find_cluster, service_url
+    from detlab.client.transport.logins import Logins
+
+    address = service_url(url)
+    pin = chosen_pin(address, fingerprint, certificate) or find_cluster(address).certificate
+    token = _token(token_file, address)
+    with Client(address=ClusterAddress(address, token, "the given address", certificate=pin)) as client:
+        found = client.whoami()
+    logins = Logins.default()
+    logins.store(address, token, pin)
+    if click.get_current_context().ensure_object(Invocation).as_json:
+        say_json({"user": found.name, "url": address, "file": str(logins.path)})
+    else:
+        say(f"Logged in to {address} as {clean(found.name)}.")
+
+
+def _token(file: IO[str] | None, address: str) -> str:
+    if file is not None:
+        token = file.read(MOST_TOKEN).strip()
+    elif sys.stdin.isatty():
+        prefix = address.removesuffix("/services/detlab/")
+        note(f"Make a token here: {prefix}/hub/token")
+        token = getpass.getpass("Token: ").strip()
+    else:
+        raise click.UsageError(
+            "nobody is here to type the token: give it by --token-file FILE, or - for standard input"
+        )
+    if not token or len(token.split()) != 1:
+        raise DetlabError("that is no token: a token is one word", hint="Make one at the Hub's page /hub/token")
+    return token
+
+
+@click.command()
+@click.argument("url", required=False)
+def logout(url: str | None) -> None:
+    """Forget the token of a cluster (default: the one logged in to last).
+
+    \b
+    Example:
+      det logout
+    """
+    from detlab.client.transport.discovery import service_url
+    from detlab.client.transport.logins import Logins
+
+    forgotten = Logins.default().forget(service_url(url) if url else None)
+    say("Logged out." if forgotten else "There was no login.")
+
+
+@click.command()
+@json_option
+@pass_invocation
+def version(invocation: Invocation) -> None:
+    """Show the versions of this client and of the master, if one answers.
+
+    \b
+    Example:
+      det version
+    """
+    from detlab.client.transport.version import client_version
+
+    here = client_version()
+    master, reason = None, None
+    try:
+        master = invocation.client.get_cluster()
+    except DetlabError as error:
+        reason = error.message
+    if invocation.as_json:
+        told = {"version": master.version, "url": invocation.client.address.url} if master else None
+        say_json({"client": here, "master": told})
+        return
+    say(f"client  {here}")
+    if master is None:
+        say(f"master  none ({clean(reason)})")
+        return
+    say(f"master  {clean(master.version)} at {clean(invocation.client.address.url)}")
+    if master.version != here:
+        note("Client and master differ: install the same version on both if something is not understood.")

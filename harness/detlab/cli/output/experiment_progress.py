@@ -1,0 +1,126 @@
+"""Following an experiment in the terminal: a line per thing that matters, then how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from detlab.cli.output.failures import failure_card, status_of
+from detlab.cli.output.printing import clean, duration, note, say, settings, show
+from detlab.client.resources import Experiment
+from detlab.client.transport.feeds import Notice
+from detlab.errors import DetlabError
+from detlab.schemas.wire import CurvesView, Event, ExperimentState, ExperimentView, TrialView
+
+NOTE_SECONDS = 60.0
+
+
+def connection_notes(clock: Callable[[], float] = time.monotonic, *, what: str = "the experiment") -> Notice:
+    """Return what says that the connection broke: at once, and then once a minute while it stays broken."""
+    told: list[float] = []
+
+    def lost(error: DetlabError, pause: float) -> None:
+        now = clock()
+        if told and now - told[-1] < NOTE_SECONDS:
+            return
+        told.append(now)
+        note(f"connection lost ({clean(error.message)}); trying again, {what} is not touched by that")
+
+    return lost
+
+
+def stopped_watching(experiment_id: int) -> None:
+    """Say what an interrupt did and did not do."""
+    note("")
+    note(f"Stopped watching. Experiment {experiment_id} runs on.")
+    note(f"  → watch again: det experiment wait {experiment_id}")
+    note(f"  → end it:      det experiment kill {experiment_id}")
+
+
+@dataclass
+class Story:
+    """Turns snapshots and events into lines, each thing told once."""
+
+    metric: str = ""
+    told: dict[int, str] = field(default_factory=dict)
+    best: tuple[int, int] | None = None
+    state: ExperimentState | None = None
+    reason: str | None = None
+
+    def of(self, item: CurvesView | Event) -> list[str]:
+        """Return the new lines of a snapshot or an event."""
+        if isinstance(item, CurvesView):
+            lines = [line for trial in sorted(item.trials, key=_id) for line in self.trial(trial)]
+            return lines + self.experiment(item.experiment)
+        if item.kind == "trial":
+            return self.trial(TrialView.model_validate(item.data))
+        if item.kind == "experiment":
+            return self.experiment(ExperimentView.model_validate(item.data))
+        return []
+
+    def trial(self, trial: TrialView) -> list[str]:
+        """Return a line if the trial stands elsewhere than was told."""
+        state = trial.display_state or trial.state.value
+        ended = trial.state.terminal
+        text = f"{trial.end_reason.value} at step {trial.steps_completed}" if ended and trial.end_reason else state
+        if trial.restarts and not ended:
+            text += f", restart {trial.restarts}"
+        if self.told.get(trial.id) == text:
+            return []
+        first = trial.id not in self.told
+        self.told[trial.id] = text
+        details = f"  {settings(trial.hparams)}" if first and trial.hparams else ""
+        value = ""
+        if ended and trial.best_validation is not None:
+            value = f"  best {self.metric} {show(trial.best_validation)}"
+        return [clean(f"trial {trial.id}: {text}{value}{details}")]
+
+    def experiment(self, view: ExperimentView) -> list[str]:
+        """Return lines for a new state, a new best and a new reason to wait."""
+        self.metric = view.metric or self.metric
+        lines = []
+        if view.best is not None and (view.best.trial_id, view.best.steps_completed) != self.best:
+            self.best = (view.best.trial_id, view.best.steps_completed)
+            lines.append(
+                f"best {view.metric} {show(view.best.value)} (trial {view.best.trial_id},"
+                f" step {view.best.steps_completed})  {progress_line(view)}"
+            )
+        if view.pending_reason and view.pending_reason != self.reason:
+            lines.append(f"experiment {view.id}: {view.pending_reason}")
+        self.reason = view.pending_reason
+        if view.state is not self.state:
+            if self.state is not None and not view.state.terminal:
+                lines.append(f"experiment {view.id}: {view.state.value}")
+            self.state = view.state
+        return [clean(line) for line in lines]
+
+
+def _id(trial: TrialView) -> int:
+    return trial.id
+
+
+def progress_line(view: ExperimentView) -> str:
+    """Return `3/16 trials done, 2 running`; those that still leave a paused one are `pausing`."""
+    done = sum(view.trials.get(state, 0) for state in ("COMPLETED", "CANCELED", "ERROR"))
+    total = view.trials_total or sum(count for state, count in view.trials.items() if state != "RUNNING")
+    return ", ".join(part for part in (f"{done}/{total} trials done", view.held) if part)
+
+
+def ended(experiment: Experiment) -> int:
+    """Say how an experiment ended and return the exit status."""
+    view = experiment.view
+    span = duration((view.ended_at or time.time()) - (view.started_at or view.created_at))
+    for warning in view.warnings:
+        note(f"warning: {clean(warning)}")
+    card = view.card or view.failure
+    if card is not None:
+        for line in failure_card(card, experiment_id=view.id):
+            note(line)
+    say(clean(f"Experiment {view.id} {view.state.value} after {span}, {progress_line(view)}."))
+    if view.best is not None:
+        best = view.best
+        say(clean(f"Best {view.metric}: {show(best.value)} (trial {best.trial_id}, step {best.steps_completed})"))
+        if best.checkpoint:
+            say(clean(f"  → det checkpoint download {best.checkpoint}"))
+    return status_of(view.state)

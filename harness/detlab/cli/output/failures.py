@@ -1,0 +1,115 @@
+"""Errors as one block: what, where, likely cause, next command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+from detlab.cli.output.printing import clean, note, say_json
+from detlab.errors import ApiError, ConfigError, DetlabError, Problem, ResourcesError
+from detlab.schemas.wire import ExperimentState, FailureView, ProblemView
+
+FAILURE = 1
+USAGE = 2
+CANCELED = 3
+FAILED = 4
+TIMED_OUT = 5
+
+_STATUS_OF = {ExperimentState.COMPLETED: 0, ExperimentState.CANCELED: CANCELED}
+
+
+def status_of(state: ExperimentState) -> int:
+    """Return the exit status for an experiment that was waited for."""
+    return _STATUS_OF.get(state, FAILED)
+
+
+def problem_line(problem: Problem | ProblemView) -> str:
+    """Return `path: message (hint)`, with a mark on warnings."""
+    mark = "warning: " if problem.level == "warning" else ""
+    where = f"{problem.path}: " if problem.path else ""
+    tail = f" ({problem.hint})" if problem.hint else ""
+    return clean(f"{mark}{where}{problem.message}{tail}")
+
+
+def show(error: Exception, *, as_json: bool = False) -> int:
+    """Print an error and return the exit status that belongs to it."""
+    if os.environ.get("DET_DEBUG") == "1":
+        traceback.print_exception(error, file=sys.stderr)
+    status = USAGE if isinstance(error, ConfigError | ResourcesError) else FAILURE
+    if as_json:
+        say_json(_as_json(error))
+    else:
+        for line in _block(error):
+            note(line)
+    return status
+
+
+def _problems(error: Exception) -> list[Problem]:
+    return error.problems if isinstance(error, ConfigError | ApiError) else []
+
+
+def _block(error: Exception) -> list[str]:
+    if not isinstance(error, DetlabError):
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if isinstance(error, OSError | TimeoutError | ValueError):
+            return [f"Error: {clean(error, lines=True)}"]
+        return [f"Error: unexpected {clean(reason, lines=True)}", "  DET_DEBUG=1 shows where."]
+    headline = error.headline if isinstance(error, ConfigError) else error.message
+    lines = clean(headline, lines=True).splitlines() or [""]
+    block = [f"Error: {lines[0]}", *(f"  {line}" for line in lines[1:])]
+    block += [f"  {problem_line(problem)}" for problem in _problems(error)]
+    if error.hint:
+        block += [f"  → {line}" for line in clean(error.hint, lines=True).splitlines()]
+    return block
+
+
+def _as_json(error: Exception) -> object:
+    problems = [problem.to_dict() for problem in _problems(error)]
+    if isinstance(error, ConfigError):
+        return problems
+    if isinstance(error, DetlabError):
+        return {"error": {"code": error.code, "message": error.message, "hint": error.hint, "problems": problems}}
+    return {"error": {"code": type(error).__name__, "message": str(error), "hint": None, "problems": []}}
+
+
+_HEADS = {"user_stop": "Stopped", "preempted": "Interrupted", "lost": "Interrupted"}
+"""How a card begins; what is not in it has failed."""
+
+
+def failure_card(failure: FailureView, *, experiment_id: int | None = None, command: str | None = None) -> list[str]:
+    """Return the lines that tell why work failed, or was stopped: what, where, the last output, the next command.
+
+    Args:
+        failure: What the master found out.
+        experiment_id: Whose it is, when no trial is named.
+        command: The next command; None: the card's own, or the logs of the trial or the experiment; empty: none.
+    """
+    where = [
+        f"trial {failure.trial_id}" if failure.trial_id is not None else "",
+        f"rank {failure.rank}" if failure.rank is not None else "",
+        f"exit code {failure.exit_code}" if failure.exit_code is not None else "",
+        f"signal {failure.signal}" if failure.signal else "",
+        failure.where or "",
+    ]
+    head = _HEADS.get(failure.kind, "Failed")
+    lines = [f"{head} ({clean(failure.kind)}): {clean(failure.message)}"]
+    told = ", ".join(clean(part) for part in where if part)
+    if told:
+        lines.append(f"  where: {told}")
+    if failure.log_tail:
+        lines.append("  last output:")
+        lines += [f"    | {clean(line)}" for line in failure.log_tail]
+    if failure.hint:
+        lines.append(f"  → {clean(failure.hint)}")
+    if command is None:
+        command = clean(failure.command or "") or _logs_command(failure.trial_id, experiment_id)
+    if command and command not in (failure.hint or ""):
+        lines.append(f"  → {command}")
+    return lines
+
+
+def _logs_command(trial_id: int | None, experiment_id: int | None) -> str:
+    if trial_id is not None:
+        return f"det trial logs {trial_id}"
+    return "" if experiment_id is None else f"det experiment logs {experiment_id}"

@@ -1,0 +1,191 @@
+"""Printing the output of trials and user tasks."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from itertools import islice
+from typing import Any, TypeVar
+
+import click
+
+from detlab.cli.output.experiment_progress import connection_notes
+from detlab.cli.output.log_filters import LEVELS, STREAMS, Picking, picking
+from detlab.cli.output.printing import clean, json_text, moment, note, say
+from detlab.client.resources import Experiment, Trial
+from detlab.client.task_facts import kind_title
+from detlab.client.tasks import Task
+from detlab.schemas.logwire import RemovedLogs
+from detlab.schemas.wire import LogLine
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What the options of a `logs` command said."""
+
+    follow: bool
+    tail: int | None = None
+    head: int | None = None
+    rank: int | None = None
+    search: str | None = None
+    node: str | None = None
+    picking: Picking = field(default_factory=Picking)
+
+
+def log_options(function: Callable[..., T]) -> Callable[..., T]:
+    """Add the options of a `logs` command, given to the function as `options`."""
+
+    @click.option("-f", "--follow", is_flag=True, help="Go on until it has ended.")
+    @click.option("--tail", type=click.IntRange(0, 10_000), metavar="N", help="Only the last N lines.")
+    @click.option("--head", type=click.IntRange(1, 10_000), metavar="N", help="Only the first N lines.")
+    @click.option("--rank", type=int, help="Only this rank's lines.")
+    @click.option("--node", metavar="AGENT", help="Only lines that were written on this agent.")
+    @click.option("--search", metavar="TEXT", help="Only lines with this text.")
+    @click.option("--regex", metavar="PATTERN", help="Only lines in which this regular expression is found.")
+    @click.option("--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only lines at least as severe.")
+    @click.option("--stream", type=click.Choice(STREAMS), help="Only lines that were written there.")
+    @click.option("--since", metavar="TIME", help="Only lines from then on: 10m, 2h, 3d ago, or 2026-03-01T12:30.")
+    @click.option("--until", metavar="TIME", help="Only lines before then.")
+    @wraps(function)
+    def wrapped(
+        *args: Any,
+        follow: bool,
+        tail: int | None,
+        head: int | None,
+        rank: int | None,
+        node: str | None,
+        search: str | None,
+        regex: str | None,
+        level: str | None,
+        stream: str | None,
+        since: str | None,
+        until: str | None,
+        **more: Any,
+    ) -> T:
+        if head is not None and (follow or tail is not None):
+            raise click.UsageError("--head shows the first lines: leave out --tail and -f")
+        wanted = picking(level, stream, since, until, regex, time.time())
+        return function(*args, options=LogOptions(follow, tail, head, rank, search, node, wanted), **more)
+
+    return wrapped
+
+
+def line_text(line: LogLine, *, trial: bool, node: bool = False) -> str:
+    """Return a line as it is printed: trial, node and rank where there are several."""
+    prefix = f"[trial {line.trial_id}] " if trial else ""
+    where = [clean(line.node)] if node and line.node else []
+    if line.rank is not None:
+        where.append(f"rank {line.rank}")
+    rank = f"[{' '.join(where)}] " if where else ""
+    text = line.text.rstrip("\r").rsplit("\r", 1)[-1]  # what a terminal would show of a progress bar
+    return f"{prefix}{rank}{clean(text)}"
+
+
+def _title(source: Trial | Task) -> str:
+    if isinstance(source, Task):
+        return clean(f"{kind_title(source.kind)} {source.id}")
+    return f"Trial {source.id}"
+
+
+def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *, prefixed: bool = False) -> int:
+    """Print the output of a trial or a user task; return the exit status."""
+    known: int | None = None
+    gone = False
+    if options.tail is not None or not options.follow:
+        lines = _lines(trial, options)
+        if isinstance(trial, Trial) and not as_json and not (lines and lines[0].id == 1):
+            gone = note_removed(trial)
+        for line in lines[-options.tail :] if options.tail else lines if options.tail is None else []:
+            _print(line, as_json, prefixed, _several(trial))
+        known = lines[-1].id if lines else None
+        if not (lines or options.follow or as_json or prefixed):
+            picked = options.search or options.node or options.picking.picky
+            which = " like that" if picked else " left" if gone else " yet"
+            note(f"{_title(trial)} has no output{which}.")
+    if not options.follow:
+        return 0
+    try:
+        follow_lines(trial, options, as_json=as_json, prefixed=prefixed, after=known)
+    except KeyboardInterrupt:
+        note(f"\nStopped following. {_title(trial)} runs on.")
+        return 130
+    return 0
+
+
+def _lines(source: Trial | Task, options: LogOptions) -> list[LogLine]:
+    """Return what is written so far and was asked for."""
+    if options.head is not None or (options.picking.picky and options.tail != 0):
+        asked = source.search_logs(options.search, rank=options.rank, node=options.node, **options.picking.asked())
+        every = options.picking.of(asked)
+        return list(deque(every, options.tail) if options.head is None else islice(every, options.head))
+    # With `--tail 0 -f` the last line is fetched for its id alone.
+    fetch = options.tail if options.tail is None or not options.follow else max(1, options.tail)
+    return source.logs(fetch, rank=options.rank, search=options.search, node=options.node)
+
+
+def follow_lines(trial: Trial | Task, options: LogOptions, *, as_json: bool, prefixed: bool, after: int | None) -> None:
+    """Print the output of a trial or a user task after a line until it has ended."""
+    notes = connection_notes(what=_title(trial)) if isinstance(trial, Task) else connection_notes()
+    lines = trial.iter_logs(
+        follow=True, after=after, rank=options.rank, search=options.search, node=options.node, notice=notes
+    )
+    several: bool | None = None
+    for line in options.picking.of(lines):
+        if several is None:  # it may have had no place yet when it was asked about
+            several = _several(trial.reload() if isinstance(trial, Trial) and not trial.nodes else trial)
+        _print(line, as_json, prefixed, several)
+
+
+def _several(source: Trial | Task) -> bool:
+    """Whether it runs on several agents, or did: nobody wants the name of the only one on each line."""
+    return isinstance(source, Trial) and len(source.nodes) > 1
+
+
+def _print(line: LogLine, as_json: bool, prefixed: bool, several: bool) -> None:
+    if as_json:
+        say(json_text(line.model_dump_json()))
+    else:
+        say(line_text(line, trial=prefixed, node=several))
+
+
+def print_experiment_logs(experiment: Experiment, trial_id: int | None, options: LogOptions, as_json: bool) -> int:
+    """Print the output of one or of all trials of an experiment."""
+    if options.follow and trial_id is None and not experiment.state.terminal:
+        experiment.await_first_trial()
+    trials = experiment.list_trials()
+    chosen = [trial for trial in trials if trial_id is None or trial.id == trial_id]
+    if trial_id is not None and not chosen:
+        known = ", ".join(str(trial.id) for trial in trials[:20])
+        raise click.UsageError(f"experiment {experiment.id} has no trial {trial_id}; it has: {known or 'none yet'}")
+    if options.follow and len(chosen) > 1:
+        known = ", ".join(str(trial.id) for trial in chosen[:20])
+        raise click.UsageError(f"experiment {experiment.id} has {len(chosen)} trials; follow one by --trial: {known}")
+    if not chosen and not as_json:
+        note(f"Experiment {experiment.id} has no trials yet.")
+    status = 0
+    for trial in chosen:
+        status = max(status, print_trial_logs(trial, options, as_json, prefixed=len(chosen) > 1))
+    return status
+
+
+def removed_text(gone: RemovedLogs) -> str:
+    """Return what is said of lines that are gone; empty: none is."""
+    if not gone.removed:
+        return ""
+    lines = "1 line" if gone.removed == 1 else f"{gone.removed:,} lines"
+    return (
+        f"{lines} from before {moment(gone.removed_at)} {'was' if gone.removed == 1 else 'were'} removed by retention"
+    )
+
+
+def note_removed(trial: Trial) -> bool:
+    """Say so where output of a trial was removed; whether any was."""
+    text = removed_text(trial.removed_logs())
+    if text:
+        note(f"Trial {trial.id}: {text}.")
+    return bool(text)

@@ -1,0 +1,95 @@
+"""The terminals of one server of the Hub: made, looked up and connected to, with the caller's token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from detlab.cli.terminal.hub_server import ask, headers
+from detlab.client.transport.discovery import ClusterAddress
+from detlab.errors import ApiError, DetlabError
+from detlab.trust import tls_context
+
+if TYPE_CHECKING:
+    import httpx
+    from websocket import WebSocket
+
+CONNECT_SECONDS = 15.0
+SILENT_SECONDS = 60.0
+"""Longer than two pings of `terminal` without a word: the connection is dead."""
+
+
+class Terminals:
+    """The terminals of one server, over HTTP."""
+
+    def __init__(self, address: ClusterAddress, server_url: str) -> None:
+        self._address = address
+        self._url = server_url
+
+    def make(self) -> str:
+        """Make a terminal and return its name."""
+        reply = self._ask("POST", "api/terminals", json={})
+        if reply.status_code not in {200, 201}:
+            raise self._refused(reply.status_code)
+        try:
+            return str(reply.json()["name"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._refused(reply.status_code) from error
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a terminal of this name."""
+        status = self._ask("GET", f"api/terminals/{quote(name, safe='')}").status_code
+        if status not in {200, 404}:
+            raise self._refused(status)
+        return status == 200
+
+    def names(self) -> str:
+        """Return the names of all terminals, for a person."""
+        try:
+            names = [str(item["name"]) for item in self._ask("GET", "api/terminals").json()]
+        except (ValueError, KeyError, TypeError):
+            names = []
+        return ", ".join(names) or "none"
+
+    def connect(self, name: str) -> WebSocket:
+        """Open the WebSocket of a terminal."""
+        import websocket
+
+        url = f"ws{self._url.removeprefix('http')}terminals/websocket/{quote(name, safe='')}"
+        context = tls_context(self._url, self._address.certificate)
+        try:
+            socket = websocket.create_connection(
+                url,
+                timeout=CONNECT_SECONDS,
+                header=headers(self._address),
+                suppress_origin=True,
+                redirect_limit=0,  # a redirect leads to a login page, and would carry the token along
+                http_no_proxy=["*"] if self._address.loopback else None,
+                sslopt={"context": context} if context else None,
+            )
+        except websocket.WebSocketBadStatusException as error:
+            raise self._refused(error.status_code) from error
+        except (websocket.WebSocketException, OSError) as error:
+            raise self._address.unreachable(str(error) or type(error).__name__) from error
+        if socket.getstatus() != 101:
+            socket.close()
+            raise self._refused(socket.getstatus() or 0)
+        socket.settimeout(SILENT_SECONDS)
+        return socket
+
+    def _ask(self, method: str, path: str, **body: Any) -> httpx.Response:
+        return ask(self._address, method, f"{self._url}{path}", **body)
+
+    def _refused(self, status: int) -> DetlabError:
+        if status in {301, 302, 303, 307, 308, 401, 403}:
+            return ApiError(
+                f"the shell's server does not let this token in (HTTP status {status})",
+                status=status,
+                hint="It must be yours, and the token must have the scope access:servers. Open it in the browser,"
+                " or make a token at the Hub (/hub/token): det login URL",
+            )
+        return ApiError(
+            f"the shell's server does not answer as one (HTTP status {status})",
+            status=status,
+            hint="It may be starting or ending. How it stands: det shell list",
+        )

@@ -1,0 +1,284 @@
+"""Operations on experiments, trials and checkpoints, on users and the cluster as a whole."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, page_of, raw
+from detlab.errors import Conflict
+from detlab.schemas.wire import (
+    AgentView,
+    CheckpointView,
+    ClusterView,
+    CreateExperiment,
+    CreateExperimentReply,
+    CurvesView,
+    ExperimentView,
+    GrantKind,
+    GrantRequest,
+    GrantView,
+    LogLine,
+    SeriesView,
+    TrialView,
+    UserView,
+)
+
+if TYPE_CHECKING:
+    from detlab.client.bundling.bundle import Bundle
+
+PAGE = 200
+Action = Literal["pause", "activate", "cancel", "kill"]
+
+
+_grants = field_of("items", list[GrantView])
+
+
+def one(call: Call) -> Flow[Any]:
+    """The flow of a single call."""
+    return (yield call)
+
+
+# --- cluster and users ------------------------------------------------------------------------------------
+
+
+def whoami() -> Flow[UserView]:
+    """Who the token belongs to."""
+    return one(Call("GET", "me", parse=model(UserView)))
+
+
+def cluster() -> Flow[ClusterView]:
+    """One look at the cluster."""
+    return one(Call("GET", "cluster", parse=model(ClusterView)))
+
+
+def agents() -> Flow[list[AgentView]]:
+    """All agents."""
+    return one(Call("GET", "agents", parse=model(list[AgentView])))
+
+
+# --- experiments ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What to submit.
+
+    Attributes:
+        config: The experiment config as a mapping, or its YAML text.
+        bundle: The code, or None for an empty context directory.
+        activate: Start it now; else it is made paused.
+        dry_run: Only judge it; no experiment is made.
+        key: Submits with the same key by the same user make one experiment.
+        source: Provenance for people (notebook path, cell id, line maps).
+        progress: Told how much of the bundle was sent.
+    """
+
+    config: Mapping[str, Any] | str
+    bundle: Bundle | None = None
+    activate: bool = True
+    dry_run: bool = False
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    source: Mapping[str, Any] = field(default_factory=dict)
+    progress: Progress | None = None
+
+    def request(self) -> CreateExperiment:
+        """Return the body of the POST."""
+        return CreateExperiment(
+            config=None if isinstance(self.config, str) else dict(self.config),
+            config_yaml=self.config if isinstance(self.config, str) else None,
+            bundle=self.bundle.digest if self.bundle else None,
+            idempotency_key=self.key,
+            activate=self.activate,
+            dry_run=self.dry_run,
+            source=dict(self.source),
+        )
+
+
+def upload(bundle: Bundle, progress: Progress | None = None) -> Flow[bool]:
+    """Send a bundle unless the master has it from this user; return whether it was sent."""
+    path = f"bundles/{quote(bundle.digest, safe=':')}"
+    status = yield Call("HEAD", path, accept=frozenset({401, 403, 404}))
+    if status in {401, 403}:
+        yield Call("PUT", path, content=b"")  # refused too, but in words: the answer to a HEAD has no body
+    if status != 404:
+        return False
+    yield Call("PUT", path, content=bundle.data, progress=progress)
+    return True
+
+
+def submit(submission: Submission) -> Flow[CreateExperimentReply]:
+    """Upload the code if it is missing, then submit; repeating it makes nothing twice.
+
+    A dry run uploads too: the master judges whether the entrypoint is in the code.
+    """
+    if submission.bundle is not None:
+        yield from upload(submission.bundle, submission.progress)
+    return (yield Call("POST", "experiments", json=submission.request(), parse=model(CreateExperimentReply)))
+
+
+def experiment(experiment_id: int) -> Flow[ExperimentView]:
+    """One experiment, with its resolved config."""
+    return one(Call("GET", f"experiments/{int(experiment_id)}", parse=model(ExperimentView)))
+
+
+def experiments(
+    *,
+    limit: int | None = None,
+    state: str | None = None,
+    owner: str | None = None,
+    name: str | None = None,
+) -> Flow[list[ExperimentView]]:
+    """Experiments, newest first, as many pages as needed."""
+    filters = {"state": state, "owner": owner, "name": name}
+    return pages("experiments", ExperimentView, "before", limit, filters)
+
+
+def act(experiment_id: int, action: Action) -> Flow[ExperimentView]:
+    """Pause, activate, cancel or kill. Each says what state is wanted, so it may be said twice."""
+    return one(Call("POST", f"experiments/{int(experiment_id)}/{action}", parse=model(ExperimentView)))
+
+
+def grants(experiment_id: int) -> Flow[list[GrantView]]:
+    """With whom an experiment is shared."""
+    return one(Call("GET", f"experiments/{int(experiment_id)}/grants", parse=_grants))
+
+
+def share(experiment_id: int, kind: GrantKind, name: str, *, write: bool = False) -> Flow[list[GrantView]]:
+    """Share an experiment with a user or a group."""
+    body = GrantRequest(kind=kind, name=name, write=write)
+    return one(Call("PUT", f"experiments/{int(experiment_id)}/grants", json=body, parse=_grants))
+
+
+def unshare(experiment_id: int, kind: GrantKind, name: str) -> Flow[list[GrantView]]:
+    """Take a grant back."""
+    path = f"experiments/{int(experiment_id)}/grants"
+    return one(Call("DELETE", path, params={"kind": kind, "name": name}, parse=_grants, again=False))
+
+
+def delete_experiment(experiment_id: int) -> Flow[int]:
+    """Delete an ended experiment with its checkpoints."""
+    return one(Call("DELETE", f"experiments/{int(experiment_id)}", parse=field_of("deleted", int), again=False))
+
+
+def experiment_bundle(experiment_id: int) -> Flow[bytes]:
+    """The code of an experiment, as tar.gz."""
+    return one(Call("GET", f"experiments/{int(experiment_id)}/bundle", parse=raw))
+
+
+def experiment_trials(experiment_id: int, *, limit: int | None = None) -> Flow[list[TrialView]]:
+    """Trials in creation order."""
+    return pages(f"experiments/{int(experiment_id)}/trials", TrialView, "after", limit)
+
+
+def experiment_checkpoints(experiment_id: int) -> Flow[list[CheckpointView]]:
+    """All committed checkpoints of an experiment."""
+    path = f"experiments/{int(experiment_id)}/checkpoints"
+    return one(Call("GET", path, parse=field_of("items", list[CheckpointView])))
+
+
+def curves(
+    experiment_id: int,
+    *,
+    group: str | None = None,
+    name: str | None = None,
+    max_points: int | None = None,
+    max_trials: int | None = None,
+) -> Flow[CurvesView]:
+    """Snapshot of an experiment with the cursor from which the stream goes on."""
+    params = {"group": group, "name": name, "max_points": max_points, "max_trials": max_trials}
+    return one(Call("GET", f"experiments/{int(experiment_id)}/curves", params=params, parse=model(CurvesView)))
+
+
+# --- trials, checkpoints ----------------------------------------------------------------------------------
+
+
+def trial(trial_id: int) -> Flow[TrialView]:
+    """One trial, with its summary."""
+    return one(Call("GET", f"trials/{int(trial_id)}", parse=model(TrialView)))
+
+
+def kill_trial(trial_id: int) -> Flow[TrialView]:
+    """Kill one trial; its experiment goes on."""
+    return one(Call("POST", f"trials/{int(trial_id)}/kill", parse=model(TrialView)))
+
+
+def trial_metrics(
+    trial_id: int, *, group: str | None = None, name: str | None = None, max_points: int | None = None
+) -> Flow[list[SeriesView]]:
+    """The curves of a trial."""
+    params = {"group": group, "name": name, "max_points": max_points}
+    path = f"trials/{int(trial_id)}/metrics"
+    return one(Call("GET", path, params=params, parse=field_of("items", list[SeriesView])))
+
+
+def trial_logs(
+    trial_id: int,
+    *,
+    after: int | None = None,
+    limit: int | None = None,
+    tail: int | None = None,
+    rank: int | None = None,
+    search: str | None = None,
+    **more: Any,
+) -> Flow[tuple[list[LogLine], int | None]]:
+    """One page of log lines and the id to ask for more after."""
+    params = {"after": after, "limit": limit, "tail": tail, "rank": rank, "search": search, **more}
+    return log_lines(f"trials/{int(trial_id)}/logs", params)
+
+
+def trial_logs_after(trial_id: int, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
+    """The page of log lines after one."""
+    return trial_logs(trial_id, after=after, **wanted)
+
+
+def log_lines(path: str, params: dict[str, Any]) -> Flow[tuple[list[LogLine], int | None]]:
+    """One page of log lines and the id to ask for more after; with `tail` so many, if there are."""
+    tail = params["tail"]
+    if tail is None:
+        page: tuple[list[LogLine], int | None] = yield Call("GET", path, params=params, parse=page_of(LogLine))
+        return page
+    # The master looks for a while at a time: a page may be short and have an edge to go on from.
+    parse = page_of(LogLine, "older")
+    lines, older = yield Call("GET", path, params=params, parse=parse)
+    while older is not None and len(lines) < tail:
+        more = {**params, "tail": tail - len(lines), "before": older}
+        earlier, edge = yield Call("GET", path, params=more, parse=parse)
+        lines, older = earlier + lines, None if edge == older else edge
+    return lines, None
+
+
+def trial_checkpoints(trial_id: int) -> Flow[list[CheckpointView]]:
+    """All committed checkpoints of a trial."""
+    path = f"trials/{int(trial_id)}/checkpoints"
+    return one(Call("GET", path, parse=field_of("items", list[CheckpointView])))
+
+
+def checkpoint(checkpoint_uuid: str) -> Flow[CheckpointView]:
+    """One committed checkpoint."""
+    return one(Call("GET", f"checkpoints/{quote(checkpoint_uuid, safe='')}", parse=model(CheckpointView)))
+
+
+# --- helpers ----------------------------------------------------------------------------------------------
+
+
+def pages(
+    path: str, cls: Any, cursor: str, limit: int | None, filters: Mapping[str, str | None] | None = None
+) -> Flow[list[Any]]:
+    """The items of a list, page after page, `limit` at most; `cursor` names the parameter that goes on."""
+    found: list[Any] = []
+    position: int | str | None = None
+    while limit is None or len(found) < limit:
+        size = PAGE if limit is None else min(PAGE, limit - len(found))
+        params: dict[str, str | int | None] = {**(filters or {}), "limit": size, cursor: position}
+        items, following = yield Call("GET", path, params=params, parse=page_of(cls))
+        found.extend(items)
+        if following is None or not items:
+            break
+        if following == position:  # a master that does not move on would be asked for ever
+            raise Conflict(f"the master's list {path} does not move on after {following}")
+        position = following
+    return found

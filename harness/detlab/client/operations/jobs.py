@@ -1,0 +1,53 @@
+"""Operations on the job queue and on quotas."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from detlab.client.operations.experiments import one
+from detlab.client.transport.calls import Call, Flow, field_of, model
+from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, LimitList, QuotaRequest, QuotaView, UidView
+from detlab.schemas.wire.grants import GrantKind
+
+_quotas = field_of("items", list[QuotaView])
+
+
+def jobs(*, pool: str | None = None, mine: bool = False) -> Flow[list[JobView]]:
+    """Jobs that hold slots or wait for some, in the order of their pools' queues."""
+    params = {"pool": pool, "mine": "true" if mine else None}
+    return one(Call("GET", "jobs", params=params, parse=field_of("items", list[JobView])))
+
+
+def update_job(job_id: str, change: JobUpdate) -> Flow[JobView]:
+    """Change a job; the same change again changes nothing."""
+    return one(Call("POST", f"jobs/{quote(job_id, safe='')}", json=change, parse=model(JobView)))
+
+
+def why(job_id: str) -> Flow[JobWhy]:
+    """Why a job waits, or `trial-12`."""
+    return one(Call("GET", f"jobs/{quote(job_id, safe='')}/why", parse=model(JobWhy)))
+
+
+def limits() -> Flow[LimitList]:
+    """The limits of one user, with who is at or near each, as far as the caller may see it."""
+    return one(Call("GET", "limits", parse=model(LimitList)))
+
+
+def uids() -> Flow[list[UidView]]:
+    """The uid of each user whose tasks ran, for administrators."""
+    return one(Call("GET", "uids", parse=field_of("items", list[UidView])))
+
+
+def quotas() -> Flow[list[QuotaView]]:
+    """The quotas that the caller may see."""
+    return one(Call("GET", "quotas", parse=_quotas))
+
+
+def set_quota(kind: GrantKind, name: str, slots: int) -> Flow[list[QuotaView]]:
+    """Limit what a user, or a group, may hold at a time."""
+    return one(Call("PUT", "quotas", json=QuotaRequest(kind=kind, name=name, slots=slots), parse=_quotas))
+
+
+def remove_quota(kind: GrantKind, name: str) -> Flow[list[QuotaView]]:
+    """Lift a quota."""
+    return one(Call("DELETE", "quotas", params={"kind": kind, "name": name}, parse=_quotas, again=False))

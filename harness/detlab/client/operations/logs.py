@@ -1,0 +1,18 @@
+"""Operations on the retention of logs."""
+
+from __future__ import annotations
+
+from detlab.client.operations.experiments import one
+from detlab.client.transport.calls import Call, Flow, model
+from detlab.schemas.logwire import KeepLogs, KeepLogsReply, RemovedLogs
+
+
+def removed(trial_id: int) -> Flow[RemovedLogs]:
+    """What retention has removed of a trial's output."""
+    params = {"tail": 0, "limit": 1}
+    return one(Call("GET", f"trials/{int(trial_id)}/logs", params=params, parse=model(RemovedLogs)))
+
+
+def keep(wanted: KeepLogs) -> Flow[KeepLogsReply]:
+    """Say for how long output is kept; the same again changes nothing."""
+    return one(Call("POST", "log-retention", json=wanted, parse=model(KeepLogsReply)))

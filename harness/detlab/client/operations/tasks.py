@@ -1,0 +1,204 @@
+"""Operations on user tasks, the queue, and what administrators look after."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from detlab.client.operations.experiments import log_lines, one, pages, upload
+from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, plain, raw
+from detlab.schemas.taskwire import (
+    AuditItem,
+    CreateTask,
+    CreateTaskReply,
+    HealthView,
+    OutputView,
+    QueueItem,
+    TaskKind,
+    TaskView,
+    TokenView,
+    UsageView,
+)
+from detlab.schemas.wire import AgentView, LogLine
+
+if TYPE_CHECKING:
+    from detlab.client.bundling.bundle import Bundle
+
+
+def _path(*parts: str) -> str:
+    return "/".join(quote(part, safe=":") for part in parts)
+
+
+# --- tasks ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSubmission:
+    """A user task to ask for.
+
+    Attributes:
+        kind: What it is.
+        config: The task config (`detlab.schemas.taskconf`) as a mapping, or its YAML text.
+        name: Display name; None: the config's, or one is drawn.
+        bundle: The code, or None.
+        experiment_ids: What a TensorBoard shows.
+        trial_ids: Single trials that a TensorBoard shows.
+        dry_run: Only judge it.
+        key: Requests with the same key by the same user make one task.
+        source: Provenance for people, and what a kind needs besides (a cell, a notebook).
+        progress: Told how much of the bundle was sent.
+    """
+
+    kind: TaskKind
+    config: Mapping[str, Any] | str = field(default_factory=dict)
+    name: str | None = None
+    bundle: Bundle | None = None
+    experiment_ids: tuple[int, ...] = ()
+    trial_ids: tuple[int, ...] = ()
+    dry_run: bool = False
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    source: Mapping[str, Any] = field(default_factory=dict)
+    progress: Progress | None = None
+
+    def request(self) -> CreateTask:
+        """Return the body of the POST."""
+        return CreateTask(
+            kind=self.kind,
+            name=self.name,
+            config=None if isinstance(self.config, str) else dict(self.config),
+            config_yaml=self.config if isinstance(self.config, str) else None,
+            bundle=self.bundle.digest if self.bundle else None,
+            idempotency_key=self.key,
+            dry_run=self.dry_run,
+            experiment_ids=list(self.experiment_ids),
+            trial_ids=list(self.trial_ids),
+            source=dict(self.source),
+        )
+
+
+def create_task(submission: TaskSubmission) -> Flow[CreateTaskReply]:
+    """Upload the code if it is missing, then ask for the task; repeating it makes nothing twice."""
+    if submission.bundle is not None:
+        yield from upload(submission.bundle, submission.progress)
+    return (yield Call("POST", "tasks", json=submission.request(), parse=model(CreateTaskReply)))
+
+
+def tasks(
+    *,
+    limit: int | None = None,
+    kind: str | None = None,
+    state: str | None = None,
+    owner: str | None = None,
+) -> Flow[list[TaskView]]:
+    """User tasks, newest first, as many pages as needed."""
+    return pages("tasks", TaskView, "before", limit, {"kind": kind, "state": state, "owner": owner})
+
+
+def task(task_id: str) -> Flow[TaskView]:
+    """One user task, with its resolved config."""
+    return one(Call("GET", _path("tasks", task_id), parse=model(TaskView)))
+
+
+def kill_task(task_id: str) -> Flow[TaskView]:
+    """End a user task, wherever it stands."""
+    return one(Call("POST", _path("tasks", task_id, "kill"), parse=model(TaskView)))
+
+
+def task_logs(
+    task_id: str,
+    *,
+    after: int | None = None,
+    limit: int | None = None,
+    tail: int | None = None,
+    rank: int | None = None,
+    search: str | None = None,
+    **more: Any,
+) -> Flow[tuple[list[LogLine], int | None]]:
+    """One page of log lines and the id to ask for more after."""
+    params = {"after": after, "limit": limit, "tail": tail, "rank": rank, "search": search, **more}
+    return log_lines(_path("tasks", task_id, "logs"), params)
+
+
+def task_logs_after(task_id: str, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
+    """The page of log lines after one."""
+    return task_logs(task_id, after=after, **wanted)
+
+
+def task_outputs(task_id: str) -> Flow[list[OutputView]]:
+    """The files that a task handed over."""
+    return one(Call("GET", _path("tasks", task_id, "outputs"), parse=field_of("items", list[OutputView])))
+
+
+def task_output(task_id: str, digest: str) -> Flow[bytes]:
+    """The bytes of one of them."""
+    return one(Call("GET", _path("tasks", task_id, "outputs", digest), parse=raw))
+
+
+def stream_cursor() -> Flow[int]:
+    """The cursor of now, from which `stream` goes on."""
+    return one(Call("GET", "overview", parse=field_of("cursor", int)))
+
+
+def queue() -> Flow[list[QueueItem]]:
+    """What waits, in the order in which it is looked at."""
+    return one(Call("GET", "queue", parse=field_of("items", list[QueueItem])))
+
+
+# --- what an administrator looks after --------------------------------------------------------------------
+
+
+def set_agent(agent_id: str, *, enabled: bool) -> Flow[AgentView]:
+    """Let an agent take new work, or no more."""
+    action = "enable" if enabled else "disable"
+    return one(Call("POST", _path("agents", agent_id, action), parse=model(AgentView)))
+
+
+def drain_agent(agent_id: str, *, finish: bool = False, deadline: float | None = None) -> Flow[AgentView]:
+    """Empty an agent: its trials leave at a checkpoint, or finish; what is there after `deadline` seconds is ended."""
+    body = {"trials": "finish" if finish else "leave", "deadline": deadline}
+    return one(Call("POST", _path("agents", agent_id, "drain"), json=body, parse=model(AgentView)))
+
+
+def set_slot(agent_id: str, slot_id: str, *, enabled: bool) -> Flow[AgentView]:
+    """Let new work have a slot, or no more."""
+    action = "enable" if enabled else "disable"
+    return one(Call("POST", _path("agents", agent_id, "slots", slot_id, action), parse=model(AgentView)))
+
+
+def remove_agent(agent_id: str) -> Flow[AgentView]:
+    """Make an agent's key void."""
+    return one(Call("DELETE", _path("agents", agent_id), parse=model(AgentView), again=False))
+
+
+def enrol_agent(ttl: float | None = None) -> Flow[dict[str, Any]]:
+    """Draw a token for an agent's first connection: `{token, expires_at}`."""
+    body = {} if ttl is None else {"ttl": ttl}
+    return one(Call("POST", "agents/enrolments", json=body, parse=plain))
+
+
+def usage(first: str | None = None, last: str | None = None) -> Flow[UsageView]:
+    """Slot hours by user and day (UTC, `2030-01-31`)."""
+    return one(Call("GET", "usage", params={"first": first, "last": last}, parse=model(UsageView)))
+
+
+def audit(*, limit: int | None = None, actor: str | None = None, action: str | None = None) -> Flow[list[AuditItem]]:
+    """Who did what, newest first."""
+    return pages("audit", AuditItem, "before", limit, {"actor": actor, "action": action})
+
+
+def tokens() -> Flow[list[TokenView]]:
+    """The tokens of detlab's own."""
+    return one(Call("GET", "tokens", parse=field_of("items", list[TokenView])))
+
+
+def revoke_token(token_id: str) -> Flow[int]:
+    """Make a token void."""
+    return one(Call("DELETE", _path("tokens", token_id), again=False))
+
+
+def health() -> Flow[HealthView]:
+    """How the service is."""
+    return one(Call("GET", "service", parse=model(HealthView)))

@@ -1,0 +1,341 @@
+"""Which cluster, and with which token: one search order for the CLI, the SDK and the notebook.
+
+1. what the caller said (`url`, `token`);
+2. `DET_URL` and `DET_TOKEN`;
+3. `DET_URL` with `JUPYTERHUB_API_TOKEN` (a notebook server that the Hub started);
+4. a state folder `.detlab` here or in a folder above;
+5. the cluster that this user started last;
+6. the file that `det login` writes.
+
+A token goes only to the address it belongs to: naming another URL never sends it the token of the folder or
+of the login file. State folders count only if they belong to this user or to root, so that nobody can leave a
+`.detlab` in a shared folder and collect what others submit.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from detlab.client.transport.logins import Logins, user_state_folder
+from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable, UntrustedMaster
+from detlab.trust import environment_certificate, fingerprint_of, naming
+
+STATE_FOLDER = ".detlab"
+SERVICE_PATH = "/services/detlab"
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAddress:
+    """Where the master is, the token to show it, and how that was found.
+
+    Attributes:
+        url: Base of the service; ends with `/services/detlab/`.
+        token: A Hub token, or None if none was found.
+        source: How it was found, for people: `DET_URL`, `the folder /x/.detlab`, …
+        folder: The state folder, if one named the cluster.
+        certificate: The pinned certificate (PEM) of a master with TLS; None to trust what the system trusts.
+    """
+
+    url: str
+    token: str | None = field(repr=False)
+    source: str
+    folder: Path | None = None
+    certificate: str | None = field(default=None, repr=False)
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the address is on this machine (proxies of the environment are then bypassed)."""
+        return urlsplit(self.url).hostname in _LOOPBACK
+
+    def untrusted(self) -> UntrustedMaster:
+        """Return the error for somebody who answers there with a certificate that is not believed."""
+        return _untrusted(self)
+
+    def unreachable(self, reason: str) -> ClusterUnreachable:
+        """Return the error for a master that does not answer, with the command that helps."""
+        if self.folder is not None:
+            return ClusterUnreachable(
+                f"the cluster recorded in {self.folder} does not answer at {self.url}: {reason}",
+                hint=f"It may have stopped. Start it again: det up --dir {self.folder}",
+            )
+        return ClusterUnreachable(
+            f"no answer from {self.url} (named by {self.source}): {reason}",
+            hint="Check the address and that the cluster runs. To start one on this machine: det up",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is this machine for itself only."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _untrusted(address: ClusterAddress) -> UntrustedMaster:
+    pin = address.certificate
+    if pin is None:
+        return UntrustedMaster(
+            f"no authority that this machine trusts vouches for the certificate of {address.url}",
+            hint="If it is one of detlab's own making, det status prints its fingerprint there; pin it:\n"
+            f"  det login {address.url} --fingerprint sha256:…\n"
+            "One of your own authority: name its file in SSL_CERT_FILE",
+        )
+    return UntrustedMaster(
+        f"{address.url} does not show the pinned certificate {fingerprint_of(pin)}{naming(pin)}: it was renewed "
+        "since or has expired, or somebody stands in between and would read everything",
+        hint="Ask the operator for the fingerprint of now (det status), and pin that:\n"
+        f"  det login {address.url} --fingerprint sha256:…",
+    )
+
+
+def service_url(url: str) -> str:
+    """Return the base URL of the service for whatever address of a Hub or service a person pasted.
+
+    `http://host:8642`, `http://host:8642/hub/home` and `http://host:8642/services/detlab` all give
+    `http://host:8642/services/detlab/`.
+
+    Raises:
+        ClusterNotFound: It is no http(s) address, or it carries a password.
+    """
+    parts = urlsplit(url.strip())
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ClusterNotFound(
+            f"{url!r} is not the address of a cluster: it must begin with http:// or https://",
+            hint="For example: det login http://127.0.0.1:8642",
+        )
+    if parts.username or parts.password:
+        raise ClusterNotFound(
+            "the address of a cluster carries no user name or password",
+            hint="Give the token by DET_TOKEN, det login or --token-file instead",
+        )
+    prefix = parts.path.rstrip("/")
+    for segment in (SERVICE_PATH, "/hub", "/user"):
+        at = f"{prefix}/".find(f"{segment}/")
+        if at >= 0:
+            prefix = prefix[:at]
+            break
+    return urlunsplit((parts.scheme, parts.netloc, f"{prefix}{SERVICE_PATH}/", "", ""))
+
+
+@dataclass
+class Discovery:
+    """The search, with everything it looks at injected.
+
+    Attributes:
+        environ: Environment variables.
+        start: Folder from which `.detlab` is looked for, upwards.
+        state_folder: Where `last` is, the path of the folder of the cluster that was started last.
+        logins: The file of `det login`.
+        uid: Whose state folders count, besides root's.
+        tried: What was looked at in vain, for the error message.
+    """
+
+    environ: Mapping[str, str]
+    start: Path
+    state_folder: Path
+    logins: Logins
+    uid: int
+    tried: list[str] = field(default_factory=list)
+
+    @classmethod
+    def default(cls) -> Discovery:
+        """Return the search of this process, user and working folder."""
+        return cls(
+            environ=os.environ,
+            start=Path.cwd(),
+            state_folder=user_state_folder(),
+            logins=Logins.default(),
+            uid=os.getuid(),
+        )
+
+    def find(self, url: str | None = None, token: str | None = None) -> ClusterAddress:
+        """Return the cluster to talk to.
+
+        Args:
+            url: Said by the caller; wins over everything.
+            token: Said by the caller; wins over every token found.
+
+        Raises:
+            ClusterNotFound: Nothing names a cluster; the message says what was tried.
+            ClusterUnreachable: The nearest state folder's cluster has been shut down.
+        """
+        self.tried.clear()
+        found = self._named(url) if url else self._search()
+        return replace(found, token=token) if token else found
+
+    def _named(self, url: str) -> ClusterAddress:
+        wanted = service_url(url)
+        return ClusterAddress(
+            wanted, self._token_for(wanted), "the given address", certificate=self._certificate_for(wanted)
+        )
+
+    def _search(self) -> ClusterAddress:
+        for look in (self._environment, self._folders, self._last, self._login):
+            found = look()
+            if found is not None:
+                explicit = self.environ.get("DET_TOKEN")
+                return replace(found, token=explicit) if explicit else found
+        raise ClusterNotFound(
+            "no cluster found; looked at " + "; ".join(self.tried),
+            hint="Start one on this machine: det up\nor name one that runs: det login URL (or DET_URL and DET_TOKEN)",
+        )
+
+    def _environment(self) -> ClusterAddress | None:
+        url = self.environ.get("DET_URL")
+        if not url:
+            self.tried.append("DET_URL (not set)")
+            return None
+        wanted = service_url(url)
+        return ClusterAddress(wanted, self._token_for(wanted), "DET_URL", certificate=self._certificate_for(wanted))
+
+    def _certificate_for(self, wanted: str) -> str | None:
+        """Return the certificate that is pinned for a service URL: by the environment, a folder or a login.
+
+        Raises:
+            DetlabError: DET_MASTER_CERT_FILE names a file that holds none.
+        """
+        if not wanted.startswith("https:"):
+            return None
+        pinned = environment_certificate(wanted, self.environ)
+        if pinned:
+            return pinned
+        for folder in self._candidates():
+            found = self._recorded(folder)
+            if found is not None and found.url == wanted:
+                return found.certificate
+        return self.logins.certificate(wanted)
+
+    def _token_for(self, wanted: str) -> str | None:
+        """Return the token that belongs to a service URL, never another cluster's."""
+        named = self.environ.get("DET_URL")
+        if not named or _leads_to(named, wanted):
+            if self.environ.get("DET_TOKEN"):
+                return self.environ["DET_TOKEN"]
+            if named and self.environ.get("JUPYTERHUB_API_TOKEN"):
+                return self.environ["JUPYTERHUB_API_TOKEN"]
+        for folder in self._candidates():
+            found = self._recorded(folder)
+            if found is not None and found.url == wanted:
+                return found.token
+        return self.logins.token(wanted)
+
+    def _candidates(self) -> Iterator[Path]:
+        for parent in (self.start, *self.start.parents):
+            yield parent / STATE_FOLDER
+        last = self._last_folder()
+        if last is not None:
+            yield last
+
+    def _folders(self) -> ClusterAddress | None:
+        for parent in (self.start, *self.start.parents):
+            folder = parent / STATE_FOLDER
+            found = self._recorded(folder)
+            if found is not None:
+                return found
+            if self._mine(folder) and self._mine(folder / "secrets"):
+                raise ClusterUnreachable(
+                    f"the cluster of the folder {folder} is not running",
+                    hint=f"Start it: det up --dir {folder}\nor name another one by DET_URL and DET_TOKEN",
+                )
+        self.tried.append(f"{STATE_FOLDER} in {self.start} and above (none of yours)")
+        return None
+
+    def _last_folder(self) -> Path | None:
+        note = self.state_folder / "last"
+        try:
+            text = note.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return Path(text) if text and Path(text).is_absolute() else None
+
+    def _last(self) -> ClusterAddress | None:
+        folder = self._last_folder()
+        if folder is None:
+            self.tried.append("the cluster started last (none)")
+            return None
+        found = self._recorded(folder)
+        if found is None:
+            self.tried.append(f"the cluster started last ({folder}: not running)")
+        return found
+
+    def _login(self) -> ClusterAddress | None:
+        current = self.logins.current()
+        if current is None:
+            self.tried.append(f"{self.logins.path} (no login)")
+            return None
+        url, token = current
+        return ClusterAddress(url, token, f"det login ({self.logins.path})", certificate=self.logins.certificate(url))
+
+    def _mine(self, path: Path) -> bool:
+        try:
+            return path.stat().st_uid in {self.uid, 0}
+        except OSError:
+            return False
+
+    def _recorded(self, folder: Path) -> ClusterAddress | None:
+        """Return the cluster that a state folder records, if folder and files are this user's or root's."""
+        record, secret = folder / "cluster.json", folder / "secrets" / "user_token"
+        if not (self._mine(folder) and self._mine(record)):
+            return None
+        try:
+            data: Any = json.loads(record.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        url = data.get("url") or data.get("service_url") if isinstance(data, dict) else None
+        if not isinstance(url, str):
+            return None
+        token: str | None = None
+        if self._mine(secret):
+            try:
+                token = secret.read_text(encoding="utf-8").strip() or None
+            except OSError:
+                token = None  # root's folder: another user brings a token of their own (DET_TOKEN)
+        base = service_url(url)
+        pinned = data.get("certificate")
+        return ClusterAddress(
+            base,
+            token or self.logins.token(base),
+            f"the folder {folder}",
+            folder,
+            pinned if isinstance(pinned, str) and pinned else None,
+        )
+
+
+def _leads_to(address: str, wanted: str) -> bool:
+    try:
+        return service_url(address) == wanted
+    except ClusterNotFound:  # nonsense in DET_URL does no harm to who names a cluster
+        return False
+
+
+def find_cluster(url: str | None = None, token: str | None = None) -> ClusterAddress:
+    """Return the cluster that a command run here would talk to (see the module's text for the order).
+
+    Raises:
+        ClusterNotFound: Nothing names a cluster.
+        ClusterUnreachable: The nearest state folder's cluster has been shut down.
+    """
+    return Discovery.default().find(url, token)
+
+
+def with_token(address: ClusterAddress) -> ClusterAddress:
+    """Return the address if there is a token for it.
+
+    Raises:
+        AuthError: There is none.
+    """
+    if address.token:
+        return address
+    raise AuthError(
+        f"no token for {address.url} (named by {address.source})",
+        hint=f"Log in: det login {address.url}\nor set DET_TOKEN",
+    )

@@ -1,0 +1,238 @@
+"""Bringing a checkpoint here: every file verified by its digest, the folder complete or absent.
+
+Files are asked for by digest, never by path. They are written to a hidden folder beside the target, which takes
+the target's name in the end; a broken download leaves nothing under that name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any, BinaryIO, Literal
+from urllib.parse import quote
+
+from detlab.client.transport.calls import Call, Flow, Progress
+from detlab.errors import CheckpointError, StorageError
+from detlab.schemas.wire import CheckpointFile, CheckpointView
+
+DownloadMode = Literal["auto", "direct", "master"]
+
+
+class HashingWriter:
+    """Writes bytes to a file and keeps their SHA-256."""
+
+    def __init__(self, file: BinaryIO, told: Callable[[int], None]) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self._told = told
+
+    def write(self, data: bytes, /) -> int:
+        """Write the next bytes."""
+        self._hash.update(data)
+        self._told(len(data))
+        return self._file.write(data)
+
+    @property
+    def digest(self) -> str:
+        """`sha256:<hex>` of what was written."""
+        return f"sha256:{self._hash.hexdigest()}"
+
+
+def checked_path(path: str) -> PurePosixPath:
+    """Return a manifest's path if it stays inside its folder.
+
+    Raises:
+        CheckpointError: It is absolute, climbs, or holds characters that no checkpoint has.
+    """
+    pure = PurePosixPath(path)
+    parts = path.split("/")
+    if not path or pure.is_absolute() or "\\" in path or "\0" in path or any(p in {"", ".", ".."} for p in parts):
+        raise CheckpointError(f"the checkpoint names a file outside of itself: {path!r}")
+    return pure
+
+
+@dataclass
+class Assembly:
+    """A checkpoint's folder in the making; use as a context manager and call `commit` last.
+
+    Attributes:
+        view: What is to be there.
+        target: Folder that it becomes.
+        progress: Told how many bytes have come.
+    """
+
+    view: CheckpointView
+    target: Path
+    progress: Progress | None = None
+    done: int = 0
+    _written: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.target = self.target.absolute()
+        self.work = self.target.with_name(f".{self.target.name}.{uuid.uuid4().hex[:8]}.partial")
+        self.total = sum(file.size for file in self.view.files.values())
+        for path in self.view.files:
+            checked_path(path)
+
+    def __enter__(self) -> Assembly:
+        self.work.mkdir(parents=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def wanted(self) -> Iterator[tuple[str, CheckpointFile]]:
+        """Yield each (path, file), in the order of paths."""
+        yield from sorted(self.view.files.items())
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[HashingWriter]:
+        """Open the file of a path, empty; each attempt begins anew."""
+        place = self.work / checked_path(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        before = self.done
+        with place.open("wb") as file:
+            writer = HashingWriter(file, self._advance)
+            try:
+                yield writer
+            except BaseException:
+                self.done = before
+                raise
+            file.flush()
+            os.fsync(file.fileno())
+        self._written[path] = writer.digest
+
+    def _advance(self, count: int) -> None:
+        self.done += count
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+    def verify(self, path: str, file: CheckpointFile) -> None:
+        """Check a file that was written and give it its mode.
+
+        Raises:
+            CheckpointError: The bytes are not those of the manifest.
+        """
+        if self._written.get(path) != file.digest:
+            raise CheckpointError(
+                f"{path!r} of checkpoint {self.view.uuid} was altered or damaged: its digest is "
+                f"{self._written.get(path)}, the manifest says {file.digest}",
+                hint="Take another checkpoint of the trial: det trial describe " + str(self.view.trial_id),
+            )
+        (self.work / path).chmod(0o755 if file.mode & 0o100 else 0o644)
+
+    def commit(self) -> None:
+        """Give the folder its name, complete.
+
+        Raises:
+            StorageError: Something else has that name by now.
+        """
+        if self.target.is_dir() and not any(self.target.iterdir()):
+            self.target.rmdir()
+        try:
+            self.work.rename(self.target)
+        except OSError as error:
+            raise _taken(self.target) from error
+
+
+def _taken(target: Path) -> StorageError:
+    return StorageError(
+        f"{target} exists and is not this checkpoint", hint="Name another folder, or remove that one first"
+    )
+
+
+def complete(view: CheckpointView, target: Path) -> bool:
+    """Tell whether a folder holds the checkpoint already, every file verified and nothing else."""
+    if not target.is_dir():
+        return False
+    here = {path.relative_to(target).as_posix() for path in target.rglob("*") if not path.is_dir()}
+    return here == set(view.files) and all(
+        file_digest(target / path) == file.digest for path, file in view.files.items()
+    )
+
+
+def file_digest(path: Path) -> str:
+    """Return `sha256:<hex>` of a file."""
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def local_folder(view: CheckpointView) -> Path | None:
+    """Return the folder on this machine that the checkpoint's storage names, if it is there and readable."""
+    root = storage_root(view.storage)
+    if root is None:
+        return None
+    folder = root / view.uuid
+    return folder if os.access(folder, os.R_OK | os.X_OK) and folder.is_dir() else None
+
+
+def storage_root(storage: Mapping[str, Any]) -> Path | None:
+    """Return the folder of a `shared_fs` or `directory` storage, or None for others."""
+    kind = storage.get("type")
+    if kind == "shared_fs" and storage.get("host_path"):
+        return Path(str(storage["host_path"])) / str(storage.get("storage_path") or "")
+    if kind == "directory" and storage.get("container_path"):
+        return Path(str(storage["container_path"]))
+    return None
+
+
+def download(
+    view: CheckpointView, target: Path, mode: DownloadMode = "auto", progress: Progress | None = None
+) -> Flow[Path]:
+    """Bring a checkpoint into a folder.
+
+    Args:
+        view: The checkpoint.
+        target: Folder to make. If it holds the checkpoint already, nothing is transferred.
+        mode: `direct` copies from the storage, which must be mounted here; `master` asks the master; `auto`
+            copies if it can.
+        progress: Told how much has come.
+
+    Raises:
+        StorageError: The target is taken, or the storage is not here.
+        CheckpointError: A file is damaged.
+    """
+    if mode not in {"auto", "direct", "master"}:
+        raise ValueError(f"the mode is one of auto, direct and master, not {mode!r}")
+    if complete(view, target):
+        return target
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise _taken(target)
+    folder = None if mode == "master" else local_folder(view)
+    if mode == "direct" and folder is None:
+        raise StorageError(
+            f"the storage of checkpoint {view.uuid} is not readable on this machine",
+            hint="Download it through the master: --mode master",
+        )
+    with Assembly(view, target, progress) as assembly:
+        for path, file in assembly.wanted():
+            if folder is not None:
+                _copy(folder / path, assembly, path)
+            else:
+                yield _file_call(view, assembly, path, file)
+            assembly.verify(path, file)
+        assembly.commit()
+    return target
+
+
+def _file_call(view: CheckpointView, assembly: Assembly, path: str, file: CheckpointFile) -> Call:
+    address = f"checkpoints/{quote(view.uuid, safe='')}/files/{quote(file.digest, safe=':')}"
+    return Call("GET", address, sink=lambda: assembly.writing(path))
+
+
+def _copy(source: Path, assembly: Assembly, path: str) -> None:
+    try:
+        with source.open("rb") as file, assembly.writing(path) as writer:
+            while chunk := file.read(1024 * 1024):
+                writer.write(chunk)
+    except OSError as error:
+        raise StorageError(f"{source} cannot be read: {error.strerror or error}") from error

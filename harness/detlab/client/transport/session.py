@@ -1,0 +1,310 @@
+"""The two faces of the request layer: blocking and asynchronous HTTP over httpx.
+
+httpx is imported when the first request is made, so that `import detlab.client` costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from detlab import loopback
+from detlab.client.transport.calls import Backoff, Call, Flow, Reply, Writer, run_flow
+from detlab.client.transport.discovery import ClusterAddress
+from detlab.client.transport.version import USER_AGENT
+from detlab.errors import DetlabError
+from detlab.trust import is_refusal, trust_for
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+CHUNK = 256 * 1024
+CONNECT_SECONDS = 5.0
+_IDENTITY = {"Accept-Encoding": "identity"}
+STREAM_READ_SECONDS = 12.0
+"""Over twice the master's keep-alive: silence beyond it means a dead connection. configurable-http-proxy leaves a
+stream open whose master was killed, so that this is how long a view may stand still then."""
+
+
+class _Face:
+    """What both faces share: address, headers, time limits, policy."""
+
+    def __init__(self, address: ClusterAddress, *, timeout: float = 60.0, backoff: Backoff | None = None) -> None:
+        self.address = address
+        self.timeout = timeout
+        self.backoff = backoff or Backoff()
+
+    def _options(self) -> dict[str, Any]:
+        import httpx
+
+        headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+        if self.address.token:
+            headers["Authorization"] = f"Bearer {self.address.token}"
+        return {
+            "base_url": self.address.url,
+            "headers": headers,
+            "timeout": httpx.Timeout(self.timeout, connect=CONNECT_SECONDS),
+            # A redirect leads to a login page at best, and would carry the token along at worst.
+            "follow_redirects": False,
+            "verify": trust_for(self.address.url, self.address.certificate),
+            # A proxy of the environment cannot know this machine's own ports.
+            "trust_env": not self.address.loopback,
+        }
+
+    def _arguments(self, call: Call) -> dict[str, Any]:
+        body, kind = call.body()
+        arguments: dict[str, Any] = {"params": call.query()}
+        if body is not None:
+            arguments["headers"] = {"Content-Type": str(kind), "Content-Length": str(len(body))}
+        return arguments
+
+    def _stream_timeout(self, limit: float | None) -> httpx.Timeout:
+        import httpx
+
+        read = STREAM_READ_SECONDS if limit is None else max(0.05, min(limit, STREAM_READ_SECONDS))
+        return httpx.Timeout(self.timeout, connect=CONNECT_SECONDS, read=read)
+
+    def _pause(self, call: Call, failures: int, *, refused: bool) -> float | None:
+        """Return how long to wait before the call is repeated, or None if it must not be."""
+        return self.backoff.delay(failures, refused=refused) if call.again or refused else None
+
+    def _pause_after(self, call: Call, failures: int, error: httpx.TransportError) -> float | None:
+        """Return the same for a call that got no answer; who shows a wrong certificate will show it again."""
+        import httpx
+
+        if is_refusal(error):
+            return None
+        return self._pause(call, failures, refused=isinstance(error, httpx.ConnectError))
+
+    def _unreachable(self, error: Exception) -> DetlabError:
+        if is_refusal(error):
+            return self.address.untrusted()
+        return self.address.unreachable(str(error) or type(error).__name__)
+
+
+def _step(resume: Callable[[], Call]) -> tuple[bool, Any]:
+    """Run a flow up to its next call; return (whether it has ended, its result or the call)."""
+    try:
+        return False, resume()
+    except StopIteration as stop:  # which no future and no coroutine may carry
+        return True, stop.value
+
+
+def _chunks(call: Call, body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), CHUNK):
+        yield body[start : start + CHUNK]
+        if call.progress:
+            call.progress(min(start + CHUNK, len(body)), len(body))
+
+
+def _reply(response: httpx.Response) -> Reply:
+    return Reply(response.status_code, response.content, response.headers.get("location"))
+
+
+class Session(_Face):
+    """Blocking HTTP to one master. Threads may share it."""
+
+    def __init__(
+        self,
+        address: ClusterAddress,
+        *,
+        timeout: float = 60.0,
+        backoff: Backoff | None = None,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        super().__init__(address, timeout=timeout, backoff=backoff)
+        self._sleep = sleep
+        self._transport = transport
+        self._http: httpx.Client | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def http(self) -> httpx.Client:
+        """The connection pool, opened on first use."""
+        with self._lock:
+            if self._http is None:
+                import httpx
+
+                self._http = httpx.Client(
+                    **self._options(), transport=self._transport, event_hooks=loopback.hooks(self.address.url)
+                )
+            return self._http
+
+    def close(self) -> None:
+        """Close all connections; the session can be used again afterwards."""
+        with self._lock:
+            http, self._http = self._http, None
+        if http is not None:
+            http.close()
+
+    def run(self, flow: Flow[T]) -> T:
+        """Carry out an operation and return its result."""
+        return run_flow(flow, self.send)
+
+    def send(self, call: Call) -> Any:
+        """Send one call, again where that is safe, and return its result.
+
+        Raises:
+            ClusterUnreachable: No answer, after the retries.
+            DetlabError: The master answered with an error.
+        """
+        import httpx
+
+        failures = 0
+        while True:
+            try:
+                reply = self._once(call)
+            except httpx.TransportError as error:
+                failures += 1
+                pause = self._pause_after(call, failures, error)
+                if pause is None:
+                    raise self._unreachable(error) from error
+            else:
+                if not reply.passing or reply.status in call.accept:
+                    return call.result(reply)
+                failures += 1
+                pause = self._pause(call, failures, refused=False)
+                if pause is None:
+                    return call.result(reply)
+            self._sleep(pause)
+
+    def _once(self, call: Call) -> Reply:
+        if call.sink is not None:
+            return self._into_sink(call, call.sink)
+        body, _ = call.body()
+        content = None if body is None else _chunks(call, body)
+        response = self.http.request(call.method, call.relative_url, content=content, **self._arguments(call))
+        return _reply(response)
+
+    def _into_sink(self, call: Call, sink: Callable[[], AbstractContextManager[Writer]]) -> Reply:
+        with self.http.stream(call.method, call.relative_url, params=call.query(), headers=_IDENTITY) as response:
+            if not response.is_success:
+                response.read()
+                return _reply(response)
+            with sink() as file:
+                for chunk in response.iter_bytes(CHUNK):
+                    file.write(chunk)
+            return Reply(response.status_code)
+
+    def open(self, call: Call, *, limit: float | None = None) -> AbstractContextManager[httpx.Response]:
+        """Open a streamed reply; reading stops after `limit` seconds of silence."""
+        return self.http.stream(
+            call.method, call.relative_url, params=call.query(), timeout=self._stream_timeout(limit)
+        )
+
+
+class AsyncSession(_Face):
+    """The same for asyncio. One event loop per session."""
+
+    def __init__(
+        self,
+        address: ClusterAddress,
+        *,
+        timeout: float = 60.0,
+        backoff: Backoff | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        super().__init__(address, timeout=timeout, backoff=backoff)
+        self._transport = transport
+        self._http: httpx.AsyncClient | None = None
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        """The connection pool, opened on first use."""
+        if self._http is None:
+            import httpx
+
+            self._http = httpx.AsyncClient(
+                **self._options(), transport=self._transport, event_hooks=loopback.async_hooks(self.address.url)
+            )
+        return self._http
+
+    async def close(self) -> None:
+        """Close all connections; the session can be used again afterwards."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    async def run(self, flow: Flow[T], *, in_thread: bool = False) -> T:
+        """Carry out an operation and return its result.
+
+        Args:
+            flow: The operation.
+            in_thread: Do what the flow does between its calls (hashing and copying files) in a thread.
+        """
+        resume: Callable[[], Call] = partial(next, flow)
+        try:
+            while True:
+                ended, given = await asyncio.to_thread(_step, resume) if in_thread else _step(resume)
+                if ended:
+                    return given
+                try:
+                    resume = partial(flow.send, await self.send(given))
+                except DetlabError as error:
+                    resume = partial(flow.throw, error)
+        finally:
+            flow.close()
+
+    async def send(self, call: Call) -> Any:
+        """Send one call, again where that is safe, and return its result.
+
+        Raises:
+            ClusterUnreachable: No answer, after the retries.
+            DetlabError: The master answered with an error.
+        """
+        import httpx
+
+        failures = 0
+        while True:
+            try:
+                reply = await self._once(call)
+            except httpx.TransportError as error:
+                failures += 1
+                pause = self._pause_after(call, failures, error)
+                if pause is None:
+                    raise self._unreachable(error) from error
+            else:
+                if not reply.passing or reply.status in call.accept:
+                    return call.result(reply)
+                failures += 1
+                pause = self._pause(call, failures, refused=False)
+                if pause is None:
+                    return call.result(reply)
+            await asyncio.sleep(pause)
+
+    async def _once(self, call: Call) -> Reply:
+        if call.sink is not None:
+            return await self._into_sink(call, call.sink)
+        body, _ = call.body()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for chunk in _chunks(call, body or b""):
+                yield chunk
+
+        content = None if body is None else chunks()
+        response = await self.http.request(call.method, call.relative_url, content=content, **self._arguments(call))
+        return _reply(response)
+
+    async def _into_sink(self, call: Call, sink: Callable[[], AbstractContextManager[Writer]]) -> Reply:
+        stream = self.http.stream(call.method, call.relative_url, params=call.query(), headers=_IDENTITY)
+        async with stream as response:
+            if not response.is_success:
+                await response.aread()
+                return _reply(response)
+            with sink() as file:
+                async for chunk in response.aiter_bytes(CHUNK):
+                    await asyncio.to_thread(file.write, chunk)
+            return Reply(response.status_code)
+
+    def open(self, call: Call, *, limit: float | None = None) -> AbstractAsyncContextManager[httpx.Response]:
+        """Open a streamed reply; reading stops after `limit` seconds of silence."""
+        return self.http.stream(
+            call.method, call.relative_url, params=call.query(), timeout=self._stream_timeout(limit)
+        )

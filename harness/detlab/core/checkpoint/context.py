@@ -1,0 +1,507 @@
+"""`core_context.checkpoint`: store and restore checkpoints, from one rank or from all."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import os
+import time
+import uuid as uuids
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from detlab.core.checkpoint.abandoned import Leftovers, TrialLeftovers
+from detlab.core.checkpoint.shards import check_files, merge_metadata
+from detlab.core.distributed.context import DistributedContext
+from detlab.core.full_disk import await_room, is_full
+from detlab.core.metrics.spool import Spool
+from detlab.core.metrics.values import check_steps
+from detlab.core.session import COMMIT_LIMIT, TaskSession
+from detlab.errors import CheckpointError, CheckpointMissing, DetlabError, Forbidden, NotFound, StorageError
+from detlab.info import ClusterInfo
+from detlab.schemas.checkpoint_ids import new_checkpoint_id
+from detlab.schemas.wire import CheckpointView, CommitCheckpoint, encode_floats
+from detlab.storage import Manifest, ManifestNotWritten, StorageManager
+from detlab.storage import files as storage_files
+
+logger = logging.getLogger("detlab.core")
+
+T = TypeVar("T")
+Selector = Callable[[str], bool]
+
+
+class DownloadMode(enum.Enum):
+    """Who fetches a checkpoint.
+
+    `LocalWorkersShareDownload`: all ranks call in step, one per node fetches. `NoSharedDownload`: each rank that calls
+    fetches for itself.
+    """
+
+    LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
+    NoSharedDownload = "NO_SHARED_DOWNLOAD"
+
+
+class CheckpointContext:
+    """Checkpoints of this trial.
+
+    A checkpoint exists once its files and then its manifest are stored, the master has every report before it, and
+    then has committed the manifest's digest; whatever dies in between leaves nothing that could be restored.
+    Committing is repeated through an outage of the master for up to a day; a full disk is waited for as long.
+    """
+
+    _waits_for_room = False
+    _trial_id: int | None = None
+    """None off a cluster, where nobody else could commit what is stored."""
+    _given: str | None = None
+    """The checkpoint that this attempt is to go on from; None off a cluster."""
+
+    def __init__(
+        self,
+        distributed: DistributedContext,
+        storage: StorageManager,
+        session: TaskSession,
+        spool: Spool | None = None,
+        info: ClusterInfo | None = None,
+    ) -> None:
+        self._dist = distributed
+        self._storage = storage
+        self._session = session
+        self._spool = spool
+        self._leftovers = Leftovers(storage)
+        self._given = None if info is None else info.latest_checkpoint
+        self._earlier = () if info is None else info.earlier_checkpoints
+        if info is not None:
+            self._trial_id = info.trial.trial_id
+            self._leftovers = TrialLeftovers(storage, info.cluster_id, self._trial_id, info.run)
+
+    def upload(
+        self,
+        ckpt_dir: str | os.PathLike[str] | None,
+        metadata: dict[str, Any] | None = None,
+        *,
+        shard: bool = False,
+        selector: Selector | None = None,
+    ) -> str:
+        """Store the content of a directory as a checkpoint.
+
+        Args:
+            ckpt_dir: The directory; with `shard`, None for a rank that has nothing to store.
+            metadata: Must have `steps_completed`; with `shard`, the ranks' dicts are united.
+            shard: All ranks call in step and their files are united; else the chief alone calls.
+            selector: Which files to take, by relative POSIX path.
+
+        Returns:
+            The uuid of the checkpoint.
+
+        Raises:
+            ShardConflict: Two ranks gave one file, or different values for one metadata key.
+            CheckpointError: The directory holds links or special files, or cannot be read.
+            StorageError: The store cannot be written.
+            ValueError: `metadata` lacks `steps_completed`.
+            RuntimeError: Called by a rank that may not call it.
+        """
+        source = None if ckpt_dir is None else Path(ckpt_dir)
+        if shard:
+            return self._upload_sharded(source, metadata, selector)
+        self._require_chief("upload")
+        if source is None:
+            raise RuntimeError("upload(ckpt_dir=None) is for ranks without files, with shard=True")
+        checked = _check_metadata(metadata)
+        uuid = self._begin()
+        with self._given_up_on_error(uuid):
+            self._upload(source, uuid, selector)
+            self._commit(uuid, checked)
+        return uuid
+
+    @contextlib.contextmanager
+    def store_path(self, metadata: dict[str, Any] | None = None, *, shard: bool = False) -> Iterator[tuple[Path, str]]:
+        """Give a directory to write a checkpoint into; it is stored when the block ends without an exception.
+
+        With `shard`, all ranks enter in step. Ranks of one node are given the same directory, so that they must
+        not write the same file: the file system keeps the last one.
+
+        Yields:
+            The directory and the uuid.
+
+        Raises as `upload` does.
+        """
+        if shard:
+            with self._store_path_sharded(metadata) as given:
+                yield given
+            return
+        self._require_chief("store_path")
+        checked = _check_metadata(metadata)
+        uuid = self._begin()
+        with self._given_up_on_error(uuid):
+            yield self._storage.stage(uuid), uuid
+            self._commit(uuid, checked)
+
+    def download(
+        self,
+        storage_id: str,
+        ckpt_dir: str | os.PathLike[str],
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
+        *,
+        selector: Selector | None = None,
+    ) -> None:
+        """Copy a checkpoint into a directory, verifying every file.
+
+        Args:
+            storage_id: The uuid.
+            ckpt_dir: Made if it is missing; ranks of one node that share the download name the same one.
+            download_mode: Who fetches.
+            selector: Which files, by relative POSIX path; ranks that share get what any of them wants.
+
+        Raises:
+            CheckpointMissing: A file is not there; the file is named.
+            CheckpointError: It was never committed, or a file is altered; the file is named.
+        """
+        target = Path(ckpt_dir)
+        with self._missing_told(storage_id):
+            if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
+                self._storage.download(storage_id, target, self._manifest(storage_id), selector=selector)
+                return
+            manifest = self._shared(lambda: self._manifest(storage_id))
+            chosen = self._union(manifest, selector)
+            self._shared(lambda: self._storage.download(storage_id, target, manifest, selector=chosen))
+
+    @contextlib.contextmanager
+    def restore_path(
+        self,
+        storage_id: str,
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
+        *,
+        selector: Selector | None = None,
+    ) -> Iterator[Path]:
+        """Give a directory with the verified files of a checkpoint, to be read while the block lasts.
+
+        Arguments and errors are those of `download`.
+        """
+        with contextlib.ExitStack() as stack:
+            if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
+                with self._missing_told(storage_id):
+                    manifest = self._manifest(storage_id)
+                    path = stack.enter_context(self._storage.restore_path(storage_id, manifest, selector=selector))
+                yield path
+                return
+            with self._missing_told(storage_id):
+                manifest = self._shared(lambda: self._manifest(storage_id))
+                chosen = self._union(manifest, selector)
+                path = self._shared(
+                    lambda: stack.enter_context(self._storage.restore_path(storage_id, manifest, selector=chosen))
+                )
+            try:
+                yield path
+            finally:
+                self._dist.gather_local(None)  # the local chief keeps the files until all have read them
+
+    def get_metadata(self, storage_id: str) -> dict[str, Any]:
+        """Return the metadata of a committed checkpoint.
+
+        Raises:
+            CheckpointError: There is no such checkpoint for this trial.
+        """
+        return self._view(storage_id).metadata
+
+    def delete(self, storage_id: str) -> None:
+        """Remove a checkpoint of this trial, first from the master's books, then its files.
+
+        Raises:
+            Forbidden: There is one of this name, but it is not this trial's.
+        """
+        try:
+            self._session.call("DELETE", f"task/checkpoints/{storage_id}")
+        except NotFound:
+            self._refuse_anothers(storage_id)
+            return
+        self._storage.delete(storage_id)
+
+    def _refuse_anothers(self, uuid: str) -> None:
+        with contextlib.suppress(CheckpointError):
+            self._storage.manifest(uuid)
+            raise Forbidden(
+                f"checkpoint {uuid} is not of this trial: its files are left alone",
+                hint="det checkpoint list EXPERIMENT",
+            )
+
+    def _view(self, uuid: str) -> CheckpointView:
+        try:
+            view = CheckpointView.model_validate(self._session.get(f"task/checkpoints/{uuid}"))
+        except NotFound as error:
+            raise CheckpointError(f"checkpoint {uuid} was never committed, or is not for this trial") from error
+        if view.state != "COMPLETED":
+            raise CheckpointError(f"checkpoint {uuid} is {view.state}")
+        return view
+
+    def _manifest(self, uuid: str) -> Manifest:
+        """Return the stored manifest, if it is the one that the master committed."""
+        view = self._view(uuid)
+        manifest = self._storage.manifest(uuid)
+        if manifest.digest != view.manifest_digest:
+            raise CheckpointError(f"manifest.json of checkpoint {uuid} is not the one that was committed")
+        return manifest
+
+    @contextlib.contextmanager
+    def _missing_told(self, uuid: str) -> Iterator[None]:
+        """Tell the master, once, if the files of the checkpoint that this attempt was given are gone.
+
+        It gives the next attempt one that is there, or tries none where there is none.
+        """
+        try:
+            yield
+        except CheckpointMissing:
+            if uuid == self._given and self._spool is not None:
+                self._given = None
+                gone, instead = self._look_for_earlier()
+                with contextlib.suppress(DetlabError):
+                    self._spool.append("checkpoint_gone", {"gone": [uuid, *gone], "instead": instead})
+            raise
+
+    def _look_for_earlier(self) -> tuple[list[str], str | None]:
+        """Return the newest earlier checkpoint that is there, and those before it whose files are gone."""
+        gone: list[str] = []
+        for uuid in self._earlier:
+            try:
+                self._storage.manifest(uuid)
+            except CheckpointMissing:
+                gone.append(uuid)
+            except DetlabError:
+                continue  # it is there and cannot be read: nothing is said of it
+            else:
+                return gone, uuid
+        return gone, None
+
+    @property
+    def _held_up(self) -> bool:
+        """Whether a checkpoint waits for the master's return or for room on a disk, and for nothing else."""
+        return self._waits_for_room or self._session.held_up
+
+    def _wait_for_room(self, seconds: float) -> None:
+        self._waits_for_room = True
+        try:
+            time.sleep(seconds)
+        finally:
+            self._waits_for_room = False
+
+    def _upload(self, source: Path, uuid: str, selector: Selector | None) -> None:
+        """Copy files into the stage of one rank alone, as soon as there is room for all of them."""
+
+        def attempt() -> None:
+            try:
+                self._storage.upload(source, uuid, selector=selector)
+            except StorageError:
+                self._storage.discard(uuid)  # others may need what room there is
+                raise
+
+        await_room(attempt, f"the checkpoint of {source}", sleep=self._wait_for_room)
+
+    def _commit(self, uuid: str, metadata: dict[str, Any]) -> None:
+        """Publish the staged files, then have the master commit them, after the reports before them.
+
+        Only metadata and manifest wait for room here. What an fsync of the files could not write the kernel may have
+        dropped: they have to be written anew, by who has them.
+
+        If the master's answer never comes the files stay: it may have committed them.
+        """
+        what = f"the checkpoint at step {metadata['steps_completed']}"
+        manifest = await_room(
+            lambda: self._storage.publish(uuid, metadata),
+            what,
+            sleep=self._wait_for_room,
+            may_repeat=lambda error: isinstance(error.__cause__, ManifestNotWritten) and is_full(error),
+        )
+        self._await_reports(metadata["steps_completed"])
+        commit = CommitCheckpoint(
+            uuid=uuid,
+            steps_completed=metadata["steps_completed"],
+            metadata=encode_floats(metadata),
+            files=manifest.files,
+            manifest_digest=manifest.digest,
+        )
+        self._session.call("POST", "task/checkpoints", body=commit.model_dump(), limit=COMMIT_LIMIT)
+        self._leftovers.settle(uuid)
+        logger.info("stored checkpoint %s at step %d", uuid, commit.steps_completed)
+
+    def _await_reports(self, step: int) -> None:
+        """Wait until the master has the reports before a checkpoint.
+
+        The next attempt goes on behind them and never makes them again, and what they wait in may be lost with its
+        machine.
+        """
+        if (spool := self._spool) is None:
+            return
+        spool.sync()
+        last = spool.last()
+
+        def done() -> bool:
+            mark = spool.delivered()
+            return mark is None or mark >= last
+
+        what = f"the master has the reports before the checkpoint at step {step}"
+        self._session.wait_until(done, what, limit=COMMIT_LIMIT)
+
+    def _upload_sharded(self, source: Path | None, metadata: dict[str, Any] | None, selector: Selector | None) -> str:
+        folder = self._together(lambda: _identity(source, self._dist.cross_rank))
+        if not any(folder):
+            raise RuntimeError("upload(ckpt_dir=None, shard=True) from all ranks: at least one needs a directory")
+        # Ranks that give one directory store it once: the first of them does.
+        mine = source if source and folder.index(folder[self._dist.rank]) == self._dist.rank else None
+        names = self._together(lambda: _names(mine, selector))
+        check_files(names)
+        merged = _check_metadata(merge_metadata(self._together(lambda: metadata)))
+        uuid = self._begin_together()
+        with self._given_up_on_error(uuid):
+            self._together(lambda: mine and self._storage.upload(mine, uuid, selector=selector))
+            self._together(lambda: self._commit(uuid, merged) if self._dist.rank == 0 else None)
+        return uuid
+
+    @contextlib.contextmanager
+    def _store_path_sharded(self, metadata: dict[str, Any] | None) -> Iterator[tuple[Path, str]]:
+        merged = _check_metadata(merge_metadata(self._together(lambda: metadata)))
+        uuid = self._begin_together()
+        with self._given_up_on_error(uuid):
+            self._together(lambda: self._storage.stage(uuid) if self._dist.local_rank == 0 else None)
+            failed: BaseException | None = None
+            try:
+                yield self._storage.stage(uuid), uuid
+            except BaseException as error:
+                failed = error
+                raise
+            finally:
+                # Also after an exception: the other ranks wait here, and must not store a part.
+                self._report_failures(failed)
+            self._together(lambda: self._commit(uuid, merged) if self._dist.rank == 0 else None)
+
+    def _report_failures(self, mine: BaseException | None) -> None:
+        failures = self._dist.allgather(None if mine is None else repr(mine))
+        if mine is None:
+            _raise_failures(failures)
+
+    def _begin(self) -> str:
+        uuid = str(uuids.uuid4()) if self._trial_id is None else new_checkpoint_id(self._trial_id)
+        self._leftovers.begin(uuid)
+        return uuid
+
+    def _begin_together(self) -> str:
+        uuid = self._together(lambda: self._begin() if self._dist.rank == 0 else None)[0]
+        assert uuid is not None
+        return uuid
+
+    def _together(self, step: Callable[[], T]) -> list[T]:
+        """Run a step on every rank and return all results, by rank; a failure is raised on all ranks."""
+        outcome, error = _attempt(step)
+        outcomes = self._dist.allgather((outcome, None if error is None else _portable(error)))
+        if error is not None:
+            raise error
+        _raise_failures([failure for _, failure in outcomes])
+        return [result for result, _ in outcomes]
+
+    def _shared(self, step: Callable[[], T]) -> T:
+        """Run a step on the local chief and return its result, or raise its error, on all ranks of the node."""
+        if self._dist.local_rank == 0:
+            outcome, error = _attempt(step)
+            self._dist.broadcast_local((outcome, None if error is None else _portable(error)))
+            if error is not None:
+                raise error
+            return outcome  # type: ignore[return-value]  # a step that has not failed has an outcome
+        result: T
+        result, failure = self._dist.broadcast_local(None)
+        if failure is not None:
+            raise failure
+        return result
+
+    def _union(self, manifest: Manifest, selector: Selector | None) -> Selector | None:
+        """Return a selector for what any rank of this node wants."""
+        wanted = None if selector is None else [name for name in manifest.files if selector(name)]
+        wishes = self._dist.allgather_local(wanted)
+        if any(wish is None for wish in wishes):
+            return None
+        names = {name for wish in wishes for name in wish}
+        return names.__contains__
+
+    @contextlib.contextmanager
+    def _given_up_on_error(self, uuid: str) -> Iterator[None]:
+        """Take a checkpoint back after an error; the chief alone, who may be publishing it while another rank fails."""
+        try:
+            yield
+        except BaseException:
+            if self._dist.rank == 0:
+                with contextlib.suppress(DetlabError):
+                    self._leftovers.give_up(uuid)
+            raise
+
+    def _require_chief(self, what: str) -> None:
+        if self._dist.rank != 0:
+            raise RuntimeError(
+                f"{what}(shard=False) is for the chief (rank 0), not rank {self._dist.rank}: "
+                "guard the call, or have all ranks call it with shard=True"
+            )
+
+
+class DummyCheckpointContext(CheckpointContext):
+    """Off-cluster: a checkpoint is committed by its manifest alone."""
+
+    _held_up = False
+
+    def __init__(self, distributed: DistributedContext, storage: StorageManager) -> None:
+        self._dist = distributed
+        self._storage = storage
+        self._leftovers = Leftovers(storage)
+
+    def get_metadata(self, storage_id: str) -> dict[str, Any]:
+        """Return the metadata of a stored checkpoint.
+
+        Raises:
+            CheckpointError: There is no such checkpoint.
+        """
+        return self._storage.manifest(storage_id).metadata
+
+    def delete(self, storage_id: str) -> None:
+        """Remove a checkpoint."""
+        self._storage.delete(storage_id)
+
+    def _manifest(self, uuid: str) -> Manifest:
+        return self._storage.manifest(uuid)
+
+    def _commit(self, uuid: str, metadata: dict[str, Any]) -> None:
+        self._storage.publish(uuid, metadata)
+        logger.info("stored checkpoint %s at step %d", uuid, metadata["steps_completed"])
+
+
+def _check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    if not metadata or "steps_completed" not in metadata:
+        raise ValueError("the metadata of a checkpoint must have 'steps_completed'")
+    return {**metadata, "steps_completed": check_steps(metadata["steps_completed"])}
+
+
+def _identity(source: Path | None, node: int) -> tuple[int, int, int] | None:
+    if source is None:
+        return None
+    status = source.stat()
+    return node, status.st_dev, status.st_ino
+
+
+def _names(source: Path | None, selector: Selector | None) -> list[str]:
+    if source is None:
+        return []
+    return [name for name in storage_files.walk(source).files if selector is None or selector(name)]
+
+
+def _attempt(step: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return step(), None
+    except Exception as error:  # handed to the other ranks, then raised again
+        return None, error
+
+
+def _portable(error: Exception) -> DetlabError:
+    """Return an error that can be sent to another rank."""
+    return error if isinstance(error, DetlabError) else CheckpointError(f"{type(error).__name__}: {error}")
+
+
+def _raise_failures(failures: list[Any]) -> None:
+    for rank, failure in enumerate(failures):
+        if failure is not None:
+            raise CheckpointError(f"rank {rank} failed, so that no checkpoint was stored: {failure}")

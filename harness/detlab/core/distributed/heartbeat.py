@@ -1,0 +1,200 @@
+"""What a rank says about itself to the launcher, which ends an attempt whose ranks wait for one that does not come.
+
+A thread beside the main one looks at the main thread's stack now and then, and writes what it sees to a small file of
+the task's directory: whether the rank stands in an operation with the other ranks, in which, and for how long. Nothing
+of torch is patched. The judge is `detlab.launch.ranks.watchdog`: it must live when a rank's process is stopped
+altogether.
+
+A thread that waits for other ranks in gloo or in a socket sleeps: it uses no time of the processor. One that only calls
+such operations again and again does, so that each look that finds it at work starts its time anew. (A wait in NCCL
+spins and is never taken for one; NCCL has a watchdog of its own.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+from detlab.core.distributed.context import DistributedContext
+
+LIMIT_VARIABLE = "DET_HANG_TIMEOUT"
+"""Seconds; 0: nobody watches. The launcher sets it in every task of several ranks."""
+_LONGEST_INTERVAL = 5.0
+_BYTES = 4096
+_AWAKE = 200e-6
+"""Seconds of the processor between two looks from which on the main thread has not slept through."""
+_WAITS_IN = (
+    "torch.distributed",
+    "torch.nn.parallel.distributed",
+    "torch.autograd.graph",
+    "detlab.core.distributed.context",
+)
+_AT_WORK = ("torch.distributed.checkpoint", "torch.distributed.rpc", "torch.distributed.elastic")
+"""Of those, what does work of its own while the main thread waits for it: never judged."""
+_NOT_ITS_NAME = ("wrapper", "<lambda>")
+"""What torch's decorators call every operation."""
+_NOT_USERS = ("/site-packages/", "/dist-packages/", "/lib/python")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a main thread stands.
+
+    Attributes:
+        state: `inside` an operation with other ranks; in code of `detlab`, which may wait for the master or for room
+            on a disk; else with the `user`.
+        operation: Name of the operation, if inside one.
+        where: The innermost line of the user's own code.
+        key: The same as long as the thread has not moved on from the call that it stands in.
+    """
+
+    state: Literal["inside", "detlab", "user"]
+    operation: str = ""
+    where: str | None = None
+    key: object = None
+
+
+def place_of(frame: FrameType | None) -> Place:
+    """Return where a thread stands.
+
+    Args:
+        frame: Innermost frame of the thread.
+    """
+    operation, ours, key = "", False, 0
+    for found in _outwards(frame):
+        name = str(found.f_globals.get("__name__", ""))
+        if name.startswith(_AT_WORK):
+            ours = True
+        elif name.startswith(_WAITS_IN):
+            if found.f_code.co_name not in _NOT_ITS_NAME:
+                operation = found.f_code.co_name
+            key = found.f_lasti
+        elif name.startswith("detlab."):
+            ours = True
+        elif not _is_library(name, found.f_code.co_filename):
+            where = f"{_short(found.f_code.co_filename)}, line {found.f_lineno}, in {found.f_code.co_name}"
+            return _place(operation, where, (operation, where, key, found.f_lasti), ours=ours)
+    return _place(operation, None, (operation, key), ours=ours)
+
+
+def _place(operation: str, where: str | None, key: object, *, ours: bool) -> Place:
+    if operation:
+        return Place("inside", operation, where, key)
+    return Place("detlab" if ours else "user", "", where, "detlab" if ours else "user")
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_library(name: str, file: str) -> bool:
+    return name.startswith("importlib") or file.startswith("<frozen") or any(part in file for part in _NOT_USERS)
+
+
+def _short(file: str) -> str:
+    with contextlib.suppress(OSError, ValueError):
+        return str(Path(file).relative_to(Path.cwd()))
+    return file
+
+
+class Pulse:
+    """Tells the launcher where this rank is, until it is closed.
+
+    Args:
+        task_dir: The task's directory.
+        rank: This process's.
+        size: How many ranks the trial has, on all of its nodes.
+        limit: Seconds after which a rank that does not come is taken for hanging.
+    """
+
+    def __init__(self, task_dir: Path, rank: int, size: int, limit: float) -> None:
+        self._path = task_dir / "spool" / f"pulse.{rank}"
+        self._rank = rank
+        self._size = size
+        self._interval = max(0.05, min(_LONGEST_INTERVAL, limit / 10))
+        self._main = threading.main_thread().ident or 0
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._beats = 0
+        self._place = Place("user")
+        self._changed = time.monotonic()
+        self._used = 0.0
+
+    @classmethod
+    def for_rank(cls, task_dir: Path, distributed: DistributedContext) -> Pulse | None:
+        """Return the pulse of this rank, None where nobody watches."""
+        try:
+            limit = float(os.environ.get(LIMIT_VARIABLE) or 0)
+        except ValueError:
+            return None
+        if distributed.size < 2 or not limit > 0:
+            return None
+        return cls(task_dir, distributed.rank, distributed.size, limit)
+
+    def start(self) -> None:
+        """Begin; a directory that cannot be written to costs the watch, not the trial."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError:
+            return
+        self._thread = threading.Thread(target=self._run, args=(descriptor,), name="detlab-pulse", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, and let the launcher know that this rank is not to be judged any more. Harmless when repeated."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(2 * self._interval)
+            self._thread = None
+            self._path.unlink(missing_ok=True)
+
+    def _run(self, descriptor: int) -> None:
+        try:
+            while True:
+                # In place: on a full disk a new file could not be written, and silence would look like a hang.
+                with contextlib.suppress(OSError):
+                    os.pwrite(descriptor, self._look(), 0)
+                if self._closing.wait(self._interval):
+                    return
+        finally:
+            os.close(descriptor)
+
+    def _look(self) -> bytes:
+        now, used = time.monotonic(), self._main_time()
+        place = place_of(sys._current_frames().get(self._main))
+        asleep = used - self._used < _AWAKE
+        if place.key != self._place.key or (place.state == "inside" and not asleep):
+            self._changed = now
+        self._place, self._used = place, used
+        self._beats += 1
+        told = {
+            "rank": self._rank,
+            "size": self._size,
+            "pid": os.getpid(),
+            "host": socket.gethostname()[:200],
+            "beat": self._beats,
+            "state": place.state,
+            "operation": place.operation[:100],
+            "since": now - self._changed,
+            "where": None if place.where is None else place.where[-300:],
+        }
+        return json.dumps(told).encode()[: _BYTES - 1].ljust(_BYTES - 1) + b"\n"
+
+    def _main_time(self) -> float:
+        """Seconds of the processor that the main thread has used."""
+        try:
+            return time.clock_gettime(time.pthread_getcpuclockid(self._main))
+        except OSError:  # it has ended
+            return 0.0

@@ -1,0 +1,240 @@
+"""How a trial talks to its master: a thin HTTP session that lives through outages.
+
+The token is read from the task directory for each request, because the launcher renews it. A request is
+repeated, with growing pauses, while the master cannot be reached or answers 5xx or 429, up to a limit:
+`INTERACTIVE_LIMIT` (5 minutes) for calls whose answer the code waits for, `COMMIT_LIMIT` (a day) for what must not
+be lost: committing a checkpoint and acknowledging a preemption. All calls of the task API are idempotent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detlab import errors, loopback
+from detlab.core.quiet_logs import quiet
+from detlab.info import ClusterInfo, read_token
+from detlab.schemas.wire import API_PREFIX
+from detlab.trust import trust_for
+
+if TYPE_CHECKING:
+    import httpx
+
+logger = logging.getLogger("detlab.core")
+
+INTERACTIVE_LIMIT = 300.0
+COMMIT_LIMIT = 24 * 3600.0
+LOOK, SLOW_LOOK = 0.005, 0.1
+"""Seconds between two looks at a file, at first and at most."""
+ASK_EVERY = 5.0
+"""Seconds of such waiting after which the log says so, and the master is asked whether there is any use in it."""
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TOKEN_RETRIES = 5
+_JITTER = random.SystemRandom()
+"""Not the process's generator: a call from another thread would shift the numbers that the user's training draws."""
+
+
+def pauses(
+    *, first: float = 0.2, factor: float = 2.0, longest: float = 5.0, rng: random.Random = _JITTER
+) -> Iterator[float]:
+    """Yield back-off pauses in seconds, doubling up to `longest`, each shortened by up to a half at random."""
+    pause = first
+    while True:
+        yield pause * rng.uniform(0.5, 1.0)
+        pause = min(longest, pause * factor)
+
+
+def decode_reply(url: str, status: int, content: bytes) -> Any:
+    """Return the JSON body of a 2xx reply from `url` (None if it has none).
+
+    Raises:
+        DetlabError: What the master's error reply stands for (`errors.from_reply`).
+        ClusterUnreachable: Not the master refuses, but something before it: a proxy that was started anew and does
+            not know the way yet, a Hub that answers in its stead.
+    """
+    if 200 <= status < 300:
+        if not content:
+            return None
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise errors.ApiError(
+                f"{url} did not answer with JSON: is this address really the master's?", status=status
+            ) from error
+    said = errors.master_said(content)
+    if said is None:
+        raise errors.ClusterUnreachable(
+            f"something before the master answers in its stead (status {status}): it may be starting"
+        )
+    raise errors.from_reply(status, said)
+
+
+class TaskSession:
+    """Calls to the task API of one allocation.
+
+    Args:
+        master_url: Base of the service.
+        task_dir: Where the token is.
+        transport: For tests.
+        sleep: Pauses between attempts; wakes early when the session closes.
+        clock: Monotonic seconds.
+
+    Attributes:
+        held_up: Whether a call waits for its next attempt, because the master is away.
+    """
+
+    def __init__(
+        self,
+        master_url: str,
+        task_dir: Path,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.base_url = api_base(master_url)
+        self.task_dir = task_dir
+        self.held_up = False
+        self._closed = threading.Event()
+        self._sleep = sleep or self._closed.wait
+        self._clock = clock
+        self._transport = transport
+        self._http: httpx.Client | None = None
+        self._opening = threading.Lock()
+        # Now, not with the first call from a thread: what it imports draws from `random` while the trial may be seeded.
+        importlib.import_module("httpx")
+
+    @classmethod
+    def from_info(cls, info: ClusterInfo) -> TaskSession:
+        """Return the session of the current task."""
+        return cls(info.master_url, info.task_dir)
+
+    def close(self) -> None:
+        """Close connections; a call that waits for its next attempt fails at once."""
+        with self._opening:
+            self._closed.set()
+            http, self._http = self._http, None
+        if http is not None:
+            with quiet():
+                http.close()
+
+    def get(self, path: str, *, limit: float = INTERACTIVE_LIMIT) -> Any:
+        """GET `path` and return the decoded reply. Raises as `call` does."""
+        return self.call("GET", path, limit=limit)
+
+    def call(self, method: str, path: str, *, body: Any = None, limit: float = INTERACTIVE_LIMIT) -> Any:
+        """Send one request, repeating it through an outage of at most `limit` seconds.
+
+        Raises:
+            ClusterUnreachable: The master did not answer within `limit`.
+            StaleAttempt: A newer attempt of this trial runs: end this process.
+            DetlabError: Any other error reply.
+        """
+        give_up = self._clock() + limit
+        denials = 0
+        for pause in pauses():
+            try:
+                return self._once(method, path, body)
+            except errors.AuthError:
+                denials += 1
+                if denials > _TOKEN_RETRIES or self._clock() + pause > give_up:
+                    raise
+                reason = "the token was refused: reading it again"
+            except errors.ClusterUnreachable as error:
+                if self._closed.is_set() or self._clock() + pause > give_up:
+                    raise
+                reason = error.message
+            logger.warning("%s %s: %s; next attempt in %.1f s", method, path, reason, pause)
+            self._hold_up(pause)
+        raise AssertionError("pauses() never ends")
+
+    def wait_until(self, done: Callable[[], bool], what: str, *, limit: float) -> None:
+        """Look until `done`, often at first: what the master has to take comes to it on another way than our calls.
+
+        Whoever brings it there may stand still, or have been refused: now and then the master is asked by ourselves
+        whether this attempt still counts.
+
+        Args:
+            done: Looks.
+            what: What is waited for, for the log and the error.
+            limit: Seconds after which it is given up.
+
+        Raises:
+            ClusterUnreachable: It was not done within `limit`, or the session was closed.
+            StaleAttempt: A newer attempt of this trial runs: end this process.
+        """
+        began = self._clock()
+        ask_at = began + ASK_EVERY
+        while not done():
+            waited = self._clock() - began
+            if self._closed.is_set() or waited > limit:
+                raise errors.ClusterUnreachable(f"waited for {waited:.0f} s, in vain, until {what}")
+            if self._clock() >= ask_at:
+                if waited < 2 * ASK_EVERY:
+                    logger.warning("waiting until %s: is the master away?", what)
+                self._ask_whether_we_count()
+                ask_at = self._clock() + ASK_EVERY
+            self._hold_up(min(max(LOOK, waited / 4), SLOW_LOOK))
+
+    def _ask_whether_we_count(self) -> None:
+        with contextlib.suppress(errors.ClusterUnreachable, errors.AuthError):
+            self._once("GET", "task/preempt?timeout_seconds=0", None)
+
+    def _hold_up(self, seconds: float) -> None:
+        self.held_up = True
+        try:
+            self._sleep(seconds)
+        finally:
+            self.held_up = False
+
+    def _once(self, method: str, path: str, body: Any) -> Any:
+        import httpx
+
+        headers = {"Authorization": f"Bearer {read_token(self.task_dir)}"}
+        try:
+            with quiet():
+                response = self._client().request(method, path, json=body, headers=headers)
+        except (httpx.TransportError, RuntimeError) as error:  # RuntimeError: the client was closed
+            raise errors.ClusterUnreachable(
+                f"the master at {self.base_url} does not answer: {error or type(error).__name__}"
+            ) from error
+        if response.status_code in _TRANSIENT:
+            raise errors.ClusterUnreachable(
+                f"the master at {self.base_url} cannot serve now (status {response.status_code})"
+            )
+        return decode_reply(str(response.request.url), response.status_code, response.content)
+
+    def _client(self) -> httpx.Client:
+        """Return the client, made for the first call: many a trial has none, and the library takes 100 ms.
+
+        Raises:
+            RuntimeError: The session is closed.
+        """
+        import httpx
+
+        with self._opening:
+            if self._closed.is_set():
+                raise RuntimeError("the session is closed")
+            if self._http is None:
+                self._http = httpx.Client(
+                    base_url=self.base_url,
+                    timeout=httpx.Timeout(30.0, connect=10.0),
+                    transport=self._transport,
+                    verify=trust_for(self.base_url),
+                    event_hooks=loopback.hooks(self.base_url),
+                    trust_env=False,  # a proxy setting of the user must not catch calls to the master
+                )
+            return self._http
+
+
+def api_base(master_url: str) -> str:
+    """Return the address under which the REST API of a master lies, with a trailing slash."""
+    return master_url.rstrip("/") + "/" + API_PREFIX

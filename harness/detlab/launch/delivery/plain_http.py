@@ -1,0 +1,61 @@
+"""HTTP with the standard library alone: for masters without TLS, and where an image has nothing but Python."""
+
+from __future__ import annotations
+
+import http.client
+import select
+from urllib.parse import urlsplit
+
+from detlab.launch.delivery.sender import TransportError
+from detlab.loopback.connections import Connection
+from detlab.trust import tls_context
+
+TIMEOUT = 30.0
+
+
+class PlainTransport:
+    """A `Transport` over one kept connection; redirects are not followed, proxies are not used.
+
+    Args:
+        api_url: Base of the API, ends with `/api/v1/`.
+    """
+
+    def __init__(self, api_url: str) -> None:
+        parts = urlsplit(api_url)
+        self._path = parts.path
+        host, port = parts.hostname or "", parts.port
+        self._connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = tls_context(api_url)
+            self._connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)
+        else:
+            self._connection = Connection(host, port, timeout=TIMEOUT)
+
+    def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
+        """See `Transport.post`."""
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        try:
+            self._drop_if_ended()
+            self._connection.request("POST", self._path + path, body, headers)
+            reply = self._connection.getresponse()
+            return reply.status, reply.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()  # the next request opens it again
+            raise TransportError(f"{type(error).__name__}: {error}") from error
+        except ValueError as error:
+            self._connection.close()
+            # Its words may hold the token: a header that cannot be sent is told as it is.
+            raise TransportError(f"the request cannot be sent: {type(error).__name__}") from None
+
+    def _drop_if_ended(self) -> None:
+        """Close a kept connection that the master has ended meanwhile: nothing else can wait on an idle one."""
+        kept = self._connection.sock
+        if kept is not None:
+            look = select.poll()
+            look.register(kept, select.POLLIN)
+            if look.poll(0):
+                self._connection.close()
+
+    def close(self) -> None:
+        """See `Transport.close`."""
+        self._connection.close()

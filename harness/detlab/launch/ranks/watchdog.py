@@ -1,0 +1,340 @@
+"""Who hangs: the launcher ends an attempt whose ranks wait for one that does not come, and names it.
+
+Each rank that has called `core.init()` says in a small file (`detlab.core.distributed.heartbeat`) where it stands. What
+a rank that is not with the others does meanwhile is looked up in /proc: one that computes, reads or writes works,
+however long its step or its validation lasts. A trial with the trainer's own watchdog (`detlab.pytorch`) is left to
+that. Of a trial over several nodes each launcher looks after its own ranks, and hears of the others
+(`detlab.launch.ranks.watchdog_nodes`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from detlab.launch.host import procfs
+from detlab.launch.taskdir import TaskDir
+
+HUNG = 75
+"""Exit code of an attempt that was ended because a rank hangs: `EX_TEMPFAIL`, worth another try."""
+LIMIT_VARIABLE = "DET_HANG_TIMEOUT"
+DEFAULT_LIMIT = 1800.0
+BUSY_FACTOR = 4.0
+"""How many times as long a rank may stay away that computes, reads or writes, where a user has set the limit: it may be
+in an endless loop. By default it may for ever: a wrong end costs more than slots."""
+_ASLEEP = 60.0
+"""Seconds between two looks from which on the whole task has been frozen, or the machine was suspended."""
+_LONGEST_INTERVAL = 5.0
+_BUSY = 0.02
+"""Share of a processor from which on a rank, with all its processes, is at work."""
+_LEAST_TICKS = 0.05
+"""Seconds of the processor below which nothing is said: the kernel counts in hundredths."""
+_TRAFFIC = 64 * 1024
+"""Bytes a second that a rank reads or writes from which on it is at work."""
+_PULSE_BYTES = 4096
+_ITS_OWN_LOOKS = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What is known of a rank.
+
+    Attributes:
+        rank: It.
+        state: `inside` an operation with other ranks, in code of `detlab`, or with the `user`.
+        since: Seconds that it has been so.
+        still: Seconds in which it has neither computed, read nor written anything to speak of.
+        silent: Seconds since it last said anything.
+        operation: Which operation it is inside of.
+        where: The innermost line of the user's own code.
+        host: Its machine.
+        pid: Its process.
+        node: Its node's name; "" where the trial has one.
+    """
+
+    rank: int
+    state: str
+    since: float
+    still: float = 0.0
+    silent: float = 0.0
+    operation: str = ""
+    where: str | None = None
+    host: str = ""
+    pid: int = 0
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The rank that hangs, and those that wait for it."""
+
+    sign: Sign
+    waiting: tuple[Sign, ...]
+
+    def line(self, limit: float) -> str:
+        """Return the message for people, in one line; the master reads it, too (`services.rank_faults`)."""
+        sign, first = self.sign, self.waiting[0]
+        where = f" ({sign.where})" if sign.where else ""
+        node = f"node {sign.node}, " if sign.node else ""
+        if sign.silent >= limit:
+            what = f"its process has been stopped or blocked for {sign.silent:.1f} s; it was last at work{where}"
+        elif sign.state == "inside":
+            what = f"for {sign.since:.1f} s it has been in {sign.operation}(){where}"
+        else:
+            what = f"for {sign.since:.1f} s it has been at work of its own{where}"
+        ranks = ", ".join(str(other.rank) for other in self.waiting[:8])
+        others = f"rank {ranks} waits" if len(self.waiting) == 1 else f"ranks {ranks} wait"
+        return (
+            f"detlab: rank {sign.rank} ({node}host {sign.host}, pid {sign.pid}) hangs: {what}, while {others} in"
+            f" {first.operation}(). This attempt ends now, and the trial restarts from its last checkpoint. If the work"
+            f" is only slow, raise the limit of {limit:g} s: {LIMIT_VARIABLE} in environment.environment_variables"
+        )
+
+
+def limit_of(value: str | None) -> float | None:
+    """Return the limit in seconds that a variable asks for, None for no watch. What is no number is as no variable."""
+    try:
+        limit = DEFAULT_LIMIT if value is None else float(value)
+    except ValueError:
+        return DEFAULT_LIMIT
+    if math.isnan(limit):
+        return DEFAULT_LIMIT
+    return limit if 0 < limit < math.inf else None
+
+
+def judge(signs: Mapping[int, Sign], size: int, limit: float, busy: float = math.inf) -> Verdict | None:
+    """Return which rank hangs, None while that cannot be said. Pure.
+
+    Somebody must have waited for the whole limit, and each rank that is not with those must have done nothing for as
+    long (or have been away for `busy` seconds): a rank may be slow for want of another that works.
+
+    Args:
+        signs: By rank, what is known.
+        size: How many ranks there are; with fewer signs nothing is said.
+        limit: In seconds.
+        busy: For how many seconds a rank may stay away that is at work.
+    """
+    if len(signs) < size:
+        return None
+    # One that says nothing any more is not with the others, wherever it was last.
+    waiting = [s for s in signs.values() if s.state == "inside" and s.silent < limit]
+    outside = [s for s in signs.values() if s not in waiting]
+    if not any(s.since >= limit for s in waiting):
+        return None
+    if not outside:
+        return _out_of_step(waiting, limit)
+    if not all(_is_away(s, limit, busy) for s in outside):
+        return None
+    guilty = min(outside, key=lambda s: (s.silent < limit, -s.still, s.rank))
+    return Verdict(guilty, tuple(sorted(waiting, key=lambda s: (-s.since, s.rank))))
+
+
+def _is_away(sign: Sign, limit: float, busy: float) -> bool:
+    if sign.silent >= limit:
+        return sign.still >= limit
+    if sign.state != "user":
+        return False  # we ourselves let it wait: for the master, or for room on a disk
+    return sign.since >= limit and (sign.still >= limit or sign.since >= busy)
+
+
+def _out_of_step(waiting: list[Sign], limit: float) -> Verdict | None:
+    """All wait, in different operations: the one that the fewest are in is wrong; of equals, that of the last rank."""
+    if any(sign.since < limit or sign.still < limit for sign in waiting):
+        return None  # one that computes, reads or writes does so in threads of its own
+    count: dict[str, int] = {}
+    for sign in waiting:
+        count[sign.operation] = count.get(sign.operation, 0) + 1
+    if len(count) < 2:
+        return None
+    guilty = min(waiting, key=lambda s: (count[s.operation], -s.rank))
+    others = [sign for sign in waiting if sign.operation != guilty.operation]
+    return Verdict(guilty, tuple(sorted(others, key=lambda s: s.rank)))
+
+
+@dataclass
+class _Seen:
+    """What the launcher remembers of a rank between two looks."""
+
+    beat: int
+    heard: float
+    mark: float
+    """When it was last seen at work."""
+    used: float
+    moved: float
+
+
+class Others(Protocol):
+    """The ranks of the trial's other nodes."""
+
+    node: str
+    """The name of ours."""
+    interval: float
+    """Seconds between two exchanges."""
+
+    def exchange(self, own: Iterable[Sign]) -> Mapping[int, Sign]:
+        """Tell how our ranks stand, return how those of the others do."""
+
+
+class HangWatch:
+    """Looks after the ranks of one task until it is closed.
+
+    Args:
+        task: The task's directory.
+        limit: Seconds after which a rank that does not come is taken for hanging.
+        hung: Called once, from a thread, with what was found.
+        busy: Seconds that a rank may stay away that is at work; by default as long as it is.
+        clock: Monotonic, in seconds.
+        others: The ranks on other nodes, of a trial over several.
+    """
+
+    def __init__(
+        self,
+        task: TaskDir,
+        limit: float,
+        hung: Callable[[Verdict], None],
+        busy: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+        others: Others | None = None,
+    ) -> None:
+        self._spool = task.spool
+        self._limit = limit
+        self._hung = hung
+        self._busy = busy
+        self._clock = clock
+        self._interval = max(0.05, min(_LONGEST_INTERVAL, limit / 10))
+        self._closing = threading.Event()
+        self._seen: dict[int, _Seen] = {}
+        self._looked = clock()
+        self._judges_from = -math.inf
+        self._others = others
+        self._heard: Mapping[int, Sign] = {}
+        self._asked = -math.inf
+        self._suspected: tuple[tuple[int, str, str], float] | None = None
+        """A rank of another node that hangs, where it does, and since when it has been named at each look."""
+
+    def start(self) -> None:
+        """Begin."""
+        threading.Thread(target=self._run, name="detlab-hang-watch", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closing.set()
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._interval):
+            verdict = self.look()
+            if verdict is not None and not self._closing.is_set():
+                self._hung(verdict)
+                return
+
+    def look(self) -> Verdict | None:
+        """Look at all ranks once."""
+        pulses = [pulse for path in self._spool.glob("pulse.*") if (pulse := _read_pulse(path)) is not None]
+        now = self._clock()
+        self._awake(now)
+        waited = any(pulse["state"] == "inside" and pulse["since"] >= 2 * self._interval for pulse in pulses)
+        waited = waited or any(s.state == "inside" and s.since >= 2 * self._interval for s in self._heard.values())
+        signs = {int(pulse["rank"]): self._sign(pulse, now, waited) for pulse in pulses}
+        self._seen = {rank: seen for rank, seen in self._seen.items() if rank in signs}
+        if self._others is not None and now - self._asked >= self._others.interval:
+            self._asked = now
+            self._heard = self._others.exchange(signs.values() if now >= self._judges_from else ())
+            self._awake(self._clock())  # a master that lets us wait as long cannot be told from a sleep of ours
+        settled = now >= self._judges_from
+        # Without a rank of ours it is not known how many there are: ours may be at work, and the others wait for it.
+        size = max((int(pulse["size"]) for pulse in pulses), default=0)
+        verdict = judge({**self._heard, **signs}, size, self._limit, self._busy) if settled and pulses else None
+        if verdict is None or verdict.sign.rank in signs:
+            self._suspected = None
+            return verdict
+        return self._after_its_own(verdict, now)
+
+    def _awake(self, now: float) -> None:
+        """Begin anew after a time in which all of the task was frozen.
+
+        Nobody has waited for anybody in that time, though clocks went on.
+        """
+        if now - self._looked > max(3 * self._interval, min(_ASLEEP, self._limit / 2)):
+            self._seen.clear()
+            self._judges_from = now + self._limit
+        self._looked = now
+
+    def _after_its_own(self, verdict: Verdict, now: float) -> Verdict | None:
+        """Leave a rank of another node to the watch there, which has it print its stacks, for a few looks.
+
+        It must be named in the same place at each of them: what is known of it may be older than its next step, but
+        not as old as all of them.
+        """
+        assert self._others is not None
+        place = verdict.sign.rank, verdict.sign.state, verdict.sign.operation
+        if self._suspected is None or self._suspected[0] != place:
+            self._suspected = place, now
+        return verdict if now - self._suspected[1] >= _ITS_OWN_LOOKS * self._others.interval else None
+
+    def _sign(self, pulse: Mapping[str, Any], now: float, waited: bool) -> Sign:
+        rank, pid, beat = int(pulse["rank"]), int(pulse["pid"]), int(pulse["beat"])
+        # To look at all processes of the machine is work: while nobody waits for a rank, it counts as at work.
+        used, moved = _work_of(pid) if waited else (math.inf, math.inf)
+        seen = self._seen.get(rank)
+        if seen is None or beat < seen.beat:
+            seen = self._seen[rank] = _Seen(beat, now, now, used, moved)
+        if beat != seen.beat:
+            seen.beat, seen.heard = beat, now
+        span = now - seen.mark
+        # Less than before: one of its processes has ended, so that they are counted anew.
+        seen.used, seen.moved = min(used, seen.used), min(moved, seen.moved)
+        if (
+            not waited
+            or used - seen.used >= max(_LEAST_TICKS, _BUSY * span)
+            or moved - seen.moved >= _TRAFFIC * max(1.0, span)
+        ):
+            seen.mark, seen.used, seen.moved = now, used, moved
+        return Sign(
+            rank=rank,
+            state=str(pulse["state"]),
+            since=float(pulse["since"]),
+            still=now - seen.mark,
+            silent=now - seen.heard,
+            operation=str(pulse["operation"]),
+            where=None if pulse["where"] is None else str(pulse["where"]),
+            host=str(pulse["host"]),
+            pid=pid,
+            node="" if self._others is None else self._others.node,
+        )
+
+
+def _read_pulse(path: Path) -> dict[str, Any] | None:
+    """Return what a rank last said; None for a file that is just being written, or that is none of ours."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            value = json.loads(os.read(descriptor, _PULSE_BYTES))
+        finally:
+            os.close(descriptor)
+        numbers = [value[name] for name in ("rank", "size", "pid", "beat", "since")]
+        texts = [value[name] for name in ("state", "operation", "host")]
+        good = all(isinstance(n, int | float) and 0 <= n < 2**53 for n in numbers)
+        good = good and all(isinstance(text, str) for text in texts)
+        return value if good and isinstance(value["where"], str | None) else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _work_of(root: int) -> tuple[float, float]:
+    """Return the processor's seconds that a process and its descendants have used, and the bytes that they moved."""
+    used, moved = 0.0, 0
+    for pid in (root, *(process.pid for process in procfs.descendants(root))):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = (procfs.PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+            used += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+            lines = (procfs.PROC / str(pid) / "io").read_bytes().splitlines()
+            moved += sum(int(line.split()[1]) for line in lines if line.startswith((b"rchar", b"wchar")))
+    return used, moved

@@ -1,0 +1,470 @@
+"""`PyTorchTrialContext`: what a trial says to the trainer, and the trainer to the loop."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from detlab import core
+from detlab.pytorch.context.experimental import PyTorchExperimentalContext
+from detlab.pytorch.context.information import TrialInformation
+from detlab.pytorch.context.lr_scheduler import LRScheduler
+from detlab.pytorch.context.position import TrainingPosition
+from detlab.pytorch.context.wrapped_state import WrappedState
+from detlab.pytorch.data.loader import to_device
+from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.metrics.reducer import _PyTorchReducerContext
+from detlab.pytorch.parallel import amp, optimizer_step
+from detlab.pytorch.parallel import wrapping as _wrapping
+from detlab.pytorch.parallel.optimizer_step import OptimizerFacts
+
+if TYPE_CHECKING:
+    from detlab.pytorch.parallel.watchdog import Pulse
+
+
+class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyTorchReducerContext):
+    """What a `PyTorchTrial` gets: wraps its models and optimizers, and knows what it runs in.
+
+    Made by `with detlab.pytorch.init() as context:`; the names are those of Determined 0.38.
+
+    Args:
+        core_context: The Core API of this process.
+        trial_seed: Seed of the trial.
+        hparams: Hyperparameters of the trial.
+        slots_per_trial: Processes that share the global batch; 0 counts as 1.
+        num_gpus: GPUs of this trial on this node; 0 trains on the CPU.
+        exp_conf: The experiment config.
+        aggregation_frequency: Batches whose gradients make one optimizer step.
+        steps_completed: Batches trained before this process started.
+        managed_training: False leaves models where they are, to load them without training.
+        debug_enabled: The config's `debug`.
+        enable_tensorboard_logging: Whether the trainer writes metrics to TensorBoard.
+
+    Attributes:
+        distributed: Messages between the ranks.
+        device: Where this rank trains.
+        n_gpus: GPUs of this trial on this node.
+        models: Wrapped models, in order.
+        optimizers: Wrapped optimizers, in order.
+        lr_schedulers: Wrapped learning rate schedulers, in order, each an `LRScheduler`.
+        profiler: The torch profiler of `set_profiler`, or None.
+        experimental: Further switches.
+    """
+
+    def __init__(
+        self,
+        *,
+        core_context: core.Context,
+        trial_seed: int | None,
+        hparams: dict[str, Any] | None,
+        slots_per_trial: int,
+        num_gpus: int,
+        exp_conf: dict[str, Any] | None,
+        aggregation_frequency: int = 1,
+        steps_completed: int = 0,
+        managed_training: bool = True,
+        debug_enabled: bool = False,
+        enable_tensorboard_logging: bool = True,
+    ) -> None:
+        TrialInformation.__init__(
+            self,
+            core_context,
+            trial_seed,
+            hparams,
+            slots_per_trial,
+            exp_conf,
+            steps_completed,
+            enable_tensorboard_logging,
+        )
+        TrainingPosition.__init__(self)
+        WrappedState.__init__(self, aggregation_frequency)
+        _PyTorchReducerContext.__init__(self, core_context.distributed.allgather)
+        self._managed_training = managed_training
+        self._debug_enabled = debug_enabled
+        self._hang_timeout: float | None = None
+        self.distributed = core_context.distributed
+        self.n_gpus = num_gpus
+        self.device = _choose_device(num_gpus, self.distributed)
+        self.profiler: Any = None
+        self.experimental = PyTorchExperimentalContext(self)
+        self._replicas: list[_wrapping.Replica] = []
+        self._owners: dict[int, _wrapping.Sharing] | None = None if self.distributed.size == 1 else {}
+        self._auto_scaler: Any = None
+        self._scaler_stepped = False
+        self._to_device_warned_types: set[type] = set()
+        self._pulse: Pulse | None = None
+
+    # --- wrapping
+
+    def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
+        """Return the model to train with: on the context's device, its gradients shared between processes.
+
+        A compiled model may be wrapped, and a wrapped one compiled.
+
+        Args:
+            model: A bare model, not yet in DDP.
+
+        Raises:
+            TrainerError: It is none, is wrapped already, or the processes are not connected.
+        """
+        wrapped = _wrapping.wrap_model(model, self) if self._managed_training else model
+        if self.experimental._auto_amp:
+            amp.autocast_forward(_wrapping.bare(wrapped), self.device.type)
+        self.models.append(wrapped)
+        if isinstance(wrapped, _wrapping.Replica) and self._owners is not None:
+            self._replicas.append(wrapped)
+            self._owners.update((id(parameter), wrapped._sharing) for parameter in wrapped._sharing.trained)
+        self._link()
+        return wrapped
+
+    def wrap_optimizer(
+        self,
+        optimizer: torch.optim.Optimizer,
+        backward_passes_per_step: int = 1,
+        fp16_compression: bool | None = False,
+        average_aggregated_gradients: bool | None = True,
+    ) -> torch.optim.Optimizer:
+        """Return the optimizer to hand to `step_optimizer`; it may be made before or after its model is wrapped.
+
+        Args:
+            optimizer: An optimizer over parameters of wrapped models.
+            backward_passes_per_step: How often `backward` is called for one step within one batch. The gradients
+                are summed, and with several processes exchanged once, at the step.
+            fp16_compression: Whether gradients travel between processes as float16.
+            average_aggregated_gradients: Whether the sum of an aggregation's gradients is divided by its length.
+
+        Raises:
+            TrainerError: The arguments make no sense; all mistakes are listed.
+        """
+        facts = OptimizerFacts.check(
+            optimizer, backward_passes_per_step, fp16_compression, average_aggregated_gradients, self.optimizers
+        )
+        self._facts[optimizer] = facts
+        self.optimizers.append(optimizer)
+        self._link()
+        return optimizer
+
+    def wrap_lr_scheduler(self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1) -> Any:
+        """Have the trainer step and save a learning rate scheduler; return it.
+
+        Args:
+            lr_scheduler: A scheduler of a wrapped optimizer. `ReduceLROnPlateau` needs `MANUAL_STEP`.
+            step_mode: When it is stepped.
+            frequency: Step at every how many of those occasions.
+
+        Raises:
+            TrainerError: The arguments make no sense; all mistakes are listed.
+        """
+        wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
+        optimizer = getattr(lr_scheduler, "optimizer", None)
+        if optimizer is not None and not any(known is optimizer for known in self.optimizers):
+            raise TrainerError(
+                f"the optimizer of this {type(lr_scheduler).__name__} was not given to wrap_optimizer()",
+                hint="call context.wrap_optimizer(optimizer) first, and make the scheduler from what it returns",
+            )
+        if any(known._scheduler is lr_scheduler for known in self.lr_schedulers):
+            raise TrainerError(f"this {type(lr_scheduler).__name__} is wrapped already: it would step twice")
+        self.lr_schedulers.append(wrapped)
+        return lr_scheduler
+
+    def wrap_scaler(self, scaler: Any) -> Any:
+        """Have the trainer save a gradient scaler; return it, to be handed to `step_optimizer`.
+
+        The trial scales losses and calls `scaler.update()` itself; `context.experimental.use_amp()` does all of it.
+
+        Args:
+            scaler: A `torch.amp.GradScaler`, which may be disabled.
+
+        Raises:
+            TrainerError: It is none, or there is one already.
+        """
+        problems = amp.scaler_problems(scaler)
+        if self._scaler is not None:
+            problems.append("there is a scaler already: call either wrap_scaler() or experimental.use_amp(), once")
+        if problems:
+            raise TrainerError.of("wrap_scaler(scaler):", problems)
+        self._scaler = scaler
+        return scaler
+
+    def configure_apex_amp(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: NVIDIA has retired apex.amp.
+
+        Raises:
+            TrainerError: Always.
+        """
+        raise TrainerError(
+            "configure_apex_amp(): apex is not supported, its mixed precision is part of torch since 1.6",
+            hint="use context.experimental.use_amp(), or torch.autocast with context.wrap_scaler()",
+        )
+
+    def autocast_forward_pass(self, to_wrap: torch.nn.Module) -> torch.nn.Module:
+        """Have a model, wrapped or not, run in autocast and give float32; return it.
+
+        Raises:
+            TrainerError: Its forward pass is not Python, as in a ScriptModule.
+        """
+        if not isinstance(to_wrap, torch.nn.Module):
+            raise TrainerError(f"autocast_forward_pass(to_wrap): it must be a torch.nn.Module, not {to_wrap!r}")
+        amp.autocast_forward(_wrapping.bare(to_wrap), self.device.type)
+        return to_wrap
+
+    def _use_auto_amp(self) -> None:
+        self._auto_scaler = self._scaler
+        for model in self.models:
+            self.autocast_forward_pass(model)
+
+    def _link(self) -> None:
+        """Tell models how their optimizers want gradients to be exchanged."""
+        for facts in self._facts.values():
+            if not (self._replicas and facts.special_exchange):
+                continue
+            mine = {id(parameter) for parameter in facts.parameters()}
+            for replica in self._replicas:
+                if mine.isdisjoint(id(parameter) for parameter in replica._sharing.trained):
+                    continue
+                if facts.fp16_compression:
+                    replica.compress()
+                if facts.backward_passes > 1:
+                    replica.share_at_step()
+
+    # --- stepping
+
+    def backward(
+        self,
+        loss: torch.Tensor,
+        gradient: torch.Tensor | None = None,
+        retain_graph: bool = False,
+        create_graph: bool = False,
+    ) -> None:
+        """Add the gradients of a loss to those of the parameters.
+
+        Args:
+            loss: A scalar, or any tensor together with `gradient`.
+            gradient: Of what follows, with respect to `loss`; of its shape.
+            retain_graph: Keep the graph for another backward pass.
+            create_graph: Make the gradients differentiable; keeps the graph.
+
+        Raises:
+            TrainerError: There is nothing to differentiate.
+        """
+        if self._pulse is not None:
+            self._pulse.phase = "backward"
+        if not isinstance(loss, torch.Tensor) or (gradient is None and loss.numel() != 1) or not loss.requires_grad:
+            raise _not_a_loss(loss)
+        scaled = optimizer_step.scale_loss(loss, self._auto_scaler)
+        try:
+            scaled.backward(gradient, retain_graph or create_graph, create_graph)
+        except RuntimeError as error:
+            _wrapping.explain(error)
+            raise
+        for replica in self._replicas:
+            replica._sharing.after_backward()
+
+    def step_optimizer(
+        self,
+        optimizer: torch.optim.Optimizer,
+        clip_grads: Callable[[Any], Any] | None = None,
+        auto_zero_grads: bool = True,
+        scaler: Any | None = None,
+    ) -> None:
+        """Step an optimizer; under gradient aggregation only at the last batch of a group.
+
+        Args:
+            optimizer: A wrapped optimizer.
+            clip_grads: Called with the list of parameters, whose gradients are shared, averaged and unscaled then.
+            auto_zero_grads: Whether to drop the gradients after the step; must be True under aggregation.
+            scaler: The gradient scaler of a trial that does without `experimental.use_amp()`.
+
+        Raises:
+            TrainerError: The optimizer was not wrapped, or gradients are to be kept under aggregation.
+        """
+        facts = self._facts.get(optimizer)
+        if facts is None:
+            raise self._not_wrapped(optimizer)
+        if not auto_zero_grads and self._aggregation_frequency > 1:
+            raise TrainerError(
+                f"step_optimizer(auto_zero_grads=False) needs aggregation_frequency 1, not "
+                f"{self._aggregation_frequency}: gradients of the next group would be added to those of this one"
+            )
+        if not self._is_sync_step:
+            if self._batch_idx is None:
+                raise self._not_started("step_optimizer()")
+            return
+        if self._pulse is not None:
+            self._pulse.phase = "step"
+        facts.steps += 1
+        optimizer_step.reduce_gradients(facts, self._owners, self._aggregation_frequency)
+        if scaler is None and self._auto_scaler is not None:
+            scaler = self._auto_scaler
+            self._scaler_stepped = True
+        if clip_grads is not None:
+            optimizer_step.clip(facts, clip_grads, scaler)
+        optimizer_step.step(optimizer, scaler)
+        if auto_zero_grads:
+            optimizer_step.drop_gradients(optimizer)
+
+    def _not_wrapped(self, optimizer: Any) -> TrainerError:
+        known = ", ".join(type(one).__name__ for one in self.optimizers) or "none"
+        return TrainerError(
+            f"step_optimizer(): this {type(optimizer).__name__} was not given to wrap_optimizer() (wrapped: {known})",
+            hint="self.optimizer = context.wrap_optimizer(optimizer) in the trial's __init__",
+        )
+
+    # --- device, profiler
+
+    def to_device(self, data: Any) -> Any:
+        """Return data with its tensors and arrays on this rank's device; dicts, lists and tuples are searched."""
+        return to_device(data, self.device, self._to_device_warned_types)
+
+    def set_profiler(self, *args: Any, **kwargs: Any) -> None:
+        """Profile training with `torch.profiler.profile(*args, **kwargs)`; the trainer enters and steps it.
+
+        Traces go to the TensorBoard directory unless `on_trace_ready` says otherwise.
+        """
+        kwargs.setdefault("on_trace_ready", torch.profiler.tensorboard_trace_handler(str(self.get_tensorboard_path())))
+        self.profiler = torch.profiler.profile(*args, **kwargs)
+
+    # --- for the loop
+
+    def _begin_batch(
+        self, batch_idx: int, epoch_idx: int, starts_epoch: bool, ends_epoch: bool, ids: Any = None
+    ) -> None:
+        """Say which batch comes: its indices, its place in the epoch, the dataset indices of its samples."""
+        self._move_to(batch_idx, epoch_idx, starts_epoch, ends_epoch, ids)
+        if self._aggregation_frequency != 1:
+            self._is_sync_step = (batch_idx + 1) % self._aggregation_frequency == 0
+        for replica in self._replicas:
+            replica.begin_batch(exchange=self._is_sync_step)
+
+    def _end_batch(self, remaining_in_epoch: int | None) -> None:
+        """Update the scale and step learning rate schedulers.
+
+        Args:
+            remaining_in_epoch: Batches of this epoch that are still to come; None if that is unknown.
+        """
+        if self._scaler_stepped:
+            self._scaler_stepped = False
+            self._auto_scaler.update()
+        if self.lr_schedulers:
+            self._step_schedulers(remaining_in_epoch)
+
+    def _step_schedulers(self, remaining_in_epoch: int | None) -> None:
+        aggregation = self._aggregation_frequency
+        last = self._ends_epoch or (remaining_in_epoch is not None and remaining_in_epoch < aggregation)
+        any_optimizer = max((facts.steps for facts in self._facts.values()), default=0)
+        for scheduler in self.lr_schedulers:
+            facts = self._facts.get(getattr(scheduler._scheduler, "optimizer", None))
+            scheduler._end_batch(
+                self._batch_idx or 0,
+                self._epoch_idx,
+                aggregation,
+                any_optimizer if facts is None else facts.steps,
+                last_of_epoch=last,
+            )
+        for facts in self._facts.values():
+            facts.steps = 0
+
+    def _train(self) -> None:
+        """Put all models in training mode."""
+        for model in self.models:
+            model.train()
+
+    def _eval(self) -> None:
+        """Put all models in evaluation mode, with the chief's buffers on all ranks, who all call it.
+
+        What they evaluate is then what a checkpoint holds; batch norm's statistics would differ by rank.
+        """
+        for model in self.models:
+            model.eval()
+            if self.distributed.size > 1:
+                _wrapping.broadcast_from_chief(model.buffers())
+
+    def _check_ready(self) -> None:
+        """Check what the trial's `__init__` left.
+
+        Raises:
+            TrainerError: Nothing is wrapped, parameters are in no wrapped model or elsewhere; all is listed.
+        """
+        self._link()
+        problems = []
+        if not self.models:
+            problems.append("no model is wrapped: self.model = context.wrap_model(model)")
+        if not self.optimizers:
+            problems.append("no optimizer is wrapped: self.optimizer = context.wrap_optimizer(optimizer)")
+        problems += _wrapping.misplaced(self.models, self.device)
+        if self.models:
+            problems += optimizer_step.orphans(self._facts.values(), self.models)
+        if problems:
+            raise TrainerError.of("this trial cannot be trained:", problems)
+
+    def _check_unmoved(self) -> None:
+        """Check that all models are still on the device.
+
+        Raises:
+            TrainerError: One was moved; the first parameter of each is named.
+        """
+        problems = _wrapping.misplaced(self.models, self.device)
+        if problems:
+            raise TrainerError.of("training cannot go on:", problems)
+
+
+def _choose_device(num_gpus: int, distributed: core.DistributedContext) -> torch.device:
+    """Return the device of this rank, and make it the current one if it is a GPU."""
+    if num_gpus == 0:
+        return torch.device("cpu")
+    index = distributed.local_rank if distributed.size > 1 else 0
+    visible = torch.cuda.device_count()
+    if index >= visible:
+        raise TrainerError(
+            f"rank {distributed.rank} is to train on GPU {index}, and torch sees {visible} GPU(s)",
+            hint="check the driver with nvidia-smi, CUDA_VISIBLE_DEVICES, and that torch is built for CUDA",
+        )
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    keep_to_share(index, os.environ)
+    return device
+
+
+def _not_a_loss(loss: Any) -> TrainerError:
+    if not isinstance(loss, torch.Tensor):
+        return TrainerError(f"backward(loss): it must be a tensor, not {loss!r}")
+    if not loss.requires_grad:
+        return TrainerError(
+            "backward(loss): the loss depends on no parameter that requires a gradient",
+            hint="look for detach(), no_grad(), item(), or parameters with requires_grad=False",
+        )
+    return TrainerError(
+        f"backward(loss): the loss has shape {tuple(loss.shape)}, and a gradient was not given",
+        hint="make it a scalar, as with loss.mean(), or pass gradient=",
+    )
+
+
+def share_of(device: int, env: Mapping[str, str]) -> float:
+    """Return how much of a GPU this task has, above 0 and at most 1: `DET_DEVICE_SHARES` of its environment.
+
+    Args:
+        device: The GPU, counted from 0 as torch sees it.
+        env: The environment.
+    """
+    try:
+        shares = json.loads(env.get("DET_DEVICE_SHARES", "[]"))
+        share = float(shares[device])
+    except (ValueError, LookupError, TypeError):
+        return 1.0
+    return share if 0.0 < share < 1.0 else 1.0
+
+
+def keep_to_share(device: int, env: Mapping[str, str]) -> None:
+    """Let torch's allocator take no more of a GPU's memory than this task's share: more is its own OutOfMemoryError.
+
+    Args:
+        device: The GPU, counted from 0 as torch sees it.
+        env: The environment.
+    """
+    share = share_of(device, env)
+    if share < 1.0:
+        torch.cuda.set_per_process_memory_fraction(share, device)

@@ -1,0 +1,127 @@
+"""The experiment config as a whole: Determined 0.38's keys, types and defaults."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+
+from detlab.schemas.expconf.blocks.environment import BindMount, EnvironmentConfig, ResourcesConfig
+from detlab.schemas.expconf.blocks.extras import (
+    IntegrationsConfig,
+    LogPolicy,
+    OptimizationsConfig,
+    PbsConfig,
+    ProfilingConfig,
+    ReproducibilityConfig,
+    RetentionPolicy,
+    SlurmConfig,
+    with_default_policies,
+)
+from detlab.schemas.expconf.blocks.hyperparameters import Hyperparameters
+from detlab.schemas.expconf.blocks.lengths import Length
+from detlab.schemas.expconf.blocks.scalars import (
+    Block,
+    FilledText,
+    Flag,
+    NonNegativeInt,
+    PositiveInt,
+    Text,
+    describe,
+    ignored,
+    needed,
+    old,
+    refuse,
+)
+from detlab.schemas.expconf.blocks.searchers import SearcherConfig
+from detlab.schemas.expconf.blocks.storage import CheckpointStorage
+
+_TRAINER_DECIDES = "training code decides since Determined 0.38; pass it to the trainer"
+
+TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
+"""An entrypoint of the deprecated form `module:Class`."""
+
+
+def _entrypoint(value: object) -> object:
+    if not isinstance(value, str | list):
+        refuse(f"must be a command line or a list of its words, not {describe(value)}")
+    if not value:
+        refuse("must not be empty")
+    return value
+
+
+def _entrypoint_form(value: object) -> str:
+    return "::words" if isinstance(value, list) else "::line"
+
+
+Entrypoint = Annotated[
+    Annotated[FilledText, Tag("::line")] | Annotated[list[Text], Tag("::words"), Field(min_length=1)],
+    Discriminator(_entrypoint_form),
+    BeforeValidator(_entrypoint),
+]
+
+
+def _unique(labels: list[str]) -> list[str]:
+    return list(dict.fromkeys(labels))
+
+
+class ExperimentConfig(Block):
+    """One experiment: what to run, what to search, where, and what to keep.
+
+    Build it with `detlab.schemas.expconf.parse`, which also judges what no single field can.
+    """
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
+        {"data_layer", "internal", "runtime", "security", "tensorboard_storage"}
+    )
+
+    name: Text | None = Field(None, description='Display name; by default "Experiment (three words)".')
+    description: Text | None = Field(None, description="Longer text; under 255 characters shows best.")
+    labels: Annotated[list[Text], AfterValidator(_unique)] = Field([], description="Tags.")
+    data: dict[str, Any] = Field({}, description="The user's own data; `data.secrets` is masked in views.")
+    workspace: Text = Field("", description="Workspace; goes together with `project`.")
+    project: Text = Field("", description="Project; goes together with `workspace`.")
+    entrypoint: Entrypoint | None = needed("Command line to run, or a list of its words.")
+    hyperparameters: Hyperparameters = Field({}, description="What training code reads, and what is searched.")
+    searcher: SearcherConfig | None = needed("Which trials to create and which to stop.")
+    resources: ResourcesConfig = Field(default_factory=ResourcesConfig, description="Slots and priority.")
+    environment: EnvironmentConfig = Field(
+        default_factory=EnvironmentConfig, description="Image and environment variables."
+    )
+    runtime: Literal["process", "docker"] | None = Field(
+        None, description="A process on the node or a container; by default the cluster decides. Only in detlab."
+    )
+    checkpoint_storage: CheckpointStorage | None = Field(
+        None, description="Where checkpoints go and how many stay; by default the cluster decides."
+    )
+    checkpoint_policy: Literal["best", "all", "none"] = Field(
+        "best", description="Which validations are followed by a checkpoint."
+    )
+    max_restarts: NonNegativeInt = Field(5, description="Failures of a trial before it ends in ERROR.")
+    preemption_timeout: NonNegativeInt | None = Field(
+        None, description="Seconds between the request to stop and the kill; by default the cluster's 3600."
+    )
+    profiling: ProfilingConfig = Field(default_factory=ProfilingConfig, description="System metrics.")
+    reproducibility: ReproducibilityConfig = Field(default_factory=ReproducibilityConfig, description="Seeds.")
+    debug: Flag = Field(False, description="Whether the harness logs more.")
+    log_policies: Annotated[list[LogPolicy], AfterValidator(with_default_policies)] = Field(
+        default_factory=lambda: with_default_policies([]), description="What to do about lines in the logs."
+    )
+    retention_policy: RetentionPolicy = Field(default_factory=RetentionPolicy, description="How long logs are kept.")
+    bind_mounts: list[BindMount] = Field([], description="Host directories for the container.")
+    integrations: IntegrationsConfig | None = Field(None, description="Links to other systems.")
+    slurm: SlurmConfig = Field(default_factory=SlurmConfig, description="Slurm options.")
+    pbs: PbsConfig = Field(default_factory=PbsConfig, description="PBS options.")
+    min_validation_period: Length = old(Length(batches=0), "Least training between validations.", _TRAINER_DECIDES)
+    min_checkpoint_period: Length = old(Length(batches=0), "Least training between checkpoints.", _TRAINER_DECIDES)
+    scheduling_unit: PositiveInt = old(100, "Batches between reports.", _TRAINER_DECIDES)
+    records_per_epoch: NonNegativeInt = old(0, "Records of one epoch.", _TRAINER_DECIDES)
+    perform_initial_validation: Flag = Field(False, description="Whether to validate before training.")
+    optimizations: OptimizationsConfig = old(
+        OptimizationsConfig(), "Knobs of the old Trial classes.", "training code sets them"
+    )
+    data_layer: dict[str, Any] | None = ignored(None, "Unused.", "the data layer was removed")
+    internal: dict[str, Any] | None = ignored(None, "Unused.", "it was for Determined's own use")
+    security: dict[str, Any] | None = ignored(None, "Unused.", "Kerberos support was removed")
+    tensorboard_storage: dict[str, Any] | None = ignored(None, "Unused.", "checkpoint_storage holds events too")

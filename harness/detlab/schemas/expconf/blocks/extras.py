@@ -1,0 +1,187 @@
+"""The smaller blocks: log policies, integrations, batch systems, profiling, seeds, deprecated optimizations."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from detlab.schemas.expconf.blocks.scalars import (
+    Block,
+    FilledText,
+    Flag,
+    Int,
+    NonNegativeInt,
+    PositiveInt,
+    Shorthand,
+    Text,
+    as_int,
+    describe,
+    ignored,
+    refuse,
+)
+
+LOG_ACTIONS = ("exclude_node", "cancel_retries")
+
+
+def _plain_action(value: object) -> object:
+    if isinstance(value, dict):
+        extra = sorted(str(key) for key in value if key != "type")
+        if extra or "type" not in value:
+            refuse("must be exclude_node or cancel_retries", "the old form is a mapping with only `type`")
+        value = value["type"]
+    if not isinstance(value, str) or value not in LOG_ACTIONS:
+        refuse(f"must be exclude_node or cancel_retries, not {describe(value)}")
+    return value
+
+
+class LogPolicy(Block):
+    """What to do when a trial's log matches a pattern."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"name", "pattern", "action"})
+
+    name: FilledText | None = Field(None, description="Label that a match gives the trial.")
+    pattern: Text | None = Field(None, description="Regular expression; without it a policy of this name is off.")
+    action: (
+        Annotated[
+            Literal["exclude_node", "cancel_retries"],
+            BeforeValidator(_plain_action),
+            Shorthand(
+                {
+                    "type": "object",
+                    "properties": {"type": {"enum": list(LOG_ACTIONS)}},
+                    "required": ["type"],
+                    "additionalProperties": False,
+                }
+            ),
+        ]
+        | None
+    ) = Field(None, description="`exclude_node` or `cancel_retries`; without it a match is only a label.")
+
+
+DEFAULT_LOG_POLICIES: tuple[tuple[str, str], ...] = (
+    ("CUDA OOM", ".*CUDA out of memory.*"),
+    ("ECC Error", ".*uncorrectable ECC error encountered.*"),
+)
+
+
+def with_default_policies(policies: list[LogPolicy]) -> list[LogPolicy]:
+    """Return the policies with the default ones that no policy of the same name replaces."""
+    named = {policy.name for policy in policies}
+    missing = [LogPolicy(name=name, pattern=pattern) for name, pattern in DEFAULT_LOG_POLICIES if name not in named]
+    return [*policies, *missing]
+
+
+class RetentionPolicy(Block):
+    """How long logs are kept."""
+
+    log_retention_days: Annotated[int, Field(ge=-1, le=32767), BeforeValidator(as_int)] | None = Field(
+        None,
+        description="Days after the end of a trial; 0: until the next cleaning; -1: until the experiment is deleted. By"
+        " default the operator decides (`DetHub.log_retention_days`, unless set: for ever).",
+    )
+
+
+class ReproducibilityConfig(Block):
+    """Seeds."""
+
+    experiment_seed: Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(as_int)] | None = Field(
+        None, description="Seed of the search and of the trials; by default the master draws one."
+    )
+
+
+class ProfilingConfig(Block):
+    """Sampling of system metrics."""
+
+    enabled: Flag = Field(False, description="Whether to sample.")
+    begin_on_batch: NonNegativeInt = ignored(0, "First batch.", "profiling covers the whole trial")
+    end_after_batch: NonNegativeInt | None = ignored(None, "Last batch.", "profiling covers the whole trial")
+    sync_timings: Flag = ignored(True, "Synchronise timings.", "timings were removed")
+
+
+class SlurmConfig(Block):
+    """Slurm options."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"slots_per_node", "gpu_type", "sbatch_args"})
+
+    slots_per_node: PositiveInt | None = Field(None, description="Slots a node must have.")
+    gpu_type: Text | None = Field(None, description="GPU type in generated requests.")
+    sbatch_args: list[Text] | None = Field(None, description="More sbatch options.")
+
+
+class PbsConfig(Block):
+    """PBS options."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"slots_per_node", "pbsbatch_args"})
+
+    slots_per_node: PositiveInt | None = Field(None, description="Slots a node must have.")
+    pbsbatch_args: list[Text] | None = Field(None, description="More qsub options.")
+
+
+def _as_port(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+Port = Annotated[Int, BeforeValidator(_as_port)]
+
+
+class PachydermPachd(Block):
+    """The Pachyderm daemon."""
+
+    host: Text | None = Field(None, description="Host.")
+    port: Port | None = Field(None, description="Port.")
+
+
+class PachydermProxy(Block):
+    """The Pachyderm proxy."""
+
+    scheme: Text | None = Field(None, description="Scheme.")
+    host: Text | None = Field(None, description="Host.")
+    port: Port | None = Field(None, description="Port.")
+
+
+class PachydermDataset(Block):
+    """The Pachyderm dataset that the experiment reads."""
+
+    project: Text | None = Field(None, description="Project.")
+    repo: Text | None = Field(None, description="Repository.")
+    commit: Text | None = Field(None, description="Commit.")
+    branch: Text | None = Field(None, description="Branch.")
+    token: Text | None = Field(None, description="Token.")
+
+
+class PachydermConfig(Block):
+    """Lineage link to Pachyderm."""
+
+    pachd: PachydermPachd | None = Field(None, description="The daemon.")
+    proxy: PachydermProxy | None = Field(None, description="The proxy.")
+    dataset: PachydermDataset | None = Field(None, description="The dataset.")
+
+
+class WebhooksConfig(Block):
+    """Which webhooks fire for this experiment."""
+
+    webhook_id: list[Int] | None = Field(None, description="By id.")
+    webhook_name: list[Text] | None = Field(None, description="By name.")
+    exclude: Flag = Field(False, description="Whether no webhook fires.")
+
+
+class IntegrationsConfig(Block):
+    """Links to other systems."""
+
+    pachyderm: PachydermConfig | None = Field(None, description="Pachyderm lineage.")
+    webhooks: WebhooksConfig | None = Field(None, description="Webhook selection.")
+
+
+class OptimizationsConfig(Block):
+    """Knobs of the old Trial classes; the whole block is deprecated."""
+
+    aggregation_frequency: PositiveInt = Field(1, description="Batches between gradient updates.")
+    average_aggregated_gradients: Flag = Field(True, description="Whether to average them.")
+    average_training_metrics: Flag = Field(True, description="Whether to average metrics over slots.")
+    gradient_compression: Flag = Field(False, description="Whether to compress gradients.")
+    mixed_precision: Literal["O0", "O1", "O2", "O3"] = Field("O0", description="Apex level.")
+    tensor_fusion_threshold: NonNegativeInt = Field(64, description="MB.")
+    tensor_fusion_cycle_time: NonNegativeInt = Field(1, description="ms.")
+    auto_tune_tensor_fusion: Flag = Field(False, description="Whether to tune the two above.")
+    grad_updates_size_file: Text | None = Field(None, description="File for sizes of gradient updates.")

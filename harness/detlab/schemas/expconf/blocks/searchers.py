@@ -1,0 +1,238 @@
+"""The searcher block: a union on `name`.
+
+A field that a submission needs may still be absent here, because a template or the cluster can supply it;
+`detlab.schemas.expconf.checks.completeness` asks for it when the config is submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag
+from pydantic.json_schema import SkipJsonSchema
+
+from detlab.schemas.expconf.blocks.lengths import SearchLength
+from detlab.schemas.expconf.blocks.scalars import (
+    Block,
+    FilledText,
+    Flag,
+    NonNegativeInt,
+    NumberAboveOne,
+    PositiveInt,
+    Text,
+    ignored,
+    needed,
+    old,
+)
+
+_UNITS_OLD = "training code decides its own length since Determined 0.38"
+_UNITS_GONE = "use `time_metric` and `max_time`; Determined 0.38 ignores it too"
+
+REMOVED: dict[str, str] = {
+    "custom": (
+        "the 'custom' searcher was removed in Determined 0.38: it ran the search method outside the master;"
+        " no replacement runs client-side search code"
+    ),
+    "sync_halving": (
+        "the 'sync_halving' searcher was removed long before Determined 0.38: it waits for whole rungs and"
+        " stalls on stragglers"
+    ),
+    "adaptive": "the 'adaptive' searcher was removed: it was built on synchronous halving",
+    "adaptive_simple": "the 'adaptive_simple' searcher was removed: it was built on synchronous halving",
+    "pbt": "the 'pbt' searcher was removed from Determined in 2022 and is not available",
+}
+"""Searchers that Determined once had, with the reason why a config that names them is refused."""
+
+REMOVED_HINTS: dict[str, str] = {
+    "custom": "use adaptive_asha or random, or submit one `single` experiment per configuration",
+    "sync_halving": "use async_halving",
+    "adaptive": "use adaptive_asha",
+    "adaptive_simple": "use adaptive_asha",
+    "pbt": "use adaptive_asha",
+}
+
+GROUP = "detlab.searchers"
+"""Entry points of search methods: each is a class whose `Config` is its block."""
+
+COMMON = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
+"""Keys that every searcher has; a merge keeps them across different searchers."""
+
+
+class SearcherBlock(Block):
+    """What all searchers have."""
+
+    metric: FilledText | None = needed("Validation metric that ranks the trials.")
+    smaller_is_better: Flag = Field(True, description="Whether a smaller metric is better.")
+    source_trial_id: PositiveInt | None = Field(
+        None, description="Warm start from this trial's latest checkpoint at the submit."
+    )
+    source_checkpoint_uuid: Text | None = Field(None, description="Warm start from this checkpoint.")
+
+
+class SingleConfig(SearcherBlock):
+    """One trial; every hyperparameter is drawn once."""
+
+    name: Literal["single"] = "single"
+    max_length: SearchLength | None = old(None, "Length of training.", _UNITS_OLD)
+
+
+class RandomConfig(SearcherBlock):
+    """Independent random trials."""
+
+    name: Literal["random"] = "random"
+    max_trials: PositiveInt | None = needed("Number of trials.")
+    max_concurrent_trials: NonNegativeInt = Field(16, description="Trials at a time; 0 is unlimited.")
+    max_length: SearchLength | None = old(None, "Length of training.", _UNITS_OLD)
+
+
+class GridConfig(SearcherBlock):
+    """Every point of the grid once, at most 100,000; int, double and log hyperparameters need a `count`."""
+
+    name: Literal["grid"] = "grid"
+    max_concurrent_trials: NonNegativeInt = Field(16, description="Trials at a time; 0 is unlimited.")
+    max_length: SearchLength | None = old(None, "Length of training.", _UNITS_OLD)
+
+
+class _Halving(SearcherBlock):
+    max_trials: PositiveInt | None = needed("Number of trials.")
+    time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
+    max_time: PositiveInt | None = needed("Value of `time_metric` at which a trial is done.")
+    divisor: NumberAboveOne = Field(4.0, description="One trial in `divisor` continues beyond each rung.")
+    max_concurrent_trials: NonNegativeInt = Field(16, description="Trials at a time; 0 lets the searcher choose.")
+    max_length: SearchLength | None = ignored(None, "Length of training.", _UNITS_GONE)
+    stop_once: Flag | None = ignored(None, "Selected stopping instead of promotion.", "always stops once")
+
+
+class AsyncHalvingConfig(_Halving):
+    """One bracket of asynchronous successive halving."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"max_length", "stop_once"})
+
+    name: Literal["async_halving"] = "async_halving"
+    num_rungs: PositiveInt | None = needed("Number of rungs.")
+
+
+class AdaptiveASHAConfig(_Halving):
+    """Several brackets of asynchronous successive halving, from cautious to aggressive."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"max_length", "stop_once"})
+
+    name: Literal["adaptive_asha"] = "adaptive_asha"
+    mode: Literal["aggressive", "standard", "conservative"] = Field(
+        "standard", description="How early bad trials are stopped."
+    )
+    max_rungs: PositiveInt = Field(5, description="Most rungs of a bracket.")
+    bracket_rungs: list[PositiveInt] = Field([], description="Rungs of each bracket; empty chooses by mode.")
+
+
+class UnnamedSearcher(SearcherBlock):
+    """A searcher block without a `name`, which a template supplies: any searcher's keys are fine."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
+        {
+            "name",
+            "max_trials",
+            "max_concurrent_trials",
+            "max_length",
+            "num_rungs",
+            "time_metric",
+            "max_time",
+            "divisor",
+            "stop_once",
+            "mode",
+            "max_rungs",
+            "bracket_rungs",
+        }
+    )
+
+    name: None = needed("Which searcher: single, random, grid, async_halving or adaptive_asha.")
+    max_trials: PositiveInt | None = Field(None, description="Number of trials.")
+    max_concurrent_trials: NonNegativeInt | None = Field(None, description="Trials at a time.")
+    max_length: SearchLength | None = old(None, "Length of training.", _UNITS_OLD)
+    num_rungs: PositiveInt | None = Field(None, description="Number of rungs.")
+    time_metric: FilledText | None = Field(None, description="Metric that measures training.")
+    max_time: PositiveInt | None = Field(None, description="Value of `time_metric` at the end.")
+    divisor: NumberAboveOne | None = Field(None, description="Share that is stopped.")
+    stop_once: Flag | None = ignored(None, "Selected stopping instead of promotion.", "always stops once")
+    mode: Literal["aggressive", "standard", "conservative"] | None = Field(None, description="How early.")
+    max_rungs: PositiveInt | None = Field(None, description="Most rungs of a bracket.")
+    bracket_rungs: list[PositiveInt] | None = Field(None, description="Rungs of each bracket.")
+
+
+_BUILT_IN: dict[str, type[SearcherBlock]] = {
+    "single": SingleConfig,
+    "random": RandomConfig,
+    "grid": GridConfig,
+    "async_halving": AsyncHalvingConfig,
+    "adaptive_asha": AdaptiveASHAConfig,
+}
+
+
+class _Members(Mapping[str, type[SearcherBlock]]):
+    """The blocks by name: the built-in ones, and those of plug-ins, which are looked for only when they are named."""
+
+    def __getitem__(self, name: str) -> type[SearcherBlock]:
+        return _BUILT_IN[name] if name in _BUILT_IN else _of_plugin(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from _BUILT_IN
+        yield from sorted({entry.name for entry in entry_points(group=GROUP)} - set(_BUILT_IN))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@cache
+def _of_plugin(name: str) -> type[SearcherBlock]:
+    for entry in entry_points(group=GROUP, name=name):
+        try:
+            found = entry.load().Config
+        except Exception:  # a plug-in for the master, or a broken one: the master says what is wrong with it
+            break
+        if isinstance(found, type) and issubclass(found, SearcherBlock):
+            return found
+    raise KeyError(name)
+
+
+MEMBERS: Mapping[str, type[SearcherBlock]] = _Members()
+
+
+def member_of(value: Any) -> type[SearcherBlock] | None:
+    """Return the model that judges a raw searcher block; None if its name is unknown or removed."""
+    if not isinstance(value, dict) or value.get("name") is None:
+        return UnnamedSearcher
+    name = value["name"]
+    return MEMBERS.get(name) if isinstance(name, str) else None
+
+
+def _tag(value: Any) -> str | None:
+    if isinstance(value, SearcherBlock):
+        name = getattr(value, "name", None) or ""
+        return f"::{name}" if not name or name in _BUILT_IN else "::plugin"
+    member = member_of(value)
+    if member is None:
+        return None
+    if member is UnnamedSearcher:
+        return "::"
+    return f"::{value['name']}" if value["name"] in _BUILT_IN else "::plugin"
+
+
+def _judged_by_plugin(value: Any) -> Any:
+    """Let the plug-in's own model judge its block."""
+    member = member_of(value)
+    return value if member is None else member.model_validate(value)
+
+
+SearcherConfig = Annotated[
+    Annotated[SingleConfig, Tag("::single")]
+    | Annotated[RandomConfig, Tag("::random")]
+    | Annotated[GridConfig, Tag("::grid")]
+    | Annotated[AsyncHalvingConfig, Tag("::async_halving")]
+    | Annotated[AdaptiveASHAConfig, Tag("::adaptive_asha")]
+    | Annotated[UnnamedSearcher, Tag("::")]
+    | Annotated[SkipJsonSchema[SerializeAsAny[SearcherBlock]], BeforeValidator(_judged_by_plugin), Tag("::plugin")],
+    Discriminator(_tag),
+]

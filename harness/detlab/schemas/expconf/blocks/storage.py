@@ -1,0 +1,174 @@
+"""The checkpoint_storage block: a union on `type`, with how many checkpoints to keep."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from detlab.schemas.expconf.blocks.scalars import (
+    Block,
+    FilledText,
+    NonNegativeInt,
+    Text,
+    as_text,
+    ignored,
+    needed,
+    refuse,
+)
+
+COMMON = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+"""Keys that every store has; a merge keeps them across different stores."""
+
+REMOVED: dict[str, str] = {"hdfs": "'hdfs' checkpoint storage was removed from Determined and is not available"}
+
+_LEGACY_PATH = "`storage_path` under `host_path` decides where checkpoints are"
+
+
+def _no_parent_steps(value: object) -> object:
+    text = as_text(value)
+    if isinstance(text, str) and ".." in text.split("/"):
+        refuse("must not contain /../")
+    return text
+
+
+Prefix = Annotated[Text, BeforeValidator(_no_parent_steps)]
+
+
+class StorageBlock(Block):
+    """What all stores have."""
+
+    save_experiment_best: NonNegativeInt = Field(0, description="Best checkpoints of the whole experiment to keep.")
+    save_trial_best: NonNegativeInt = Field(1, description="Best checkpoints of each trial to keep.")
+    save_trial_latest: NonNegativeInt = Field(1, description="Latest checkpoints of each trial to keep.")
+
+
+class S3Config(StorageBlock):
+    """Checkpoints in an S3 bucket."""
+
+    type: Literal["s3"] = "s3"
+    bucket: FilledText | None = needed("Name of the bucket.")
+    access_key: Text | None = Field(None, description="Access key; by default the environment's credentials.")
+    secret_key: Text | None = Field(None, description="Secret key.")
+    endpoint_url: Text | None = Field(None, description="Endpoint of an S3-compatible store.")
+    prefix: Prefix | None = Field(None, description="Prefix of all keys.")
+
+
+class GCSConfig(StorageBlock):
+    """Checkpoints in a Google Cloud Storage bucket."""
+
+    type: Literal["gcs"] = "gcs"
+    bucket: FilledText | None = needed("Name of the bucket.")
+    prefix: Prefix | None = Field(None, description="Prefix of all keys.")
+
+
+class AzureConfig(StorageBlock):
+    """Checkpoints in an Azure blob container."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"connection_string", "account_url", "credential"})
+
+    type: Literal["azure"] = "azure"
+    container: FilledText | None = needed("Name of the container.")
+    connection_string: Text | None = Field(None, description="Connection string; or else `account_url`.")
+    account_url: Text | None = Field(None, description="URL of the account; or else `connection_string`.")
+    credential: Text | None = Field(None, description="Credential for `account_url`.")
+
+
+class SharedFSConfig(StorageBlock):
+    """Checkpoints in a directory that every node mounts."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"container_path", "checkpoint_path", "tensorboard_path"})
+
+    type: Literal["shared_fs"] = "shared_fs"
+    host_path: FilledText | None = needed("Absolute path of the shared directory on every node.")
+    storage_path: Text | None = Field(None, description="Folder for checkpoints: relative, or below `host_path`.")
+    propagation: Text = Field("rprivate", description="Mount propagation.")
+    container_path: Text | None = ignored(None, "Legacy.", _LEGACY_PATH)
+    checkpoint_path: Text | None = ignored(None, "Legacy.", _LEGACY_PATH)
+    tensorboard_path: Text | None = ignored(None, "Legacy.", _LEGACY_PATH)
+
+
+class DirectoryConfig(StorageBlock):
+    """Checkpoints in a directory as the task sees it."""
+
+    type: Literal["directory"] = "directory"
+    container_path: FilledText | None = needed("Path of the directory inside the task.")
+
+
+class UntypedStorage(StorageBlock):
+    """A storage block without a `type`, which the cluster supplies: any store's keys are fine."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
+        {
+            "type",
+            "bucket",
+            "access_key",
+            "secret_key",
+            "endpoint_url",
+            "prefix",
+            "container",
+            "connection_string",
+            "account_url",
+            "credential",
+            "host_path",
+            "storage_path",
+            "propagation",
+            "container_path",
+            "checkpoint_path",
+            "tensorboard_path",
+        }
+    )
+
+    type: None = Field(None, description="Which store: shared_fs, directory, s3, gcs or azure.")
+    bucket: FilledText | None = Field(None, description="s3, gcs.")
+    access_key: Text | None = Field(None, description="s3.")
+    secret_key: Text | None = Field(None, description="s3.")
+    endpoint_url: Text | None = Field(None, description="s3.")
+    prefix: Prefix | None = Field(None, description="s3, gcs.")
+    container: FilledText | None = Field(None, description="azure.")
+    connection_string: Text | None = Field(None, description="azure.")
+    account_url: Text | None = Field(None, description="azure.")
+    credential: Text | None = Field(None, description="azure.")
+    host_path: FilledText | None = Field(None, description="shared_fs.")
+    storage_path: Text | None = Field(None, description="shared_fs.")
+    propagation: Text | None = Field(None, description="shared_fs.")
+    container_path: FilledText | None = Field(None, description="directory.")
+    checkpoint_path: Text | None = ignored(None, "Legacy.", _LEGACY_PATH)
+    tensorboard_path: Text | None = ignored(None, "Legacy.", _LEGACY_PATH)
+
+
+MEMBERS: dict[str, type[StorageBlock]] = {
+    "s3": S3Config,
+    "gcs": GCSConfig,
+    "azure": AzureConfig,
+    "shared_fs": SharedFSConfig,
+    "directory": DirectoryConfig,
+}
+
+
+def member_of(value: Any) -> type[StorageBlock] | None:
+    """Return the model that judges a raw storage block; None if its type is unknown or removed."""
+    if not isinstance(value, dict) or value.get("type") is None:
+        return UntypedStorage
+    name = value["type"]
+    return MEMBERS.get(name) if isinstance(name, str) else None
+
+
+def _tag(value: Any) -> str | None:
+    if isinstance(value, StorageBlock):
+        return f"::{getattr(value, 'type', None) or ''}"
+    member = member_of(value)
+    if member is None:
+        return None
+    return "::" if member is UntypedStorage else f"::{value['type']}"
+
+
+CheckpointStorage = Annotated[
+    Annotated[S3Config, Tag("::s3")]
+    | Annotated[GCSConfig, Tag("::gcs")]
+    | Annotated[AzureConfig, Tag("::azure")]
+    | Annotated[SharedFSConfig, Tag("::shared_fs")]
+    | Annotated[DirectoryConfig, Tag("::directory")]
+    | Annotated[UntypedStorage, Tag("::")],
+    Discriminator(_tag),
+]

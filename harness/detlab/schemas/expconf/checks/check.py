@@ -1,0 +1,200 @@
+"""check and parse: every mistake of a raw config at once, or the config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from detlab.errors import ConfigError, Problem
+from detlab.schemas.expconf.blocks.experiment import TRIAL_CLASS, ExperimentConfig
+from detlab.schemas.expconf.blocks.hyperparameters import TYPES, Hyperparameter
+from detlab.schemas.expconf.blocks.scalars import NOTE_IGNORED, NOTE_OLD, describe, describe_type, note
+from detlab.schemas.expconf.checks import completeness, rules, suggestions
+from detlab.schemas.expconf.checks.walk import visit_blocks, visit_hyperparameters
+from detlab.schemas.expconf.raw import structure
+from detlab.schemas.expconf.raw.loading import load_yaml
+from detlab.schemas.expconf.raw.paths import Path, render
+from detlab.schemas.expconf.raw.secret_keys import holds_secret
+
+_HYPERPARAMETER: TypeAdapter[Any] = TypeAdapter(Hyperparameter)
+
+_SAID_ELSEWHERE = {"extra_forbidden", "union_tag_not_found", "union_tag_invalid"}
+"""Errors of pydantic that `rules` and the walk over the blocks say better."""
+
+
+def _translate(error: ErrorDetails) -> tuple[str, str | None]:
+    given = describe(error["input"])
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "detlab":
+            return str(context["message"]), context["hint"]
+        case "missing":
+            return "is required", None
+        case "greater_than_equal":
+            return f"must be at least {context['ge']:g}, not {error['input']}", None
+        case "greater_than":
+            return f"must be greater than {context['gt']:g}, not {error['input']}", None
+        case "less_than_equal":
+            return f"must be at most {context['le']:g}, not {error['input']}", None
+        case "too_short" | "string_too_short":
+            return "must not be empty", None
+        case "literal_error":
+            return f"must be {context['expected']}, not {given}", _near_literal(error["input"], context["expected"])
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return f"must be a mapping, not {given}", None
+        case "list_type":
+            scalar = isinstance(error["input"], str | int | float)
+            return f"must be a list, not {given}", f"write [{error['input']}]" if scalar else None
+        case _:
+            return error["msg"][:1].lower() + error["msg"][1:], None
+
+
+def _near_literal(given: object, expected: str) -> str | None:
+    near = suggestions.closest(given, [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")])
+    return f"did you mean `{near}`?" if near else None
+
+
+def _unquoted(error: ErrorDetails, message: str, hint: str | None) -> tuple[str, str | None]:
+    """Leave a secret's value out: errors are read by others, in terminals, logs and tickets."""
+    given = error["input"]
+    message = message.replace(describe(given), describe_type(given))
+    return message, None if hint and str(given) in hint else hint
+
+
+def from_pydantic(error: ValidationError, prefix: Path = ()) -> Iterator[Problem]:
+    """Say in our words what pydantic found wrong with the block at `prefix`."""
+    for detail in error.errors(include_url=False):
+        if detail["type"] in _SAID_ELSEWHERE or detail["loc"][-1:] == ("[key]",):
+            continue
+        path = (*prefix, *detail["loc"])
+        message, hint = _translate(detail)
+        yield Problem(render(path), *(_unquoted(detail, message, hint) if holds_secret(path) else (message, hint)))
+
+
+def _fields(raw: dict[str, Any]) -> Iterator[Problem]:
+    try:
+        ExperimentConfig.model_validate(raw)
+    except ValidationError as error:
+        yield from from_pydantic(error)
+    hyperparameters = raw.get("hyperparameters")
+    if isinstance(hyperparameters, dict) and "type" in hyperparameters:
+        yield from _top_level_type(hyperparameters)
+    for path, value in visit_hyperparameters(hyperparameters):
+        if isinstance(value, dict) and any(isinstance(part, int) for part in path):
+            try:
+                _HYPERPARAMETER.validate_python(value)
+            except ValidationError as error:
+                yield from from_pydantic(error, path)
+
+
+def _top_level_type(hyperparameters: dict[str, Any]) -> Iterator[Problem]:
+    kind = hyperparameters["type"]
+    if kind in TYPES:
+        yield Problem(
+            "hyperparameters.type",
+            f"is a hyperparameter named `type` with the value {kind!r}",
+            "if `hyperparameters` was meant to be one range, give it a name first",
+            "warning",
+        )
+
+
+def _keys(raw: dict[str, Any]) -> Iterator[Problem]:
+    unknown = 0
+    for path, model, block in visit_blocks(raw):
+        for key, value in block.items():
+            field = model.model_fields.get(key)
+            where = render((*path, str(key)))
+            if field is None:
+                unknown += 1
+                hint = suggestions.for_key(key, model, render(path)) if unknown <= structure.MAX_PROBLEMS else None
+                yield Problem(where, "unknown key", hint)
+            elif value is None:
+                continue
+            elif reason := note(field, NOTE_OLD):
+                yield Problem(where, "is deprecated", reason, "warning")
+            elif reason := note(field, NOTE_IGNORED):
+                yield Problem(where, "is accepted and has no effect", reason, "warning")
+
+
+def is_trial_class(entrypoint: object) -> bool:
+    """Whether an entrypoint has the deprecated form `module:Class`."""
+    return isinstance(entrypoint, str) and TRIAL_CLASS.fullmatch(entrypoint.strip()) is not None
+
+
+def _entrypoint(raw: dict[str, Any]) -> Iterator[Problem]:
+    if is_trial_class(raw.get("entrypoint")):
+        yield Problem(
+            "entrypoint",
+            "the form module:Class is deprecated",
+            "write a script that trains, such as `python3 train.py`",
+            "warning",
+        )
+
+
+def check(raw: object, *, complete: bool = False) -> list[Problem]:
+    """Return every mistake and oddity of a raw experiment config, errors first.
+
+    Args:
+        raw: What YAML or JSON gave; `load_yaml` makes one from text.
+        complete: Judge a submission (after templates and cluster defaults). Otherwise judge sanity: blocks
+            and fields may be absent, but what is there must be right.
+    """
+    found, safe = structure.inspect(raw)
+    if not safe:
+        return found
+    if not isinstance(raw, dict):
+        what = "is empty" if raw is None else f"is {describe(raw)}"
+        return [Problem("", f"{what}; an experiment config is a mapping of keys to values")]
+    taken = {problem.path for problem in found}
+    found += _few(problem for problem in _fields(raw) if problem.path not in taken)
+    found += _few(_keys(raw))
+    found += _few(rules.judge(raw))
+    found += _few(completeness.missing(raw, complete=complete))
+    found += _few(_entrypoint(raw))
+    return _few(in_order(found))
+
+
+def _few(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the first problems of each level; a config with thousands of mistakes is not listed in full."""
+    kept: list[Problem] = []
+    counts = {"error": 0, "warning": 0}
+    for problem in problems:
+        counts[problem.level] += 1
+        if counts[problem.level] <= structure.MAX_PROBLEMS:
+            kept.append(problem)
+    return kept
+
+
+def check_yaml(text: str, source_name: str = "config", *, complete: bool = False) -> tuple[Any, list[Problem]]:
+    """Read and judge a config text; return the raw value (None if it is not YAML) and all problems."""
+    raw, problems = load_yaml(text, source_name)
+    if raw is None and errors_of(problems):
+        return None, problems
+    return raw, in_order([*problems, *check(raw, complete=complete)])
+
+
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems without repetition, errors first."""
+    unique = list(dict.fromkeys(problems))
+    levels: tuple[Literal["error", "warning"], ...] = ("error", "warning")
+    return [problem for level in levels for problem in unique if problem.level == level]
+
+
+def errors_of(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems that refuse a config."""
+    return [problem for problem in problems if problem.level == "error"]
+
+
+def parse(raw: object, *, complete: bool = False) -> ExperimentConfig:
+    """Return the config that a raw mapping stands for, with all defaults.
+
+    Raises:
+        ConfigError: With every mistake (and warning) of `check`.
+    """
+    problems = check(raw, complete=complete)
+    if errors_of(problems):
+        raise ConfigError(problems)
+    return ExperimentConfig.model_validate(raw)

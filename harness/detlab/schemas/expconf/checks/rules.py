@@ -1,0 +1,292 @@
+"""What no single field can judge: ranges, exclusive choices, names of unions, forbidden combinations.
+
+Every rule reads the raw config and expects the worst of it, so that all of them speak in one check.
+"""
+
+from __future__ import annotations
+
+import math
+import posixpath
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from detlab.errors import Problem
+from detlab.schemas.expconf.blocks import searchers, storage
+from detlab.schemas.expconf.blocks.hyperparameters import TYPES
+from detlab.schemas.expconf.blocks.scalars import describe
+from detlab.schemas.expconf.checks import search_spaces
+from detlab.schemas.expconf.checks.suggestions import closest
+from detlab.schemas.expconf.checks.walk import visit_hyperparameters
+from detlab.schemas.expconf.raw.paths import Part, Path, render
+
+Raw = dict[str, Any]
+
+RANGED = ("int", "double", "log")
+
+POD_FORBIDDEN = ("name", "name_space", "namespace")
+CONTAINER_FORBIDDEN = {
+    "image": "set environment.image",
+    "command": None,
+    "args": None,
+    "working_dir": None,
+    "ports": None,
+    "env_from": None,
+    "env": "set environment.environment_variables",
+    "liveness_probe": None,
+    "readiness_probe": None,
+    "startup_probe": None,
+    "lifecycle": None,
+    "termination_message_path": None,
+    "termination_message_policy": None,
+    "image_pull_policy": "set environment.force_pull_image",
+    "security_context": None,
+}
+MAIN_CONTAINER = "determined-container"
+PATTERN_CHARS = 1000
+"""Of a log policy."""
+ENTRYPOINT_CHARS = 30_000
+MOST_POLICIES = 20
+"""Of an experiment: each looks at every line, and all together have so much time."""
+
+
+def _block(raw: Raw, key: str) -> Raw:
+    value = raw.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _items(raw: Raw, key: str) -> list[Any]:
+    value = raw.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return value
+    return None
+
+
+def union_names(raw: Raw) -> Iterator[Problem]:
+    """`searcher.name` and `checkpoint_storage.type` are known, and not of the past."""
+    name = _block(raw, "searcher").get("name")
+    yield from _union_name("searcher.name", name, searchers.MEMBERS, searchers.REMOVED, searchers.REMOVED_HINTS)
+    kind = _block(raw, "checkpoint_storage").get("type")
+    yield from _union_name("checkpoint_storage.type", kind, storage.MEMBERS, storage.REMOVED, {})
+
+
+def _union_name(
+    path: str, name: object, members: Mapping[str, Any], removed: dict[str, str], hints: dict[str, str]
+) -> Iterator[Problem]:
+    if name is None or (isinstance(name, str) and name in members):
+        return
+    if isinstance(name, str) and name in removed:
+        yield Problem(path, removed[name], hints.get(name))
+        return
+    near = closest(name, members)
+    hint = f"did you mean `{near}`?" if near else None
+    yield Problem(path, f"must be one of {', '.join(members)}, not {describe(name)}", hint)
+
+
+def ranges(raw: Raw) -> Iterator[Problem]:
+    """`minval` is below `maxval`; a range inside a list is never searched."""
+    for path, value in visit_hyperparameters(raw.get("hyperparameters")):
+        if not isinstance(value, dict):
+            continue
+        low, high = _number(value.get("minval")), _number(value.get("maxval"))
+        if value.get("type") in RANGED and low is not None and high is not None and low >= high:
+            yield Problem(render(path), f"minval must be less than maxval, but {low} >= {high}")
+        in_list = any(isinstance(part, int) for part in path)
+        if in_list and value.get("type") in TYPES and value.get("type") != "const":
+            yield Problem(
+                render(path),
+                "is inside a list, and a list is one constant value: this range is not searched",
+                "use a mapping, or a categorical with lists as its vals",
+                "warning",
+            )
+
+
+def forgotten_types(raw: Raw) -> Iterator[Problem]:
+    """A group with `minval` and `maxval`, or with `vals`, is most likely a range that lacks its `type`."""
+    groups: dict[Path, set[Part]] = {}
+    for path, _ in visit_hyperparameters(raw.get("hyperparameters")):
+        groups.setdefault(path[:-1], set()).add(path[-1])
+    for path, keys in groups.items():
+        if len(path) > 1 and ({"minval", "maxval"} <= keys or "vals" in keys):
+            hint = f"add `type: {'categorical' if 'vals' in keys else 'int, double or log'}`"
+            yield Problem(render(path), "has no `type`, so it is a group of constants, not a range", hint, "warning")
+
+
+def grid_counts(raw: Raw) -> Iterator[Problem]:
+    """A grid search needs a `count` on every int, double and log hyperparameter."""
+    if _block(raw, "searcher").get("name") != "grid":
+        return
+    for path, value in visit_hyperparameters(raw.get("hyperparameters")):
+        if isinstance(value, dict) and value.get("type") in RANGED and value.get("count") is None:
+            yield Problem(render(path), "grid search is in use but count was not given", "add `count: N`")
+
+
+def warm_start(raw: Raw) -> Iterator[Problem]:
+    """At most one source of a warm start."""
+    block = _block(raw, "searcher")
+    if block.get("source_trial_id") is not None and block.get("source_checkpoint_uuid") is not None:
+        yield Problem("searcher", "at most one of source_trial_id and source_checkpoint_uuid may be set")
+
+
+def azure_credentials(raw: Raw) -> Iterator[Problem]:
+    """Azure takes a connection string or an account URL."""
+    block = _block(raw, "checkpoint_storage")
+    if block.get("type") != "azure" or block.get("connection_string") is None:
+        return
+    if block.get("account_url") is not None:
+        yield Problem("checkpoint_storage", "exactly one of connection_string and account_url must be set")
+    if block.get("credential") is not None:
+        yield Problem("checkpoint_storage.credential", "goes with account_url, not with connection_string")
+
+
+def storage_path(raw: Raw) -> Iterator[Problem]:
+    """`storage_path` stays below `host_path`."""
+    block = _block(raw, "checkpoint_storage")
+    host, inner = block.get("host_path"), block.get("storage_path")
+    if not isinstance(inner, str):
+        return
+    if posixpath.isabs(inner):
+        below = isinstance(host, str) and _is_below(posixpath.normpath(inner), posixpath.normpath(host))
+    else:
+        below = posixpath.normpath(inner).split("/")[0] != ".."
+    if not below:
+        yield Problem("checkpoint_storage.storage_path", "must be a relative directory or a subdirectory of host_path")
+
+
+def _is_below(inner: str, outer: str) -> bool:
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")
+
+
+def project_of_workspace(raw: Raw) -> Iterator[Problem]:
+    """`workspace` and `project` are both set or both absent."""
+    if bool(raw.get("workspace")) != bool(raw.get("project")):
+        lacking = "project" if raw.get("workspace") else "workspace"
+        yield Problem(lacking, "is missing: workspace and project must both be set or both be absent")
+
+
+def log_policies(raw: Raw) -> Iterator[Problem]:
+    """Few, with names that are unique; a policy without a name is a whole legacy one; patterns compile."""
+    count = len(_items(raw, "log_policies"))
+    if count > MOST_POLICIES:
+        yield Problem("log_policies", f"has {count} policies; there may be {MOST_POLICIES}", "join patterns: a|b")
+    seen: set[str] = set()
+    for index, policy in enumerate(_items(raw, "log_policies")):
+        if not isinstance(policy, dict):
+            continue
+        path = f"log_policies[{index}]"
+        name, pattern = policy.get("name"), policy.get("pattern")
+        if name is None and (pattern is None or policy.get("action") is None):
+            yield Problem(path, "needs a name, or else both pattern and action")
+        if isinstance(name, str):
+            if name in seen:
+                yield Problem(f"{path}.name", f"{name!r} is the name of two policies")
+            seen.add(name)
+        if isinstance(pattern, str):
+            yield from _pattern(f"{path}.pattern", pattern)
+        if isinstance(policy.get("action"), dict) and "type" in policy["action"]:
+            yield Problem(
+                f"{path}.action",
+                "the form with `type` is deprecated",
+                f"write `action: {policy['action']['type']}`",
+                "warning",
+            )
+
+
+def _pattern(path: str, pattern: str) -> Iterator[Problem]:
+    if len(pattern) > PATTERN_CHARS:
+        yield Problem(path, f"has {len(pattern)} characters; a pattern may have {PATTERN_CHARS}")
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        yield Problem(path, f"is not a regular expression of Python: {error}")
+
+
+def entrypoint_length(raw: Raw) -> Iterator[Problem]:
+    """A command line that a system can run, and that can be taken apart in no time."""
+    entrypoint = raw.get("entrypoint")
+    words = entrypoint if isinstance(entrypoint, list) else [entrypoint]
+    chars = sum(len(word) for word in words if isinstance(word, str))
+    if chars > ENTRYPOINT_CHARS:
+        message = f"has {chars:,} characters; an entrypoint may have {ENTRYPOINT_CHARS:,}"
+        yield Problem("entrypoint", message, "put the program into a file of the code, and run that")
+
+
+def pod_spec(raw: Raw) -> Iterator[Problem]:
+    """What of a pod the user may not choose."""
+    spec = _block(_block(raw, "environment"), "pod_spec")
+    base = "environment.pod_spec"
+    metadata = _block(spec, "metadata")
+    for where, block in ((base, spec), (f"{base}.metadata", metadata)):
+        for key in POD_FORBIDDEN:
+            if block.get(key) is not None:
+                yield Problem(f"{where}.{key}", "is not configurable")
+    for index, container in enumerate(_items(_block(spec, "spec"), "containers")):
+        if not isinstance(container, dict) or container.get("name") != MAIN_CONTAINER:
+            continue
+        for key, hint in CONTAINER_FORBIDDEN.items():
+            camel = re.sub(r"_(.)", lambda match: match.group(1).upper(), key)
+            for spelling in dict.fromkeys((key, camel)):
+                if container.get(spelling) is not None:
+                    path = f"{base}.spec.containers[{index}].{spelling}"
+                    yield Problem(path, f"is not configurable for {MAIN_CONTAINER}", hint)
+
+
+def mounts(raw: Raw) -> Iterator[Problem]:
+    """Two mounts on one container path hide each other."""
+    seen: set[str] = set()
+    for index, mount in enumerate(_items(raw, "bind_mounts")):
+        path = mount.get("container_path") if isinstance(mount, dict) else None
+        if isinstance(path, str):
+            if path in seen:
+                yield Problem(f"bind_mounts[{index}].container_path", f"{path} is mounted twice", None, "warning")
+            seen.add(path)
+
+
+def slots(raw: Raw) -> Iterator[Problem]:
+    """A trial that needs more slots than its experiment may use would wait for ever."""
+    block = _block(raw, "resources")
+    most, each = _number(block.get("max_slots")), _number(block.get("slots_per_trial", 1))
+    if most is not None and each is not None and 0 <= most < each:
+        yield Problem("resources.max_slots", f"is {most}, below the {each} slots of one trial", None, "warning")
+
+
+def gpu_synonym(raw: Raw) -> Iterator[Problem]:
+    """`gpu` is the old name of `cuda`; with both, `cuda` counts."""
+    for key in ("image", "environment_variables"):
+        block = _block(_block(raw, "environment"), key)
+        if block.get("gpu") is not None and block.get("cuda") is not None:
+            yield Problem(f"environment.{key}.gpu", "is ignored, because cuda is set too", None, "warning")
+
+
+RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
+    union_names,
+    ranges,
+    forgotten_types,
+    grid_counts,
+    search_spaces.grid_size,
+    search_spaces.widths,
+    warm_start,
+    azure_credentials,
+    storage_path,
+    project_of_workspace,
+    log_policies,
+    entrypoint_length,
+    pod_spec,
+    mounts,
+    slots,
+    gpu_synonym,
+)
+
+
+def judge(raw: Raw) -> Iterator[Problem]:
+    """Yield the problems of all rules."""
+    for rule in RULES:
+        yield from rule(raw)

@@ -1,0 +1,162 @@
+"""What a valid config asks for and this runtime cannot honour yet.
+
+The runtime is agents that start processes or containers. Nothing is dropped silently: a submit
+names every key found here, and refuses the config for those that would make it run wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from detlab.errors import Problem
+from detlab.schemas.expconf.blocks.environment import BindMount, EnvironmentConfig, ImageMap
+from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
+from detlab.schemas.expconf.blocks.extras import OptimizationsConfig
+from detlab.schemas.expconf.blocks.scalars import Block
+from detlab.schemas.expconf.blocks.storage import COMMON, DirectoryConfig, SharedFSConfig, StorageBlock, UntypedStorage
+from detlab.schemas.expconf.checks.check import in_order, is_trial_class
+
+_PROCESSES = "it runs as plain processes on the node, without a container"
+_NOT_YET = "has no effect in this runtime yet"
+
+_LAUNCHERS = re.compile(r"\b(determined|detlab)\.launch\.(horovod|deepspeed|tensorflow)\b")
+_OLD_MODULES = re.compile(r"(?:^|\s)-m\s+determined\.")
+
+
+def _ignored(path: str, why: str = _PROCESSES) -> Problem:
+    return Problem(path, _NOT_YET, why, "warning")
+
+
+def _environment(environment: EnvironmentConfig, *, containers: bool) -> Iterator[Problem]:
+    if environment.image != ImageMap() and not containers:
+        yield _ignored("environment.image")
+    for key in ("force_pull_image", "registry_auth", "add_capabilities", "drop_capabilities"):
+        if getattr(environment, key) and not containers:
+            yield _ignored(f"environment.{key}")
+    if environment.ports:
+        yield _ignored("environment.ports", "it has had no effect in Determined for years")
+    if environment.proxy_ports:
+        yield _ignored("environment.proxy_ports", "ports of tasks are not proxied yet")
+    if environment.pod_spec:
+        yield _ignored("environment.pod_spec", "there is no Kubernetes backend yet")
+
+
+def container_keys(
+    environment: EnvironmentConfig, mounts: list[BindMount], resources: Block, *, containers: bool
+) -> Iterator[Problem]:
+    """Yield what the blocks that experiments and user tasks share ask for in vain.
+
+    Args:
+        environment: The environment block.
+        mounts: The bind mounts.
+        resources: The resources block of either.
+        containers: Whether it runs in one.
+    """
+    yield from _environment(environment, containers=containers)
+    if mounts and not containers:
+        yield _ignored("bind_mounts", f"{_PROCESSES}: paths are the node's own")
+    keys = ("devices", "shm_size", "memory", "cpus")
+    given: dict[str, Any] = {key: getattr(resources, key) for key in keys}
+    if given["devices"] and not containers:
+        yield _ignored("resources.devices")
+    if given["shm_size"] is not None and not containers:
+        yield _ignored("resources.shm_size", f"{_PROCESSES}: shared memory is the node's own")
+    for key in ("memory", "cpus"):
+        if given[key] and not containers:
+            why = "counts when an agent is chosen, but a process is not held to it: only a container is"
+            yield Problem(f"resources.{key}", why, "runtime: docker", "warning")
+
+
+def _resources(config: ExperimentConfig) -> Iterator[Problem]:
+    if config.slurm.model_fields_set:
+        yield _ignored("slurm", "there is no Slurm backend yet")
+    if config.pbs.model_fields_set:
+        yield _ignored("pbs", "there is no PBS backend yet")
+
+
+def _storage(storage: StorageBlock | None) -> Iterator[Problem]:
+    if storage is not None:
+        for key in COMMON:
+            if getattr(storage, key) != StorageBlock.model_fields[key].default:
+                yield _ignored(f"checkpoint_storage.{key}", "checkpoints are kept until the experiment is deleted")
+    if storage is None or isinstance(storage, SharedFSConfig | DirectoryConfig | UntypedStorage):
+        return
+    kind = getattr(storage, "type", "this")
+    yield Problem("checkpoint_storage.type", f"{kind} storage is not in this runtime yet", "use shared_fs or directory")
+
+
+def _services(config: ExperimentConfig) -> Iterator[Problem]:
+    if config.integrations is not None:
+        for key in sorted(config.integrations.model_fields_set):
+            yield _ignored(f"integrations.{key}", "there are no integrations yet")
+
+
+def _entrypoint(config: ExperimentConfig) -> Iterator[Problem]:
+    entrypoint = config.entrypoint
+    if entrypoint is None:
+        return
+    if is_trial_class(entrypoint):
+        return
+    line = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
+    launcher = _LAUNCHERS.search(line)
+    if launcher:
+        yield Problem(
+            "entrypoint",
+            f"needs the {launcher.group(2)} launcher, not available yet",
+            "use detlab.launch.torch_distributed",
+        )
+    elif _OLD_MODULES.search(line):
+        hint = "write `-m detlab.` instead of `-m determined.`"
+        yield Problem("entrypoint", "runs a module of Determined", hint, "warning")
+
+
+_HONOURED = frozenset({"aggregation_frequency", "average_aggregated_gradients", "gradient_compression"})
+"""Keys of `optimizations` that a PyTorchTrial named as the entrypoint is trained by."""
+
+
+def _trainer(config: ExperimentConfig) -> Iterator[Problem]:
+    if is_trial_class(config.entrypoint):
+        yield from _trial_class(config)
+        return
+    scripts = "a script passes it to the trainer; only an entrypoint of the form module:Class is trained by it"
+    if config.perform_initial_validation:
+        yield _ignored("perform_initial_validation", scripts)
+    if config.checkpoint_policy != "best":
+        yield _ignored("checkpoint_policy", scripts)
+    if config.debug:
+        yield _ignored("debug", "set the level in the training code: logging.basicConfig(level=logging.DEBUG)")
+    if config.optimizations != OptimizationsConfig():
+        yield _ignored("optimizations", scripts)
+    if config.profiling.enabled:
+        yield _ignored("profiling.enabled", "a script turns it on: fit(profiling_enabled=True) or core.profiler.on()")
+
+
+def _trial_class(config: ExperimentConfig) -> Iterator[Problem]:
+    default = OptimizationsConfig()
+    for key in OptimizationsConfig.model_fields:
+        if key not in _HONOURED and getattr(config.optimizations, key) != getattr(default, key):
+            yield _ignored(f"optimizations.{key}", "it was for Horovod and apex, which the trainer does not use")
+
+
+def unsupported_keys(config: ExperimentConfig, *, runtime: str = "process") -> list[Problem]:
+    """Return what this runtime cannot honour: errors where the trial would run wrong, warnings elsewhere.
+
+    Only what the user set to something that matters is named; defaults are not.
+
+    Args:
+        config: A valid config.
+        runtime: How its trials will run: `process` or `docker`.
+    """
+    containers = runtime == "docker"
+    return in_order(
+        [
+            *_entrypoint(config),
+            *_storage(config.checkpoint_storage),
+            *container_keys(config.environment, config.bind_mounts, config.resources, containers=containers),
+            *_resources(config),
+            *_services(config),
+            *_trainer(config),
+        ]
+    )

@@ -1,0 +1,30 @@
+"""Where a config holds secrets: views mask what is there, and messages on it say its type, never its value."""
+
+from __future__ import annotations
+
+from detlab.schemas.expconf.raw.paths import Path
+
+SECRET_BLOCKS = ("checkpoint_storage", "environment", "integrations")
+"""Blocks whose secret keys are masked; elsewhere, as in `hyperparameters`, they are names like any other."""
+SECRET_KEYS = frozenset(
+    {
+        "access_key",
+        "secret_key",
+        "connection_string",
+        "credential",
+        "password",
+        "identitytoken",
+        "registrytoken",
+        "token",
+        "auth",
+    }
+)
+
+
+def holds_secret(path: Path) -> bool:
+    """Whether what is at this path is a secret, or was meant to be a mapping with one."""
+    if path[:2] == ("data", "secrets"):
+        return True
+    if path == () or path[0] not in SECRET_BLOCKS:
+        return False
+    return path[-1] == "registry_auth" or not SECRET_KEYS.isdisjoint(path)

@@ -1,0 +1,262 @@
+"""The contract of search methods: subclass `SearchMethodContract` in your tests, and name a config and a space.
+
+    class TestMine(SearchMethodContract):
+        config = {"name": "mine", "metric": "loss", "max_trials": 12}
+
+A search is driven as the master drives it, through its journal, with trials that report, fail and end in an order
+drawn at random; `seeds` says how often.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from detlab.schemas.expconf.blocks.searchers import MEMBERS
+from detlab_hub.core.searchers import (
+    CheckpointCommitted,
+    CreateTrial,
+    Decision,
+    Event,
+    ExitReason,
+    Searcher,
+    Shutdown,
+    Started,
+    StopTrial,
+    Suggest,
+    Suggested,
+    TrialCreated,
+    TrialExited,
+    TrialExitedEarly,
+    ValidationReported,
+    decision_from_json,
+    decision_to_json,
+    event_from_json,
+    event_to_json,
+    make_searcher,
+    method_class,
+    replay,
+)
+from detlab_hub.core.searchers.suggesting import answer, to_json
+
+__all__ = ["Driven", "SearchMethodContract", "drive"]
+_REASONS: tuple[ExitReason, ...] = ("errored", "user_canceled", "invalid_hp", "init_invalid_hp")
+
+
+class Driven:
+    """A search that was driven to its end, or to where it stands, with all that it was told and decided."""
+
+    def __init__(self, search: Searcher) -> None:
+        self.search = search
+        self.journal: list[Event] = []
+        self.decided: list[list[Decision]] = []
+        self.fingerprints: list[str] = []
+        self.created: dict[str, CreateTrial] = {}
+        self.open: list[str] = []
+        self.invalid: set[str] = set()
+        self.shutdown: Shutdown | None = None
+
+    def take(self, event: Event) -> list[Decision]:
+        """Give the search an event, as the master does."""
+        decisions = self.search.step(event)
+        self.journal.append(event)
+        self.decided.append(decisions)
+        self.fingerprints.append(self.search.fingerprint())
+        if isinstance(event, TrialExited):
+            self.open.remove(event.request_id)
+        if isinstance(event, TrialExitedEarly) and event.reason in ("invalid_hp", "init_invalid_hp"):
+            self.invalid.add(event.request_id)
+        for decision in decisions:
+            match decision:
+                case CreateTrial(request_id):
+                    assert request_id not in self.created, "a request id was given twice"
+                    assert decision.index == len(self.created), "indices do not count"
+                    self.created[request_id] = decision
+                    self.open.append(request_id)
+                case StopTrial(request_id):
+                    assert request_id in self.open, "a trial was stopped that has ended, or never was"
+                case Shutdown():
+                    assert self.shutdown is None, "the search ended twice"
+                    self.shutdown = decision
+        return decisions
+
+
+def drive(
+    config: Mapping[str, Any],
+    space: Mapping[str, Any],
+    seed: int,
+    *,
+    failures: float = 0.1,
+    invalid: float = 0.1,
+    lost_answers: float = 0.0,
+    steps: int = 9,
+) -> Driven:
+    """Drive a search until it ends.
+
+    Args:
+        config: The `searcher` block.
+        space: The `hyperparameters` block.
+        seed: Of the search, and of what its trials do.
+        failures: Share of trials that fail or are canceled.
+        invalid: Share of trials whose hyperparameters are refused.
+        lost_answers: Share of questions that are answered with nothing.
+        steps: Reports of a trial that is not stopped.
+    """
+    draw = random.Random(seed)  # noqa: S311 - the order of events of a test, which must be the same each time
+    driven = Driven(make_searcher(config, space, seed))
+    stopped: set[str] = set()
+    step: dict[str, int] = {}
+    waiting: list[Event] = [Started()]
+    while waiting or driven.open:
+        if waiting:
+            event = waiting.pop(draw.randrange(len(waiting)))
+        else:
+            event = _next_of(draw, driven, draw.choice(driven.open), step, stopped, failures, invalid, steps)
+        for decision in driven.take(event):
+            match decision:
+                case CreateTrial(request_id):
+                    waiting.append(TrialCreated(request_id))
+                case StopTrial(request_id):
+                    stopped.add(request_id)
+                case Suggest():
+                    waiting.append(_answer(driven.search, config, decision, lost=draw.random() < lost_answers))
+        assert len(driven.journal) < 100_000, "the search does not end"
+    return driven
+
+
+def _next_of(
+    draw: random.Random,
+    driven: Driven,
+    request_id: str,
+    step: dict[str, int],
+    stopped: set[str],
+    failures: float,
+    invalid: float,
+    steps: int,
+) -> Event:
+    """What a trial says next."""
+    at = step[request_id] = step.get(request_id, 0) + 1
+    if request_id in stopped or at > steps:
+        return TrialExited(request_id)
+    if at == 1 and draw.random() < failures + invalid:
+        stopped.add(request_id)
+        share = failures / (failures + invalid)
+        return TrialExitedEarly(request_id, draw.choice(_REASONS[:2] if draw.random() < share else _REASONS[2:]))
+    if driven.search.wants_checkpoints and draw.random() < 0.3:
+        return CheckpointCommitted(request_id, f"{request_id}-{at}", at)
+    metric = draw.choice([draw.random(), draw.random(), draw.random(), 0.5, math.nan, math.inf])
+    return ValidationReported(request_id, metric, float(at))
+
+
+def _answer(search: Searcher, config: Mapping[str, Any], asked: Suggest, *, lost: bool) -> Suggested:
+    """Answer a question as the master does: through JSON, without the search."""
+    if lost:
+        return Suggested(asked.ticket, (), "it was lost")
+    question = next(one for one in search.questions() if one.ticket == asked.ticket)
+    return Suggested(asked.ticket, tuple(answer(to_json(config["name"], question))[: asked.count]))
+
+
+class SearchMethodContract:
+    """What every search method keeps; subclasses name `config`.
+
+    Attributes:
+        config: A `searcher` block, with its name.
+        space: The `hyperparameters` block.
+        seeds: Searches that are driven in each test.
+    """
+
+    config: ClassVar[dict[str, Any]]
+    space: ClassVar[dict[str, Any]] = {
+        "lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1, "count": 3},
+        "net": {"width": {"type": "int", "minval": 1, "maxval": 9, "count": 3}, "act": "relu"},
+        "opt": {"type": "categorical", "vals": ["sgd", "adam"]},
+    }
+    seeds: ClassVar[range] = range(20)
+
+    def test_method_is_found_by_its_entry_point(self) -> None:
+        """The config's name, the entry point's and the class's are one, and its block accepts the config."""
+        found = method_class(self.config["name"])
+        assert found.name == self.config["name"]
+        assert MEMBERS[found.name] is found.Config
+        found.Config.model_validate(self.config)
+
+    def test_same_events_give_the_same_decisions(self) -> None:
+        """Nothing but config, seed and events decides."""
+        for seed in self.seeds:
+            one, two = drive(self.config, self.space, seed), drive(self.config, self.space, seed)
+            assert one.decided == two.decided
+            assert one.fingerprints == two.fingerprints
+
+    def test_replay_from_the_journal_decides_the_same_at_every_event(self) -> None:
+        """I8: through JSON, and with events left out that changed nothing."""
+        for seed in self.seeds:
+            live = drive(self.config, self.space, seed)
+            events = [event_from_json(json.loads(json.dumps(event_to_json(event)))) for event in live.journal]
+            decided = [
+                [decision_from_json(json.loads(json.dumps(decision_to_json(one)))) for one in decisions]
+                for decisions in live.decided
+            ]
+            for cut in {0, 1, len(events) // 2, len(events)}:
+                search, _ = replay(self.config, self.space, seed, events[:cut], decided[:cut])
+                assert cut == 0 or search.fingerprint() == live.fingerprints[cut - 1]
+                for event, then in zip(events[cut:], live.decided[cut:], strict=True):
+                    assert search.step(event) == then
+
+    def test_events_that_leave_the_revision_alone_need_no_journal(self) -> None:
+        """What the master does not journal must not be missed."""
+        for seed in self.seeds:
+            live = drive(self.config, self.space, seed)
+            search, kept = make_searcher(self.config, self.space, seed), []
+            for event in live.journal:
+                revision = search.revision
+                if search.step(event) or search.revision != revision:
+                    kept.append(event)
+            again, _ = replay(self.config, self.space, seed, kept)
+            assert again.fingerprint() == live.fingerprints[-1]
+
+    @pytest.mark.parametrize(("failures", "invalid"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.5), (1.0, 0.0)])
+    def test_every_search_ends_within_its_budget(self, failures: float, invalid: float) -> None:
+        """All trials end, then the search does; valid trials never exceed the budget."""
+        for seed in self.seeds:
+            driven = drive(self.config, self.space, seed, failures=failures, invalid=invalid)
+            assert driven.shutdown is not None
+            assert driven.search.shutdown == driven.shutdown
+            assert len(driven.created) - len(driven.invalid) <= driven.search.trials_total
+            assert driven.search.progress() == 1.0
+
+    def test_repeated_events_change_nothing(self) -> None:
+        """A report that comes twice across a crash is not counted twice by the driver's books of ends."""
+        for seed in self.seeds:
+            driven = drive(self.config, self.space, seed)
+            before = driven.search.fingerprint()
+            for request_id in driven.created:
+                for event in (TrialCreated(request_id), TrialExited(request_id)):
+                    assert driven.search.step(event) == []
+            assert driven.search.step(Started()) == []
+            assert driven.search.fingerprint() == before
+
+    def test_points_lie_in_the_space(self) -> None:
+        """Each hyperparameter of each trial is one that the space has."""
+        for seed in self.seeds:
+            for trial in drive(self.config, self.space, seed).created.values():
+                assert trial.hparams.keys() == self.space.keys()
+                assert 1e-4 * (1 - 1e-9) <= trial.hparams["lr"] <= 1e-1 * (1 + 1e-9)
+                assert trial.hparams["net"]["width"] in range(1, 10)
+                assert trial.hparams["opt"] in ("sgd", "adam")
+
+    def test_lost_suggestions_are_drawn_at_random(self) -> None:
+        """A method whose suggestions fail still ends, and replays."""
+        for seed in self.seeds:
+            driven = drive(self.config, self.space, seed, lost_answers=0.5)
+            assert driven.shutdown is not None
+            search, _ = replay(self.config, self.space, seed, driven.journal, driven.decided)
+            assert search.fingerprint() == driven.fingerprints[-1]
+
+    def test_state_is_json(self) -> None:
+        """It is shown to people who debug a search."""
+        json.dumps(drive(self.config, self.space, 0).search.method.state())

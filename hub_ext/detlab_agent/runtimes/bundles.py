@@ -1,0 +1,128 @@
+"""Code bundles: fetched once per digest, checked, kept for the next task."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from detlab import loopback
+from detlab.errors import master_said
+from detlab.launch.delivery.backoff import Backoff
+from detlab_agent.endpoints import Endpoints
+from detlab_agent.runtimes.base import RefusedTask, SetupFailed
+
+_log = logging.getLogger(__name__)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+MAX_DOWNLOAD = 1 << 30
+"""Bytes of one packed bundle."""
+KEEP = 4 << 30
+"""Bytes of packed bundles that are kept; the longest unused go first."""
+PATIENCE = 600.0
+"""Seconds to try for while the master does not answer."""
+
+
+class BundleCache:
+    """Packed bundles in a directory that only the agent's user may enter.
+
+    Args:
+        directory: Where they lie; made if missing.
+        endpoints: Addresses of the master.
+        token: Gives the agent's key.
+    """
+
+    def __init__(self, directory: Path, endpoints: Endpoints, token: Callable[[], str]) -> None:
+        self._directory = directory
+        self._endpoints = endpoints
+        self._token = token
+        self._locks: dict[str, asyncio.Lock] = {}
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    async def fetch(self, digest: str) -> Path:
+        """Return the packed bundle, from the cache or the master.
+
+        Raises:
+            RefusedTask: The disk has no room for it.
+            SetupFailed: It does not exist, is too large, is not what its digest says, or the master is away too long.
+        """
+        if not _DIGEST.fullmatch(digest):
+            raise SetupFailed(f"{digest!r} is no digest of a bundle")
+        path = self._directory / f"{digest.removeprefix('sha256:')}.tar.gz"
+        async with self._locks.setdefault(digest, asyncio.Lock()):
+            if path.exists():
+                os.utime(path)
+                return path
+            await self._download_patiently(digest, path)
+            self._make_room(path)
+        return path
+
+    async def _download_patiently(self, digest: str, path: Path) -> None:
+        backoff = Backoff()
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while True:
+            try:
+                await self._download(digest, path)
+                return
+            except httpx.HTTPError as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise SetupFailed(f"bundle {digest}: the master does not answer: {error}") from error
+                _log.info("bundle %s: %s; trying again", digest, error)
+            except OSError as error:
+                path.with_suffix(".partial").unlink(missing_ok=True)
+                if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                    raise RefusedTask(f"no room for bundle {digest}: {error}") from error
+                raise SetupFailed(f"bundle {digest}: {error}") from error
+            await asyncio.sleep(backoff.next_pause())
+
+    async def _download(self, digest: str, path: Path) -> None:
+        partial = path.with_suffix(".partial")
+        checksum = hashlib.sha256()
+        size = 0
+        headers = {"Authorization": f"Bearer {self._token()}", "Accept-Encoding": "identity"}
+        timeout = httpx.Timeout(60.0, connect=10.0)
+        address = self._endpoints.bundle(digest)
+        trust = self._endpoints.trust()
+        async with (
+            httpx.AsyncClient(
+                timeout=timeout, follow_redirects=False, verify=trust, event_hooks=loopback.async_hooks(address)
+            ) as client,
+            client.stream("GET", address, headers=headers) as reply,
+        ):
+            if 400 <= reply.status_code < 500 and reply.status_code not in {401, 408, 429}:
+                said = master_said(await reply.aread())
+                if said is not None:  # else a proxy or the Hub before it, which do not know the way yet
+                    raise SetupFailed(
+                        f"bundle {digest}: the master answers with status {reply.status_code}: {said['message']}"
+                    )
+            reply.raise_for_status()
+            with partial.open("wb") as file:
+                # Raw: a transport that unpacks "Content-Encoding: gzip" would change the bytes that are digested.
+                async for piece in reply.aiter_raw():
+                    size += len(piece)
+                    if size > MAX_DOWNLOAD:
+                        raise SetupFailed(f"bundle {digest}: larger than {MAX_DOWNLOAD} bytes")
+                    checksum.update(piece)
+                    file.write(piece)
+        if f"sha256:{checksum.hexdigest()}" != digest:
+            partial.unlink()
+            raise SetupFailed(f"bundle {digest}: the bytes do not match the digest")
+        partial.replace(path)
+
+    def _make_room(self, newest: Path) -> None:
+        """Remove the longest unused bundles beyond what is kept."""
+        held = sorted(
+            ((item.stat().st_mtime, item.stat().st_size, item) for item in self._directory.glob("*.tar.gz")),
+            reverse=True,
+        )
+        total = 0
+        for _, size, item in held:
+            total += size
+            if total > KEEP and item != newest:
+                item.unlink(missing_ok=True)

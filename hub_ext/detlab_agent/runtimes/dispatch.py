@@ -1,0 +1,169 @@
+"""The runtimes of this node behind one door: which one runs a task, and which tasks of earlier lives there are."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from detlab.launch.taskdir import TaskDir, read_object
+from detlab.schemas.wire import Launch
+from detlab_agent.runtimes.base import CanceledTask, RefusedTask, RunningTask, Say, SetupFailed
+from detlab_agent.runtimes.preparation import Order, TaskMaker
+from detlab_agent.runtimes.records import discard_tree
+
+_log = logging.getLogger(__name__)
+_TELLING = 0.25
+"""Seconds that a start may take until the master is told that it is under way."""
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class NodeRuntime(Protocol):
+    """What one way to run tasks does itself; the rest is the same for all."""
+
+    name: str
+
+    def available(self) -> bool:
+        """Whether it could start a task now."""
+        ...
+
+    async def ready(self, order: Order, say: Say) -> None:
+        """Do what may take long and can be broken off: get the image.
+
+        Raises:
+            RefusedTask: The task may not run here.
+            SetupFailed: It cannot be had.
+        """
+        ...
+
+    def make(self, order: Order) -> RunningTask:
+        """Note, prepare and start in one go, in a thread: the agent's end does not fall between them.
+
+        Raises:
+            RefusedTask: The task may not run here.
+            SetupFailed: It could not be started.
+            OSError: The disk is full or failing.
+        """
+        ...
+
+    def recover(self, record: Path, noted: dict[str, Any]) -> RunningTask | None:
+        """Return the task of a record, or None if it never started."""
+        ...
+
+    def sweep(self, kept: set[str]) -> None:
+        """Remove what earlier lives left of tasks whose allocation is not in `kept`."""
+        ...
+
+
+class RuntimeTable:
+    """All runtimes of this node; see `Runtime`.
+
+    Args:
+        maker: Makes tasks ready.
+        runtimes: The runtimes, the first of them for launches that say nothing.
+    """
+
+    def __init__(self, maker: TaskMaker, runtimes: Sequence[NodeRuntime]) -> None:
+        self._maker = maker
+        self._runtimes = {runtime.name: runtime for runtime in runtimes}
+
+    def names(self) -> list[str]:
+        """Return the runtimes that could start a task now."""
+        return [name for name, runtime in self._runtimes.items() if runtime.available()]
+
+    async def start(self, launch: Launch, say: Say, cancelled: asyncio.Event) -> RunningTask:
+        """See `Runtime.start`."""
+        runtime = self._runtimes.get(launch.runtime)
+        if runtime is None:
+            raise RefusedTask(
+                f"this agent does not run tasks with the {launch.runtime} runtime: start it with "
+                f"--runtime {','.join([*self._runtimes, launch.runtime])}"
+            )
+        try:
+            order = self._maker.admit(launch)
+            await _unless(cancelled, self._ready(runtime, order, say))
+        except OSError as error:
+            raise _of_disk(self._maker.directory, error) from error
+        # As a rule it has started before anybody could read that it starts.
+        telling = asyncio.get_running_loop().call_later(_TELLING, say, "starting", "")
+        try:
+            return await asyncio.to_thread(self._make, runtime, order)
+        finally:
+            telling.cancel()
+
+    async def _ready(self, runtime: NodeRuntime, order: Order, say: Say) -> None:
+        await runtime.ready(order, say)
+        await self._maker.fetch(order)
+
+    def _make(self, runtime: NodeRuntime, order: Order) -> RunningTask:
+        try:
+            self._maker.choose_service(order)
+            return runtime.make(order)
+        except (RefusedTask, SetupFailed, OSError) as error:
+            if order.service is not None:
+                self._maker.ports.hand_back(order.record)
+            discard_tree(order.task.root)
+            order.record.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise _of_disk(order.task.root, error) from error
+            raise
+
+    def recover(self) -> list[RunningTask]:
+        """See `Runtime.recover`. A directory without a record, or one whose task never started, is removed."""
+        found: list[RunningTask] = []
+        kept = set()
+        for record in sorted(self._maker.directory.glob("*.json")):
+            noted = read_object(record)
+            if noted is not None and noted.get("kept"):
+                kept.add(record.stem)
+                continue
+            if noted is not None and str(noted.get("runtime", "process")) not in self._runtimes:
+                _log.warning("task %s runs with a runtime that this agent was started without", record.stem)
+                kept.add(record.stem)
+                continue
+            task = self._recover_one(record, noted)
+            if task is None:
+                record.unlink()
+                continue
+            found.append(task)
+            kept.add(record.stem)
+            self._maker.ports.know(record, task.port)
+        for path in self._maker.directory.iterdir():
+            if path.is_dir() and path.name not in kept:
+                discard_tree(path)
+        for runtime in self._runtimes.values():
+            runtime.sweep(kept)
+        return found
+
+    def _recover_one(self, record: Path, noted: dict[str, Any] | None) -> RunningTask | None:
+        if noted is None or not TaskDir(record.with_suffix("")).root.is_dir():
+            return None
+        return self._runtimes[str(noted.get("runtime", "process"))].recover(record, noted)
+
+
+def _of_disk(where: Path, error: OSError) -> Exception:
+    """A disk without room is the node's trouble, not the task's: another node may have some, or this one later."""
+    message = f"the task's directory {where}: {error}"
+    return RefusedTask(f"no room for {message} (df -h)") if error.errno in _NO_ROOM else SetupFailed(message)
+
+
+async def _unless(cancelled: asyncio.Event, work: Any) -> None:
+    """Do the work unless `cancelled` is set first.
+
+    Raises:
+        CanceledTask: It was.
+    """
+    job = asyncio.create_task(work)
+    waiting = asyncio.create_task(cancelled.wait())
+    try:
+        await asyncio.wait({job, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not job.done():
+            raise CanceledTask
+        job.result()
+    finally:
+        for task in (job, waiting):
+            task.cancel()
+        await asyncio.gather(job, waiting, return_exceptions=True)

@@ -1,0 +1,206 @@
+"""What every runtime does for a task before its launcher starts: admit it, make its directory, give it to its user."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from detlab.errors import DetlabError
+from detlab.launch.host.identity import Identity
+from detlab.launch.taskdir import TaskDir, write_atomic, write_json
+from detlab.schemas.shares import device_of, devices_of, share_number
+from detlab.schemas.wire import Launch, SlotView
+from detlab.trust import VARIABLE
+from detlab_agent.endpoints import PIN_FILE, Endpoints
+from detlab_agent.runtimes.base import RefusedTask, SetupFailed
+from detlab_agent.runtimes.bundles import BundleCache
+from detlab_agent.runtimes.ports import HeldPorts, Service
+from detlab_agent.runtimes.records import discard_tree
+from detlab_agent.runtimes.tenancy import Homes, Tenancy
+from detlab_agent.runtimes.unpack import UnsafeBundle, unpack
+from detlab_agent.slots import slot_environment
+
+SERVICE_CERTIFICATE, SERVICE_KEY = "service.pem", "service_key.pem"
+"""What a server shows that is reached over a network, in its task's directory."""
+_ALLOCATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
+
+
+@dataclass
+class Order:
+    """A launch that this agent has agreed to, and what is ready for it.
+
+    Attributes:
+        launch: What the master says.
+        task: The task's directory.
+        record: Where the agent notes it.
+        identity: As whom it runs.
+        slots: The devices of its slots, each once.
+        port_offset: A number that no other task of this node has.
+        archive: Its code.
+        service: Where it serves, if it does.
+        certificate: The master's pinned certificate (PEM), if there is one.
+    """
+
+    launch: Launch
+    task: TaskDir
+    record: Path
+    identity: Identity
+    slots: list[SlotView]
+    port_offset: int
+    archive: Path | None = None
+    service: Service | None = None
+    certificate: str | None = None
+
+    def environment(self, listen: str | None = None) -> dict[str, str]:
+        """Return what the agent tells the task about its place; `listen` is where its service binds to."""
+        env = slot_environment(self.slots, self.port_offset)
+        env["DET_TASK_DIR"] = str(self.task.root)
+        env["DET_ALLOCATION_ID"] = self.launch.allocation_id
+        if self.certificate is not None:
+            env[VARIABLE] = str(self.task.root / PIN_FILE)
+        if self.service is not None:
+            env.update(self.service.environment(listen))
+            if self.launch.service is not None and self.launch.service.certificate:
+                env["DET_SERVICE_CERT_FILE"] = str(self.task.root / SERVICE_CERTIFICATE)
+                env["DET_SERVICE_KEY_FILE"] = str(self.task.root / SERVICE_KEY)
+        return env
+
+
+@dataclass
+class TaskMaker:
+    """Make tasks ready.
+
+    Attributes:
+        directory: Parent of the task directories.
+        slots: The slots of this node.
+        tenancy: Whose tasks run here.
+        bundles: Where code comes from.
+        homes: Homes of users who have none.
+        address: Where services of tasks listen and are reached.
+        ports: The ports of these services.
+        endpoints: How this agent reaches the master; None: tasks do as the master says.
+    """
+
+    directory: Path
+    slots: Sequence[SlotView]
+    tenancy: Tenancy
+    bundles: BundleCache
+    homes: Homes
+    address: str = "127.0.0.1"
+    ports: HeldPorts = field(default_factory=HeldPorts)
+    endpoints: Endpoints | None = None
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+
+    def admit(self, launch: Launch) -> Order:
+        """Return the order for a launch that may run here.
+
+        Raises:
+            RefusedTask: It may not.
+        """
+        if not _ALLOCATION.fullmatch(launch.allocation_id):
+            raise RefusedTask(f"{launch.allocation_id!r} cannot name a directory")
+        known = {slot.id: (index, slot) for index, slot in enumerate(self.slots)}
+        devices = devices_of(launch.slots)
+        unknown = [device for device in devices if device not in known]
+        if unknown:
+            raise RefusedTask(f"this agent has no slot {', '.join(unknown)}")
+        try:
+            pinned = self.endpoints.pinned if self.endpoints is not None else None
+        except DetlabError as error:
+            raise RefusedTask(str(error)) from error
+        return Order(
+            self._as_reached(launch),
+            TaskDir(self.directory / launch.allocation_id),
+            self.directory / f"{launch.allocation_id}.json",
+            self.tenancy.identity(launch),
+            [known[device][1] for device in devices],
+            # another number for each share of a device: tasks beside each other choose ports by it
+            min((known[device_of(s)][0] + len(known) * share_number(s) for s in launch.slots), default=0),
+            certificate=pinned,
+        )
+
+    def _as_reached(self, launch: Launch) -> Launch:
+        """Return the launch with the address by which this agent's tasks reach the master."""
+        said = launch.info.master_url
+        found = self.endpoints.as_reached(said) if self.endpoints is not None else said
+        if found == said:
+            return launch
+        return launch.model_copy(update={"info": launch.info.model_copy(update={"master_url": found})})
+
+    async def fetch(self, order: Order) -> None:
+        """Get the code.
+
+        Raises:
+            SetupFailed: It cannot be had.
+        """
+        if order.launch.bundle:
+            order.archive = await self.bundles.fetch(order.launch.bundle)
+
+    def choose_service(self, order: Order) -> None:
+        """Bind the port of a task that serves.
+
+        Raises:
+            RefusedTask: None is free.
+        """
+        if order.launch.service is not None:
+            order.service = self.ports.take(order.record, self.address)
+
+    def prepare(self, order: Order) -> None:
+        """Make the task's directory and give it to its user.
+
+        Raises:
+            SetupFailed: The bundle is unsafe.
+            OSError: The disk is full or failing.
+        """
+        task, launch = order.task, order.launch
+        try:
+            discard_tree(task.root)
+            task.root.mkdir(mode=0o700)
+            for directory in (task.work, task.home, task.tmp, task.spool):
+                directory.mkdir(mode=0o700)
+            if order.archive is not None:
+                unpack(order.archive, task.work)
+            gpus = [slot.uuid for slot in order.slots if slot.kind != "cpu" and slot.uuid]
+            info = launch.info.model_copy(update={"gpu_uuids": gpus})
+            write_atomic(task.info, info.model_dump_json().encode())
+            write_atomic(task.token, launch.task_token.encode())
+            if order.certificate is not None:
+                write_atomic(task.root / PIN_FILE, order.certificate.encode())
+            if launch.service is not None and launch.service.certificate and launch.service.key:
+                write_atomic(task.root / SERVICE_CERTIFICATE, launch.service.certificate.encode())
+                write_atomic(task.root / SERVICE_KEY, launch.service.key.encode())
+            message = launch.model_dump(
+                mode="json", exclude={"task_token": True, "container": {"registry_auth"}, "service": {"key"}}
+            )
+            write_json(task.launch, {**message, "info": info.model_dump(mode="json"), "uid": order.identity.uid})
+            task.launcher_log.touch(mode=0o600)
+            if os.geteuid() == 0:
+                give(task.root, order.identity)
+        except UnsafeBundle as error:
+            raise SetupFailed(f"bundle {launch.bundle}: {error}") from error
+
+
+def give(root: Path, identity: Identity) -> None:
+    """Give a tree that only we could write to so far to its user.
+
+    From the leaves up: as long as the root is ours and 0700, no other process of the user gets in to put a link in
+    the place of what is given away next.
+    """
+    for directory, _, files in os.walk(root, topdown=False):
+        for name in files:
+            os.lchown(Path(directory) / name, identity.uid, identity.gid)
+        os.lchown(directory, identity.uid, identity.gid)
+
+
+def directories(paths: Sequence[str]) -> list[Path]:
+    """Return those that are directories on this node."""
+    found = [Path(path) for path in paths if path.startswith("/")]
+    with contextlib.suppress(OSError):
+        return [path for path in found if path.is_dir()]
+    return []

@@ -1,0 +1,105 @@
+"""What may start, without preemption, though others wait that come first: what makes none of them wait longer.
+
+Of each of those it is known when it could start at the latest, if it were alone: when those that run have taken their
+maximum times. What ends before that leaves no trace; what ends later, or nobody knows when, may start only where that
+one never could.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.multi_node import Placement
+from detlab_hub.core.scheduling.fit.shapes import Shape
+from detlab_hub.core.scheduling.model import Task
+from detlab_hub.core.scheduling.planner import Planner
+
+_AT_ONCE = 64
+"""So many tasks end between two looks whether anybody has room; only where somebody has, each end is looked at."""
+_NEVER: frozenset[str] = frozenset()
+
+
+class Ahead:
+    """Tasks that wait and that nothing behind them may keep from starting.
+
+    Args:
+        planner: The pass. What starts in it ends as what runs.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        self._agents: dict[Shape, frozenset[str]] = {}
+        """Where tasks of each shape could ever run."""
+        self._starts: dict[Shape, float] = {}
+        """In so many seconds one can start at the latest, as far as it was asked; -inf: nobody knows."""
+        self._new: dict[Shape, Task] = {}
+        self._known: tuple[list[float], list[frozenset[str]]] = ([], [_NEVER])
+        """When they start, sorted, and where those could that start first: none, the first, the first two."""
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """They wait."""
+        rooms = self._planner.rooms
+        for task in tasks:
+            shape = rooms.shape(task)
+            if shape not in self._agents:
+                self._agents[shape] = frozenset(agent.id for agent in rooms.suitable(task))
+                self._new[shape] = task
+
+    def fit(self, task: Task, placement: Placement) -> Placement | None:
+        """Where a task may start that has room there, None if nowhere."""
+        barred = self._barred(math.inf if task.max_time is None else task.max_time)
+        return self._planner.rooms.fit(task, avoid=barred) if barred else placement
+
+    def _barred(self, end: float) -> frozenset[str]:
+        """Where those that wait could run who may start before that, or at the same time."""
+        if end == math.inf:
+            return _NEVER.union(*self._agents.values())
+        if self._new:
+            self._look()
+        starts, agents = self._known
+        return agents[bisect_right(starts, end)]
+
+    def _look(self) -> None:
+        """When those start who were added since."""
+        known = dict(latest_starts(self._planner, list(self._new.values())))
+        self._starts |= {shape: known.get(task.id, -math.inf) for shape, task in self._new.items()}
+        self._new.clear()
+        shapes = sorted(self._starts, key=self._starts.__getitem__)
+        agents = [_NEVER]
+        for shape in shapes:
+            agents.append(agents[-1] | self._agents[shape])
+        self._known = [self._starts[shape] for shape in shapes], agents
+
+
+def latest_starts(planner: Planner, tasks: Sequence[Task]) -> Iterator[tuple[str, float]]:
+    """In how many seconds each task has room at the latest, alone, if those that run take their maximum times.
+
+    Those are left out of which that is not known: they wait for one whose maximum time is not.
+    """
+    rooms = Rooms(planner.pool, planner.agents)
+    holding = [(task, task.on) for task in planner.running]
+    holding += planner.started.values()
+    for task, placement in holding:
+        rooms.place(task, placement)
+    known = [(task.max_time, task.id, task, placement) for task, placement in holding if task.max_time is not None]
+    known.sort(key=lambda one: one[:2])
+    waiting = list(tasks)
+    for begin, end in pairwise([*range(0, len(known), _AT_ONCE), len(known)]):
+        ending = known[begin:end]
+        for _, _, task, placement in ending:
+            rooms.remove(task, placement)
+        soon = [task for task in waiting if rooms.fit(task) is not None]
+        if not soon:
+            continue
+        waiting = [task for task in waiting if task not in soon]
+        for _, _, task, placement in ending:
+            rooms.place(task, placement)
+        for seconds, _, task, placement in ending:
+            rooms.remove(task, placement)
+            for fitting in [one for one in soon if rooms.fit(one) is not None]:
+                soon.remove(fitting)
+                yield fitting.id, seconds

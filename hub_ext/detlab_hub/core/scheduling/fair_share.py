@@ -1,0 +1,394 @@
+"""Schedulers that look at what each job holds: fair share and round robin.
+
+Fair share is Determined's: every job is offered slots in proportion to its weight, up to what it asks for, in rounds
+until all are offered; jobs that hold more than that give slots back, the others start tasks within their offer. Where
+Determined's code and its purpose differ, this follows the purpose: slots that cannot be preempted count towards their
+job's offer; of the jobs whose offer is too small for their smallest task the youngest stands back, and the others get
+what it could not use; and slots are only taken where a task that waits can then start.
+
+Round robin gives each job a turn after the other, those that hold least first, a job of weight two two turns as often.
+It never takes slots away.
+
+Under both, the oldest task that has waited for too long goes first if its job holds nothing, or has a share that it
+cannot use: what it needs is kept for it as it becomes free, see `overdue`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+from operator import attrgetter
+
+from detlab_hub.core.scheduling.limits import count_slots
+from detlab_hub.core.scheduling.model import AgentState, Job, Reason, ReasonCode, Task
+from detlab_hub.core.scheduling.order import place_of_job
+from detlab_hub.core.scheduling.planner import Planner
+from detlab_hub.core.scheduling.preemption.spared import spared
+from detlab_hub.core.scheduling.preemption.victims import Victims
+from detlab_hub.core.scheduling.reservation import keep_place, serve_overdue
+
+
+@dataclass(eq=False, slots=True)
+class _Share:
+    """A job in the filling.
+
+    Attributes:
+        job: It.
+        pending: Its tasks that wait, in queue order; `keep` changes them.
+        running: Those that hold slots.
+        held: Slots that it holds.
+        fixed: Those of them that cannot be taken away.
+        given: What the rounds have offered it so far.
+        place: In the order of jobs; this and the next as of the beginning of a filling.
+        demand: Slots that it could use.
+        smallest: Slots of the smallest of its tasks that wait; as of their last change.
+    """
+
+    job: Job
+    pending: list[Task] = field(default_factory=list)
+    running: list[Task] = field(default_factory=list)
+    held: int = 0
+    fixed: int = 0
+    given: int = 0
+    place: int = 0
+    demand: int = 0
+    smallest: int = 0
+    _asked: int = 0
+
+    def keep(self, pending: list[Task]) -> None:
+        """Set what waits. It is summed here, as each filling asks often, and of many jobs."""
+        self.pending = pending
+        self._asked = sum(task.slots for task in pending)
+        self.smallest = min((task.slots for task in pending), default=0)
+
+    def begin(self, place: int) -> None:
+        """A filling begins."""
+        self.place = place
+        wanted, most = self.held + self._asked, self.job.max_slots
+        self.demand = wanted if most is None else max(self.fixed, min(wanted, most))
+        self.given = 0
+
+    @property
+    def offered(self) -> int:
+        """Slots that it may hold."""
+        return max(self.fixed, self.given)
+
+    @property
+    def useless(self) -> bool:
+        """Whether it was offered slots that it does not hold, and has no task for."""
+        return self.held < self.given < self.held + self.smallest
+
+
+def by_fair_share(planner: Planner) -> None:
+    """Schedule a pool by shares."""
+    put_off = _start_zero_slot_tasks(planner)
+    shares = _shares(planner)
+    enabled = {agent.id for agent in planner.agents if agent.state is AgentState.ENABLED}
+    capacity = sum(agent.slots for agent in planner.agents if agent.id in enabled)
+    # What runs on agents that take no new work is held, too.
+    staying = [task for task in planner.running if not task.leaving]
+    capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
+    gathered: list[tuple[Task, list[Task]]] = []
+    kept = _serve_overdue(planner, shares, capacity, gathered)
+    going_on = True
+    while going_on:
+        fill(shares, capacity)
+        victims = Victims(planner.rooms, _beyond_offers(planner, shares, kept))
+        going_on = False
+        for share in shares:
+            still = []
+            for task in share.pending:
+                if share.held + task.slots > share.offered:
+                    still.append(task)
+                    continue
+                # Whether it gets slots or cannot: what it does not take is offered to the others in the next round.
+                if planner.allowed(task) and _start_or_reserve(planner, task, victims, gathered):
+                    share.held += task.slots
+                    share.fixed += task.slots
+            if len(still) < len(share.pending):
+                going_on = True
+                share.keep(still)
+    for share in shares:
+        for task in share.pending:
+            detail = (
+                f"{share.job.id} holds or gets {count_slots(share.held)}; its share of {capacity} is {share.offered}"
+            )
+            planner.wait(task, Reason(ReasonCode.FAIR_SHARE, detail))
+    _take(planner, gathered)
+    _start_later(planner, put_off)
+
+
+def _serve_overdue(
+    planner: Planner, shares: Sequence[_Share], capacity: int, gathered: list[tuple[Task, list[Task]]]
+) -> frozenset[str]:
+    """Start those that have waited for too long, or keep a place for the oldest; on which agents one is kept.
+
+    Of a job that holds something only what is within its share: else those that wait with the most tasks would get
+    most. Slots are not taken for them from jobs that hold no more than their share: jobs that hold one task each would
+    take turns at the cost of checkpoints, for ever.
+    """
+    if not any(task.overdue for share in shares for task in share.pending):
+        return frozenset()
+    fill(shares, capacity)
+    by_job, served = {share.job.id: share for share in shares}, set[str]()
+    victims = Victims(planner.rooms, _beyond_offers(planner, shares))
+
+    def entitled(task: Task) -> bool:
+        share = by_job[task.job]
+        return share.held == 0 or share.held + task.slots <= share.offered
+
+    def take(task: Task) -> bool:
+        share = by_job[task.job]
+        served.add(task.id)
+        taken = _start_or_reserve(planner, task, victims, gathered)
+        if taken:
+            share.held += task.slots
+            share.fixed += task.slots
+        return taken
+
+    kept = serve_overdue(planner, entitled, take)
+    for share in shares if served else ():
+        share.keep([task for task in share.pending if task.id not in served])
+    return kept
+
+
+def _start_or_reserve(planner: Planner, task: Task, victims: Victims, gathered: list[tuple[Task, list[Task]]]) -> bool:
+    """Start the task, or have slots released for it and note from whom; whether it gets any."""
+    placement, chosen = planner.rooms.fit(task), list[Task]()
+    if placement is not None and (now := planner.now(task, placement)) is not None:
+        planner.start(task, now)
+        return True
+    if placement is None:
+        placement, chosen = victims.make_room(task, victims.count)
+    if placement is None:
+        planner.wait(task)
+        return False
+    planner.release += [victim for victim in chosen if not victim.leaving]
+    planner.reserve(task, placement)
+    gathered.append((task, chosen))
+    return True
+
+
+def _take(planner: Planner, gathered: Sequence[tuple[Task, list[Task]]]) -> None:
+    """Let those keep their slots that are not needed after all, and say who waits for whom."""
+    kept = spared(planner, planner.release[::-1], [task for task, _ in gathered])
+    planner.release = [victim for victim in planner.release if victim.id not in kept]
+    for task, chosen in gathered:
+        gone = [victim for victim in chosen if victim.id not in kept]
+        first = planner.kept_for
+        if first is not None and chosen and not gone:
+            detail = f"comes after {planner.told(first, task)}, for which a place is kept"
+            planner.wait(task, Reason(ReasonCode.BEHIND, detail, behind=first.id))
+        else:
+            planner.wait(task, planner.releasing(task, gone))
+
+
+def _beyond_offers(planner: Planner, shares: Sequence[_Share], kept: frozenset[str] = frozenset()) -> list[Task]:
+    """The running tasks that jobs hold beyond their offers, those of the youngest job first; before them who leaves.
+
+    Without those on the agents that are kept: what they give back is not for others.
+    """
+    released = {task.id for task in planner.release}
+    candidates = [task for task in planner.running if task.leaving and not task.aside and kept.isdisjoint(task.on)]
+    released |= {task.id for task in candidates}
+    for share in reversed(shares):
+        held = share.held - sum(task.slots for task in share.running if task.id in released)
+        for task in share.running:
+            if held <= share.offered:
+                break
+            if _may_go(task) and task.id not in released and kept.isdisjoint(task.on):
+                candidates.append(task)
+                held -= task.slots
+    return candidates
+
+
+def _may_go(task: Task) -> bool:
+    """Whether its slots can be taken. One that had waited for too long keeps them for a while: else those within their
+    shares, for whom it had to wait so long, would take them back in the next pass.
+    """
+    return task.preemptible and not task.overdue
+
+
+def fill(shares: Sequence[_Share], capacity: int) -> None:
+    """Offer the capacity, round by round, until nothing is left or nobody could use it.
+
+    Args:
+        shares: Of all jobs, oldest first.
+        capacity: Slots, those that are held among them.
+    """
+    for place, share in enumerate(shares):
+        share.begin(place)
+    left = capacity - sum(share.fixed for share in shares)
+    active = sorted((share for share in shares if share.demand > 0), key=attrgetter("demand"))
+    while True:
+        touched = _rounds(active, left)
+        useless = [share for share in touched if share.useless]
+        if not useless:
+            return
+        # One at a time: what the youngest could not use may be enough for the next one.
+        youngest = max(useless, key=attrgetter("place"))
+        active.remove(youngest)
+        for share in touched:
+            share.given = 0
+        youngest.given = min(youngest.held, youngest.demand)
+        left -= youngest.offered - youngest.fixed
+
+
+def _rounds(active: Sequence[_Share], left: int) -> Sequence[_Share]:
+    """Offer until nothing is left or wanted; return who was offered anything."""
+    hungry, touched = active, None
+    while left > 0 and hungry:
+        weights = [share.job.weight for share in hungry]
+        total = sum(weights)
+        # With what they hold for good: else the offers would change as soon as some of them had been accepted.
+        own = sum([share.fixed - share.given for share in hungry if share.fixed > share.given])
+        start = left + own
+        for place, (share, weight) in enumerate(zip(hungry, weights, strict=True), 1):
+            given, fixed = share.given, share.fixed
+            free = fixed - given if fixed > given else 0  # what it holds for good costs nothing
+            offer = min(int(start * weight / total) or 1, share.demand - given, left + free)
+            share.given = given + offer
+            if offer > free:
+                left -= offer - free
+                if left == 0 and own == 0:
+                    hungry = hungry[:place]  # the others get nothing any more
+                    break
+        touched = hungry if touched is None else touched
+        hungry = [share for share in hungry if share.given < share.demand]
+    return touched or ()
+
+
+def _shares(planner: Planner) -> list[_Share]:
+    """The jobs that have tasks with slots, oldest first."""
+    shares: dict[str, _Share] = {}
+    for task in (*planner.running, *planner.pending):
+        if task.slots == 0 or task.leaving:
+            continue  # what leaves is as good as gone: its slots are offered anew
+        share = shares.setdefault(task.job, _Share(planner.jobs[task.job]))
+        if task.on:
+            share.running.append(task)
+            share.held += task.slots
+            share.fixed += 0 if _may_go(task) else task.slots
+        else:
+            share.pending.append(task)
+    for share in shares.values():
+        share.keep(share.pending)
+    return sorted(shares.values(), key=lambda share: place_of_job(share.job))
+
+
+def by_turns(planner: Planner) -> None:
+    """Schedule a pool round robin."""
+    put_off = _start_zero_slot_tasks(planner)
+    waiting: dict[str, list[Task]] = {}
+    for task in planner.pending:
+        if task.slots > 0:
+            waiting.setdefault(task.job, []).append(task)
+    jobs, held = planner.jobs, planner.limits.by_job
+    ordered = sorted(waiting, key=lambda name: (held[name] / jobs[name].weight, place_of_job(jobs[name])))
+    for tasks in waiting.values():
+        tasks.reverse()
+    served = _serve_first(planner, waiting)
+    heap = [(1 / jobs[name].weight if name in served else 0.0, place, name) for place, name in enumerate(ordered)]
+    heap = [one for one in heap if waiting[one[2]]]
+    heapify(heap)
+    while heap:
+        turns, place, name = heap[0]
+        task = waiting[name].pop()
+        if not planner.allowed(task):
+            pass  # the job's next one may belong to somebody else, who may have more
+        elif _start_if_it_fits(planner, task):
+            turns += 1 / jobs[name].weight
+        else:
+            if task.overdue and planner.kept_for is None:
+                keep_place(planner, task)
+            _wait_behind(planner, task, waiting[name])
+        if waiting[name]:
+            heapreplace(heap, (turns, place, name))
+        else:
+            heappop(heap)
+    _start_later(planner, put_off)
+
+
+def _serve_first(planner: Planner, waiting: dict[str, list[Task]]) -> set[str]:
+    """Start those that have waited for too long while their jobs hold nothing, or keep a place for the oldest.
+
+    Returns:
+        The jobs that have had a turn for it.
+    """
+    holding = {task.job for task in planner.running if task.slots and not task.leaving}
+    served: set[str] = set()
+
+    def take(task: Task) -> bool:
+        waiting[task.job].remove(task)
+        if not _start_if_it_fits(planner, task):
+            _wait_behind(planner, task, waiting[task.job])
+            return False
+        holding.add(task.job)
+        served.add(task.job)
+        return True
+
+    serve_overdue(planner, lambda task: task.job not in holding, take)
+    return served
+
+
+def _wait_behind(planner: Planner, task: Task, tasks: list[Task]) -> None:
+    """A job's own tasks do not overtake each other: those that are left wait, the last one first."""
+    for later in reversed(tasks):
+        planner.wait(later, Reason(ReasonCode.BEHIND, f"comes after {task.id} of the same job", behind=task.id))
+    tasks.clear()
+
+
+def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
+    """Start whom there is room for of those without slots; who is to be looked at again at the end of the pass.
+
+    They come first, as they take no slots. But CPUs and memory are what others wait for, too: what was requested after
+    one that has waited for too long is not ahead of it.
+    """
+    tasks = [task for task in planner.pending if task.slots == 0]
+    since = math.inf
+    if any(not task.aside for task in tasks):
+        since = min((task.since for task in _overdue(planner)), default=math.inf)
+    later: list[Task] = []
+    for task in tasks:
+        if task.since > since and not task.aside:
+            later.append(task)
+        else:
+            _start_if_it_fits(planner, task)
+    return later
+
+
+def _start_later(planner: Planner, tasks: Sequence[Task]) -> None:
+    """Start those without slots where nobody waits for CPUs or memory alone, and for too long."""
+    if not tasks:
+        return
+    rooms, kept = planner.rooms, set[str]()
+    served = {*planner.started, *planner.gathered, *([] if planner.kept_for is None else [planner.kept_for.id])}
+    waiting = [task for task in _overdue(planner) if task.id not in served]
+    for task in {rooms.shape(task): task for task in waiting}.values():
+        if rooms.fit(task) is None and rooms.fits_but_for_demands(task):
+            one = task.single_node or task.slots < 2
+            agents = [node.agent for node in rooms.with_slots(task)] if one else rooms.suitable(task)
+            kept |= {a.id for a in agents if a.millicpus >= task.millicpus and a.host_memory >= task.memory}
+    for task in tasks:
+        _start_if_it_fits(planner, task, avoid=frozenset(kept))
+
+
+def _overdue(planner: Planner) -> list[Task]:
+    """Those with slots that ask for CPUs or memory, have waited for too long, and may hold more."""
+    asking = (task for task in planner.pending if task.overdue and task.slots and (task.millicpus or task.memory))
+    return [task for task in asking if planner.limits.now(task) is None]
+
+
+def _start_if_it_fits(planner: Planner, task: Task, *, avoid: frozenset[str] = frozenset()) -> bool:
+    if not planner.allowed(task):
+        return False
+    placement = planner.rooms.fit(task, avoid=avoid)
+    # What is being released for others may leave more than they need: that is free only when it is left.
+    now = None if placement is None else planner.now(task, placement, avoid=avoid)
+    if now is None:
+        planner.wait(task, next_in_line=not avoid and planner.kept_for is None)
+        return False
+    planner.start(task, now)
+    return True

@@ -1,0 +1,287 @@
+"""Which agents a task gets: a working copy of the pool's agents, and the search for a fit on it.
+
+Scores and tie-breaks are Determined's: a task goes to the agent with the best score; of equal ones to that whose
+name's hash comes first before the hash of the task's name, so that equal agents share the load without state. A task
+that no one agent has room for goes to several idle ones of the same size, all of whose slots it gets. Determined stops
+there. Here it may have a part of the slots of several agents, too: the same number on each, as many as can be.
+
+A task may ask for CPUs and memory of each agent that it is on. To such a task an agent that has too little of them left
+is one without a free slot; all else is as for the others.
+
+What a task prefers comes before the scores. It gets, if one agent has room for it, the one that it prefers most; on
+several agents the one of them that it prefers least is one that it prefers as much as can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from detlab_hub.core.scheduling.fit.free_index import Index, Node, Order, Room, Size, Sizes, first_before, size_of
+from detlab_hub.core.scheduling.fit.multi_node import Placement, on_several, score
+from detlab_hub.core.scheduling.fit.shapes import Kind, Shape, Shapes
+from detlab_hub.core.scheduling.model import Agent, AgentState, Fitting, Pool, Task
+
+_TRIED = 256
+"""So many sizes beyond what one agent has are tried to tell with how many slots a task could start."""
+
+
+class Rooms:
+    """The agents of a pool with what is free on each; placing and removing tasks changes it.
+
+    Args:
+        pool: Fitting and whether fits may be heterogeneous.
+        agents: All of the pool.
+        shapes: Those of tasks; all of one pass share them.
+        order: That of the agents; likewise.
+        empty: Leave out what makes agents refuse new work: for asking whether a task could ever run.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        agents: Sequence[Agent],
+        *,
+        empty: bool = False,
+        shapes: Shapes | None = None,
+        order: Order | None = None,
+    ) -> None:
+        self._pool = pool
+        self._shapes = Shapes(agents) if shapes is None else shapes
+        self.shape = self._shapes.of
+        self.coarser, self.undemanding = self._shapes.coarser, self._shapes.undemanding
+        self.known = self._shapes.known
+        self._order = Order(agent.id for agent in agents) if order is None else order
+        ranks = self._order.ranks
+        self.nodes = {agent.id: Node(agent, ranks[agent.id]) for agent in agents}
+        self._empty = empty
+        self._indexes: dict[Kind, Index] = {}
+        self.failed: dict[Shape, int] = {}
+        """How often slots had become free (`widened`) when there was no room for tasks of a shape."""
+        self.widened = 0
+        """How often slots became free: what did not fit before may fit now."""
+
+    def copy(self) -> Rooms:
+        """Others with as much free now."""
+        other = type(self)(self._pool, (), empty=self._empty, shapes=self._shapes, order=self._order)
+        other.nodes = {name: node.copy() for name, node in self.nodes.items()}
+        return other
+
+    @property
+    def looked(self) -> int:
+        """At so many agents it was looked for CPUs and memory."""
+        return sum(index.looked for index in self._indexes.values())
+
+    # --- what changes -------------------------------------------------------------------------------------
+
+    def place(self, task: Task, placement: Mapping[str, int]) -> None:
+        """A task takes slots. Agents that are not known are left out: their slots are nobody's to give."""
+        for name, slots in placement.items():
+            node = self.nodes.get(name)
+            if node is None:
+                continue
+            if task.millicpus or task.memory:
+                node.millicpus -= task.millicpus
+                node.memory -= task.memory
+            if task.slots == 0:
+                node.zero_slot_tasks += 1
+            else:
+                self._set_free(node, node.free - slots)
+
+    def remove(self, task: Task, placement: Mapping[str, int]) -> None:
+        """A task gives its slots back."""
+        self.widened += 1
+        for name, slots in placement.items():
+            node = self.nodes.get(name)
+            if node is None:
+                continue
+            if task.millicpus or task.memory:
+                node.millicpus += task.millicpus
+                node.memory += task.memory
+            if task.slots == 0:
+                node.zero_slot_tasks -= 1
+                for index in self._indexes.values():
+                    index.look_again(node)
+            else:
+                self._set_free(node, node.free + slots)
+
+    def _set_free(self, node: Node, free: int) -> None:
+        old = node.size
+        node.free = free
+        node.size = size_of(free, old.slots)
+        for index in self._indexes.values():
+            index.move(node, old)
+
+    # --- questions ----------------------------------------------------------------------------------------
+
+    def suitable(self, task: Task) -> list[Agent]:
+        """The agents on which the task could run if it fits, whether or not they are open."""
+        shape = self.shape(task)
+        return [agent for agent in self._shapes.suitable(shape.kind) if agent.id not in shape.blocked_nodes]
+
+    def open_to(self, shape: Shape) -> Iterator[Node]:
+        """The agents that tasks of a shape may have now, if they have room."""
+        for agent in self._shapes.suitable(shape.kind):
+            if agent.id not in shape.blocked_nodes and (self._empty or agent.state is AgentState.ENABLED):
+                yield self.nodes[agent.id]
+
+    def fit(self, task: Task, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
+        """The slots that the task would get now, None if there is no room for it.
+
+        Args:
+            task: It.
+            avoid: Agents where it must not start, besides those that it blocks itself.
+        """
+        shape = self.shape(task)
+        if avoid:
+            shape = self._shapes.avoiding(shape, avoid)
+        if self.failed.get(shape) == self.widened:
+            return None  # since it did not fit nothing became free
+        found = self._fit_zero(task.id, shape) if task.slots == 0 else self._fit(task.id, shape)
+        if found is None:
+            self.failed[shape] = self.widened
+        elif shape.preferred:
+            return self._preferred(task.id, shape, found)
+        return found
+
+    def _preferred(self, name: str, shape: Shape, found: Placement) -> Placement:
+        """Instead of a fit one on the agents that the task prefers: on one if it fits on one, else on several."""
+        fit = self._fit if shape.slots else self._fit_zero
+        better = (fit(name, each) for each in self._shapes.better(shape, several=len(found) > 1))
+        return next((each for each in better if each is not None), found)
+
+    def fits_but_for_demands(self, task: Task) -> bool:
+        """Whether there would be room for the task if it asked for no CPUs and no memory."""
+        shape = self._shapes.undemanding(self.shape(task))
+        return (self._fit_zero(task.id, shape) if task.slots == 0 else self._fit(task.id, shape)) is not None
+
+    def with_slots(self, task: Task) -> list[Node]:
+        """The agents that have all slots for the task free, whatever is of their CPUs and their memory."""
+        return [
+            node
+            for node in self.open_to(self.shape(task))
+            if node.free >= task.slots and (task.slots or node.zero_slot_tasks < node.agent.max_zero_slot_tasks)
+        ]
+
+    def largest(self, task: Task) -> int:
+        """The largest number of slots with which the task would fit now; 0 if there is none."""
+        sizes = self._sizes(self.shape(task))
+        one = min(max((size.free for size in sizes), default=0), task.slots)
+        if task.single_node:
+            return one
+        total = sum(size.free * len(ranks) for size, ranks in sizes.items())
+        end = self._order.end(task.id)
+        for slots in range(min(total, task.slots, one + _TRIED), one, -1):
+            if on_several(self._pool, end, slots, sizes) is not None:
+                return slots
+        return one
+
+    def free_slots(self, task: Task) -> int:
+        """How many slots are free on open agents that are suitable for the task, whatever else it asks for."""
+        sizes = self._sizes(self._shapes.undemanding(self.shape(task)))
+        return sum(size.free * len(ranks) for size, ranks in sizes.items())
+
+    def room_for(self, shape: Shape) -> Room:
+        """Whether there is room for tasks of a shape, which wants slots, and how that changes."""
+        return self._room(shape, self._sizes(shape))
+
+    def _room(self, shape: Shape, sizes: Sizes) -> Room:
+        several = not shape.single_node and shape.slots > 1
+        return Room(shape.slots, sizes, several=several, heterogeneous=self._pool.heterogeneous)
+
+    def _index(self, kind: Kind) -> Index:
+        """The open agents that are suitable for a kind of tasks."""
+        found = self._indexes.get(kind)
+        if found is None:
+            suitable = self._shapes.suitable(kind)
+            nodes = self.nodes
+            found = Index([nodes[a.id] for a in suitable if self._empty or a.state is AgentState.ENABLED])
+            self._indexes[kind] = found
+        return found
+
+    def _sizes(self, shape: Shape) -> Sizes:
+        """The agents that a task of this shape may have now."""
+        index = self._index(shape.kind)
+        sizes = index.able(shape) if shape.demanding else index.sizes
+        if not shape.blocked_nodes:
+            return sizes
+        blocked = {self._order.ranks[name] for name in shape.blocked_nodes if name in self._order.ranks}
+        left = {size: [rank for rank in ranks if rank not in blocked] for size, ranks in sizes.items()}
+        return {size: ranks for size, ranks in left.items() if ranks}
+
+    # --- fits ---------------------------------------------------------------------------------------------
+
+    def _fit_zero(self, name: str, shape: Shape) -> Placement | None:
+        nodes, blocked = self._index(shape.kind).nodes, shape.blocked_nodes
+        fitting = [
+            node
+            for node in nodes.values()
+            if node.zero_slot_tasks < node.agent.max_zero_slot_tasks
+            and (not shape.demanding or node.has(shape))
+            and (not blocked or node.agent.id not in blocked)
+        ]
+        if not fitting:
+            return None
+        far, total = self._order.end(name) - 1, len(self._order.names)
+        return {min(fitting, key=lambda node: (-self._zero_score(node), (far - node.rank) % total)).agent.id: 0}
+
+    def _zero_score(self, node: Node) -> float:
+        """The score of an agent for a task without slots."""
+        agent, most = node.agent, node.agent.max_zero_slot_tasks
+        if node.free != agent.slots:
+            return score(self._pool, node.size)
+        left = most - node.zero_slot_tasks
+        return 1 / (1 + left) if self._pool.fitting is Fitting.BEST else left / most
+
+    def _fit(self, name: str, shape: Shape) -> Placement | None:
+        index, end = self._index(shape.kind), self._order.end(name)
+        several = not shape.single_node and shape.slots > 1
+        if shape.demanding and not shape.blocked_nodes:
+            one = self._one_able(end, shape, index)
+            # Where it would not even fit if it asked for nothing else, nobody's CPUs are looked at.
+            if one is None and several and self._room(shape, index.sizes).enough:
+                return self._named(on_several(self._pool, end, shape.slots, self._sizes(shape)))
+        else:
+            sizes = self._sizes(shape) if shape.blocked_nodes else index.sizes
+            one = self._one(end, shape.slots, sizes)
+            if one is None and several:
+                return self._named(on_several(self._pool, end, shape.slots, sizes))
+        return None if one is None else {self._order.names[one]: shape.slots}
+
+    def _named(self, placed: Mapping[int, int] | None) -> Placement | None:
+        names = self._order.names
+        return None if placed is None else {names[rank]: slots for rank, slots in placed.items()}
+
+    def _one(self, end: int, slots: int, sizes: Sizes) -> int | None:
+        """All on one agent."""
+        fitting = [size for size in sizes if size[0] >= slots]
+        if not fitting:
+            return None
+        best = self._best(fitting)
+        if len(best) == 1:
+            return first_before(end, sizes[best[0]])
+        return self._nearest(end, [first_before(end, sizes[size]) for size in best])
+
+    def _nearest(self, end: int, ranks: Sequence[int]) -> int:
+        return min(ranks, key=lambda rank: (end - 1 - rank) % len(self._order.names))
+
+    def _best(self, fitting: Sequence[Size]) -> Sequence[Size]:
+        """Those with the best score."""
+        if len(fitting) == 1:
+            return fitting
+        if self._pool.fitting is Fitting.BEST:  # as the scores say it
+            least = min(fitting)[0]
+            return [size for size in fitting if size.free == least]
+        scores = [score(self._pool, size) for size in fitting]
+        top = max(scores)
+        return [size for size, each in zip(fitting, scores, strict=True) if each == top]
+
+    def _one_able(self, end: int, shape: Shape, index: Index) -> int | None:
+        """All on one agent that has the CPUs and the memory, too."""
+        fitting = [size for size in index.sizes if size.free >= shape.slots]
+        while fitting:
+            best = self._best(fitting)
+            firsts = [rank for size in best if (rank := index.first_able(end, shape, size)) is not None]
+            if firsts:
+                return self._nearest(end, firsts)
+            fitting = [size for size in fitting if size not in best]
+        return None

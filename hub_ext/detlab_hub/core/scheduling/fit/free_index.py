@@ -1,0 +1,241 @@
+"""Agents by what is free on them: lists in the order of hashes, so that a fit costs a few binary searches.
+
+In the lists agents are numbers, their ranks in the order of hashes: those are compared faster than what they stand for.
+
+There is one such index for all tasks that the same agents suit, whatever CPUs and memory they ask for: that is looked
+at on the way through a list, and of each list a bound is known beyond which the way would be in vain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from detlab_hub.core.scheduling.fit.shapes import Shape
+from detlab_hub.core.scheduling.model import Agent, Task
+
+WORD = 2**64
+
+
+class Size(NamedTuple):
+    """Agents that are alike to the scores."""
+
+    free: int
+    slots: int
+
+
+Sizes: TypeAlias = Mapping[Size, list[int]]
+"""Ranks of agents by size, each list in order."""
+
+
+@lru_cache(maxsize=10_000)
+def size_of(free: int, slots: int) -> Size:
+    """One object for each size."""
+    return Size(free, slots)
+
+
+@lru_cache(maxsize=100_000)
+def hash_of(name: str) -> int:
+    """The first 8 bytes of the MD5 of a name, little-endian, as Determined takes them."""
+    digest = hashlib.md5(name.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
+class Order:
+    """The agents of a pool in the order of their hashes; of equal ones the last name first.
+
+    Args:
+        names: Theirs.
+
+    Attributes:
+        names: By rank.
+        ranks: By name.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = sorted(sorted(names, reverse=True), key=hash_of)
+        self.ranks = {name: rank for rank, name in enumerate(self.names)}
+        self._hashes = [hash_of(name) for name in self.names]
+
+    def end(self, name: str) -> int:
+        """The rank after that from which on one goes down to find the agents nearest to a task of this name.
+
+        That is the one of which the task's hash minus its own is least modulo 2**64: below 0 it goes round.
+        """
+        return bisect_right(self._hashes, hash_of(name))
+
+
+class Node:
+    """What is left of one agent while a pass is made.
+
+    Attributes:
+        agent: It.
+        free: Its slots that nobody holds.
+        zero_slot_tasks: So many it runs.
+        rank: Its place in the lists.
+        size: In which it is.
+        millicpus: Thousandths of a CPU that nobody asked for.
+        memory: Bytes of its own memory that nobody asked for.
+    """
+
+    __slots__ = ("agent", "free", "memory", "millicpus", "rank", "size", "zero_slot_tasks")
+
+    def __init__(self, agent: Agent, rank: int = 0) -> None:
+        self.agent = agent
+        self.free = agent.slots
+        self.zero_slot_tasks = 0
+        self.rank = rank
+        self.size = size_of(agent.slots, agent.slots)
+        self.millicpus = agent.millicpus
+        self.memory = agent.host_memory
+
+    def copy(self) -> Node:
+        """Another that has as much left now."""
+        other = Node.__new__(Node)
+        other.agent, other.rank = self.agent, self.rank
+        other.free, other.size, other.zero_slot_tasks = self.free, self.size, self.zero_slot_tasks
+        other.millicpus, other.memory = self.millicpus, self.memory
+        return other
+
+    def has(self, wanted: Shape | Task) -> bool:
+        """Whether the CPUs and the memory are there, whatever is of the slots; what asks for none is not counted."""
+        return (not wanted.millicpus or self.millicpus >= wanted.millicpus) and (
+            not wanted.memory or self.memory >= wanted.memory
+        )
+
+
+class Index:
+    """The open agents that are suitable for tasks of one kind, by size.
+
+    Attributes:
+        sizes: Their ranks.
+        nodes: They by rank.
+        looked: At so many of them it was looked for CPUs and memory.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.sizes: dict[Size, list[int]] = {}
+        self.nodes = {node.rank: node for node in nodes}
+        for rank in sorted(self.nodes):
+            self.sizes.setdefault(self.nodes[rank].size, []).append(rank)
+        self._most: dict[Size, tuple[int, int]] = {}
+        """No agent of a size has more CPUs left, or more memory, where it is known."""
+        self.looked = 0
+
+    def move(self, node: Node, old: Size) -> None:
+        """An agent has another number of free slots."""
+        rank, sizes = node.rank, self.sizes
+        if rank not in self.nodes:
+            return
+        ranks = sizes[old]
+        if len(ranks) == 1:
+            del sizes[old]
+        else:
+            del ranks[bisect_left(ranks, rank)]
+        listed = sizes.get(node.size)
+        if listed is None:
+            sizes[node.size] = [rank]
+        else:
+            insort(listed, rank)
+        if self._most:
+            self.look_again(node)
+
+    def look_again(self, node: Node) -> None:
+        """An agent that has its size may have more CPUs or memory left than before."""
+        most = self._most.get(node.size)
+        if most is not None and node.rank in self.nodes:
+            self._most[node.size] = max(most[0], node.millicpus), max(most[1], node.memory)
+
+    def first_able(self, end: int, shape: Shape, size: Size) -> int | None:
+        """Of one size the agent nearest to a task that has the CPUs and the memory."""
+        if self._in_vain(shape, size):
+            return None
+        nodes = self.nodes
+        millicpus, memory = shape.millicpus or -WORD, shape.memory or -WORD
+        for looked, rank in enumerate(nearest(end, self.sizes[size]), 1):
+            node = nodes[rank]
+            if node.millicpus >= millicpus and node.memory >= memory:
+                self.looked += looked
+                return rank
+        self._bound(size)
+        return None
+
+    def able(self, shape: Shape) -> dict[Size, list[int]]:
+        """By size, the agents with free slots that have the CPUs and the memory."""
+        nodes, found = self.nodes, dict[Size, list[int]]()
+        millicpus, memory = shape.millicpus or -WORD, shape.memory or -WORD
+        for size, ranks in self.sizes.items():
+            if size.free == 0 or self._in_vain(shape, size):
+                continue
+            self.looked += len(ranks)
+            left = [rank for rank in ranks if (node := nodes[rank]).millicpus >= millicpus and node.memory >= memory]
+            if left:
+                found[size] = left
+            else:
+                self._bound(size)
+        return found
+
+    def _in_vain(self, shape: Shape, size: Size) -> bool:
+        most = self._most.get(size)
+        return most is not None and (most[0] < shape.millicpus > 0 or most[1] < shape.memory > 0)
+
+    def _bound(self, size: Size) -> None:
+        nodes = [self.nodes[rank] for rank in self.sizes[size]]
+        self.looked += len(nodes)
+        self._most[size] = max(node.millicpus for node in nodes), max(node.memory for node in nodes)
+
+
+class Room:
+    """Whether a task would fit if agents had other numbers of free slots: counted only, nothing is changed.
+
+    A task fits on one agent that has all its slots; on several if enough of them have the same part of its slots each,
+    or, where they may have different parts, as many slots together. Idle agents are no exception to that.
+
+    Args:
+        slots: So many it needs.
+        sizes: The agents that it may have.
+        several: It may be on several of them.
+        heterogeneous: With different numbers of slots on them.
+    """
+
+    __slots__ = ("_counts", "_parts", "_several", "_slots", "_total")
+
+    def __init__(self, slots: int, sizes: Sizes, *, several: bool, heterogeneous: bool) -> None:
+        self._slots = slots
+        self._several = several and heterogeneous
+        parts = [slots, *(each for each in range(slots // 2, 0, -1) if slots % each == 0)] if several else [slots]
+        self._parts = tuple(enumerate(parts))
+        agents: dict[int, int] = {}
+        for (free, _), ranks in sizes.items():
+            agents[free] = agents.get(free, 0) + len(ranks)
+        self._counts = [sum([count for free, count in agents.items() if free >= each]) for each in parts]
+        self._total = sum([free * count for free, count in agents.items()])
+
+    def change(self, before: int, after: int) -> None:
+        """An agent has another number of free slots."""
+        self._total += after - before
+        for place, each in self._parts:
+            self._counts[place] += (after >= each) - (before >= each)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the task would fit."""
+        if self._several and self._total >= self._slots:
+            return True
+        slots, counts = self._slots, self._counts
+        return any(counts[place] * each >= slots for place, each in self._parts)
+
+
+def first_before(end: int, ranks: Sequence[int]) -> int:
+    """The nearest agent to a task that begins to look before this rank."""
+    return ranks[bisect_left(ranks, end) - 1]  # below 0 it goes round: the last one
+
+
+def nearest(end: int, ranks: Sequence[int], count: int | None = None) -> Iterator[int]:
+    """The nearest ones, so many at most."""
+    start = bisect_left(ranks, end) - 1
+    for step in range(len(ranks) if count is None else min(count, len(ranks))):
+        yield ranks[start - step]

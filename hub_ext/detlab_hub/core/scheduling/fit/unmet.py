@@ -1,0 +1,99 @@
+"""Why no agent suits a task: the first of its demands that none meets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from detlab_hub.core.scheduling.fit.shapes import Kind, suits
+from detlab_hub.core.scheduling.labels import LabelRule
+from detlab_hub.core.scheduling.model import ANYWHERE, Agent, Constraints, Task
+
+_NAMED = 5
+"""So many agents or tasks are named in a reason; the others are counted."""
+_LONGEST = 80
+"""So many characters of a label's name or value are in a reason."""
+
+
+class _Demand(NamedTuple):
+    """What an agent must be like, and what is said if none is."""
+
+    said: str
+    meets: Callable[[Agent], bool]
+    label: str = ""
+    """What agents have in this label shows it."""
+
+
+def named(names: Sequence[str], between: str) -> str:
+    """The first few names; the others are counted."""
+    more = len(names) - _NAMED
+    return between.join([*names[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _broken(rule: LabelRule) -> str:
+    """That no agent follows a rule, for people: `no agent has label zone in {a, b}`."""
+    values = named([_short(value) for value in sorted(rule.values)], ", ")
+    which = f"{_short(rule.label)} in {{{values}}}" if values else _short(rule.label)
+    return f"every agent has label {which}" if rule.negated else f"no agent has label {which}"
+
+
+def _short(text: str) -> str:
+    """A name or value of a label as a reason has room for it."""
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def why_unsuitable(task: Task, agents: Sequence[Agent], *, private: bool) -> str:
+    """The first of a task's demands that no agent meets which meets those before; for people.
+
+    Args:
+        task: It.
+        agents: Of the pool.
+        private: No other user is named (I9): whom an agent serves is between that user and the administrators.
+    """
+    wanted, blocked = task.constraints, ", ".join(sorted(task.blocked_nodes))
+    rules = sorted(wanted.required, key=lambda rule: (not rule.negated, rule.label, sorted(rule.values)))
+    demands = [
+        _Demand(
+            f"no agent runs tasks of user {task.user}: {_owners(agents, private=private)}",
+            lambda agent: agent.serves_user in (None, task.user),
+        ),
+        _Demand(_no_runtime(task.runtime), lambda a: not task.runtime or task.runtime in a.runtimes),
+        _Demand(f"no agent has slots of type {wanted.slot_type}", _meets(Constraints(slot_type=wanted.slot_type))),
+        _Demand(f"no agent has a GPU of model {wanted.gpu!r}", _meets(Constraints(gpu=wanted.gpu))),
+        _Demand(f"no agent has GPUs with {wanted.memory / 2**30:g} GiB", _meets(Constraints(memory=wanted.memory))),
+        _Demand(f"no agent has the labels {_labels(wanted)}", _meets(Constraints(labels=wanted.labels))),
+        *(_Demand(_broken(rule), _meets(Constraints(required=frozenset({rule}))), rule.label) for rule in rules),
+        _Demand(f"no agent is left: {blocked} blocked for it", lambda agent: agent.id not in task.blocked_nodes),
+    ]
+    left = list(agents)
+    for said, meets, label in demands:
+        some, left = left, [agent for agent in left if meets(agent)]
+        if not left:
+            among = "" if len(some) == len(agents) else " among those that meet its other demands"
+            return said + among + _there(label, some)
+    return "no agent meets all of its demands"
+
+
+def _there(label: str, agents: Sequence[Agent]) -> str:
+    """What agents have in a label, of those that have it."""
+    there = named([f"{agent.id} has {label}={agent.labels[label]}" for agent in agents if label in agent.labels], ", ")
+    return f"; {there}" if there else ""
+
+
+def _owners(agents: Sequence[Agent], *, private: bool) -> str:
+    if private:
+        return "the only agent serves another user" if len(agents) == 1 else f"all {len(agents)} serve other users"
+    return named([f"agent {agent.id} serves only user {agent.serves_user}" for agent in agents], ", ")
+
+
+def _no_runtime(runtime: str) -> str:
+    what = "containers (runtime docker)" if runtime == "docker" else f"tasks of runtime {runtime}"
+    return f"no agent can run {what}; `det agent list` shows what each can"
+
+
+def _meets(wanted: Constraints) -> Callable[[Agent], bool]:
+    return lambda agent: wanted == ANYWHERE or suits(Kind(wanted, "", agent.serves_user or ""), agent)
+
+
+def _labels(wanted: Constraints) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(wanted.labels))

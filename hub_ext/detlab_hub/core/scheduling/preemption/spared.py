@@ -1,0 +1,139 @@
+"""Who was chosen to leave and turns out not to be needed, when several wait.
+
+For each that waits as few leave as will do. Together they may be more than are needed: who leaves for the second may
+make room for the first one, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.model import Task
+from detlab_hub.core.scheduling.planner import Planner
+
+_FITS = 20_000
+"""So many fits at most are looked for, about a tenth of a second, to find victims that could be spared."""
+
+
+def spared(planner: Planner, victims: Sequence[Task], served: Sequence[Task]) -> set[str]:
+    """The names of victims without which all who wait for slots of theirs would find room all the same.
+
+    What is free, but kept for a task that comes first, is room: for that one waits, it is no reason to take more. As
+    who waits takes nearly all that is freed, most victims hold more than would be left: for those nothing is tried.
+
+    Args:
+        planner: The pass.
+        victims: The most valuable first: it is the first that keeps its slots.
+        served: Who waits, in the order in which they were served.
+    """
+    if not victims or planner.reserved < 2:
+        return set()  # for one alone as few leave as will do
+    names = {victim.id for victim in victims}
+    rooms = Rooms(planner.pool, planner.agents)
+    for task in planner.running:
+        if task.id not in names and not task.leaving:
+            rooms.place(task, task.on)
+    for task, placement in planner.started.values():
+        rooms.place(task, placement)
+    left = _Left(rooms, served)
+    found: set[str] = set()
+    fits = 0
+    for victim in victims:
+        held = left.held(victim)
+        if not left.covers(held) or fits > _FITS:
+            continue
+        rooms.place(victim, victim.on)
+        fitting = _how_many_fit(rooms, served)
+        fits += fitting + 1
+        if fitting == len(served):
+            found.add(victim.id)
+            left.take(held)
+        else:
+            rooms.remove(victim, victim.on)
+    return found
+
+
+def all_fit(rooms: Rooms, tasks: Sequence[Task]) -> bool:
+    """Whether the tasks fit, one after the other; the rooms are afterwards as they were."""
+    return _how_many_fit(rooms, tasks) == len(tasks)
+
+
+def _how_many_fit(rooms: Rooms, tasks: Sequence[Task]) -> int:
+    """How many tasks fit, one after the other, up to the first that does not; the rooms are afterwards as they were."""
+    placed: list[tuple[Task, Mapping[str, int]]] = []
+    for task in tasks:
+        placement = rooms.fit(task)
+        if placement is None:
+            break
+        rooms.place(task, placement)
+        placed.append((task, placement))
+    for task, where in placed:
+        rooms.remove(task, where)
+    return len(placed)
+
+
+class _Amount(NamedTuple):
+    """Of what agents have, on all of them together."""
+
+    slots: int
+    zero_slot_tasks: int
+    millicpus: int
+    memory: int
+
+
+class _Left:
+    """What is left on the agents that those who wait may have, when they have what they need, wherever that is.
+
+    Who holds more than that cannot stay, however the others are placed.
+    """
+
+    def __init__(self, rooms: Rooms, served: Sequence[Task]) -> None:
+        shapes = {rooms.shape(task) for task in served}
+        self._nodes = {node.agent.id: node for shape in shapes for node in rooms.open_to(shape)}
+        free = _total(
+            _Amount(
+                max(0, node.free),
+                max(0, node.agent.max_zero_slot_tasks - node.zero_slot_tasks),
+                max(0, node.millicpus),
+                max(0, node.memory),
+            )
+            for node in self._nodes.values()
+        )
+        needed = _total(_Amount(task.slots, task.slots == 0, task.millicpus, task.memory) for task in served)
+        self._left = _less(free, needed)
+
+    def held(self, victim: Task) -> _Amount:
+        """How much less others could have if a task stayed that is not there; an agent may be overfull as it is."""
+        slots = zero = millicpus = memory = 0
+        for name, count in victim.on.items():
+            node = self._nodes.get(name)
+            if node is not None:
+                slots += min(count, max(0, node.free))
+                zero += victim.slots == 0 and node.zero_slot_tasks < node.agent.max_zero_slot_tasks
+                millicpus += min(victim.millicpus, max(0, node.millicpus))
+                memory += min(victim.memory, max(0, node.memory))
+        return _Amount(slots, zero, millicpus, memory)
+
+    def covers(self, held: _Amount) -> bool:
+        """Whether as much is left."""
+        return min(_less(self._left, held)) >= 0
+
+    def take(self, held: _Amount) -> None:
+        """Somebody stays."""
+        self._left = _less(self._left, held)
+
+
+def _total(amounts: Iterable[_Amount]) -> _Amount:
+    slots = zero = millicpus = memory = 0
+    for amount in amounts:
+        slots += amount.slots
+        zero += amount.zero_slot_tasks
+        millicpus += amount.millicpus
+        memory += amount.memory
+    return _Amount(slots, zero, millicpus, memory)
+
+
+def _less(one: _Amount, other: _Amount) -> _Amount:
+    return _Amount(*(a - b for a, b in zip(one, other, strict=True)))

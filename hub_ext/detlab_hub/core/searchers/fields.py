@@ -1,0 +1,104 @@
+"""The fields of a `searcher` block as a method reads them: plain values, of any version, judged once more.
+
+A stored config was checked when it was submitted, perhaps by an earlier version; the master judges what it uses.
+"""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from detlab_hub.core.searchers.errors import SearcherConfigError
+
+DEFAULT_MAX_CONCURRENT_TRIALS = 16
+DEFAULT_DIVISOR = 4
+_LARGEST_LOG = math.log(sys.float_info.max) - 1
+
+
+class Fields:
+    """A `searcher` block.
+
+    Args:
+        block: Its plain values; missing ones get their defaults.
+    """
+
+    def __init__(self, block: Mapping[str, Any]) -> None:
+        self._block = block
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A value, or the default where there is none.
+
+        Raises:
+            SearcherConfigError: There is neither.
+        """
+        value = self._block.get(key)
+        if value is None:
+            value = default
+        if value is None:
+            raise SearcherConfigError(f"searcher.{key}: {self._block['name']} needs it")
+        return value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """An integer of at least 1.
+
+        Raises:
+            SearcherConfigError: It is missing or below.
+        """
+        value = int(self.get(key, default))
+        if value < 1:
+            raise SearcherConfigError(f"searcher.{key}: must be at least 1, is {value}")
+        return value
+
+    @property
+    def max_concurrent(self) -> int:
+        """Trials at a time, 0 for the method's own choice.
+
+        Raises:
+            SearcherConfigError: It is negative.
+        """
+        value = int(self.get("max_concurrent_trials", DEFAULT_MAX_CONCURRENT_TRIALS))
+        if value < 0:
+            raise SearcherConfigError(f"searcher.max_concurrent_trials: must not be negative, is {value}")
+        return value
+
+    @property
+    def divisor(self) -> float:
+        """Which part of the trials goes on beyond a rung: one in so many.
+
+        Raises:
+            SearcherConfigError: It is not above 1.
+        """
+        value = float(self.get("divisor", DEFAULT_DIVISOR))
+        if not value > 1:
+            raise SearcherConfigError(f"searcher.divisor: must be above 1, is {value}")
+        return value
+
+    @property
+    def smaller_is_better(self) -> bool:
+        """Direction of the searcher's metric."""
+        return bool(self.get("smaller_is_better", True))
+
+    def one_of(self, key: str, choices: Sequence[str], default: str) -> str:
+        """One of several words.
+
+        Raises:
+            SearcherConfigError: It is none of them.
+        """
+        value = self.get(key, default)
+        if value not in choices:
+            raise SearcherConfigError(f"searcher.{key}: {value!r} is none of {', '.join(choices)}")
+        return str(value)
+
+    def counts(self, key: str) -> list[int]:
+        """A list of integers, empty by default."""
+        return [int(number) for number in self._block.get(key) or ()]
+
+
+def check_rungs(path: str, num_rungs: int, divisor: float) -> None:
+    """Refuse more rungs than a float can count the units of.
+
+    Raises:
+        SearcherConfigError: They are too many.
+    """
+    if (num_rungs - 1) * math.log(divisor) > _LARGEST_LOG:
+        raise SearcherConfigError(f"{path}: {num_rungs} rungs are too many for divisor {divisor:g}")

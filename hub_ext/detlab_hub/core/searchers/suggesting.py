@@ -1,0 +1,29 @@
+"""`python -m detlab_hub.core.searchers.suggesting`: answer one question of a search, in a process of its own.
+
+On standard input it has {"searcher": name, "question": {...}}, on standard output it writes the points, both JSON. A
+method may import what it likes here, and take its time: the master waits in no transaction, and not for ever.
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from detlab_hub.core.searchers.method import Question
+from detlab_hub.core.searchers.registry import method_class
+
+
+def to_json(searcher: str, question: Question) -> bytes:
+    """A question as the process reads it."""
+    return json.dumps({"searcher": searcher, "question": asdict(question)}).encode()
+
+
+def answer(raw: bytes) -> list[dict[str, Any]]:
+    """Answer what `to_json` wrote."""
+    asked = json.loads(raw)
+    return list(method_class(asked["searcher"]).suggest(Question(**asked["question"])))
+
+
+if __name__ == "__main__":
+    points = json.dumps(answer(sys.stdin.buffer.read()), allow_nan=False)
+    sys.stdout.write(points)

@@ -1,0 +1,136 @@
+"""Putting a restored state in the place of another, by renames that a crash may interrupt.
+
+What is to be renamed is written down first (an intent log). From then on the restore is rolled forward: `det up`, or
+another `det restore`, finishes one that was interrupted. Before, nothing of the old state was touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from detlab.errors import DetlabError
+from detlab_hub.embedded.state import StateFolder, write_atomically
+
+STAGE = ".restoring"
+"""Where an archive is unpacked, inside the state folder: on the same disk, and out of the way."""
+
+
+class ArchiveError(DetlabError):
+    """An archive cannot be made, or is not one that may be restored."""
+
+    default_code = "backup.failed"
+
+
+class Move(BaseModel):
+    """One name: what is there goes aside, what was unpacked takes its place.
+
+    Attributes:
+        staged: What was unpacked; None where nothing takes the place.
+        final: The place.
+        aside: Where what is there goes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    staged: str | None
+    final: str
+    aside: str
+
+
+class Intent(BaseModel):
+    """A restore that has been decided.
+
+    Attributes:
+        archive: Where it comes from, for messages.
+        aside: The folder of what was there before.
+        waits_for_database: A PostgreSQL database is being filled; whether that happened is not known.
+        moves: In their order.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    archive: str
+    aside: str
+    waits_for_database: bool
+    moves: list[Move]
+
+
+def read_intent(folder: StateFolder) -> Intent | None:
+    """Return the restore that was interrupted in this folder, if any."""
+    path = folder.restore_note
+    try:
+        return Intent.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValidationError, OSError, ValueError) as error:
+        raise ArchiveError(
+            f"{path} cannot be read: {error}", hint=f"look at it, and at {folder.root / STAGE}"
+        ) from error
+
+
+def write_intent(folder: StateFolder, intent: Intent) -> None:
+    """Decide on a restore; on the disk when this returns."""
+    write_atomically(folder.restore_note, json.dumps(intent.model_dump(), indent=1) + "\n", mode=0o600)
+    sync_folder(folder.root)
+
+
+def drop_intent(folder: StateFolder) -> None:
+    """Forget a restore that is finished, or of which nothing was done yet; and what was unpacked for it."""
+    (folder.restore_note).unlink(missing_ok=True)
+    shutil.rmtree(folder.root / STAGE, ignore_errors=True)
+
+
+def carry_out(folder: StateFolder, intent: Intent) -> None:
+    """Do the renames that were not done yet."""
+    Path(intent.aside).mkdir(mode=0o700, exist_ok=True)
+    for move in intent.moves:
+        _carry_out(move)
+    for parent in {Path(move.final).parent for move in intent.moves}:
+        sync_folder(parent)
+    drop_intent(folder)
+
+
+def _carry_out(move: Move) -> None:
+    staged = None if move.staged is None else Path(move.staged)
+    final, aside = Path(move.final), Path(move.aside)
+    if staged is not None and not os.path.lexists(staged):
+        return  # it has happened
+    if os.path.lexists(final) and not os.path.lexists(aside):
+        final.rename(aside)
+    if staged is not None:
+        staged.rename(final)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder last."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def finish_interrupted(folder: StateFolder) -> bool:
+    """Finish a restore that a crash interrupted; return whether there was one.
+
+    Raises:
+        ArchiveError: It has to be done again, since a database may have been filled or not.
+    """
+    if not (folder.restore_note).exists():
+        return False
+    with folder.lock():
+        intent = read_intent(folder)
+        if intent is None:
+            return False
+        if intent.waits_for_database:
+            raise ArchiveError(
+                f"a restore into {folder} was interrupted while its database was filled",
+                hint=f"do it again: det restore --replace --dir {folder} {intent.archive}",
+            )
+        carry_out(folder, intent)
+        return True

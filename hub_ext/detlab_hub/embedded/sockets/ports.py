@@ -1,0 +1,106 @@
+"""Ports of this machine: is one free, who has it, which ones may the private services have."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import socket
+from pathlib import Path
+
+from detlab.errors import DetlabError
+from detlab.launch.host.procfs import read_process
+from detlab_hub.embedded.sockets.listeners import LOOPBACK, listen, listening_inodes
+
+_LOWEST = 600
+"""Below are the ports of well-known services."""
+
+
+def is_free(port: int, ip: str = "127.0.0.1") -> bool:
+    """Return whether a server could listen on the port of an address of this machine now.
+
+    Raises:
+        DetlabError: This user may not use the port at all.
+    """
+    with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((ip, port))
+        except PermissionError as error:
+            raise DetlabError(f"you may not use port {port}", hint="Take one above 1023: det up --port N") from error
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise DetlabError(f"port {port} of {ip} cannot be used: {error.strerror}") from error
+    return True
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that are free now, all different."""
+    probes = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+def first_unprivileged() -> int:
+    """Return the lowest port that an ordinary user may bind."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 1024
+
+
+def privileged_ports() -> range:
+    """Return the ports from which private services may have one that ordinary users cannot bind; none if not root."""
+    return range(_LOWEST, max(_LOWEST, min(first_unprivileged(), 1024)) if os.geteuid() == 0 else _LOWEST)
+
+
+def listen_privately(ip: str = LOOPBACK) -> socket.socket:
+    """Return a socket that listens on a free port of an address: one that no ordinary user may bind, if we can."""
+    for port in random.sample(privileged_ports(), len(privileged_ports())):
+        if not _is_named(port):
+            with contextlib.suppress(OSError):
+                return listen(ip, port)
+    return listen(ip, 0)
+
+
+def _is_named(port: int) -> bool:
+    """Whether a service has its name from this port (/etc/services), and may be started here some day."""
+    try:
+        return bool(socket.getservbyport(port, "tcp"))
+    except OSError:
+        return False
+
+
+def owner_of(port: int) -> str | None:
+    """Return `pid N (name)` of who listens on a port, None if /proc does not tell us.
+
+    Where several processes share the socket it is the youngest: the one that was started to serve there.
+    """
+    inodes = set(listening_inodes(port))
+    holders = [
+        int(one.name) for one in Path("/proc").iterdir() if inodes and one.name.isdigit() and _holds(one, inodes)
+    ]
+    for pid in sorted(holders, key=_started, reverse=True):
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+            return f"pid {pid} ({name})"
+    return None
+
+
+def _started(pid: int) -> int:
+    found = read_process(pid)
+    return found.start_time if found is not None else 0
+
+
+def _holds(process: Path, inodes: set[str]) -> bool:
+    try:
+        return any(str(link.readlink()) in inodes for link in (process / "fd").iterdir())
+    except OSError:
+        return False  # gone, or not ours to see

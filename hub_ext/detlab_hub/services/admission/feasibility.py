@@ -1,0 +1,275 @@
+"""Whether what is submitted could ever run here: refused, or warned about, at submit and not by waiting for ever.
+
+Judged by the code that schedules: the task alone on its pool's agents, all of them idle. Counted are the agents that
+are there, those whose connection is lost, and those that were there within a day: one that is restarted must not cost
+anybody a refusal. An engine comes and goes with its agent staying, so that a runtime which none has now is a warning
+only. A pool that starts agents by itself has, beside those, as many empty instances as it may: what they could not run
+either would wait for ever, as it launches none. Where only what was seen of instances speaks against it, not what the
+operator says of them, it is a warning: one of them may have been broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from detlab.errors import ConfigError, Problem, ResourcesError
+from detlab_hub.backends.instances.configuration import largest_growth, like_of
+from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
+from detlab_hub.services.admission import instance_records, quotas
+from detlab_hub.services.kernel.agent_kinds import Present
+from detlab_hub.services.kernel.offers import agent_of, constraints_of, kind_of_slots, known_node
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.lifecycle.queue_fields import WHERE, demands, pool_for, request_fields
+from detlab_hub.services.lifecycle.rows import slots_per_trial
+from detlab_hub.services.placement.snapshots import is_single_node
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.tables import AgentRow
+
+AWAY_SECONDS = 86400.0
+"""An agent that was there within so long is expected back."""
+_DEMANDS = {"cpus": "millicpus", "memory": "memory"}
+_LATELY = Prepared(
+    select(AgentRow.id).where(AgentRow.pool == bindparam("pool"), AgentRow.last_seen > bindparam("since"))
+)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody asks for.
+
+    Attributes:
+        user: Whose it will be.
+        slots: Slots of one agent, or of several.
+        runtime: `process` or `docker`.
+        image: Of containers: a name, or a name for each kind of slot.
+        resources: The block of the config.
+        groups: Of the user.
+        what: In words: `a trial of this experiment`, `this notebook`.
+        where: The key that says the slots.
+        single_node: Whether they must all be on one agent.
+        fixed: Whether it was submitted already, so that it asks for what it asks for.
+    """
+
+    user: str
+    slots: int
+    runtime: str
+    image: Any = None
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    groups: frozenset[str] = frozenset()
+    what: str = "this task"
+    where: str = "resources.slots"
+    single_node: bool = True
+    fixed: bool = False
+
+
+def of_trial(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Wish:
+    """What each trial of an experiment asks for."""
+    return Wish(
+        user=user,
+        slots=slots_per_trial(config),
+        runtime=config["runtime"],
+        image=(config.get("environment") or {}).get("image"),
+        resources=config.get("resources") or {},
+        groups=frozenset(groups),
+        what=what,
+        where="resources.slots_per_trial",
+        single_node=is_single_node(False, request_fields(config)["constraints"]),
+    )
+
+
+def of_task(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Wish:
+    """What a user task asks for."""
+    resources = config.get("resources") or {}
+    return Wish(
+        user=user,
+        slots=int(resources.get("slots") or 0),
+        runtime=config["runtime"],
+        image=(config.get("environment") or {}).get("image"),
+        resources=resources,
+        groups=frozenset(groups),
+        what=what,
+    )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Agents on which something is judged, and those few of them that suffice to see that it could start."""
+
+    agents: Sequence[Agent]
+    few: Sequence[Agent]
+
+    def of_any_runtime(self, runtime: str) -> Judged:
+        """The same, if each could run tasks in this way."""
+        return Judged(_with_runtime(self.agents, runtime), _with_runtime(self.few, runtime))
+
+
+def _with_runtime(agents: Sequence[Agent], runtime: str) -> Sequence[Agent]:
+    if all(runtime in agent.runtimes for agent in agents):
+        return agents
+    return tuple(replace(agent, runtimes=frozenset({runtime})) for agent in agents)
+
+
+async def judge(shell: Shell, wish: Wish) -> list[Problem]:
+    """Return warnings about a wish that has to wait for more than its turn.
+
+    Raises:
+        ResourcesError: No agent could ever run it, with the reason and the largest that could; or a quota gives less.
+        ConfigError: There is no such pool; or it is a container, and no agent that could run it has a kind of slots
+            that it names an image for.
+    """
+    now = shell.clock()
+    pool = pool_for(shell.settings, wish.resources, wish.slots)
+    there = shell.present.of(pool.name, (node for node in shell.backend.nodes(now) if node.pool == pool.name))
+    over = await shell.read(lambda s: quotas.never(s, wish.user, wish.groups, wish.slots))
+    if over is not None:
+        lower = "" if wish.fixed else f"lower {wish.where}; "
+        raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"{lower}see `det quota list`")
+    if _starts_on(there, wish, pool):
+        return []  # whoever else there is changes nothing
+    return await _by_everybody(shell, wish, pool, there, now)
+
+
+async def _by_everybody(shell: Shell, wish: Wish, pool: PoolConfig, there: Present, now: float) -> list[Problem]:
+    """The same by the agents that are there, those that are away, and those that a pool may start."""
+    away, kinds = await shell.read(lambda s: _beside(s, there, wish, pool.name, now))
+    growth, to_come = await _growth(shell, pool, now)
+    known, few = (*there.agents, *away), there.few(wish.slots)
+    never = _impossible(Judged((*known, *growth), (*few, *away, *growth)).of_any_runtime(wish.runtime), wish, pool)
+    if never is not None:
+        most = f"; the pool starts {len(to_come)} instances at most, of {to_come[0].slots} slots" if to_come else ""
+        raise ResourcesError(
+            f"no agent could ever run {wish.what}: {never.detail}{most}",
+            hint=_what_helps(never, wish),
+        )
+    every = Judged((*known, *to_come), (*few, *away, *to_come))
+    unlike = None if to_come == growth else _impossible(every.of_any_runtime(wish.runtime), wish, pool)
+    if unlike is not None:
+        return [_waits(wish, _demanded(wish), f"{unlike.detail}, as far as instances of pool {pool.name} were seen")]
+    unready = _impossible(every, wish, pool)
+    if unready is not None:
+        where = "runtime" if unready.code is ReasonCode.NO_SUITABLE_AGENT else wish.where
+        return [_waits(wish, where, unready.detail)]
+    _check_image(wish, known, kinds)
+    now_there = Judged((*there.agents, *to_come), (*few, *to_come))
+    missing = _impossible(now_there, wish, pool) if there.agents else None
+    if missing is None:
+        return _none_yet(pool, known, len(shell.settings.pools.by_name))
+    names = sorted(agent.id for agent in away if _could_run(agent, wish))
+    return [_waits(wish, wish.where, f"{missing.detail}; {', '.join(names)} could run it and is away")]
+
+
+async def _growth(shell: Shell, pool: PoolConfig, now: float) -> tuple[tuple[Agent, ...], tuple[Agent, ...]]:
+    """The agents of all instances that a pool may have: as the operator says, and as instances were seen to be."""
+    if pool.provider is None:
+        return (), ()
+    growth, like = largest_growth(pool), like_of(pool.provider)
+    known = await shell.read(partial(instance_records.learned, pool=pool.name, like=like, now=now))
+    return growth, growth if known is None else largest_growth(pool, known.shape)
+
+
+def _starts_on(there: Present, wish: Wish, pool: PoolConfig) -> bool:
+    """Whether it could start on the idle agents that are there: so it is with nearly all that is ever submitted."""
+    if not there.agents or _names_images(wish):
+        return False
+    few = there.few(wish.slots)
+    return _alone_on(few, wish, pool) is None
+
+
+def _demanded(wish: Wish) -> str:
+    """The key of what is asked for beside slots."""
+    asked = demands(wish.resources)
+    return next((f"resources.{key}" for key, held in _DEMANDS.items() if asked[held]), wish.where)
+
+
+def _none_yet(pool: PoolConfig, known: Sequence[Agent], pools: int) -> list[Problem]:
+    """A warning about a pool of several that never had an agent: its name may be a mistake."""
+    if known or pools < 2 or pool.provider is not None:
+        return []
+    return [Problem(WHERE, f"pool {pool.name} has no agent yet", "it waits until one comes", "warning")]
+
+
+def _impossible(judged: Judged, wish: Wish, pool: PoolConfig) -> Reason | None:
+    """Why it could not start if no other task were there; None if it could, or if there is no agent at all."""
+    if _alone_on(judged.few, wish, pool) is None:
+        return None
+    return _alone_on(judged.agents, wish, pool)  # with the numbers of all of them
+
+
+def _alone_on(agents: Sequence[Agent], wish: Wish, pool: PoolConfig) -> Reason | None:
+    asked = request_fields({"resources": wish.resources})
+    task = Task(
+        "it",
+        wish.what,
+        wish.slots,
+        single_node=wish.single_node,
+        user=wish.user,
+        groups=wish.groups,
+        constraints=constraints_of(asked["constraints"]),
+        runtime=wish.runtime,
+        millicpus=asked["millicpus"],
+        memory=asked["memory"],
+    )
+    job = Job(wish.what, max_slots=wish.resources.get("max_slots"))
+    reason = schedule(Snapshot(pool.rules, tuple(agents), {job.id: job}, (task,), private=True)).waiting.get(task.id)
+    return None if reason is None or reason.code is ReasonCode.NO_AGENT else reason
+
+
+def _could_run(agent: Agent, wish: Wish) -> bool:
+    least, asked = wish.slots if wish.single_node else min(wish.slots, 1), demands(wish.resources)
+    enough = agent.millicpus >= asked["millicpus"] and agent.host_memory >= asked["memory"]
+    return agent.serves_user in (None, wish.user) and agent.slots >= least and enough
+
+
+def _what_helps(never: Reason, wish: Wish) -> str:
+    """What to change: where no agent is suitable a smaller request is no better."""
+    if wish.fixed or never.code is ReasonCode.NO_SUITABLE_AGENT:
+        return "see `det agent list`"
+    asked = demands(wish.resources)
+    named = [wish.where, *(f"resources.{key}" for key, held in _DEMANDS.items() if asked[held])]
+    return f"lower {' or '.join(named)}, or see `det agent list`"
+
+
+def _waits(wish: Wish, path: str, why: str) -> Problem:
+    return Problem(path, f"{wish.what} waits until an agent can run it: {why}", "see `det agent list`", "warning")
+
+
+def _beside(
+    s: Session, there: Present, wish: Wish, pool: str, now: float
+) -> tuple[tuple[Agent, ...], Mapping[str, str]]:
+    """Agents of a pool that count and are away; for containers with several images the kind of slots of each, too."""
+    here = {node.id for node in there.nodes}
+    lately = _LATELY.all(s, {"pool": pool, "since": now - AWAY_SECONDS})
+    missed = [row.id for row in lately if row.id not in here]
+    rows = s.scalars(select(AgentRow).where(AgentRow.id.in_(missed))).all() if missed else ()
+    away = tuple(agent_of(replace(known_node(row), suspect=False)) for row in rows if row.slots)
+    if not _names_images(wish):
+        return away, {}
+    return away, {row.id: kind_of_slots(row) for row in s.scalars(select(AgentRow).where(AgentRow.pool == pool))}
+
+
+def _names_images(wish: Wish) -> bool:
+    return wish.runtime == "docker" and isinstance(wish.image, dict)
+
+
+def _check_image(wish: Wish, known: Sequence[Agent], kinds: Mapping[str, str]) -> None:
+    if not _names_images(wish):
+        return
+    able = [agent for agent in known if _could_run(agent, wish) and "docker" in agent.runtimes]
+    there = sorted({kinds.get(agent.id, "cpu") for agent in able})
+    if able and not any(wish.image.get(kind) for kind in there):
+        named = ", ".join(sorted(kind for kind, image in wish.image.items() if image)) or "none"
+        raise ConfigError(
+            [
+                Problem(
+                    "environment.image",
+                    f"names an image for slots of kind {named}; every agent that could run it has {', '.join(there)}",
+                    f"name one: environment.image.{there[0]}",
+                )
+            ]
+        )

@@ -1,0 +1,88 @@
+"""What the database keeps of elastic pools: which agents are their instances, and what an instance turned out to have.
+
+A note of an instance is the name of its pool, or an object with more. Notes outlive the master: a provider's list may
+lag behind a launch, and whoever comes after that launch must wait for it, too.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from detlab_hub.core.provisioning import Shape, largest
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.tables import Meta
+
+_INSTANCE, _SHAPE = "instance/", "instance-shape/"
+BELIEVED_SECONDS = 86400.0
+"""What instances were seen to have is believed for so long after one was there that had it: that one may have been
+broken, and as long as it is believed none may be launched that would show it."""
+_AGAIN_SECONDS = 3600.0
+"""So often it is noted that what is known was seen again."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is known of an instance by the name of its agent."""
+
+    pool: str
+    like: str = ""
+    """Under which settings it was launched (`ElasticPool.like`); "": not known."""
+    asked_at: float | None = None
+    """When it was asked for last; None as soon as it was listed when no list could be older than that."""
+
+
+def of_pool(s: Session, pool: str) -> dict[str, Note]:
+    """The instances of a pool that were launched and not struck off since, by agent."""
+    rows = s.execute(select(Meta.key, Meta.value).where(Meta.key.startswith(_INSTANCE, autoescape=True)))
+    notes = {key.removeprefix(_INSTANCE): _read(value) for key, value in rows}
+    return {agent_id: note for agent_id, note in notes.items() if note.pool == pool}
+
+
+def keep(turn: Turn, agent_id: str, note: Note) -> None:
+    """Note an instance, or change its note."""
+    fields: dict[str, Any] = {"pool": note.pool, "like": note.like, "asked_at": note.asked_at}
+    turn.session.merge(Meta(key=_INSTANCE + agent_id, value=json.dumps(fields)))
+
+
+def forget(turn: Turn, agent_id: str) -> None:
+    """Nobody comes by this name any more."""
+    turn.session.execute(delete(Meta).where(Meta.key == _INSTANCE + agent_id))
+
+
+def _read(value: str) -> Note:
+    return Note(**json.loads(value)) if value.startswith("{") else Note(value)  # earlier ones are the pool's name
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What instances of a pool were seen to have, and when one that has it was there last."""
+
+    shape: Shape
+    seen_at: float
+
+    def with_seen(self, seen: Shape, now: float) -> Learned:
+        """The same, when instances are there; what they have less than others had is no news."""
+        shape = largest((self.shape, seen)) or seen
+        again = seen == shape and now - self.seen_at >= _AGAIN_SECONDS
+        return self if shape == self.shape and not again else Learned(shape, now)
+
+
+def learned(s: Session, pool: str, like: str, now: float) -> Learned | None:
+    """What instances of a pool were seen to have; None: none was seen with these settings, or only long ago."""
+    row = s.get(Meta, _SHAPE + pool)
+    found = {} if row is None else json.loads(row.value)
+    seen_at = found.get("seen_at", -BELIEVED_SECONDS)  # earlier notes say no time: they are made anew
+    if found.get("like") != like or abs(now - seen_at) >= BELIEVED_SECONDS:
+        return None
+    return Learned(Shape(found["millicpus"], found["memory"]), seen_at)
+
+
+def keep_learned(turn: Turn, pool: str, like: str, known: Learned) -> None:
+    """Remember what instances of a pool have."""
+    fields = {"millicpus": known.shape.millicpus, "memory": known.shape.memory, "seen_at": known.seen_at}
+    turn.session.merge(Meta(key=_SHAPE + pool, value=json.dumps({"like": like, **fields})))

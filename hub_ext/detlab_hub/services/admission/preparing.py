@@ -1,0 +1,271 @@
+"""From what somebody submits to a config that can run, or to every reason why it cannot."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import BundleError, ConfigError, Problem
+from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
+from detlab.schemas import expconf
+from detlab.schemas.expconf.blocks.environment import DEVICE_KINDS
+from detlab.schemas.wire import CreateExperiment, ProblemView
+from detlab_hub.core.searchers import SearcherConfigError, make_searcher
+from detlab_hub.services.admission.bundles import may_use
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.kernel.warm_start import check_source
+
+MAX_SEED = 2**31 - 1
+MAX_AT_ONCE = 10_000
+"""Trials that a search may have at a time."""
+MAX_FIRST_BYTES = 32 * 1024 * 1024
+"""Hyperparameters, as JSON, of the trials that a search has at a time: the first ones are made in one transaction."""
+MAX_RUNGS = 100
+_PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
+
+
+@dataclass
+class Prepared:
+    """A config that was judged."""
+
+    config: dict[str, Any]
+    warnings: list[Problem] = field(default_factory=list)
+
+    @property
+    def warning_views(self) -> list[ProblemView]:
+        """The warnings as callers see them."""
+        return [ProblemView.model_validate(problem.to_dict()) for problem in self.warnings]
+
+
+def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) -> Prepared:
+    """Judge and complete a config; what was left open is drawn.
+
+    Raises:
+        ConfigError: With every mistake, and the warnings.
+    """
+    raw, problems = _raw(request)
+    if not isinstance(raw, dict):
+        raise ConfigError(problems or expconf.check(raw, complete=True))
+    if settings.default_checkpoint_storage:
+        _refuse(problems + expconf.check(raw))  # merge trusts its input
+        # A block that only says what to keep takes its place from the cluster's default.
+        raw = expconf.merge(raw, {"checkpoint_storage": settings.default_checkpoint_storage})
+    problems += expconf.check(raw, complete=True)
+    _refuse(problems)
+    parsed = expconf.parse(raw, complete=True)
+    runtime = parsed.runtime or settings.default_runtime
+    problems += expconf.unsupported_keys(parsed, runtime=runtime)
+    given = raw.get("environment") or {}
+    if runtime == "docker" and "image" not in given:
+        if settings.default_image:
+            raw = {**raw, "environment": {**given, "image": dict(settings.default_image)}}
+        else:
+            hint = "name one, or ask the operator for c.DetHub.default_image"
+            problems.append(Problem("environment.image", "is required for containers on this cluster", hint))
+    _refuse(problems)
+    config = expconf.resolve(raw)
+    config["runtime"] = runtime
+    if runtime == "docker":
+        config["environment"]["image"] = named_images(raw["environment"]["image"])
+    _draw_open(config, draw)
+    problems += _too_many_rungs(config["searcher"])
+    _refuse(problems)
+    try:
+        made = make_searcher(config["searcher"], config.get("hyperparameters") or {}, seed_of(config))
+        problems += _too_many_at_once(config, made.trials_total)
+    except SearcherConfigError as error:
+        path, _, message = str(error).partition(": ")
+        place = path if message and path.startswith(("searcher", "hyperparameters")) else "searcher"
+        problems.append(Problem(place, message if place == path else str(error)))
+    _refuse(problems)
+    return Prepared(config, [problem for problem in expconf.in_order(problems) if problem.level == "warning"])
+
+
+def named_images(image: str | dict[str, str | None]) -> dict[str, str]:
+    """The images that a config names, by kind of slots.
+
+    Determined's images, which stand for kinds that it does not name, are left out: no cluster has them, and a node that
+    looked for one would ask Docker Hub.
+    """
+    if isinstance(image, str):
+        return dict.fromkeys(DEVICE_KINDS, image)
+    names = {"cuda": image.get("gpu"), **{kind: image[kind] for kind in DEVICE_KINDS if image.get(kind)}}
+    return {kind: name for kind, name in names.items() if name}
+
+
+def _raw(request: CreateExperiment) -> tuple[Any, list[Problem]]:
+    if request.config is not None:
+        return request.config, []
+    if request.config_yaml is None:
+        return None, [Problem("", "there is no config: send `config` or `config_yaml`")]
+    return expconf.load_yaml(request.config_yaml, "config")
+
+
+def _refuse(problems: Iterable[Problem]) -> None:
+    ordered = expconf.in_order(problems)
+    if expconf.errors_of(ordered):
+        raise ConfigError(ordered)
+
+
+def _draw_open(config: dict[str, Any], draw: random.Random) -> None:
+    if not config.get("name"):
+        config["name"] = f"Experiment ({_petname(draw)})"
+    reproducibility = config.get("reproducibility") or {}
+    if reproducibility.get("experiment_seed") is None:
+        config["reproducibility"] = {**reproducibility, "experiment_seed": draw.randrange(MAX_SEED + 1)}
+
+
+def _too_many_rungs(searcher: dict[str, Any]) -> list[Problem]:
+    """A divisor just above 1 makes a rung at every step, and a bracket for every rung."""
+    rungs, divisor = searcher.get("max_rungs") or searcher.get("num_rungs") or 1, float(searcher.get("divisor") or 4)
+    if searcher.get("max_rungs") and divisor > 1:
+        rungs = min(rungs, int(math.log(max(int(searcher.get("max_time") or 1), 1)) / math.log(divisor)) + 1)
+    rungs = max(rungs, len(searcher.get("bracket_rungs") or ()))
+    if rungs <= MAX_RUNGS:
+        return []
+    return [Problem("searcher", f"has {rungs:,} rungs or brackets; at most {MAX_RUNGS}", "use a larger divisor")]
+
+
+def _too_many_at_once(config: dict[str, Any], total: int) -> list[Problem]:
+    """A search makes its first trials in one transaction: it must not be one that never ends, or fills the memory."""
+    places = config["searcher"].get("max_concurrent_trials")
+    at_once = total if places == 0 else min(total, places or 1)
+    each = len(json.dumps(config.get("hyperparameters") or {}))
+    if at_once <= MAX_AT_ONCE and at_once * each <= MAX_FIRST_BYTES:
+        return []
+    most = max(1, min(MAX_AT_ONCE, MAX_FIRST_BYTES // each))
+    message = f"{at_once:,} trials at a time; at most {most:,}"
+    if most < MAX_AT_ONCE:
+        message += f" with hyperparameters of {each:,} bytes each"
+    return [Problem("searcher.max_concurrent_trials", message, "the trials wait for slots anyway: say fewer")]
+
+
+def seed_of(config: dict[str, Any]) -> int:
+    """The experiment's seed, once it is drawn."""
+    return int(config["reproducibility"]["experiment_seed"])
+
+
+# --- what needs the database
+
+
+def check_references(s: Session, caller: Caller, config: dict[str, Any], bundle: str | None) -> None:
+    """Check that the bundle and the warm-start source exist, and that the caller may use both.
+
+    Raises:
+        ConfigError: If the warm-start source is not there for this caller.
+        BundleError: If the caller never uploaded the bundle, and sees nothing that runs it.
+    """
+    if bundle is not None and not may_use(s, caller, bundle):
+        raise BundleError(f"the bundle {bundle[:80]} is not here", hint="upload it first: PUT bundles/{digest}")
+    check_source(s, caller, config)
+
+
+# --- the entrypoint and the code
+
+
+def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Problem]:
+    """Check that the script an entrypoint names is in the code that was sent.
+
+    Returns:
+        Warnings where the line cannot be judged for sure.
+
+    Raises:
+        ConfigError: If it is plainly `python FILE.py` and there is no such file.
+        BundleError: If the bundle cannot be read.
+    """
+    entrypoint = config.get("entrypoint")
+    if expconf.is_trial_class(entrypoint):
+        return _check_module(str(entrypoint).strip().partition(":")[0], bundle)
+    words = entrypoint_words(entrypoint)
+    wanted = script_of(words)
+    loose = next((word for word in words if _relative_script(word)), None)
+    if wanted is None and loose is None:
+        return []
+    files = set() if bundle is None else bundle_files(bundle)
+    if wanted is not None and str(PurePosixPath(wanted)) not in files:
+        have = sorted(name for name in files if name.endswith(".py"))[:5]
+        hint = f"the code has {', '.join(have)}" if have else "no Python file was sent with the config"
+        raise ConfigError([Problem("entrypoint", f"runs {wanted!r}, which is not in the code", hint)])
+    names = {PurePosixPath(name).name for name in files}
+    if wanted is None and loose is not None and PurePosixPath(loose).name not in names:
+        return [Problem("entrypoint", f"names {loose!r}, which is not in the code", None, "warning")]
+    return []
+
+
+def _check_module(module: str, bundle: Path | None) -> list[Problem]:
+    """A warning when the module of `module:Class` is not in the code: it may be installed where tasks run."""
+    files = set() if bundle is None else bundle_files(bundle)
+    path = module.replace(".", "/")
+    if {f"{path}.py", f"{path}/__init__.py"} & files:
+        return []
+    return [Problem("entrypoint", f"names the module {module!r}, which is not in the code", None, "warning")]
+
+
+def entrypoint_words(entrypoint: Any) -> list[str]:
+    """The words of an entrypoint; none if its quoting cannot be understood."""
+    if isinstance(entrypoint, list):
+        return [str(word) for word in entrypoint]
+    try:
+        return shlex.split(str(entrypoint or ""))
+    except ValueError:
+        return []
+
+
+def script_of(words: list[str]) -> str | None:
+    """FILE.py of `python3 FILE.py …`; None for any other command line."""
+    if len(words) < 2 or not _PYTHON.fullmatch(words[0]):
+        return None
+    return words[1] if _relative_script(words[1]) else None
+
+
+def _relative_script(word: str) -> bool:
+    return word.endswith(".py") and not word.startswith(("-", "/", "~", "$"))
+
+
+def bundle_files(path: Path) -> set[str]:
+    """Names of the regular files in a bundle, as relative POSIX paths. Nothing is extracted.
+
+    Raises:
+        BundleError: It is not a gzipped tar archive, or one that no agent would unpack.
+    """
+    try:
+        with open_bundle(path) as archive:
+            return {str(name) for member, name in members(archive, Limits()) if member.isfile()}
+    except (UnsafeBundle, OSError) as error:
+        raise BundleError(f"the bundle cannot be used: {error}") from error
+
+
+# --- names for experiments that were given none
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_ADVERBS = _words(
+    "boldly brightly calmly deeply eagerly easily finely freely gently gladly kindly lightly merrily mildly"
+    " neatly nicely openly plainly quickly quietly rapidly really smoothly softly swiftly truly warmly wisely"
+)
+_ADJECTIVES = _words(
+    "amber brave bright calm clever cosmic crisp curious daring early fair fluent golden honest humble keen"
+    " lively lucid mellow modest noble patient polite quick quiet ready sharp silver steady sunny tidy vivid"
+)
+_ANIMALS = _words(
+    "badger beaver bison crane dolphin eagle falcon ferret finch gecko heron ibex jackal kestrel koala lemur"
+    " lynx marten moose newt otter owl panda penguin puffin quail raven robin seal stork tapir walrus wombat"
+)
+
+
+def _petname(draw: random.Random) -> str:
+    """Three words joined by hyphens, such as `calmly-vivid-otter`."""
+    return f"{draw.choice(_ADVERBS)}-{draw.choice(_ADJECTIVES)}-{draw.choice(_ANIMALS)}"

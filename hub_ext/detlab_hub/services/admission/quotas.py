@@ -1,0 +1,127 @@
+"""Quotas: slots that a user of the Hub, or all users of a group together, may hold at a time.
+
+The scheduler keeps them (`core.scheduling.limits`). Whoever holds more than a quota gives, because it was lowered,
+keeps it; nothing of theirs starts until they hold less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.schemas.jobwire import QuotaList, QuotaRequest, QuotaTo, QuotaView
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.queries import jobs
+from detlab_hub.store.tables import QuotaRow, clean_text
+
+MOST = 10_000
+"""Quotas in all: the scheduler looks at each, at every pass."""
+
+
+class Quotas:
+    """Use cases of quotas."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def list(self, caller: Caller) -> QuotaList:
+        """The quotas with what is used of them: all to administrators, else those that bind the caller."""
+        return await self._shell.read(lambda s: _list(s, caller))
+
+    async def put(self, caller: Caller, request: QuotaRequest) -> QuotaList:
+        """Set a quota; one that stands is replaced. It ends nothing.
+
+        Raises:
+            Conflict: There are too many.
+            Forbidden: The caller is not an administrator.
+        """
+
+        def put(turn: Turn) -> str | None:
+            row = turn.session.get(QuotaRow, (request.kind, clean_text(request.name)))
+            if row is not None and row.slots == request.slots:
+                return None
+            if row is None and len(jobs.quotas(turn.session)) >= MOST:
+                raise Conflict(f"there are {MOST} quotas already", hint="Give groups quotas instead of their users.")
+            before = "none" if row is None else str(row.slots)
+            made = {"slots": request.slots, "set_by": caller.name, "set_at": turn.now}
+            turn.session.merge(QuotaRow(kind=request.kind, name=clean_text(request.name), **made))
+            return f"{request.slots} slots, before {before}"
+
+        return await self._change(caller, "quota.set", request, put)
+
+    async def remove(self, caller: Caller, to: QuotaTo) -> QuotaList:
+        """Lift a quota.
+
+        Raises:
+            Forbidden: The caller is not an administrator.
+            NotFound: There is none.
+        """
+
+        def remove(turn: Turn) -> str | None:
+            if not jobs.remove_quota(turn.session, to.kind, to.name):
+                raise NotFound(f"the {to.kind} {to.name!r} has no quota", hint="det quota list")
+            return "no quota any more"
+
+        return await self._change(caller, "quota.remove", to, remove)
+
+    async def _change(
+        self, caller: Caller, action: str, to: QuotaTo, change: Callable[[Turn], str | None]
+    ) -> QuotaList:
+        if not caller.admin:
+            raise Forbidden("only administrators may change quotas")
+
+        def run(turn: Turn) -> None:
+            done = change(turn)
+            if done is not None:
+                audit.note(turn, caller, action, f"{to.kind} {to.name}", done)
+                turn.changed_cluster()
+                turn.outbox.kick_scheduler = True
+
+        await self._shell.write(run)
+        return await self.list(caller)  # not in the transaction: it looks at all that runs
+
+
+def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | None:
+    """Why so many slots at a time never start for a user: a quota gives fewer. None if all give as many."""
+    for row in jobs.quotas_of(s, user, groups):
+        if slots > row.slots:
+            return f"needs {slots} slots, more than the quota of {row.kind} {row.name}: {row.slots}"
+    return None
+
+
+def _list(s: Session, caller: Caller) -> QuotaList:
+    rows: Sequence[QuotaRow | jobs.QuotaLine]
+    rows = jobs.quotas(s) if caller.admin else jobs.quotas_of(s, caller.name, caller.groups)
+    used = _used(jobs.live(s)) if rows else {}
+    return QuotaList(items=[_view(row, *used.get((row.kind, row.name), (0, 0))) for row in rows])
+
+
+def _used(live: Iterable[jobs.Live]) -> dict[tuple[str, str], tuple[int, int]]:
+    """(slots held, slots waited for) by (kind, name) of those whom a quota may bind."""
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
+    for one in live:
+        waiting = one.slots_needed if one.pending else 0
+        bound = [(jobs.USER, clean_text(one.owner)), *((jobs.GROUP, group) for group in set(one.groups))]
+        for key in bound:
+            held, waits = sums.get(key, (0, 0))
+            sums[key] = held + one.held, waits + waiting
+    return sums
+
+
+def _view(row: QuotaRow | jobs.QuotaLine, held: int, waiting: int) -> QuotaView:
+    return QuotaView.model_validate(
+        {
+            "kind": row.kind,
+            "name": row.name,
+            "slots": row.slots,
+            "held": held,
+            "waiting": waiting,
+            "set_by": row.set_by,
+            "set_at": row.set_at,
+        }
+    )

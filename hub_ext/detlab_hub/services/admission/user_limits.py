@@ -1,0 +1,151 @@
+"""The limits as they are shown: each with its value, and who is at or near it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+
+from sqlalchemy.orm import Session
+
+from detlab.schemas.jobwire import LimitList, LimitUse, LimitView
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.limits.limiter import Limiter
+from detlab_hub.services.kernel.limits.model import GIB, Limits
+from detlab_hub.services.kernel.limits.reached import PREFIX, Reached
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.queries import limits as counts
+from detlab_hub.store.tables import AllocationRow
+
+NEAR = 0.5
+"""Who uses so much of a limit is shown."""
+MOST_SHOWN = 20
+"""Users of one limit, those who use most of it first."""
+SETTINGS_OF = {
+    "requests": "requests_per_second",
+    "task_requests": "task_requests_per_second",
+    "submissions_minute": "submissions_per_minute",
+    "submissions": "submissions_per_hour",
+    "queued_jobs": "queued_jobs",
+    "zero_slot_tasks": "zero_slot_tasks",
+    "streams": "open_streams",
+    "upload": "upload_gb_per_day",
+    "metric_names": "metric_names",
+    "log_rate": "log_lines_per_second",
+    "log_bytes": "log_kb_per_second",
+    "priority": "min_priority",
+}
+"""Limit as its code says it, and the setting that changes it."""
+ACTION = "limit.reached"
+
+
+class UserLimits:
+    """Use cases of limits."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    @property
+    def limiter(self) -> Limiter:
+        """Counts what is asked."""
+        return self._shell.limiter
+
+    def note(self, error: Reached) -> None:
+        """Count that somebody was refused by a limit."""
+        self.limiter.hits.note(error.limited_user, error.code.removeprefix(PREFIX), self._shell.clock())
+
+    async def write_hits(self) -> None:
+        """Note in the audit log who has met a limit: once an hour for each user and limit."""
+        due = self.limiter.hits.due(self._shell.clock())
+        if not due:
+            return
+
+        def append(turn: Turn) -> None:
+            for user, name, count in due:
+                times = "once" if count == 1 else f"{count:,} times"
+                actor = _owner_of(turn.session, user)
+                said = _said_of(self._shell.settings.limits, name)
+                audit.note(turn, actor, ACTION, f"limit {name}", f"{times}; {said}")
+
+        await self._shell.write(append)
+
+    async def list(self, caller: Caller) -> LimitList:
+        """The limits, with who is at or near each: everybody to administrators, else only the caller."""
+        owners = None if caller.admin else [caller.name]
+
+        def look(s: Session) -> tuple[dict[str, Mapping[str, float]], dict[str, str]]:
+            used: dict[str, Mapping[str, float]] = {
+                "queued_jobs": counts.live_jobs_by_owner(s, owners),
+                "zero_slot_tasks": counts.zero_slot_tasks_by_owner(s, owners),
+            }
+            tasks = {user for name in SETTINGS_OF for user in self.limiter.hits.of(name) if user.startswith(_TASK)}
+            return used, {user: _owner_of(s, user) for user in tasks}
+
+        used, owner_of = await self._shell.read(look)
+        used |= self._counted()
+        views = [self._view(name, setting, used.get(name, {}), owner_of) for name, setting in SETTINGS_OF.items()]
+        if not caller.admin:
+            for view in views:
+                view.users = [one for one in view.users if one.user == caller.name]
+        limits = self._shell.settings.limits
+        exempt = sorted(limits.exempt_users) if caller.admin else [*({caller.name} & set(limits.exempt_users))]
+        return LimitList(items=views, exempt_users=exempt)
+
+    def _counted(self) -> dict[str, Mapping[str, float]]:
+        limiter, now = self.limiter, self._shell.clock()
+        return {
+            "requests": limiter.requests.used(now),
+            "submissions_minute": limiter.by_minute.used(now),
+            "submissions": limiter.by_hour.used(now),
+            "upload": {user: size / GIB for user, size in limiter.uploads().items()},
+        }
+
+    def _view(self, name: str, setting: str, used: Mapping[str, float], owner_of: Mapping[str, str]) -> LimitView:
+        limits = self._shell.settings.limits
+        value = float(getattr(limits, setting))
+        most = float(limits.requests_burst) if name == "requests" else value
+        about = next(one.metadata for one in fields(Limits) if one.name == setting)
+        users = {user: LimitUse(user=user, used=much) for user, much in used.items() if most and much >= NEAR * most}
+        for who, hit in self.limiter.hits.of(name).items():
+            user = owner_of.get(who, who)
+            known = users.setdefault(user, LimitUse(user=user, used=used.get(user)))
+            known.hits += hit.count
+            known.last_hit = max(known.last_hit or 0.0, hit.last)
+        shown = sorted(users.values(), key=lambda one: (-(one.used or 0.0), -one.hits, one.user))[:MOST_SHOWN]
+        return LimitView(
+            name=name,
+            setting=setting,
+            value=value or None,
+            most=most or None,
+            unit=about["unit"],
+            about=about["about"],
+            users=shown,
+        )
+
+
+_TASK = "task "
+
+
+def _owner_of(s: Session, who: str) -> str:
+    """The user behind `task ALLOCATION`, or who it is."""
+    if not who.startswith(_TASK):
+        return who
+    row = s.get(AllocationRow, who.removeprefix(_TASK))
+    return who if row is None else row.owner
+
+
+def _said_of(limits: Limits, name: str) -> str:
+    setting = SETTINGS_OF.get(name, name)
+    value = getattr(limits, setting, None)
+    return f"c.UserLimits.{setting}" + ("" if value is None else f" = {value:g}")
+
+
+def settings() -> Sequence[tuple[str, float, str, str]]:
+    """Return (setting, default, unit, what it limits) of each limit, as the reference page has them."""
+    made = Limits()
+    return [
+        (one.name, float(getattr(made, one.name)), one.metadata["unit"], one.metadata["about"])
+        for one in fields(Limits)
+        if one.metadata
+    ]

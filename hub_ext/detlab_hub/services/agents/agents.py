@@ -1,0 +1,358 @@
+"""Agents: who they are, how they enrol and connect, and which are gone. What they report is in `agentlives`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict, Forbidden
+from detlab.schemas.wire import (
+    PROTOCOL,
+    AgentView,
+    EnrolReply,
+    EnrolRequest,
+    Heartbeat,
+    Hello,
+    MasterMessage,
+    RecordAck,
+    RecordBatch,
+    SlotView,
+    TokenReply,
+)
+from detlab_hub.backends.agents import Agents as Connections
+from detlab_hub.backends.agents import Send, knows_gangs
+from detlab_hub.backends.base import Node
+from detlab_hub.services.admission import log_rate
+from detlab_hub.services.agents import drains, removed
+from detlab_hub.services.agents.connection import AgentSession, check_key, greet, lose
+from detlab_hub.services.agents.hello import check_hello
+from detlab_hub.services.ingest import records
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
+from detlab_hub.services.kernel.fencing import caller_of, current_holder
+from detlab_hub.services.kernel.offers import is_off, known_node, with_shares
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle import uids
+from detlab_hub.services.logs.matching import PolicyLooks
+from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.store.queries import parts, tokens
+from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
+
+_log = logging.getLogger(__name__)
+OLDEST_PROTOCOL = 1
+ID_CHARS = 128
+NO_IDS = frozenset({".", "..", "enrol", "enrolments", "connect", "records"})
+"""Steps and routes below `agents/`: an agent of such a name could not be disabled or sent away."""
+SOMEBODY = "somebody else"
+"""Stands for an allocation that the caller may not know of."""
+
+
+class Agents:
+    """The agents as people and they themselves see them."""
+
+    def __init__(self, shell: Shell, connections: Connections, policies: PolicyLooks) -> None:
+        self._shell = shell
+        self._policies = policies
+        self._connections = connections
+
+    # --- people
+
+    async def list(self, caller: Caller) -> list[AgentView]:
+        """All agents. That a slot is in use, or an agent one user's, everybody sees; whose, its owner only (I9)."""
+        return [*await self._shell.read(lambda s: self.views(s, caller))]
+
+    def views(self, s: Session, caller: Caller, agent_id: str | None = None) -> Sequence[AgentView]:
+        """`list` in a read that is under way, of all agents or of one."""
+        now = self._shell.clock()
+        owners: dict[tuple[str, str], str] = {}
+        running: dict[str, int] = {}
+        asked: dict[str, tuple[int, int]] = {}
+        gangs: dict[str, list[tuple[str, list[str]]]] = {}
+        for name, agent, slots in parts.places(s, PLACED):
+            gangs.setdefault(name, []).append((agent, slots))
+        for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))):
+            shown = row.id if caller.sees(row.owner) else SOMEBODY
+            for agent, slots in gangs.get(row.id) or [(row.agent_id or "", row.slots)]:
+                running[agent] = running.get(agent, 0) + 1
+                cpus, memory = asked.get(agent, (0, 0))
+                asked[agent] = cpus + row.millicpus, memory + row.memory
+                owners.update(dict.fromkeys(((agent, slot) for slot in slots), shown))
+        wanted = select(AgentRow).order_by(AgentRow.id)
+        if agent_id is not None:
+            wanted = wanted.where(AgentRow.id == agent_id)
+        return [
+            self._view(row, caller, running, owners, now).model_copy(update=_demands(row, asked.get(row.id, (0, 0))))
+            for row in s.scalars(wanted)
+        ]
+
+    def _view(
+        self, row: AgentRow, caller: Caller, running: dict[str, int], owners: dict[tuple[str, str], str], now: float
+    ) -> AgentView:
+        slots = [SlotView.model_validate(slot) for slot in row.slots]
+        heard = self._connections.last_heard(row.id)
+        return AgentView.model_validate(
+            {
+                "id": row.id,
+                "state": self._connections.state_of(row.id, now),
+                "version": row.version,
+                "address": row.address,
+                "serves_user": row.serves_user if caller.sees(row.serves_user or caller.name) else SOMEBODY,
+                "slots": [
+                    slot.model_copy(
+                        update={
+                            "allocation_id": owners.get((row.id, slot.id)),
+                            "enabled": slot.enabled and not is_off(slot.id, row.slots_off),
+                        }
+                    )
+                    for slot in slots
+                ],
+                "running": running.get(row.id, 0),
+                "enabled": row.enabled,
+                "mode": drains.mode_of(row, running.get(row.id, 0)),
+                "drain_until": row.drain_until,
+                "runtimes": row.runtimes,
+                "pool": row.pool,
+                "labels": row.labels,
+                "enrolled_at": row.created_at,
+                "last_seen": row.last_seen if heard is None else heard,
+                "refused": self._connections.refused.get(row.id) if caller.admin else None,
+            }
+        )
+
+    async def create_enrolment(self, caller: Caller, ttl: float) -> TokenReply:
+        """An enrolment token that expires after `ttl` seconds.
+
+        Raises:
+            Forbidden: The caller is not an administrator.
+        """
+        if not caller.admin:
+            raise Forbidden("only administrators may enrol agents")
+
+        def make(turn: Turn) -> TokenReply:
+            expires_at = turn.now + ttl
+            audit.note(turn, caller, "agent.invite", "enrolment token", f"for {ttl:.0f} s")
+            return TokenReply(
+                token=tokens.issue(turn.session, "enrol", caller.name, expires_at, turn.now),
+                expires_at=expires_at,
+            )
+
+        return await self._shell.write(make)
+
+    # --- agents
+
+    async def enrol(self, caller: EnrolCaller, request: EnrolRequest) -> EnrolReply:
+        """Give an agent its own key. An agent that enrols again gets a new one; the old one is void.
+
+        Raises:
+            Conflict: The agent speaks a protocol that this master does not, or one of that name is connected: it has
+                its key, so that whoever asks is another machine, or wants its tasks.
+            Forbidden: An administrator sent it away, and it comes by the cluster's own token, which never expires.
+        """
+        check_protocol(request.protocol)
+        check_id(request.agent_id)
+        if self._connections.state_of(request.agent_id, self._shell.clock()) == "connected":
+            raise Conflict(
+                f"an agent {request.agent_id!r} is connected", hint="give this one another name: det agent run --name"
+            )
+
+        def make(turn: Turn) -> EnrolReply:
+            removed.check_return(turn, request.agent_id, caller.token_hash)
+            tokens.revoke(turn.session, "agent", request.agent_id)
+            token = tokens.issue(turn.session, "agent", request.agent_id, None, turn.now)
+            row = turn.session.get(AgentRow, request.agent_id)
+            if row is None:
+                row = AgentRow(id=request.agent_id, state="lost", slots=[], created_at=turn.now)
+                turn.session.add(row)
+            row.enrolled_by = caller.token_hash
+            inviter = turn.session.get(TokenRow, caller.token_hash)
+            actor = audit.CLUSTER if inviter is None else inviter.subject
+            audit.note(turn, actor, "agent.enrol", f"agent {request.agent_id}")
+            turn.changed_cluster()
+            return EnrolReply(agent_id=request.agent_id, token=token)
+
+        return await self._shell.write(make)
+
+    async def connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession:
+        """Take an agent's connection: say which of its tasks go on, send again what it missed.
+
+        Args:
+            agent: Who authenticated.
+            hello: Its first message.
+            send: Queues a message for the agent; must neither block nor raise.
+
+        Raises:
+            Forbidden: The agent says it is another one, or its key became void since it authenticated.
+            Conflict: It speaks a protocol that this master does not, says something beyond its limit, has given uids
+                otherwise than this master, calls a device as we call shares, another process of this name lives, or
+                it was sent away or connected anew meanwhile.
+        """
+        try:
+            session = await self._connect(agent, hello, send)
+        except Conflict as error:
+            await self._note_refusal(agent.agent_id, str(error))
+            raise
+        self._connections.refused.pop(agent.agent_id, None)
+        return session
+
+    async def _note_refusal(self, agent_id: str, why: str) -> None:
+        """Keep for administrators why an agent is refused; it tries again for ever, and is noted once."""
+        if self._connections.refused.get(agent_id) == why:
+            return
+        self._connections.refused[agent_id] = why
+
+        def note(turn: Turn) -> None:
+            audit.note(turn, audit.CLUSTER, "agent.refuse", f"agent {agent_id}", why)
+            turn.changed_cluster()
+
+        await self._shell.write(note)
+
+    async def _connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession:
+        if hello.agent_id != agent.agent_id:
+            raise Forbidden(f"agent {agent.agent_id} must not say it is {hello.agent_id[:80]}")
+        check_protocol(hello.protocol)
+        check_hello(hello, self._shell.settings)
+
+        def vet(s: Session) -> None:
+            check_key(s, agent)
+            uids.check_agent(s, self._shell.settings.uids, hello)
+
+        await self._shell.read(vet)  # before it takes over from another connection, and is missed when that ends
+        hello = with_shares(hello, self._shell.settings.pools)
+        rival = self._connections.rival_of(hello, self._shell.clock())
+        if rival is not None:
+            raise Conflict(
+                f"another process, at {rival.hello.address[:40]}, is connected as this agent: one needs another --name"
+            )
+        early: list[MasterMessage] = []
+        connection = self._connections.connect(hello, early.append, self._shell.clock())
+        _log.info("agent %s connected: %d slots, %d tasks", agent.agent_id, len(hello.slots), len(hello.tasks))
+        if not knows_gangs(hello):
+            _log.warning(
+                "agent %s is of an older version: it gets no part of a trial over several agents", hello.agent_id
+            )
+        try:
+            welcome = await self._shell.write(lambda turn: greet(turn, hello, agent))
+        except Forbidden:
+            if self._connections.is_current(connection):
+                self._connections.give_up(agent.agent_id)
+            raise
+        except BaseException:
+            self._connections.disconnect(connection)
+            raise
+        if not self._connections.is_current(connection):
+            raise Conflict(f"agent {agent.agent_id} was sent away or connected anew while it said hello")
+        # Welcome goes first; what was sent to the agent in the meantime comes after it.
+        send(welcome)
+        for message in early:
+            send(message)
+        connection.send = send
+        self._shell.scheduler_kick.set()
+        return AgentSession(self._shell, self._connections, connection)
+
+    async def records(self, agent: AgentCaller, allocation_id: str, batch: RecordBatch) -> RecordAck:
+        """Take records that a dead launcher left behind.
+
+        Raises:
+            Forbidden: The allocation is not of this agent.
+            StaleAttempt: The attempt is over.
+        """
+
+        def owned(s: Session) -> tuple[TaskCaller, int]:
+            row = s.get(AllocationRow, allocation_id)
+            part = None if row is None else parts.on(s, row, agent.agent_id)
+            if row is None or (part is None and row.agent_id != agent.agent_id):
+                raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
+            return caller_of(row), 0 if part is None else part.rank
+
+        _, node = await self._shell.read(owned)
+        batch = await log_rate.thinned(self._shell, allocation_id, batch, node)
+        found = await self._policies.look(allocation_id, batch, lambda s: current_holder(s, owned(s)[0]))
+
+        def take(turn: Turn) -> RecordAck:
+            caller, node = owned(turn.session)
+            return records.take(turn, caller, batch, node, found)
+
+        ack = await self._shell.write(take)
+        self._policies.written(allocation_id, found)
+        return ack
+
+    # --- the master's own
+
+    async def expect_known(self) -> None:
+        """After a start: wait for the agents that were there before, from now on."""
+
+        def known(s: Session) -> Sequence[Node]:
+            placed = parts.agents_with(s, PLACED)
+            return [
+                known_node(row) for row in s.scalars(select(AgentRow)) if row.state == "connected" or row.id in placed
+            ]
+
+        now = self._shell.clock()
+        for node in await self._shell.read(known):
+            self._connections.expect(node, now)
+
+    async def lose_overdue(self) -> None:
+        """Give up the agents that were silent for too long: their tasks are lost and run elsewhere."""
+        now = self._shell.clock()
+
+        def strays(s: Session) -> set[str]:
+            # An allocation can be placed on an agent in the moment in which that is given up.
+            return {agent for agent in parts.agents_with(s, PLACED) if self._connections.last_heard(agent) is None}
+
+        gone = set(self._connections.overdue(now)) | await self._shell.read(strays)
+        for agent_id in sorted(gone):
+            if self._connections.last_heard(agent_id) is not None and agent_id not in self._connections.overdue(now):
+                continue  # it came back while others were given up
+            _log.warning("agent %s is lost", agent_id)
+            heard = self._connections.last_heard(agent_id) or 0.0
+            await self._shell.write(partial(lose, agent_id=agent_id, heard=heard))
+            self._connections.give_up(agent_id)
+            self._shell.scheduler_kick.set()
+
+    def heartbeat(self) -> None:
+        """Say to every agent that this master lives."""
+        now = self._shell.clock()
+        for connection in self._connections.connected():
+            connection.send(Heartbeat(time=now))
+
+
+def _demands(row: AgentRow, asked: tuple[int, int]) -> dict[str, float | int | None]:
+    """The CPUs and the memory of an agent, and what its tasks asked for of them."""
+    return {
+        "cpus": None if row.millicpus is None else row.millicpus / 1000,
+        "cpus_asked": asked[0] / 1000,
+        "memory": row.host_memory,
+        "memory_asked": asked[1],
+    }
+
+
+def check_id(agent_id: str) -> None:
+    """Accept what can name an agent in lists, in labels of containers, and in the address by which it is steered.
+
+    Raises:
+        Conflict: It cannot.
+    """
+    if not 0 < len(agent_id) <= ID_CHARS or not agent_id.isprintable():
+        raise Conflict(f"an agent's id has 1 to {ID_CHARS} printable characters", hint="det agent run --name NAME")
+    if agent_id in NO_IDS or set(agent_id) & set("/\\"):
+        raise Conflict(
+            f"an agent cannot be called {agent_id!r}: that is no name in an address", hint="det agent run --name NAME"
+        )
+
+
+def check_protocol(protocol: int) -> None:
+    """Refuse agents that are too old or too new.
+
+    Raises:
+        Conflict: With what to do.
+    """
+    if not OLDEST_PROTOCOL <= protocol <= PROTOCOL:
+        raise Conflict(
+            f"the agent speaks protocol {protocol}, this master {OLDEST_PROTOCOL} to {PROTOCOL}",
+            hint="install the same version of detlab on both",
+        )

@@ -1,0 +1,268 @@
+"""What agents report, and what becomes of their tasks by it: one connection of an agent, from its Hello to its end."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict, Forbidden
+from detlab.schemas.wire import (
+    AllocationState,
+    ExitAck,
+    FailureView,
+    Heartbeat,
+    Hello,
+    TaskExited,
+    TaskStage,
+    TaskStarted,
+    Welcome,
+)
+from detlab_hub.backends.agents import Agents as Connections
+from detlab_hub.backends.agents import Connection
+from detlab_hub.core.lifecycle import allocation as allocations
+from detlab_hub.core.lifecycle.allocation import Graces, KillRequested, LeaveRequested, PreemptReason
+from detlab_hub.services.kernel.callers import AgentCaller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle import gangs
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill, send_launch
+from detlab_hub.services.placement.active_rows import PLACED, holder_of
+from detlab_hub.store.queries import parts
+from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
+
+_log = logging.getLogger(__name__)
+_AT_ONCE = Graces(preemption=0.0, stop=0.0, stop_acked=0.0)
+REFUSED = "refused"
+MACHINE_RESTARTED = "machine_restarted"
+REFUSAL_TTL = 60.0
+"""For this long a trial is not offered again to an agent that refused it."""
+MAX_EXIT_CODE = 2**31
+STAGE_CHARS = 200
+_HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}")
+
+
+@dataclass
+class AgentSession:
+    """One connection of an agent, as the web layer drives it."""
+
+    _shell: Shell
+    _connections: Connections
+    _connection: Connection
+
+    async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
+        """Take a message of the agent. Repeated and late ones change nothing.
+
+        Raises:
+            Conflict: A newer connection of the same agent has taken over, or the agent was given up: it must
+                connect anew.
+        """
+        if not self._connections.is_current(self._connection):
+            raise Conflict(f"agent {self._connection.agent_id} has another connection, or was lost")
+        self._connections.heard(self._connection, self._shell.clock())
+        match message:
+            case Hello():
+                raise Conflict("an agent says Hello once per connection")
+            case Heartbeat():
+                return
+            case TaskStarted():
+                await self._shell.write(lambda turn: task_started(turn, self._connection.agent_id, message))
+            case TaskStage():
+                await self._shell.write(lambda turn: task_stage(turn, self._connection.agent_id, message))
+            case TaskExited():
+                await self._exited(message)
+
+    async def _exited(self, message: TaskExited) -> None:
+        agent_id = self._connection.agent_id
+        if message.reason == REFUSED:
+            holder = await self._shell.read(lambda s: _holder_of(s, message.allocation_id))
+            if holder is not None:
+                self._shell.refusals[holder, agent_id] = self._shell.clock() + REFUSAL_TTL
+        await self._shell.write(lambda turn: task_exited(turn, agent_id, message))
+        self._connection.send(ExitAck(allocation_id=message.allocation_id, run=message.run))
+
+    def on_hang_up(self, close: Callable[[], None]) -> None:
+        """Say how the master ends this connection when an administrator wants the agent gone."""
+        self._connection.hang_up = close
+
+    def closed(self) -> None:
+        """The connection is gone; the agent is suspect until it connects again."""
+        if self._connections.disconnect(self._connection):
+            _log.info("agent %s disconnected", self._connection.agent_id)
+            self._shell.scheduler_kick.set()
+
+
+# --- in a transaction
+
+
+def check_key(s: Session, agent: AgentCaller) -> None:
+    """Check that an agent's key is still good: between its authentication and its Hello it may be sent away.
+
+    Raises:
+        Forbidden: It is void.
+    """
+    if agent.key_hash and s.get(TokenRow, agent.key_hash) is None:
+        raise Forbidden(f"the key of agent {agent.agent_id} is void: it was sent away, or enrolled again")
+
+
+def check_address(address: str) -> None:
+    """Accept an IP address or a host's name as it is dialled, and as a certificate can hold it.
+
+    Raises:
+        Conflict: It is neither.
+    """
+    if not address or _HOST.fullmatch(address):
+        return
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise Conflict(
+            f"the agent's --address {address[:40]!r} is neither an IP address nor a host's name in ASCII",
+            hint="det agent run --address ADDRESS; write other letters as xn--…",
+        ) from None
+
+
+def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
+    """Bring what the agent has and what it should have together.
+
+    Raises:
+        Forbidden: Its key is void: a row that was removed must not come back.
+        Conflict: Nobody could dial its address.
+    """
+    check_key(turn.session, agent)
+    check_address(hello.address)
+    _write_agent(turn, hello)
+    tasks = {(task.allocation_id, task.run): task for task in hello.tasks}
+    keep = []
+    for row in parts.on_agent_in(turn.session, hello.agent_id, PLACED):
+        if not gangs.holds(turn, row, hello.agent_id):
+            continue  # its part here has ended; others have not
+        task = tasks.pop((row.id, row.run), None)
+        if task is not None:
+            keep.append(row.id)
+            if not task.exited:
+                gangs.started(turn, row, hello.agent_id)
+                _end_without(turn, row, hello.agent_id, _missing(turn, hello, row))
+            if row.state == AllocationState.TERMINATING:
+                send_kill(turn, row, hello.agent_id)
+        elif not gangs.has_begun(turn, row, hello.agent_id) and not _missing(turn, hello, row):
+            send_launch(turn, row, only=hello.agent_id)
+        else:
+            # It was there and is not any more, or can never be: its agent lost it.
+            gangs.lost(turn, row, hello.agent_id)
+    for task in tasks.values():
+        if task.exited:
+            ack = ExitAck(allocation_id=task.allocation_id, run=task.run)
+            turn.outbox.messages.append((hello.agent_id, ack))
+    kill = sorted(task.allocation_id for task in tasks.values() if not task.exited)
+    return Welcome(cluster_id=turn.settings.cluster_id, keep=sorted(keep), kill=kill)
+
+
+def _missing(turn: Turn, hello: Hello, row: AllocationRow) -> set[str]:
+    """Slots that an allocation has on an agent, and the agent has no more."""
+    return set(gangs.slots_on(turn, row, hello.agent_id)) - {slot.id for slot in hello.slots}
+
+
+def _write_agent(turn: Turn, hello: Hello) -> None:
+    row = turn.session.get(AgentRow, hello.agent_id)
+    if row is None:
+        row = AgentRow(id=hello.agent_id, created_at=turn.now)
+        turn.session.add(row)
+    row.state = "connected"
+    row.version = hello.version
+    row.serves_user = hello.serves_user
+    row.runtimes, row.address = list(hello.runtimes), hello.address
+    row.pool, row.labels = hello.pool, dict(hello.labels)
+    row.max_zero_slot_tasks = hello.max_zero_slot_tasks
+    row.millicpus = None if hello.cpus is None else round(hello.cpus * 1000)
+    row.host_memory = hello.memory
+    row.slots = [slot.model_dump(exclude={"allocation_id"}) for slot in hello.slots]
+    row.last_seen = turn.now
+    turn.changed_cluster()
+
+
+def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
+    """The agent started a task."""
+    row = _spoken_of(turn, agent_id, message)
+    if row is None:
+        return
+    if row.agent_id == agent_id:
+        row.address, row.port = message.address or row.address, message.port or row.port
+    gangs.started(turn, row, agent_id)
+
+
+def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
+    """The agent says how far it is with a launch."""
+    row = _spoken_of(turn, agent_id, message)
+    if row is None:
+        return
+    row.stage_message = message.message[:STAGE_CHARS]
+    apply_allocation(turn, row, allocations.StageReached(AllocationState(message.stage.upper())))
+    if row.task_id is not None:
+        turn.changed_task(turn.task(row.task_id))
+
+
+def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
+    """A task is gone and its records are delivered. What is stale or unknown is acknowledged all the same."""
+    row = _spoken_of(turn, agent_id, message)
+    if row is None:
+        return
+    if abs(message.exit_code or 0) >= MAX_EXIT_CODE:
+        message = message.model_copy(update={"exit_code": None})
+    if row.nodes < 2:  # of several parts the one that decides says it, once all are gone
+        row.exit_code, turn.exits[row.id] = message.exit_code, message
+    refused = message.message or "no reason given" if message.reason == REFUSED else None
+    if refused is not None:
+        _log.warning("agent %s refused %s: %s", agent_id, row.id, refused)
+    if message.reason == MACHINE_RESTARTED:
+        _log.warning("agent %s lost %s: %s", agent_id, row.id, message.message)
+        gangs.lost(turn, row, agent_id, message)
+        return
+    gangs.exited(turn, row, agent_id, allocations.TaskExited(message.exit_code, refused), message)
+
+
+def _spoken_of(turn: Turn, agent_id: str, message: TaskStarted | TaskStage | TaskExited) -> AllocationRow | None:
+    """The allocation that an agent speaks of; None if the agent does not hold it, or it has ended: it is late."""
+    row = turn.allocation(message.allocation_id)
+    if row is None or row.run != message.run or not gangs.holds(turn, row, agent_id):
+        return None
+    return None if row.state == AllocationState.TERMINATED else row
+
+
+def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
+    """Take an agent's tasks as dead; their next attempts have higher run numbers, so they cannot write."""
+    agent = turn.session.get(AgentRow, agent_id)
+    if agent is not None:
+        agent.state = "lost"
+        agent.last_seen = max(agent.last_seen, heard)
+        turn.changed_cluster()
+    for row in parts.on_agent_in(turn.session, agent_id, PLACED):
+        gangs.lost(turn, row, agent_id)
+
+
+def _holder_of(s: Session, allocation_id: str) -> int | str | None:
+    row = s.get(AllocationRow, allocation_id)
+    return None if row is None else holder_of(row)
+
+
+def _end_without(turn: Turn, row: AllocationRow, agent_id: str, gone: Collection[str]) -> None:
+    """End an allocation that runs on an agent which came back without some of its slots (a GPU fell off).
+
+    Its task computes on nothing, or will: it is killed, and a trial starts again elsewhere, uncounted.
+    """
+    if row.state == AllocationState.TERMINATING or not gone:
+        return
+    message = f"agent {agent_id} came back without {'slot' if len(gone) == 1 else 'slots'} {', '.join(sorted(gone))}"
+    _log.warning("allocation %s: %s; it is killed", row.id, message)
+    if row.task_id is not None:
+        card = FailureView(
+            kind="lost", message=message, hint="what the agent has now: det slot list", command="det slot list"
+        )
+        turn.task(row.task_id).failure = card.model_dump()
+    else:
+        apply_allocation(turn, row, LeaveRequested(PreemptReason.DEVICE, turn.now, _AT_ONCE))
+    apply_allocation(turn, row, KillRequested(turn.now))

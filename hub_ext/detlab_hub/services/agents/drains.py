@@ -1,0 +1,115 @@
+"""Draining an agent: nothing new starts on it, and what runs there goes, so that its machine can be switched off.
+
+A drain is a state of the agent's row, so that it survives the master and the agent. What it asks of allocations is a
+state of theirs: nothing has to be asked again after a restart. `enable` takes back the drain, not what was asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.taskwire import TaskEnd
+from detlab.schemas.wire import AllocationState
+from detlab_hub.core.lifecycle.allocation import LeaveRequested, PreemptReason
+from detlab_hub.core.lifecycle.usertask import EndRequested
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle.rows import graces_of
+from detlab_hub.services.lifecycle.task_transitions import apply_task
+from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.services.usertasks.idle import say
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.queries import parts
+from detlab_hub.store.tables import AgentRow, AllocationRow
+
+_log = logging.getLogger(__name__)
+
+
+class Drain(StrEnum):
+    """What becomes of the trials of an agent that is drained. User tasks go on until the deadline, if there is one."""
+
+    LEAVE = "leave"
+    """They are asked to checkpoint and leave, which counts as no restart, and go on elsewhere."""
+    FINISH = "finish"
+    """They run to their end."""
+
+
+def mode_of(row: AgentRow, running: int) -> str:
+    """What an administrator decided of an agent, for views: enabled, disabled, draining or drained."""
+    if not row.drain:
+        return "enabled" if row.enabled else "disabled"
+    return "draining" if running else "drained"
+
+
+def begin(turn: Turn, agent: AgentRow, drain: Drain, until: float | None) -> None:
+    """Drain an agent, or change how it is drained."""
+    agent.enabled, agent.drain, agent.drain_until = False, drain.value, until
+    for row in _placed(turn.session, agent.id):
+        if row.task_id is not None:
+            _tell(turn, row, agent)
+        elif drain is Drain.LEAVE:
+            _ask_to_leave(turn, row, until)
+
+
+def end(agent: AgentRow) -> None:
+    """Take a drain back. What was asked to leave still does."""
+    agent.drain, agent.drain_until = "", None
+
+
+_DUE = Prepared(select(AgentRow.id).where(AgentRow.drain_until <= bindparam("now")))
+
+
+def due(s: Session, now: float) -> list[str]:
+    """Agents whose deadline has passed and was not acted upon."""
+    return [row[0] for row in _DUE.all(s, {"now": now})]
+
+
+def act_on_deadline(turn: Turn, agent_id: str) -> None:
+    """The deadline of a drain has passed: user tasks end; trials that were to run to their end must leave, too."""
+    agent = turn.session.get(AgentRow, agent_id)
+    if agent is None or agent.drain_until is None or agent.drain_until > turn.now:
+        return
+    _log.info("agent %s: the deadline of its drain has passed", agent_id)
+    agent.drain_until = None
+    for row in _placed(turn.session, agent_id):
+        if row.task_id is not None:
+            task = turn.task(row.task_id)
+            say(turn, task, f"its node {agent_id} is being drained, and the time for that is over: it is ended")
+            apply_task(turn, task, EndRequested(TaskEnd.KILLED))
+        else:
+            _ask_to_leave(turn, row, turn.now + turn.settings.stop_acked_grace)
+    turn.changed_cluster()
+
+
+def _placed(s: Session, agent_id: str) -> Sequence[AllocationRow]:
+    """What has a place on an agent and was not told to go for good."""
+    return s.scalars(
+        select(AllocationRow)
+        .where(
+            parts.on_agent(agent_id),
+            AllocationRow.state.in_(PLACED),
+            AllocationRow.state != AllocationState.TERMINATING,
+        )
+        .order_by(AllocationRow.id)
+    ).all()
+
+
+def _ask_to_leave(turn: Turn, row: AllocationRow, until: float | None) -> None:
+    graces = graces_of(turn.experiment(row.experiment_id or 0).config, turn.settings)
+    if until is not None:
+        left = max(0.0, until - turn.now)
+        graces = replace(graces, preemption=min(graces.preemption, left))
+    apply_allocation(turn, row, LeaveRequested(PreemptReason.DRAIN, turn.now, graces))
+
+
+def _tell(turn: Turn, row: AllocationRow, agent: AgentRow) -> None:
+    task = turn.task(row.task_id or "")
+    when = "" if agent.drain_until is None else f": it is ended in {agent.drain_until - turn.now:.0f} s"
+    say(turn, task, f"its node {agent.id} is being drained{when or '; please end it when you can'}")
+    turn.changed_task(task)

@@ -1,0 +1,164 @@
+"""Agents as administrators steer them: let nothing new start, drain, close single slots, send one away for good."""
+
+from __future__ import annotations
+
+import logging
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import Forbidden, NotFound
+from detlab.schemas.wire import AgentView
+from detlab_hub.backends.agents import Agents as Connections
+from detlab_hub.services.agents import drains
+from detlab_hub.services.agents import removed as departures
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.agents.connection import lose
+from detlab_hub.services.agents.drains import Drain
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.allocation_transitions import send_kill
+from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.store.queries import parts, tokens
+from detlab_hub.store.tables import AgentRow, AllocationRow
+
+_log = logging.getLogger(__name__)
+
+
+class Nodes:
+    """What administrators do with agents. All of it raises Forbidden for others, NotFound for an unknown agent."""
+
+    def __init__(self, shell: Shell, agents: Agents, connections: Connections) -> None:
+        self._shell = shell
+        self._agents = agents
+        self._connections = connections
+
+    async def enable(self, caller: Caller, agent_id: str) -> AgentView:
+        """Let new work start on an agent again. A drain is over; what it asked to leave still does."""
+        return await self._set(caller, agent_id, enabled=True)
+
+    async def disable(self, caller: Caller, agent_id: str) -> AgentView:
+        """Let nothing new start on an agent; what runs there goes on. It stays so when the master is restarted."""
+        return await self._set(caller, agent_id, enabled=False)
+
+    async def _set(self, caller: Caller, agent_id: str, *, enabled: bool) -> AgentView:
+        _check(caller)
+
+        def change(turn: Turn) -> AgentView:
+            row = _agent(turn.session, agent_id)
+            if row.enabled is not enabled or row.drain:
+                row.enabled = enabled
+                drains.end(row)
+                self._note(turn, caller, "agent.enable" if enabled else "agent.disable", f"agent {agent_id}")
+            return self._view(turn.session, caller, agent_id)
+
+        return await self._shell.write(change)
+
+    async def drain(self, caller: Caller, agent_id: str, drain: Drain, deadline: float | None = None) -> AgentView:
+        """Empty an agent: nothing new starts; trials leave or finish; users of tasks there are told.
+
+        It stays so when the master or the agent is restarted. Called again, it changes how and by when.
+
+        Args:
+            caller: An administrator.
+            agent_id: Of the agent.
+            drain: What becomes of its trials.
+            deadline: Seconds after which all that is still there is ended; None: nothing is.
+        """
+        _check(caller)
+
+        def change(turn: Turn) -> AgentView:
+            row = _agent(turn.session, agent_id)
+            drains.begin(turn, row, drain, None if deadline is None else turn.now + deadline)
+            how = f"its trials {drain.value}" + ("" if deadline is None else f", all of it ends in {deadline:.0f} s")
+            self._note(turn, caller, "agent.drain", f"agent {agent_id}", how)
+            return self._view(turn.session, caller, agent_id)
+
+        return await self._shell.write(change)
+
+    async def set_slot(self, caller: Caller, agent_id: str, slot_id: str, *, enabled: bool) -> AgentView:
+        """Let nothing new have a slot, or let it again; what has it keeps it. It stays so over restarts.
+
+        Raises:
+            NotFound: The agent has no such slot.
+        """
+        _check(caller)
+
+        def change(turn: Turn) -> AgentView:
+            row = _agent(turn.session, agent_id)
+            _check_slot(row, slot_id)
+            if enabled is (slot_id in row.slots_off):
+                off = set(row.slots_off) ^ {slot_id}
+                row.slots_off = sorted(off)
+                deed = "slot.enable" if enabled else "slot.disable"
+                self._note(turn, caller, deed, f"slot {slot_id} of agent {agent_id}")
+            return self._view(turn.session, caller, agent_id)
+
+        return await self._shell.write(change)
+
+    def _note(self, turn: Turn, caller: Caller, deed: str, subject: str, detail: str = "") -> None:
+        """After a change of what may start where: the audit entry, and what follows."""
+        audit.note(turn, caller, deed, subject, detail)
+        turn.changed_cluster()
+        turn.outbox.kick_scheduler = True
+        turn.session.flush()
+        _log.info("%s: %s by %s %s", subject, deed, caller.name, detail)
+
+    async def remove(self, caller: Caller, agent_id: str) -> AgentView:
+        """Send an agent away: its key is void, its tasks are killed and lost, its connection is closed.
+
+        The enrolment token that it came by is void, too; agents that came by it before stay. The cluster's own token
+        (`DetHub.enrolment_token_file`) enrols no agent of this name any more: it comes back by a new enrolment token.
+
+        Returns:
+            The agent as it was.
+        """
+        _check(caller)
+
+        def remove(turn: Turn) -> AgentView:
+            row = _agent(turn.session, agent_id)
+            view = self._view(turn.session, caller, agent_id)
+            tokens.revoke(turn.session, "agent", agent_id)
+            departures.note(turn, caller, row)
+            for allocation in turn.session.scalars(
+                select(AllocationRow).where(parts.on_agent(agent_id), AllocationRow.state.in_(PLACED))
+            ).all():
+                send_kill(turn, allocation, agent_id)
+            lose(turn, agent_id)
+            turn.session.delete(row)
+            audit.note(turn, caller, "agent.revoke", f"agent {agent_id}", f"{view.running} tasks lost")
+            turn.changed_cluster()
+            turn.outbox.kick_scheduler = True
+            return view
+
+        view = await self._shell.write(remove)
+        self._connections.dismiss(agent_id)
+        _log.warning("agent %s: removed by %s", agent_id, caller.name)
+        return view.model_copy(update={"state": "lost"})
+
+    def _view(self, s: Session, caller: Caller, agent_id: str) -> AgentView:
+        (view,) = self._agents.views(s, caller, agent_id)
+        return view
+
+
+def _agent(s: Session, agent_id: str) -> AgentRow:
+    row = s.get(AgentRow, agent_id)
+    if row is None:
+        raise NotFound(f"there is no agent {agent_id[:80]!r}", hint="det agent list")
+    return row
+
+
+def _check_slot(row: AgentRow, slot_id: str) -> None:
+    known = [slot["id"] for slot in row.slots]
+    if slot_id not in known and slot_id not in row.slots_off:
+        raise NotFound(
+            f"agent {row.id} has no slot {slot_id[:80]!r}",
+            hint=f"it has {', '.join(known[:8]) or 'none'}: det slot list",
+        )
+
+
+def _check(caller: Caller) -> None:
+    if not caller.admin:
+        raise Forbidden("only administrators may steer agents")

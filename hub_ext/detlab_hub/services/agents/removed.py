@@ -1,0 +1,49 @@
+"""Agents that an administrator sent away: they must not come back by the token that they came by."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Forbidden
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.tables import AgentRow, Meta, TokenRow
+
+_ID_DIGITS = 12
+_PREFIX = "agent_sent_away/"
+
+
+def note(turn: Turn, caller: Caller, agent: AgentRow) -> None:
+    """Make the enrolment token void that an agent came by, and remember the agent's name.
+
+    The cluster's own token is a file of the operator's and stays good for others; for this name it is not.
+    """
+    token = turn.session.get(TokenRow, agent.enrolled_by) if agent.enrolled_by else None
+    if token is not None:
+        detail = f"{token.kind} {token.subject}: agent {agent.id} came by it"
+        audit.note(turn, caller, "token.revoke", f"token {token.hash[:_ID_DIGITS]}", detail)
+        turn.session.delete(token)
+    if turn.session.get(Meta, _PREFIX + agent.id) is None:
+        turn.session.add(Meta(key=_PREFIX + agent.id, value=str(turn.now)))
+
+
+def check_return(turn: Turn, agent_id: str, token_hash: str) -> None:
+    """Let an agent enrol; one that was sent away only by a token that an administrator made.
+
+    Raises:
+        Forbidden: It comes by the cluster's own token.
+    """
+    left = turn.session.get(Meta, _PREFIX + agent_id)
+    if left is None:
+        return
+    if not _invited(turn.session, token_hash):
+        raise Forbidden(
+            f"an administrator sent agent {agent_id} away: the cluster's own token does not bring it back",
+            hint="make an enrolment token for it: det agent enrol",
+        )
+    turn.session.delete(left)
+
+
+def _invited(s: Session, token_hash: str) -> bool:
+    return bool(token_hash) and s.get(TokenRow, token_hash) is not None

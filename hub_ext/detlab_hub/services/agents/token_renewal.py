@@ -1,0 +1,47 @@
+"""A launcher that is cut off from the master while its agent is not: the agent's word keeps the task's token alive.
+
+A launcher renews its token from half of its life on. One that has not done so in three quarters of it does not reach
+the master, or its clock is another one; without this it would come back with an expired token, and be refused for ever
+while its task runs on. However short that life is, no token ends between two looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import and_, func, or_, select, update
+
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.store.queries import parts
+from detlab_hub.store.tables import AllocationRow, TokenRow
+
+LATE = 0.25
+"""The part of a token's life that is left when its launcher is late with the renewal."""
+
+MISSED = 1.5
+"""Periods that may pass until the next look."""
+
+
+def vouch(turn: Turn, agents: Collection[str], period: float) -> None:
+    """Give the tokens of late launchers a new life, where these agents hold their tasks; asked every `period` seconds.
+
+    A launcher that has renewed its token needs nobody's word for the old one. Of an attempt on several agents each has
+    a launcher, and no token says whose it is: there each is taken by itself, so that one launcher's renewal is not
+    taken for that of another.
+    """
+    late = turn.now + max(LATE * turn.settings.task_token_ttl, MISSED * period)
+    held = select(AllocationRow.id).where(AllocationRow.state.in_(PLACED), parts.on_agents(agents))
+    newest = (
+        select(TokenRow.subject)
+        .where(TokenRow.kind == "task", TokenRow.subject.in_(held.where(AllocationRow.nodes < 2)))
+        .group_by(TokenRow.subject)
+        .having(func.max(TokenRow.expires_at) < late)
+    )
+    each = and_(TokenRow.subject.in_(held.where(AllocationRow.nodes > 1)), TokenRow.expires_at < late)
+    turn.session.execute(
+        update(TokenRow)
+        .where(TokenRow.kind == "task", TokenRow.expires_at > turn.now, or_(TokenRow.subject.in_(newest), each))
+        .values(expires_at=turn.now + turn.settings.task_token_ttl)
+        .execution_options(synchronize_session=False)
+    )

@@ -1,0 +1,92 @@
+"""Checkpoints as their owners see them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import BinaryIO
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import NotFound
+from detlab.schemas.wire import CheckpointView
+from detlab_hub.services.checkpoints import files
+from detlab_hub.services.checkpoints.archives import Archive, Packing
+from detlab_hub.services.kernel.access import Hidden, Right, right_to
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.lifecycle import uids
+from detlab_hub.services.views import experiment_views
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow
+
+_VERIFIED = object()
+
+
+class Checkpoints:
+    """Use cases of checkpoints. All raise NotFound for one that the caller may not know of."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def get(self, caller: Caller, uuid: str) -> CheckpointView:
+        """One checkpoint with its files."""
+
+        def get(s: Session) -> CheckpointView:
+            return experiment_views.checkpoint_view(s, _readable(s, caller, uuid))
+
+        return await self._shell.read(get)
+
+    async def open_file(self, caller: Caller, uuid: str, digest: str) -> tuple[BinaryIO, int]:
+        """The bytes of one file, named by its digest, and their number; the caller closes the file.
+
+        Raises:
+            StorageError: The checkpoint does not lie where this master can read.
+            CheckpointError: The bytes are not those that were committed.
+        """
+
+        row, uid = await self._found(caller, uuid)
+        path = next((path for path, entry in row.files.items() if entry["digest"] == digest), None)
+        if path is None or row.state != "COMPLETED":
+            raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
+        size = int(row.files[path]["size"])
+        run = partial(self._shell.workers.downloads.run, caller.name)
+        file = await run(files.open_found, row.storage, uuid, path, size, uid)
+        try:
+            steps = files.verifying(file, uuid, path, digest, size)
+            while await run(next, steps, _VERIFIED) is not _VERIFIED:
+                pass
+        except BaseException:  # also when the client is gone
+            file.close()
+            raise
+        return file, size
+
+    async def open_archive(self, caller: Caller, uuid: str) -> Archive:
+        """All files as one tar.
+
+        Raises:
+            StorageError: The checkpoint does not lie where this master can read.
+            CheckpointError: A file has not the size that was committed.
+        """
+        row, uid = await self._found(caller, uuid)
+        if row.state != "COMPLETED":
+            raise NotFound(f"checkpoint {uuid[:80]} has no files any more")
+        packing = Packing(row.storage, uuid, row.files, row.created_at, uid)
+        return await self._shell.workers.downloads.run(caller.name, packing.archive)
+
+    async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, int | None]:
+        """A checkpoint and the uid that its files must have."""
+
+        def find(s: Session) -> tuple[CheckpointRow, int | None]:
+            row = _readable(s, caller, uuid)
+            owner = s.get_one(ExperimentRow, row.experiment_id).owner
+            return row, uids.file_owner(s, self._shell.settings.uids, owner)
+
+        return await self._shell.read(find)
+
+
+def _readable(s: Session, caller: Caller, uuid: str) -> CheckpointRow:
+    row = s.get(CheckpointRow, uuid)
+    experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
+    if row is None or experiment is None or right_to(s, caller, experiment) < Right.READ:
+        missing = NotFound if experiment is None else Hidden
+        raise missing(f"there is no checkpoint {uuid[:80]}", hint="det checkpoint list EXPERIMENT")
+    return row

@@ -1,0 +1,97 @@
+"""The cluster as a whole: one look at it, and its drain."""
+
+from __future__ import annotations
+
+import logging
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from detlab.errors import Forbidden
+from detlab.schemas.taskwire import TaskEnd
+from detlab.schemas.wire import AllocationState, ClusterView, ExperimentState
+from detlab_hub.core.lifecycle.allocation import Graces, LeaveRequested, PreemptReason
+from detlab_hub.core.lifecycle.usertask import EndRequested
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle.task_transitions import apply_task
+from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.store.tables import AllocationRow, ExperimentRow
+
+_log = logging.getLogger(__name__)
+
+
+class Cluster:
+    """Use cases of the cluster."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def healthy(self) -> bool:
+        """Whether the master can write and its loops run."""
+        return self._shell.store.healthy and not self._shell.stopped
+
+    async def view(self, caller: Caller) -> ClusterView:
+        """One look at the cluster; experiments are counted as far as the caller may see them."""
+        return await self._shell.read(lambda s: self.look(s, caller))
+
+    def look(self, s: Session, caller: Caller) -> ClusterView:
+        """`view` in a read that is under way."""
+        shell = self._shell
+        nodes = shell.backend.nodes(shell.clock())
+        slots = s.scalars(select(AllocationRow.slots).where(AllocationRow.state.in_(PLACED))).all()
+        active = select(func.count()).select_from(ExperimentRow)
+        active = active.where(
+            ExperimentRow.state.in_(
+                [state for state in ExperimentState if not state.terminal and state is not ExperimentState.DELETING]
+            )
+        )
+        if not caller.admin:
+            active = active.where(ExperimentRow.owner == caller.name)
+        return ClusterView(
+            cluster_id=shell.settings.cluster_id,
+            version=shell.settings.version,
+            url=shell.settings.public_url or shell.settings.service_url,
+            started_at=shell.started_at,
+            agents=sum(not node.suspect for node in nodes),
+            slots_total=sum(len(node.slots) for node in nodes),
+            slots_used=sum(len(used) for used in slots),
+            experiments_active=s.scalar(active) or 0,
+            draining=shell.draining,
+        )
+
+    async def drain(self, caller: Caller, timeout: float) -> ClusterView:
+        """Ask every task to leave within `timeout` seconds, and start nothing new until a restart.
+
+        Nothing is counted against a trial; all run again after the restart. Returns at once: the cluster is
+        drained when `slots_used` is 0.
+
+        Raises:
+            Forbidden: The caller is not an administrator.
+        """
+        if not caller.admin:
+            raise Forbidden("only administrators may drain the cluster")
+        self._shell.draining = True
+        self._shell.scheduler_kick.set()
+        _log.warning("draining, ordered by %s: tasks have %.0f s", caller.name, timeout)
+
+        def drain(turn: Turn) -> None:
+            audit.note(turn, caller, "cluster.drain", "cluster", f"{timeout:.0f} s to leave")
+            drain_all(turn, timeout)
+
+        await self._shell.write(drain)
+        return await self.view(caller)
+
+
+def drain_all(turn: Turn, timeout: float) -> None:
+    """Preempt everything that has a place, with one deadline."""
+    graces = Graces(preemption=timeout, stop=timeout, stop_acked=timeout)
+    placed = turn.session.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))).all()
+    for row in placed:
+        if row.task_id is not None:  # nobody in it listens for a preemption
+            apply_task(turn, turn.task(row.task_id), EndRequested(TaskEnd.KILLED))
+        elif row.state != AllocationState.TERMINATING:
+            apply_allocation(turn, row, LeaveRequested(PreemptReason.DRAIN, turn.now, graces))

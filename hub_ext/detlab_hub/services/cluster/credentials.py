@@ -1,0 +1,107 @@
+"""detlab's own tokens as administrators see them: who holds which, and making one void. Never their text."""
+
+from __future__ import annotations
+
+import re
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.schemas.taskwire import TokenList, TokenView
+from detlab.schemas.wire import AllocationState
+from detlab_hub.backends.agents import Agents as Connections
+from detlab_hub.services.agents import removed
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
+
+LIMIT = 1000
+"""Most tokens of a list: the newest."""
+ID_DIGITS = 12
+_HOLDER_LIVES = or_(
+    TokenRow.kind != "task",
+    TokenRow.subject.in_(select(AllocationRow.id).where(AllocationRow.state != AllocationState.TERMINATED)),
+)
+"""A task's token is worth nothing once its attempt has ended, before it expires."""
+_ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
+
+
+class Credentials:
+    """Tokens of agents, of enrolment and of tasks. For administrators; others get Forbidden."""
+
+    def __init__(self, shell: Shell, connections: Connections) -> None:
+        self._shell = shell
+        self._connections = connections
+
+    async def list(self, caller: Caller) -> TokenList:
+        """The tokens that are valid now, newest first.
+
+        Raises:
+            Forbidden: The caller is not an administrator.
+        """
+        _check(caller)
+        now = self._shell.clock()
+
+        def look(s: Session) -> TokenList:
+            query = select(TokenRow).where(or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > now), _HOLDER_LIVES)
+            rows = s.scalars(query.order_by(TokenRow.created_at.desc(), TokenRow.hash).limit(LIMIT))
+            return TokenList(items=[_view(row) for row in rows])
+
+        return await self._shell.read(look)
+
+    async def revoke(self, caller: Caller, token_id: str) -> TokenView:
+        """Make a token void. The connection of an agent whose key it is ends; what runs there gets lost in time.
+
+        The enrolment token that such an agent came by is void, too: else it would be back with a new key at once.
+
+        Raises:
+            Forbidden: The caller is not an administrator.
+            NotFound: There is no such token.
+            Conflict: The id fits more than one.
+        """
+        _check(caller)
+
+        def revoke(turn: Turn) -> TokenView:
+            row = _find(turn.session, token_id)
+            view = _view(row)
+            turn.session.delete(row)
+            audit.note(turn, caller, "token.revoke", f"token {view.id}", f"{view.kind} {view.subject}")
+            if view.kind == "task":
+                turn.outbox.ended_allocations.append(view.subject)  # who holds it must not be remembered any longer
+            agent = turn.session.get(AgentRow, view.subject) if view.kind == "agent" else None
+            if agent is not None:
+                removed.note(turn, caller, agent)
+            return view
+
+        view = await self._shell.write(revoke)
+        if view.kind == "agent":
+            self._connections.hang_up(view.subject)
+        return view
+
+
+def _find(s: Session, token_id: str) -> TokenRow:
+    known = _ID.fullmatch(token_id) is not None
+    rows = s.scalars(select(TokenRow).where(TokenRow.hash.startswith(token_id)).limit(2)).all() if known else []
+    if not rows:
+        raise NotFound(f"there is no token {token_id[:80]!r}", hint=f"an id has {ID_DIGITS} hex digits; list them")
+    if len(rows) > 1:
+        raise Conflict(f"more than one token begins with {token_id}")
+    return rows[0]
+
+
+def _view(row: TokenRow) -> TokenView:
+    return TokenView(
+        id=row.hash[:ID_DIGITS],
+        kind=row.kind,
+        subject=row.subject,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+    )
+
+
+def _check(caller: Caller) -> None:
+    if not caller.admin:
+        raise Forbidden("only administrators may see and revoke tokens")

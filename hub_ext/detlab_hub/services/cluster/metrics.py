@@ -1,0 +1,96 @@
+"""What monitoring reads: one table of metrics, each a function of one look at the master."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import ClusterView
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.cluster.health import count_waiting
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the metrics are computed from, read in one transaction.
+
+    Attributes:
+        cluster: The cluster as the caller sees it.
+        waiting: Trials and tasks of everybody that wait for slots.
+        longest_wait: Seconds for which the first of them has waited.
+        ready: Whether the master can write and its loops run.
+    """
+
+    cluster: ClusterView
+    waiting: int
+    longest_wait: float
+    ready: bool
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A gauge.
+
+    Attributes:
+        name: Its name with the unit at its end, as Prometheus has them.
+        about: One sentence.
+        value: Computes it.
+    """
+
+    name: str
+    about: str
+    value: Callable[[Look], float]
+
+
+METRICS = (
+    Metric("detlab_ready", "1 if the master can write and its loops run.", lambda look: look.ready),
+    Metric("detlab_draining", "1 if nothing new starts because of a drain.", lambda look: look.cluster.draining),
+    Metric("detlab_agents", "Connected agents.", lambda look: look.cluster.agents),
+    Metric("detlab_slots", "Slots of the connected agents.", lambda look: look.cluster.slots_total),
+    Metric("detlab_slots_used", "Slots that a trial or task holds.", lambda look: look.cluster.slots_used),
+    Metric(
+        "detlab_experiments_active",
+        "Experiments that have not ended, as far as the token may see them.",
+        lambda look: look.cluster.experiments_active,
+    ),
+    Metric("detlab_waiting", "Trials and tasks that wait for slots.", lambda look: look.waiting),
+    Metric("detlab_longest_wait_seconds", "How long the first of them has waited.", lambda look: look.longest_wait),
+    Metric("detlab_started_timestamp_seconds", "When the master started.", lambda look: look.cluster.started_at),
+)
+
+
+class Metrics:
+    """Computes the metrics.
+
+    Args:
+        shell: What the services share.
+        cluster: Looks at the cluster.
+    """
+
+    def __init__(self, shell: Shell, cluster: Cluster) -> None:
+        self._shell = shell
+        self._cluster = cluster
+
+    async def text(self, caller: Caller) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        now, ready = self._shell.clock(), self._cluster.healthy()
+
+        def look(s: Session) -> Look:
+            waiting, oldest = count_waiting(s)
+            longest = 0.0 if oldest is None else max(0.0, now - oldest)
+            return Look(self._cluster.look(s, caller), waiting, longest, ready)
+
+        return render(await self._shell.read(look))
+
+
+def render(look: Look) -> bytes:
+    """Return all metrics of one look in Prometheus' text format."""
+    registry = CollectorRegistry()
+    for metric in METRICS:
+        Gauge(metric.name, metric.about, registry=registry).set(metric.value(look))
+    return generate_latest(registry)

@@ -1,0 +1,70 @@
+"""What a face starts from: everything it shows at first, as of one cursor, in one read."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.taskwire import OverviewView
+from detlab.schemas.wire import TrialState, UserView
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE, Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.queue import queue
+from detlab_hub.services.views import experiment_views, task_views
+from detlab_hub.store.queries import events, experiments
+from detlab_hub.store.tables import TaskRow
+
+EXPERIMENTS = 200
+ENDED_TASKS = 50
+QUEUE = 200
+"""Most items of the queue, and of the caller's own in it; GET queue has more."""
+_OVER = tuple(state.value for state in TrialState if state.terminal)
+
+
+class Overview:
+    """One look at everything."""
+
+    def __init__(self, shell: Shell, cluster: Cluster, agents: Agents) -> None:
+        self._shell = shell
+        self._cluster = cluster
+        self._agents = agents
+
+    async def view(self, caller: Caller, *, everybody: bool = False) -> OverviewView:
+        """Cluster, experiments, tasks, queue and agents as of one cursor, from which the stream goes on.
+
+        Args:
+            caller: Who asks.
+            everybody: All that the caller may see instead of what they own (for administrators).
+        """
+        owner = None if everybody and caller.admin else caller.name
+
+        def look(s: Session) -> OverviewView:
+            reasons = self._shell.pending_reasons
+            rows = experiments.page(s, EXPERIMENTS, owner=owner)
+            return OverviewView(
+                cursor=events.head(s),
+                me=me(caller),
+                cluster=self._cluster.look(s, caller),
+                experiments=experiment_views.experiment_views(s, rows, caller, reasons),
+                tasks=task_views.task_views(s, _tasks(s, owner), reasons),
+                queue=queue.items(s, caller, self._shell, QUEUE),
+                agents=list(self._agents.views(s, caller)),
+            )
+
+        return await self._shell.read(look)
+
+
+def me(caller: Caller) -> UserView:
+    """Who the caller is, with the scopes that mean something here."""
+    return UserView(name=caller.name, scopes=sorted(caller.scopes & {READ, WRITE, ADMIN}), admin=caller.admin)
+
+
+def _tasks(s: Session, owner: str | None) -> list[TaskRow]:
+    """All tasks that are not over, and the newest that are; newest first."""
+    query = select(TaskRow) if owner is None else select(TaskRow).where(TaskRow.owner == owner)
+    newest = query.order_by(TaskRow.created_at.desc(), TaskRow.id.desc())
+    living = s.scalars(newest.where(TaskRow.state.not_in(_OVER))).all()
+    ended = s.scalars(newest.where(TaskRow.state.in_(_OVER)).limit(ENDED_TASKS)).all()
+    return sorted([*living, *ended], key=lambda row: (-row.created_at, row.id))

@@ -1,0 +1,92 @@
+"""Keys of stored configs that this version does not know: a newer master took them, and this one cannot act on them.
+
+A database that a newer schema has is refused at the start; a new key of the config needs no new schema. What runs goes
+on without it, and the operator is told: a rule that says where a trial may run would otherwise just stop to count.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.expconf import ExperimentConfig
+from detlab.schemas.expconf.blocks.scalars import Block
+from detlab.schemas.expconf.checks.walk import visit
+from detlab.schemas.expconf.raw.paths import render
+from detlab.schemas.taskconf import TaskConfig
+from detlab.schemas.wire import ExperimentState, TrialState
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.store.tables import ExperimentRow, TaskRow
+
+_log = logging.getLogger(__name__)
+_AT_ONCE = 100
+_OVER = [state.value for state in ExperimentState if state.terminal or state is ExperimentState.DELETING]
+_ENDED = [state.value for state in TrialState if state.terminal]
+
+
+def unknown_keys(config: Mapping[str, Any], model: type[Block] = ExperimentConfig) -> list[str]:
+    """The paths of a stored config's keys that no model of this version has."""
+    return [
+        render((*path, str(key)))
+        for path, at, block in visit(model, dict(config))
+        for key in block
+        if key not in at.model_fields
+    ]
+
+
+class UnknownKeys:
+    """Tells the operator, once after each start of the master."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._told = False
+
+    async def tell(self) -> None:
+        """Look at the experiments and the tasks that have not ended, some at a time; again if that failed midway."""
+        if self._told:
+            return
+        for look in (_experiments, _tasks):
+            after: Any = None
+            while (last := await self._shell.read(partial(look, after=after))) is not None:
+                after = last
+        self._told = True
+
+
+def _experiments(s: Session, after: int | None) -> int | None:
+    """Look at some; the last of them, None: there are no more."""
+    query = select(ExperimentRow.id, ExperimentRow.config).where(ExperimentRow.state.not_in(_OVER))
+    if after is not None:
+        query = query.where(ExperimentRow.id > after)
+    last = None
+    for last, config in s.execute(query.order_by(ExperimentRow.id).limit(_AT_ONCE)):
+        _warn("experiment", last, "submit", unknown_keys(config))
+    return last
+
+
+def _tasks(s: Session, after: str | None) -> str | None:
+    """The same of tasks."""
+    query = select(TaskRow.id, TaskRow.config).where(TaskRow.state.not_in(_ENDED))
+    if after is not None:
+        query = query.where(TaskRow.id > after)
+    last = None
+    for last, config in s.execute(query.order_by(TaskRow.id).limit(_AT_ONCE)):
+        _warn("task", last, "start", unknown_keys(config, TaskConfig))
+    return last
+
+
+def _warn(what: str, its_id: int | str, verb: str, unknown: list[str]) -> None:
+    if unknown:
+        _log.warning(
+            "%s %s: its config has keys that this version of detlab does not know and ignores: %s."
+            " A newer one took it: run that again, or kill the %s and %s it without them",
+            what,
+            its_id,
+            ", ".join(unknown),
+            what,
+            verb,
+        )

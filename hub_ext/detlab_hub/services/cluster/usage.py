@@ -1,0 +1,101 @@
+"""Who held how many slots for how long: the sums of what has ended, and what runs now."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from datetime import date, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.taskwire import UsageRow as UsageItem
+from detlab.schemas.taskwire import UsageView
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.lifecycle.accounting import TRIAL, day_of, split_by_day
+from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.store.queries import usage
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
+
+DEFAULT_DAYS = 30
+"""Days that are shown when nobody says which."""
+_RISKY = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a spreadsheet may take for the beginning of a formula; the last four are the wide forms."""
+
+
+class Usage:
+    """Slot time of users."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def view(self, caller: Caller, first: date | None = None, last: date | None = None) -> UsageView:
+        """Slot hours by day, user and kind: of everybody for an administrator, else the caller's own.
+
+        Args:
+            caller: Who asks.
+            first: First day; by default 29 days before the last.
+            last: Last day, included; by default today.
+        """
+        now = self._shell.clock()
+        end = last or day_of(now)
+        begin = first or end - timedelta(days=DEFAULT_DAYS - 1)
+        owner = None if caller.admin else caller.name
+
+        def look(s: Session) -> UsageView:
+            sums: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+            for row in usage.between(s, begin.isoformat(), end.isoformat(), owner):
+                sums[row.day, row.owner, row.kind] += row.slot_seconds
+            for user, kind, slots, since in _running(s, owner):
+                for day, seconds in split_by_day(since, now):
+                    if begin <= day <= end:
+                        sums[day.isoformat(), user, kind] += slots * seconds
+            items = [
+                UsageItem(day=day, user=user, kind=kind, slot_hours=round(seconds / 3600, 6))
+                for (day, user, kind), seconds in sorted(sums.items())
+            ]
+            return UsageView(first=begin.isoformat(), last=end.isoformat(), items=items)
+
+        return await self._shell.read(look)
+
+
+def _running(s: Session, owner: str | None) -> list[tuple[str, str, int, float]]:
+    """(owner, kind, slots, since) of every allocation that has slots now."""
+    query = (
+        select(
+            AllocationRow.owner,
+            ExperimentRow.owner,
+            TaskRow.owner,
+            TaskRow.kind,
+            AllocationRow.slots,
+            AllocationRow.assigned_at,
+        )
+        .outerjoin(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
+        .outerjoin(TaskRow, TaskRow.id == AllocationRow.task_id)
+        .where(AllocationRow.state.in_(PLACED))
+    )
+    found = []
+    for named, of_experiment, of_task, kind, slots, since in s.execute(query):
+        user = named or of_experiment or of_task or ""
+        if since is not None and slots and owner in (None, user):
+            found.append((user, kind or TRIAL, len(slots), since))
+    return found
+
+
+def to_csv(view: UsageView) -> str:
+    """A table for spreadsheets: day, user, kind, slot hours."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(["day", "user", "kind", "slot_hours"])
+    writer.writerows(
+        (item.day, safe_cell(item.user), safe_cell(item.kind), f"{item.slot_hours:.6f}") for item in view.items
+    )
+    return out.getvalue()
+
+
+def safe_cell(text: str) -> str:
+    """A cell that no spreadsheet takes for a formula: what could be one gets an apostrophe before it."""
+    risky = text.startswith(_RISKY) or text.lstrip(" '\"\t\r\n").startswith(_RISKY)
+    return f"'{text}" if risky else text

@@ -1,0 +1,447 @@
+"""Elastic pools, carried out: asks the providers what there is, decides, launches and ends.
+
+The providers' own lists are the truth, so that a master that dies between a launch and anything that follows it forgets
+no instance. What is kept in memory may be lost: idle times then begin anew.
+
+Which agents are instances is kept in the database (`instancenotes`), so that those of instances that are gone leave the
+list of agents whichever master launched them: once they run nothing, at the latest when their contact was lost for so
+long that their tasks run elsewhere. When one was asked for is kept there, too, for as long as the provider's list may
+lag behind that: also for a master that was started in between, and where a later list is an older one.
+
+A launch without an answer may have been one, also if the same is refused afterwards. The same order is placed again,
+which makes no second instance; one that is given up counts until it would be listed.
+
+Before an instance ends its agent takes no new work any more, in the same transaction in which it is seen to run
+nothing: no task is placed on what goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import Forbidden
+from detlab.schemas.elasticwire import ElasticPoolView, InstanceView, ProviderErrorView
+from detlab_hub.backends.agents import Agents as Connections
+from detlab_hub.backends.instances import Order, ProviderError
+from detlab_hub.backends.instances.configuration import ElasticPool
+from detlab_hub.core.provisioning import (
+    Decision,
+    Ending,
+    History,
+    Instance,
+    InstanceState,
+    Situation,
+    decide,
+    launch_failed,
+    launched,
+    measured,
+    with_shape,
+)
+from detlab_hub.core.provisioning.shape import described
+from detlab_hub.core.scheduling import Agent
+from detlab_hub.services.admission import instance_records
+from detlab_hub.services.admission.instance_records import Learned, Note
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.placement import snapshots
+from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.store.queries import parts, tokens
+from detlab_hub.store.tables import AgentRow, AllocationRow
+
+_log = logging.getLogger(__name__)
+PERIOD = 5.0
+"""Seconds between two looks: Determined's."""
+_LISTED_WITHIN = 120.0
+"""A provider's list may lag behind a launch by so much."""
+_ERRORS = 10
+
+
+@dataclass
+class _State:
+    """What is remembered of a pool between two looks."""
+
+    history: History = field(default_factory=History)
+    fresh: dict[str, Instance] = field(default_factory=dict)
+    """Launched by this master, and not seen in a list yet; by agent."""
+    unheard: dict[str, Order] = field(default_factory=dict)
+    """Orders of this master whose launches had no answer, and that are not seen in a list; by agent."""
+    instances: tuple[Instance, ...] = ()
+    unlisted: frozenset[str] = frozenset()
+    """Of those, what only an earlier master knew by the provider's name: nothing can be asked of the provider yet."""
+    template: Agent | None = None
+    """What an instance is like, with what was learned of them."""
+    decision: Decision | None = None
+    errors: deque[ProviderErrorView] = field(default_factory=lambda: deque(maxlen=_ERRORS))
+    enrolled: set[str] = field(default_factory=set)
+    """Agents whose enrolment tokens are void already."""
+
+
+def new_name(pool: str) -> str:
+    """Name an instance's agent; nobody guesses it, and none comes twice."""
+    return f"{pool}-{secrets.token_hex(6)}"
+
+
+class Provisioning:
+    """The elastic pools of this master.
+
+    Args:
+        shell: Store and clock.
+        connections: The agents that are there.
+        pools: The pools.
+        name: Names the agent of a new instance.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        connections: Connections,
+        pools: Sequence[ElasticPool] = (),
+        name: Callable[[str], str] = new_name,
+    ) -> None:
+        self._shell = shell
+        self._connections = connections
+        self._name = name
+        self._pools = {pool.name: (pool, _State()) for pool in pools}
+
+    @property
+    def elastic(self) -> bool:
+        """Whether there is any elastic pool."""
+        return bool(self._pools)
+
+    def list(self, caller: Caller) -> list[ElasticPoolView]:
+        """The pools with their instances and the last errors of their providers.
+
+        Raises:
+            Forbidden: The caller is not an administrator.
+        """
+        if not caller.admin:
+            raise Forbidden("only administrators may see instances")
+        now = self._shell.clock()
+        return [self._view(pool, state, now) for pool, state in self._pools.values()]
+
+    def awaited(self, pool: str, task: str) -> str:
+        """For which instances of a pool a task waits, since when; "" if it waits for none. It names no instance."""
+        _, state = self._pools.get(pool, (None, None))
+        if state is None or state.decision is None:
+            return ""
+        if task in state.decision.unfit and state.template is not None:
+            return (
+                "no instance is launched for it: as many as there may be could not run it"
+                f" (each has {described(state.template)})"
+            )
+        found = state.decision.awaited.get(task)
+        if found is None:
+            return ""
+        asked = [one.launched_at for one in state.instances if one.agent_id in found.starting]
+        held_back = state.decision.held_back
+        said = []
+        if asked:
+            said.append(f"waiting for {_count(len(asked))}, asked {self._shell.clock() - min(asked):.0f} s ago")
+        if found.new:
+            why = "being asked for" if held_back is None else f"wanted ({held_back[1]})"
+            said.append(f"{_count(found.new)}{' more' if asked else ''} {why}")
+        return "; ".join(said)
+
+    def _view(self, pool: ElasticPool, state: _State, now: float) -> ElasticPoolView:
+        decision = state.decision
+        return ElasticPoolView(
+            name=pool.name,
+            min_instances=pool.limits.min_instances,
+            max_instances=pool.limits.max_instances,
+            wanted=0 if decision is None else decision.wanted,
+            held_back="" if decision is None or decision.held_back is None else decision.held_back[1],
+            instances=[
+                InstanceView(
+                    id=instance.id,
+                    agent_id=instance.agent_id,
+                    state=instance.state.value,
+                    agent_state=self._connections.state_of(instance.agent_id, now),
+                    launched_at=instance.launched_at,
+                    spot=instance.spot,
+                )
+                for instance in state.instances
+            ],
+            errors=list(reversed(state.errors)),
+        )
+
+    # --- the loop
+
+    async def look(self) -> None:
+        """Look at every pool once, at all at the same time: a slow provider is its own pool's problem."""
+        looks = (self._look_at(pool, state) for pool, state in self._pools.values())
+        for found in await asyncio.gather(*looks, return_exceptions=True):
+            if isinstance(found, BaseException):
+                raise found
+
+    async def _look_at(self, pool: ElasticPool, state: _State) -> None:
+        try:
+            listed = await asyncio.to_thread(pool.provider.list)
+        except ProviderError as error:
+            self._note(pool, state, "list", error)
+            return
+        now = self._shell.clock()
+        before = state.instances
+        situation, notes = await self._situation(pool, state, listed, now)
+        state.instances = situation.instances
+        decision = decide(situation, state.history, pool.limits)
+        state.decision, state.history = decision, decision.history
+        await self._void_tokens(state)
+        await self._note_listed(pool, notes, {i.agent_id for i in listed}, now)
+        gone = (notes.keys() | {i.agent_id for i in before}) - {i.agent_id for i in situation.instances}
+        gone -= state.unheard.keys()
+        # One that still speaks is none whose instance is gone: a provider's list may be wrong for a while.
+        await self._forget([one for one in sorted(gone) if self._connections.state_of(one, now) != "connected"])
+        await self._end(pool, state, decision.endings)
+        if not self._shell.draining:
+            await self._launch(pool, state, decision.launch)
+
+    async def _situation(
+        self, pool: ElasticPool, state: _State, listed: Sequence[Instance], now: float
+    ) -> tuple[Situation, Mapping[str, Note]]:
+        """The pool as the scheduler sees it, with every agent that runs something; and what is noted of instances."""
+        shell, nodes, refusals = self._shell, self._connections.nodes(now), dict(self._shell.refusals)
+
+        def read(s: Session) -> tuple[Situation, Mapping[str, Note], Learned | None]:
+            snapshot = snapshots.snapshots(s, nodes, refusals, now, shell.settings)[pool.name]
+            held = frozenset(parts.agents_with(s, PLACED))
+            notes = instance_records.of_pool(s, pool.name)
+            known = instance_records.learned(s, pool.name, pool.like, now)
+            return Situation(snapshot, pool.template, tuple(listed), now, held), notes, known
+
+        situation, notes, known = await shell.read(read)
+        notes = await self._not_ahead(notes, now)
+        alike = {agent_id for agent_id, note in notes.items() if note.like == pool.like}
+        seen = measured(agent for agent in situation.pool.agents if agent.id in alike)
+        before = known
+        if seen is not None and with_shape(pool.template, seen) != pool.template:
+            known = Learned(seen, now) if known is None else known.with_seen(seen, now)
+        if known is not None and known is not before:
+            await shell.write(partial(instance_records.keep_learned, pool=pool.name, like=pool.like, known=known))
+        state.template = with_shape(pool.template, None if known is None else known.shape)
+        instances = self._with_unlisted(state, listed, notes, now)
+        full = replace(situation, template=state.template, instances=instances, unlisted=state.unlisted)
+        return full, notes
+
+    async def _not_ahead(self, notes: Mapping[str, Note], now: float) -> Mapping[str, Note]:
+        """Notes of which none says that an instance is asked for later than now: else one that never comes would count,
+        and none in its place would be launched, for as long as the clock was put back."""
+        mended = {
+            agent_id: replace(note, asked_at=now)
+            for agent_id, note in notes.items()
+            if note.asked_at is not None and note.asked_at > now
+        }
+        if mended:
+
+            def keep(turn: Turn) -> None:
+                for agent_id, note in mended.items():
+                    instance_records.keep(turn, agent_id, note)
+
+            await self._shell.write(keep)
+        return {**notes, **mended}
+
+    def _with_unlisted(
+        self, state: _State, listed: Sequence[Instance], notes: Mapping[str, Note], now: float
+    ) -> tuple[Instance, ...]:
+        """What is listed, and what was asked for so lately that the list may lag behind."""
+        names = {instance.agent_id for instance in listed}
+        # Placed again for a while only: what is given up then counts, as below, from when it was asked for last. As in
+        # notes, none is of a later time than now: nobody waits for as long as a clock was put back.
+        state.unheard = {
+            name: replace(order, now=min(order.now, now))
+            for name, order in state.unheard.items()
+            if name in notes and name not in names and now < order.now + _LISTED_WITHIN
+        }
+        asked = {
+            agent_id: note.asked_at
+            for agent_id, note in notes.items()
+            if note.asked_at is not None
+            and now < note.asked_at + _LISTED_WITHIN
+            and agent_id not in names | state.unheard.keys()
+        }
+        # What speaks is there, whatever a list says.
+        asked |= {
+            agent_id: note.asked_at or now
+            for agent_id, note in notes.items()
+            if agent_id not in names | asked.keys() and self._connections.state_of(agent_id, now) == "connected"
+        }
+        known = {one.agent_id: one for one in state.instances if one.agent_id not in state.unlisted} | state.fresh
+        state.unlisted = frozenset(asked.keys() - known.keys())
+        state.fresh = {name: one for name, one in state.fresh.items() if name in asked}
+        unknown = (Instance(name, name, InstanceState.PENDING, launched_at=asked[name]) for name in state.unlisted)
+        return (*listed, *(known[name] for name in asked if name in known), *unknown)
+
+    async def _note_listed(self, pool: ElasticPool, notes: Mapping[str, Note], listed: set[str], now: float) -> None:
+        """Note what is listed for good, and what was launched before such notes.
+
+        For good is it when no list can be older than it, and not as soon as its agent speaks: agents fall silent for a
+        while, and of a list that then does not have it nobody knows whether the instance is gone or the list is old.
+        """
+
+        def is_news(agent_id: str) -> bool:
+            note = notes.get(agent_id)
+            if note is None or note.asked_at is None:
+                return note is None
+            return now >= note.asked_at + _LISTED_WITHIN
+
+        new = [agent_id for agent_id in sorted(listed) if is_news(agent_id)]
+        if new:
+
+            def note(turn: Turn) -> None:
+                for agent_id in new:
+                    known = notes.get(agent_id, Note(pool.name))
+                    instance_records.keep(turn, agent_id, replace(known, asked_at=None))
+
+            await self._shell.write(note)
+
+    def _note(self, pool: ElasticPool, state: _State, what: str, error: ProviderError) -> None:
+        """Keep an error for people; the same again only moves on its time."""
+        view = ProviderErrorView(
+            time=self._shell.clock(), doing=what, trouble=error.trouble.value, message=error.message, hint=error.hint
+        )
+        last = state.errors[-1] if state.errors else None
+        if last is not None and (last.doing, last.message) == (view.doing, view.message):
+            state.errors[-1] = view.model_copy(update={"times": last.times + 1})
+            return
+        state.errors.append(view)
+        _log.warning("elastic pool %s: %s: %s", pool.name, what, error)
+
+    # --- launches
+
+    async def _launch(self, pool: ElasticPool, state: _State, count: int) -> None:
+        for _ in range(count):
+            order = await self._order(pool, state)
+            try:
+                made = await asyncio.to_thread(pool.provider.launch, order)
+            except ProviderError as error:
+                state.history = launch_failed(state.history, self._shell.clock())
+                self._note(pool, state, "launch", error)
+                # What was asked for before may have been done then, whatever is said of this time.
+                if error.may_be_done or order.agent_id in state.unheard:
+                    state.unheard[order.agent_id] = order
+                else:
+                    await self._shell.write(partial(_give_up, agent_id=order.agent_id))
+                return  # the rest is for the next look, when it is time again
+            now = self._shell.clock()
+            state.unheard.pop(order.agent_id, None)
+            state.history = launched(state.history, 1, now)
+            state.fresh[made.agent_id] = replace(made, launched_at=now)
+            state.instances = (*state.instances, made)
+            _log.info("elastic pool %s: launched %s as agent %s", pool.name, made.id, made.agent_id)
+
+    async def _order(self, pool: ElasticPool, state: _State) -> Order:
+        """An order: first those again that had no answer, so that never more are had than may be."""
+        for order in state.unheard.values():
+            await self._shell.write(partial(_ask_again, pool=pool, agent_id=order.agent_id))
+            return order
+        return await self._shell.write(partial(_order, pool=pool, agent_id=self._name(pool.name)))
+
+    async def _void_tokens(self, state: _State) -> None:
+        """An agent that is there has its own key: nobody enrols with its token any more."""
+        now = self._shell.clock()
+        there = {i.agent_id for i in state.instances if self._connections.state_of(i.agent_id, now) == "connected"}
+        new = sorted(there - state.enrolled)
+        if new:
+
+            def void(turn: Turn) -> None:
+                for agent_id in new:
+                    _void(turn, agent_id)
+
+            await self._shell.write(void)
+        state.enrolled = there
+
+    # --- endings
+
+    async def _end(self, pool: ElasticPool, state: _State, endings: Sequence[Ending]) -> None:
+        known = {instance.id: instance for instance in state.instances}
+        for ending in endings:
+            instance = known[ending.id]
+            if not await self._shell.write(partial(_close, agent_id=instance.agent_id)):
+                continue  # a task was placed there since we looked
+            try:
+                await asyncio.to_thread(pool.provider.terminate, [instance.id])
+            except ProviderError as error:
+                self._note(pool, state, "terminate", error)
+                return
+            _log.info("elastic pool %s: ended %s: %s", pool.name, instance.id, ending.detail)
+            state.fresh.pop(instance.agent_id, None)
+            state.instances = tuple(i for i in state.instances if i.id != instance.id)
+            await self._forget([instance.agent_id], f"{pool.name}: {ending.detail}")
+
+    async def _forget(self, agent_ids: Sequence[str], why: str = "its instance is gone") -> None:
+        """Strike agents whose instances are gone off the list, once they run nothing."""
+        for agent_id in agent_ids:
+            if await self._shell.write(partial(_strike, agent_id=agent_id, why=why)):
+                self._connections.dismiss(agent_id)
+
+
+def _count(instances: int) -> str:
+    return "1 instance" if instances == 1 else f"{instances} instances"
+
+
+def _subject(agent_id: str) -> str:
+    return f"instance {agent_id}"
+
+
+def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> Order:
+    """An order with a token that lives as long as the agent is waited for, whichever ask for it brings the instance."""
+    until = turn.now + _LISTED_WITHIN + pool.limits.max_agent_starting_period
+    token = tokens.issue(turn.session, "enrol", _subject(agent_id), until, turn.now)
+    instance_records.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
+    audit.note(turn, audit.CLUSTER, "instance.launch", f"agent {agent_id}", f"of the elastic pool {pool.name}")
+    return Order(agent_id, pool.name, turn.now, token)
+
+
+def _ask_again(turn: Turn, pool: ElasticPool, agent_id: str) -> None:
+    """It may be launched only now: a list may lag behind that."""
+    instance_records.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
+
+
+def _give_up(turn: Turn, agent_id: str) -> None:
+    """A launch failed: nobody comes by this name."""
+    _void(turn, agent_id)
+    instance_records.forget(turn, agent_id)
+
+
+def _void(turn: Turn, agent_id: str) -> None:
+    tokens.revoke(turn.session, "enrol", _subject(agent_id))
+
+
+def _is_busy(s: Session, agent_id: str) -> bool:
+    placed = select(AllocationRow.id).where(parts.on_agent(agent_id), AllocationRow.state.in_(PLACED))
+    return s.scalars(placed.limit(1)).first() is not None
+
+
+def _close(turn: Turn, agent_id: str) -> bool:
+    """Let nothing start on an agent any more; False if something runs there."""
+    if _is_busy(turn.session, agent_id):
+        return False
+    row = turn.session.get(AgentRow, agent_id)
+    if row is not None and row.enabled:
+        row.enabled = False
+        turn.changed_cluster()
+    return True
+
+
+def _strike(turn: Turn, agent_id: str, why: str) -> bool:
+    """Remove an agent that comes no more, with its key; False if something is still placed there."""
+    if _is_busy(turn.session, agent_id):
+        return False
+    _give_up(turn, agent_id)
+    tokens.revoke(turn.session, "agent", agent_id)
+    row = turn.session.get(AgentRow, agent_id)
+    if row is not None:
+        turn.session.delete(row)
+    audit.note(turn, audit.CLUSTER, "instance.end", f"agent {agent_id}", why)
+    turn.changed_cluster()
+    return True

@@ -1,0 +1,142 @@
+"""An experiment's code, read from its bundle: the list of files, and one file's bytes by digest, never by path.
+
+A bundle comes from a user, possibly an enemy: it is read as a stream with the judge of `detlab.launch.archives`, never
+unpacked, and only so far.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import BundleError, BundleTooLarge, NotFound
+from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
+from detlab.schemas.taskwire import CodeFile, CodeList
+from detlab_hub.services.admission.bundles import bundle_file
+from detlab_hub.services.kernel.access import experiment_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.fair_semaphore import FairPlaces
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.store.tables import clean_text
+
+FILE_LIMIT = 1024 * 1024
+"""Bytes of the largest file that is shown."""
+LIMITS = Limits(entries=20_000, size=512 << 20)
+"""Beyond this a bundle is not listed: that would take too long. It can still be downloaded whole."""
+REMEMBERED = 64
+"""Bundles whose lists are kept in memory; a digest's list never changes."""
+_CHUNK = 256 * 1024
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_WHOLE = "det experiment download-model-def EXPERIMENT fetches all of it"
+
+
+class Code:
+    """Reads bundles for people, one at a time: unpacking costs processor time."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._lists: OrderedDict[str, Sequence[CodeFile]] = OrderedDict()
+        self._turn = FairPlaces(1)
+
+    async def list(self, caller: Caller, experiment_id: int) -> CodeList:
+        """The files of an experiment's code by path; none if it was submitted without.
+
+        Raises:
+            NotFound: There is no such experiment for the caller, or its code is not here any more.
+            BundleError: Its code cannot be shown.
+        """
+        bundle = await self._bundle(caller, experiment_id)
+        return CodeList(items=[] if bundle is None else [*await self._files(caller, bundle)])
+
+    async def file(self, caller: Caller, experiment_id: int, digest: str) -> bytes:
+        """The bytes of one file.
+
+        Raises:
+            NotFound: There is no such experiment for the caller, or no such file in its code.
+            BundleTooLarge: The file has more than a megabyte.
+            BundleError: Its code cannot be shown.
+        """
+        bundle = await self._bundle(caller, experiment_id)
+        absent = NotFound(f"the code of experiment {experiment_id} has no file {digest[:80]}")
+        if bundle is None or _DIGEST.fullmatch(digest) is None:
+            raise absent
+        known = next((file for file in await self._files(caller, bundle) if file.digest == digest), None)
+        if known is None:
+            raise absent
+        if known.size > FILE_LIMIT:
+            raise BundleTooLarge(f"{known.path} is over the {FILE_LIMIT:,} bytes that are shown", hint=_WHOLE)
+        async with self._turn.of(caller.name):
+            archive = bundle_file(self._shell.settings, bundle)
+            data = await self._shell.workers.code.run(caller.name, _read_one, archive, known)
+        if data is None:
+            raise absent
+        return data
+
+    async def _bundle(self, caller: Caller, experiment_id: int) -> str | None:
+        def look(s: Session) -> str | None:
+            return experiment_for(s, caller, experiment_id).bundle
+
+        return await self._shell.read(look)
+
+    async def _files(self, caller: Caller, bundle: str) -> Sequence[CodeFile]:
+        async with self._turn.of(caller.name):
+            if bundle not in self._lists:
+                archive = bundle_file(self._shell.settings, bundle)
+                self._lists[bundle] = await self._shell.workers.code.run(caller.name, list_files, archive)
+                while len(self._lists) > REMEMBERED:
+                    self._lists.popitem(last=False)
+            self._lists.move_to_end(bundle)
+            return self._lists[bundle]
+
+
+def list_files(archive: Path, limits: Limits = LIMITS) -> list[CodeFile]:
+    """The files of a bundle, by path. A path that occurs twice is what would be unpacked: the last one.
+
+    Raises:
+        NotFound: The bundle is not there.
+        BundleError: It is damaged, or more than is read here.
+    """
+    found: dict[str, CodeFile] = {}
+    try:
+        with open_bundle(archive, limits) as tar:
+            for member, path in members(tar, limits):
+                if member.isreg():
+                    shown = clean_text(str(path))  # what is no UTF-8 could not be sent
+                    found[shown] = CodeFile(path=shown, size=member.size, digest=_digest(tar, member))
+    except FileNotFoundError as error:
+        raise NotFound("the code is not on this master any more") from error
+    except (UnsafeBundle, OSError) as error:
+        raise BundleError(f"this code cannot be shown: {error}", hint=_WHOLE) from error
+    return [found[path] for path in sorted(found)]
+
+
+def _digest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    digest = hashlib.sha256()
+    source = tar.extractfile(member)
+    while source is not None and (chunk := source.read(_CHUNK)):
+        digest.update(chunk)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _read_one(archive: Path, wanted: CodeFile) -> bytes | None:
+    """The bytes of a file that was listed; None if they are not there any more."""
+    try:
+        with open_bundle(archive, LIMITS) as tar:
+            for member, path in members(tar, LIMITS):
+                if clean_text(str(path)) != wanted.path or member.size != wanted.size:
+                    continue
+                source = tar.extractfile(member)
+                data = b"" if source is None else source.read(FILE_LIMIT + 1)
+                if f"sha256:{hashlib.sha256(data).hexdigest()}" == wanted.digest:
+                    return data
+    except FileNotFoundError:
+        return None
+    except (UnsafeBundle, OSError) as error:
+        raise BundleError(f"this code cannot be shown: {error}", hint=_WHOLE) from error
+    return None

@@ -1,0 +1,443 @@
+"""Experiments as their owners see them: submit, list, steer, delete."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict, NotFound, Problem
+from detlab.schemas.wire import (
+    CheckpointView,
+    CreateExperiment,
+    CreateExperimentReply,
+    CurvesView,
+    ExperimentState,
+    ExperimentView,
+    ForecastView,
+    TrialView,
+)
+from detlab_hub.core.lifecycle import experiment as lifecycle
+from detlab_hub.core.lifecycle.table import check_move
+from detlab_hub.core.scheduling import Job, Task
+from detlab_hub.services.admission import feasibility
+from detlab_hub.services.admission.bundles import bundle_file
+from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
+from detlab_hub.services.experiments import removal
+from detlab_hub.services.kernel import audit, offers
+from detlab_hub.services.kernel.access import Right, experiment_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.limits.checks import check_queued
+from detlab_hub.services.kernel.masking import masked_config
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.kernel.warm_start import with_source
+from detlab_hub.services.lifecycle import uids
+from detlab_hub.services.lifecycle.queue_fields import queue_fields, request_fields
+from detlab_hub.services.lifecycle.rows import slots_per_trial
+from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_turn, resume_search, start_search
+from detlab_hub.services.placement import passes
+from detlab_hub.services.placement.snapshots import is_single_node
+from detlab_hub.services.queue import why_waiting
+from detlab_hub.services.views import experiment_views
+from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, trials, workspaces
+from detlab_hub.store.queries.metrics import curves as metrics
+from detlab_hub.store.tables import ExperimentRow, Idempotency, TrialRow
+
+_log = logging.getLogger(__name__)
+NOWHERE = "Uncategorized"
+"""Workspace and project of experiments that name none."""
+KEY_CHARS = 200
+PER_READ = 20
+"""Experiments that a list reads at a time: a config may be a megabyte, and is needed only while its line is made."""
+
+
+class Experiments:
+    """Use cases of experiments."""
+
+    def __init__(self, shell: Shell, draw: random.Random) -> None:
+        self._shell = shell
+        self._draw = draw
+
+    # --- submit
+
+    async def create(self, caller: Caller, request: CreateExperiment) -> CreateExperimentReply:
+        """Make an experiment, or say everything that is wrong with it.
+
+        Raises:
+            ConfigError: The config has mistakes.
+            ResourcesError: No agent could ever run one of its trials.
+            BundleError: Its code is not here.
+            NoUid: No uid is left for the caller.
+            TooFast: The caller submits too often.
+            TooMany: The caller has too many jobs that have not ended.
+            NotAllowed: Its priority is better than the caller may give.
+        """
+        if request.idempotency_key:
+            known = await self._shell.read(lambda s: self._known(s, caller, request))
+            if known is not None:
+                return known
+        if not request.dry_run:
+            self._shell.limiter.submission(caller.name, caller.groups)
+        # A config of a megabyte takes seconds to parse: nobody else should wait for it.
+        workers = self._shell.workers
+        prepared = await workers.submissions.run(caller.name, prepare, request, self._shell.settings, self._draw)
+        await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
+        prepared.warnings += await self._check_resources(caller, prepared.config)
+        archive = None if request.bundle is None else bundle_file(self._shell.settings, request.bundle)
+        prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
+        if request.dry_run:
+            return CreateExperimentReply(
+                experiment=None,
+                created=False,
+                warnings=prepared.warning_views,
+                config=masked_config(prepared.config),
+                forecast=await self._forecast(caller, prepared.config),
+            )
+        return await self._shell.write(lambda turn: self._create(turn, caller, request, prepared))
+
+    def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
+        key = request.idempotency_key
+        if not key or request.dry_run:
+            return None
+        if len(key) > KEY_CHARS:
+            raise Conflict(f"an idempotency key has at most {KEY_CHARS} characters")
+        row = experiments.by_key(s, caller.name, key)
+        return None if row is None else self._reply(s, row, caller, created=False)
+
+    def _reply(self, s: Session, row: ExperimentRow, caller: Caller, *, created: bool) -> CreateExperimentReply:
+        view = experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons)
+        return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
+
+    async def _check_resources(self, caller: Caller, config: dict[str, Any]) -> list[Problem]:
+        wish = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
+        return await feasibility.judge(self._shell, wish)
+
+    async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
+        """What would happen to the first trial now."""
+        shell, slots = self._shell, slots_per_trial(config)
+        if shell.draining:
+            pool = queue_fields(shell.settings, config, slots, caller)["resource_pool"]
+            return ForecastView(pool=pool, reason=why_waiting.DRAINING, detail=why_waiting.UNTIL_RESTART)
+        now, nodes, refusals = shell.clock(), shell.backend.nodes(shell.clock()), dict(shell.refusals)
+        fields, asked = queue_fields(shell.settings, config, slots, caller), request_fields(config)
+        job = Job("this experiment", fields["priority"], fields["weight"] or 1.0, fields["max_slots"], submitted=now)
+        task = Task(
+            "this trial",
+            job.id,
+            slots,
+            single_node=is_single_node(False, asked["constraints"]),
+            user=caller.name,
+            groups=caller.groups,
+            constraints=offers.constraints_of(asked["constraints"]),
+            max_time=asked["max_time"],
+            runtime=config["runtime"],
+            millicpus=asked["millicpus"],
+            memory=asked["memory"],
+        )
+        pool = fields["resource_pool"]
+        return await shell.read(lambda s: passes.forecast(s, nodes, refusals, now, shell.settings, task, job, pool))
+
+    def _create(
+        self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared
+    ) -> CreateExperimentReply:
+        known = self._known(turn.session, caller, request)
+        if known is not None:
+            return known
+        check_references(turn.session, caller, prepared.config, request.bundle)
+        uids.assign(turn, caller.name)
+        jobs = limits.live_jobs(turn.session, caller.name)
+        check_queued(turn.settings.limits, caller.name, caller.groups, jobs)
+        row = _experiment_row(turn, caller, request, with_source(turn.session, prepared.config))
+        if request.idempotency_key:
+            turn.session.add(
+                Idempotency(owner=caller.name, key=request.idempotency_key, experiment_id=row.id, created_at=turn.now)
+            )
+        turn.changed_experiment(row.id)
+        audit.note(turn, caller, "experiment.create", f"experiment {row.id}", row.name)
+        start_search(turn, row)
+        finish_turn(turn)
+        _log.info("experiment %d: submitted by %s", row.id, caller.name)
+        reply = self._reply(turn.session, row, caller, created=True)
+        return reply.model_copy(update={"warnings": prepared.warning_views})
+
+    # --- look
+
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        state: str | None = None,
+        owner: str | None = None,
+        name: str | None = None,
+    ) -> tuple[list[ExperimentView], int | None]:
+        """One page of experiments, newest first, and the `before` of the next page.
+
+        Who is not an administrator sees their own, and those that others share with them.
+        """
+        viewer = None if caller.admin else (caller.name, caller.groups)
+
+        def page(s: Session) -> tuple[list[ExperimentView], int | None]:
+            items: list[ExperimentView] = []
+            cursor = before
+            while len(items) <= limit:
+                count = min(PER_READ, limit + 1 - len(items))
+                rows = experiments.page(s, count, cursor, state, owner, name, viewer)
+                items += experiment_views.experiment_views(s, rows, caller, self._shell.pending_reasons)
+                s.expunge_all()
+                if len(rows) < count:
+                    return items, None
+                cursor = rows[-1].id
+            return items[:limit], items[limit - 1].id
+
+        return await self._shell.read(page)
+
+    async def get(self, caller: Caller, experiment_id: int) -> ExperimentView:
+        """One experiment with its config.
+
+        Raises:
+            NotFound: There is none that the caller may see.
+        """
+
+        def get(s: Session) -> ExperimentView:
+            row = experiment_for(s, caller, experiment_id)
+            return experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons)
+
+        return await self._shell.read(get)
+
+    async def trials(
+        self,
+        caller: Caller,
+        experiment_id: int,
+        limit: int = 200,
+        after: int | None = None,
+        *,
+        sort: str | None = None,
+        where: Sequence[str] = (),
+    ) -> tuple[Sequence[TrialView], int | None]:
+        """One page of an experiment's trials, and the `after` of the next page.
+
+        Args:
+            caller: Who asks.
+            experiment_id: Whose trials.
+            limit: At most so many.
+            after: Id of the last trial of the page before.
+            sort: A metric, as `trial_order.Order.parse` reads it; None: in creation order.
+            where: Conditions, as `trial_order.Condition.parse` reads them.
+
+        Raises:
+            NotFound: There is no such experiment for the caller.
+        """
+        order = None if sort is None else trial_order.Order.parse(sort)
+        conditions = [trial_order.Condition.parse(text) for text in where]
+
+        def page(s: Session) -> tuple[Sequence[TrialView], int | None]:
+            experiment_for(s, caller, experiment_id)
+            rows = trial_order.page(s, experiment_id, limit + 1, order=order, conditions=conditions, after=after)
+            more = len(rows) > limit
+            shown = rows[:limit]
+            items = experiment_views.trial_views(s, shown, self._shell.pending_reasons)
+            return items, shown[-1].id if more else None
+
+        return await self._shell.read(page)
+
+    async def checkpoints(self, caller: Caller, experiment_id: int) -> Sequence[CheckpointView]:
+        """The newest 1000 checkpoints of an experiment.
+
+        Raises:
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def get(s: Session) -> Sequence[CheckpointView]:
+            experiment_for(s, caller, experiment_id)
+            return experiment_views.checkpoint_views(s, checkpoints.of_experiment(s, experiment_id))
+
+        return await self._shell.read(get)
+
+    async def curves(
+        self,
+        caller: Caller,
+        experiment_id: int,
+        *,
+        group: str | None = None,
+        names: Sequence[str] | None = None,
+        max_points: int = 500,
+        max_trials: int = 100,
+    ) -> CurvesView:
+        """Experiment, trials and curves as of one cursor, from which the stream goes on.
+
+        Raises:
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def snapshot(s: Session) -> CurvesView:
+            row = experiment_for(s, caller, experiment_id)
+            shown = _trials_to_show(s, row, max_trials)
+            reasons = self._shell.pending_reasons
+            return CurvesView(
+                cursor=events.head(s),
+                experiment=experiment_views.experiment_view(s, row, caller, reasons, full=False),
+                trials=experiment_views.trial_views(s, shown, reasons),
+                curves=metrics.series(s, [trial.id for trial in shown], group, names or None, max_points),
+            )
+
+        return await self._shell.read(snapshot)
+
+    async def bundle_path(self, caller: Caller, experiment_id: int) -> Path:
+        """Where the experiment's code lies.
+
+        Raises:
+            NotFound: There is no such experiment for the caller, or it has no code.
+        """
+        row = await self._shell.read(lambda s: experiment_for(s, caller, experiment_id))
+        if row.bundle is None:
+            raise NotFound(f"experiment {experiment_id} was submitted without code")
+        return bundle_file(self._shell.settings, row.bundle)
+
+    # --- steer
+
+    async def pause(self, caller: Caller, experiment_id: int) -> ExperimentView:
+        """Let the trials checkpoint and free their slots.
+
+        Raises:
+            Conflict: It has ended or is ending.
+            Forbidden: The caller may look at it, not change it.
+            NotFound: There is no such experiment for the caller.
+        """
+        return await self._steer(caller, experiment_id, "pause", lifecycle.PauseRequested())
+
+    async def activate(self, caller: Caller, experiment_id: int) -> ExperimentView:
+        """Go on with a paused experiment.
+
+        Raises:
+            Conflict: It has ended or is ending.
+            Forbidden: The caller may look at it, not change it.
+            NotFound: There is no such experiment for the caller.
+        """
+        return await self._steer(caller, experiment_id, "activate", lifecycle.ActivateRequested())
+
+    async def cancel(self, caller: Caller, experiment_id: int) -> ExperimentView:
+        """End it; trials may checkpoint first. One that has ended stays as it is.
+
+        Raises:
+            Forbidden: The caller may look at it, not change it.
+            NotFound: There is no such experiment for the caller.
+        """
+        return await self._steer(caller, experiment_id, "cancel", lifecycle.CancelRequested())
+
+    async def kill(self, caller: Caller, experiment_id: int) -> ExperimentView:
+        """End it now. One that has ended stays as it is.
+
+        Raises:
+            Forbidden: The caller may look at it, not change it.
+            NotFound: There is no such experiment for the caller.
+        """
+        return await self._steer(caller, experiment_id, "kill", lifecycle.KillRequested())
+
+    async def _steer(self, caller: Caller, experiment_id: int, deed: str, event: lifecycle.Event) -> ExperimentView:
+        def steer(turn: Turn) -> ExperimentView:
+            row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
+            before = row.state
+            if isinstance(event, lifecycle.ActivateRequested):
+                resume_search(turn, row)
+            try:
+                apply_experiment(turn, row, event)
+            except lifecycle.RequestRefusedError as error:
+                raise Conflict(f"experiment {experiment_id}: {error}") from error
+            if row.state != before:
+                audit.note(turn, caller, f"experiment.{deed}", f"experiment {experiment_id}", row.name)
+            finish_turn(turn)
+            return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
+
+        return await self._shell.write(steer)
+
+    # --- delete
+
+    async def delete(self, caller: Caller, experiment_id: int) -> None:
+        """Delete an experiment that has ended: rows, and checkpoints on file systems.
+
+        Raises:
+            Conflict: It has not ended.
+            Forbidden: It is somebody else's, who shares it.
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def mark(turn: Turn) -> None:
+            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            state = ExperimentState(row.state)
+            if not state.terminal and state is not ExperimentState.DELETING:
+                raise Conflict(
+                    f"experiment {experiment_id} is {state}; only one that has ended can be deleted",
+                    hint=f"det experiment kill {experiment_id}",
+                )
+            check_move(state, ExperimentState.DELETING)
+            if state is not ExperimentState.DELETING:
+                audit.note(turn, caller, "experiment.delete", f"experiment {experiment_id}", row.name)
+            row.state = ExperimentState.DELETING.value
+            turn.changed_experiment(experiment_id)
+
+        await self._shell.write(mark)
+        await removal.remove_experiment(self._shell, experiment_id)
+
+
+def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, config: dict[str, Any]) -> ExperimentRow:
+    searcher = config["searcher"]
+    workspace_id, project_id = workspaces.ensure(
+        turn.session,
+        config.get("workspace") or NOWHERE,
+        config.get("project") or NOWHERE,
+        caller.name,
+        turn.now,
+    )
+    state = ExperimentState.ACTIVE if request.activate else ExperimentState.PAUSED
+    row = ExperimentRow(
+        name=config["name"],
+        description=config.get("description"),
+        labels=config.get("labels") or [],
+        owner=caller.name,
+        workspace_id=workspace_id,
+        project_id=project_id,
+        state=state.value,
+        config=config,
+        searcher_name=searcher["name"],
+        metric=searcher.get("metric") or "",
+        smaller_is_better=searcher.get("smaller_is_better") is not False,
+        seed=seed_of(config),
+        progress=0.0,
+        **queue_fields(turn.settings, config, slots_per_trial(config), caller),
+        log_retention_days=(config.get("retention_policy") or {}).get("log_retention_days"),
+        bundle=request.bundle,
+        source=request.source,
+        warnings=[],
+        created_at=turn.now,
+    )
+    turn.session.add(row)
+    turn.session.flush()
+    return row
+
+
+def _trials_to_show(s: Session, row: ExperimentRow, limit: int) -> Sequence[TrialRow]:
+    """All trials, or if they are too many the best half and the newest half."""
+    total = s.scalar(select(func.count()).select_from(TrialRow).where(TrialRow.experiment_id == row.id)) or 0
+    if total <= limit:
+        return trials.page(s, row.id, limit)
+    of_experiment = select(TrialRow).where(TrialRow.experiment_id == row.id)
+    order = TrialRow.best_validation if row.smaller_is_better else TrialRow.best_validation.desc()
+    best = s.scalars(
+        of_experiment.where(TrialRow.best_validation.is_not(None)).order_by(order, TrialRow.idx).limit((limit + 1) // 2)
+    ).all()
+    newest = s.scalars(of_experiment.order_by(TrialRow.idx.desc()).limit(limit)).all()
+    chosen: dict[int, TrialRow] = {trial.id: trial for trial in best}
+    for trial in newest:
+        if len(chosen) >= limit:
+            break
+        chosen.setdefault(trial.id, trial)
+    return sorted(chosen.values(), key=attrgetter("idx"))

@@ -1,0 +1,116 @@
+"""Sharing experiments: their owners let other users, or groups of the Hub, look at them or change them."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict, NotFound
+from detlab.schemas.wire import GrantList, GrantRequest, GrantTo, GrantView
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import Right, experiment_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.queries import grants
+from detlab_hub.store.tables import GrantRow
+
+MOST = 500
+"""Grants of one experiment."""
+
+
+class Grants:
+    """Use cases of grants. All raise NotFound for an experiment that the caller may not know of."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def list(self, caller: Caller, experiment_id: int) -> GrantList:
+        """With whom an experiment is shared. Whoever may look at it may know.
+
+        Raises:
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def look(s: Session) -> GrantList:
+            experiment_for(s, caller, experiment_id)
+            return _list(s, experiment_id)
+
+        return await self._shell.read(look)
+
+    async def put(self, caller: Caller, experiment_id: int, request: GrantRequest) -> GrantList:
+        """Share an experiment; what was granted to the same user or group before is replaced.
+
+        Raises:
+            Conflict: It has too many grants already.
+            Forbidden: The experiment is somebody else's.
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def put(turn: Turn) -> GrantList:
+            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            if len(grants.of_experiment(turn.session, row.id)) >= MOST:
+                raise Conflict(f"experiment {row.id} is shared {MOST} times already", hint="Share it with a group.")
+            made = GrantRow(
+                experiment_id=row.id,
+                kind=request.kind,
+                name=request.name,
+                write=request.write,
+                granted_by=caller.name,
+                created_at=turn.now,
+            )
+            grants.put(turn.session, made)
+            what = "may change it" if request.write else "may look at it"
+            _note(turn, caller, row.id, "experiment.share", f"{request.kind} {request.name} {what}")
+            return _list(turn.session, row.id)
+
+        return await self._changed(await self._shell.write(put))
+
+    async def remove(self, caller: Caller, experiment_id: int, to: GrantTo) -> GrantList:
+        """Take a grant back; streams that it let somebody read end.
+
+        Raises:
+            Forbidden: The experiment is somebody else's.
+            NotFound: There is no such experiment for the caller, or it is not shared with that user or group.
+        """
+
+        def remove(turn: Turn) -> GrantList:
+            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            if not grants.remove(turn.session, row.id, to.kind, to.name):
+                raise NotFound(
+                    f"experiment {row.id} is not shared with the {to.kind} {to.name!r}",
+                    hint=f"det experiment share {row.id}",
+                )
+            _note(turn, caller, row.id, "experiment.unshare", f"{to.kind} {to.name}")
+            return _list(turn.session, row.id)
+
+        return await self._changed(await self._shell.write(remove))
+
+    async def _changed(self, found: GrantList) -> GrantList:
+        # After the commit: a stream that looks now reads what stands.
+        self._shell.grants += 1
+        self._shell.wakeups.wake("streams")
+        self._shell.wakeups.wake_kind("logs")
+        return found
+
+
+def _note(turn: Turn, caller: Caller, experiment_id: int, action: str, detail: str) -> None:
+    audit.note(turn, caller, action, f"experiment {experiment_id}", detail)
+    turn.changed_experiment(experiment_id)
+
+
+def _list(s: Session, experiment_id: int) -> GrantList:
+    s.flush()
+    return GrantList(
+        items=[
+            GrantView.model_validate(
+                {
+                    "kind": row.kind,
+                    "name": row.name,
+                    "write": row.write,
+                    "granted_by": row.granted_by,
+                    "created_at": row.created_at,
+                }
+            )
+            for row in grants.of_experiment(s, experiment_id)
+        ]
+    )

@@ -1,0 +1,182 @@
+"""Answers what searches ask (`Suggest` decisions), outside of the writer's transactions.
+
+The question was journaled; the answer is an event like any other, journaled with what the search decides on it. So a
+master that dies in between asks again, and a replay needs no second answer. A method that fails, or takes too long, is
+answered with nothing: the search then draws at random, and the experiment says so once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import Unavailable
+from detlab.schemas.wire import ExperimentState
+from detlab_hub.core.searchers import Question, SearcherNotInstalled, Suggested, method_class, searcher_names
+from detlab_hub.core.searchers.suggesting import to_json
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.transitions import ask_open_questions, tell_search
+from detlab_hub.store.tables import ExperimentRow
+
+_log = logging.getLogger(__name__)
+PATIENCE = 30.0
+"""Seconds that an answer may take."""
+AT_ONCE = 2
+"""Questions that are answered at a time."""
+RETRY = 1.0
+"""Seconds until an answer is written again for which the database had no time."""
+MOST_BYTES = 16 << 20
+"""Of an answer."""
+_TOLD_CHARS = 200
+
+Answerer = Callable[[str, Question], Awaitable[list[dict[str, Any]]]]
+
+
+async def ask_process(searcher: str, question: Question) -> list[dict[str, Any]]:
+    """Answer a question in a process of its own.
+
+    Args:
+        searcher: The method's name.
+        question: What it asks.
+
+    Raises:
+        TimeoutError: It took more than `PATIENCE`.
+        ChildProcessError: It ended without an answer; with its last line.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "detlab_hub.core.searchers.suggesting",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=MOST_BYTES,
+    )
+    try:
+        told, errors = await asyncio.wait_for(process.communicate(to_json(searcher, question)), PATIENCE)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        lines = errors.decode(errors="replace").strip().splitlines()
+        raise ChildProcessError(lines[-1] if lines else f"it ended with code {process.returncode}")
+    points: list[dict[str, Any]] = json.loads(told)
+    return points
+
+
+class Suggestions:
+    """The loop that answers questions.
+
+    Args:
+        shell: Has the questions.
+        answer: Answers one.
+    """
+
+    def __init__(self, shell: Shell, answer: Answerer = ask_process) -> None:
+        self._shell = shell
+        self._answer = answer
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._asked: set[tuple[int, int]] = set()
+        """(experiment, ticket) of what is being answered."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def recover(self) -> None:
+        """After a start: ask again what the master before did not answer."""
+        names = [name for name in searcher_names() if _may_ask(name)]
+        if not names:
+            return
+
+        def open_ones(s: Session) -> list[int]:
+            active = ExperimentRow.state.in_((ExperimentState.ACTIVE.value, ExperimentState.PAUSED.value))
+            return list(s.scalars(select(ExperimentRow.id).where(active, ExperimentRow.searcher_name.in_(names))))
+
+        for experiment_id in await self._shell.read(open_ones):
+            await self._shell.write(partial(_ask_again, experiment_id=experiment_id))
+
+    async def run(self) -> None:
+        """Answer questions until the master stops."""
+        try:
+            while not self._shell.stopped:
+                await self._shell.question_kick.wait()
+                self._shell.question_kick.clear()
+                self.take()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def take(self) -> list[asyncio.Task[None]]:
+        """Begin to answer all questions that wait; return a task for each."""
+        begun = []
+        while self._shell.questions:
+            experiment_id, searcher, question = self._shell.questions.popleft()
+            if (experiment_id, question.ticket) in self._asked:
+                continue
+            self._asked.add((experiment_id, question.ticket))
+            task = asyncio.create_task(self._one(experiment_id, searcher, question))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            begun.append(task)
+        return begun
+
+    async def _one(self, experiment_id: int, searcher: str, question: Question) -> None:
+        try:
+            async with self._places:
+                event = await self._event(searcher, question)
+            await self._told(experiment_id, event)
+        except Exception:
+            # A bug in one must not end the others; the question stays open in the journal, the next start asks again.
+            _log.exception("experiment %d: the answer to question %d is lost", experiment_id, question.ticket)
+        finally:
+            self._asked.discard((experiment_id, question.ticket))
+
+    async def _told(self, experiment_id: int, event: Suggested) -> None:
+        while not self._shell.stopped:
+            try:
+                await self._shell.write(partial(_tell, experiment_id=experiment_id, event=event))
+            except Unavailable:  # busy, or away for a while: the answer is kept
+                await asyncio.sleep(RETRY)
+            else:
+                return
+
+    async def _event(self, searcher: str, question: Question) -> Suggested:
+        try:
+            points = await self._answer(searcher, question)
+            if len(points) < question.count:
+                raise ValueError(f"it made {len(points)} of {question.count} points")
+        except TimeoutError:
+            return Suggested(question.ticket, (), f"{searcher} took more than {PATIENCE:g} s")
+        except Exception as error:  # of the method, which may be anybody's: the search goes on at random
+            return Suggested(question.ticket, (), f"{searcher} failed: {type(error).__name__}: {error}"[:_TOLD_CHARS])
+        return Suggested(question.ticket, tuple(points[: question.count]))
+
+
+def _may_ask(name: str) -> bool:
+    try:
+        return method_class(name).suggests
+    except SearcherNotInstalled:
+        return False
+
+
+def _ask_again(turn: Turn, experiment_id: int) -> None:
+    ask_open_questions(turn, turn.experiment(experiment_id))
+
+
+def _tell(turn: Turn, experiment_id: int, event: Suggested) -> None:
+    experiment = turn.experiment(experiment_id)
+    if event.failure:
+        warning = f"suggestions: {event.failure}; points were drawn at random instead"
+        if warning not in experiment.warnings:
+            experiment.warnings = [*experiment.warnings, warning]
+            turn.changed_experiment(experiment_id)
+    tell_search(turn, experiment, event)

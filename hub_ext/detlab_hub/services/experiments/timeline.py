@@ -1,0 +1,144 @@
+"""What happened to an experiment, put together from its rows; nothing is kept for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.taskwire import TimelineItem, TimelineView
+from detlab_hub.services.kernel.access import experiment_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.store.queries import audit
+from detlab_hub.store.tables import AllocationRow, AuditRow, CheckpointRow, ExperimentRow, TrialRow
+
+LIMIT = 1000
+"""Most rows of a kind that are looked at, and most items that are shown: the newest."""
+_ORDER = {
+    what: place
+    for place, what in enumerate(
+        (
+            "created",
+            "trial created",
+            "started",
+            "attempt started",
+            "checkpoint",
+            "attempt ended",
+            "trial ended",
+            "ended",
+        )
+    )
+}
+"""Of what happened in one moment."""
+_DEEDS = {
+    "experiment.pause": "paused",
+    "experiment.activate": "activated",
+    "experiment.cancel": "cancel asked for",
+    "experiment.kill": "kill asked for",
+    "experiment.delete": "deleted",
+    "trial.kill": "kill of a trial asked for",
+}
+"""Deeds that nothing else in the rows tells."""
+
+
+class Timeline:
+    """The course of an experiment."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def view(self, caller: Caller, experiment_id: int) -> TimelineView:
+        """What happened, oldest first; of a long course the newest thousand things.
+
+        Raises:
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def look(s: Session) -> TimelineView:
+            return TimelineView(items=_course(s, experiment_for(s, caller, experiment_id)))
+
+        return await self._shell.read(look)
+
+
+def _course(s: Session, row: ExperimentRow) -> list[TimelineItem]:
+    trials = s.execute(
+        select(TrialRow.id, TrialRow.idx, TrialRow.state, TrialRow.end_reason, TrialRow.created_at, TrialRow.ended_at)
+        .where(TrialRow.experiment_id == row.id)
+        .order_by(TrialRow.id.desc())
+        .limit(LIMIT)
+    ).all()
+    found = [
+        *_of_experiment(row),
+        *_of_trials(trials),
+        *_of_attempts(s, row.id),
+        *_of_checkpoints(s, row.id),
+        *_of_deeds(s, row.id, [trial.id for trial in trials]),
+    ]
+    found.sort(key=lambda item: (item.time, _ORDER.get(item.what, len(_ORDER) // 2), item.trial_id or 0, item.run or 0))
+    if len(found) <= LIMIT:
+        return found
+    return [TimelineItem(time=row.created_at, what="earlier", detail="what came before is left out"), *found[-LIMIT:]]
+
+
+def _of_experiment(row: ExperimentRow) -> Iterator[TimelineItem]:
+    yield TimelineItem(time=row.created_at, what="created", detail=f"by {row.owner}")
+    if row.started_at is not None:
+        yield TimelineItem(time=row.started_at, what="started")
+    if row.ended_at is not None:
+        yield TimelineItem(time=row.ended_at, what="ended", detail=row.state)
+
+
+def _of_trials(trials: Sequence[Any]) -> Iterator[TimelineItem]:
+    for key, idx, state, reason, created, ended in trials:
+        yield TimelineItem(time=created, what="trial created", trial_id=key, detail=f"number {idx}")
+        if ended is not None:
+            why = f"{state}: {reason}" if reason else state
+            yield TimelineItem(time=ended, what="trial ended", trial_id=key, detail=why)
+
+
+def _of_attempts(s: Session, experiment_id: int) -> Iterator[TimelineItem]:
+    query = (
+        select(
+            AllocationRow.trial_id,
+            AllocationRow.run,
+            AllocationRow.agent_id,
+            AllocationRow.slots,
+            AllocationRow.started_at,
+            AllocationRow.ended_at,
+            AllocationRow.exit_code,
+            AllocationRow.exit_reason,
+        )
+        .where(AllocationRow.experiment_id == experiment_id)
+        .order_by(AllocationRow.requested_at.desc())
+        .limit(LIMIT)
+    )
+    for trial_id, run, agent, slots, started, ended, code, reason in s.execute(query):
+        if started is not None:
+            where = f"on {agent}" + (f", {len(slots)} slots" if len(slots) != 1 else ", 1 slot")
+            yield TimelineItem(time=started, what="attempt started", trial_id=trial_id, run=run, detail=where)
+        if ended is not None:
+            how = reason or "ended" if code is None else f"{reason or 'ended'}, exit code {code}"
+            yield TimelineItem(time=ended, what="attempt ended", trial_id=trial_id, run=run, detail=how)
+
+
+def _of_checkpoints(s: Session, experiment_id: int) -> Iterator[TimelineItem]:
+    query = (
+        select(CheckpointRow.created_at, CheckpointRow.trial_id, CheckpointRow.run, CheckpointRow.steps_completed)
+        .where(CheckpointRow.experiment_id == experiment_id)
+        .order_by(CheckpointRow.created_at.desc())
+        .limit(LIMIT)
+    )
+    for time, trial_id, run, steps in s.execute(query):
+        yield TimelineItem(time=time, what="checkpoint", trial_id=trial_id, run=run, detail=f"at step {steps}")
+
+
+def _of_deeds(s: Session, experiment_id: int, trial_ids: Sequence[int]) -> Iterator[TimelineItem]:
+    subjects = {f"experiment {experiment_id}": None, **{f"trial {key}": key for key in trial_ids}}
+    rows: list[AuditRow] = audit.of_subjects(s, list(subjects), LIMIT)
+    for row in rows:
+        if row.action in _DEEDS:
+            said = f"by {row.actor}"
+            yield TimelineItem(time=row.time, what=_DEEDS[row.action], trial_id=subjects[row.subject], detail=said)

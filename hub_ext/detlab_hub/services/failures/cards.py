@@ -1,0 +1,226 @@
+"""Failure cards: what, where, likely cause, last lines, next command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import FailureView
+from detlab_hub.services.failures.diagnosis import Evidence, judge
+from detlab_hub.services.failures.rank_faults import Line
+from detlab_hub.services.kernel.masking import masked_text, secrets_of
+from detlab_hub.services.kernel.offers import kind_of_slots
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.queries.logs import lines as logs
+from detlab_hub.store.tables import (
+    AgentRow,
+    AllocationRow,
+    ExperimentRow,
+    MetricName,
+    Series,
+    TaskRow,
+    TrialRow,
+)
+
+LOOK_BACK = 400
+"""Lines of output read to understand a failure."""
+
+_HINTS = {
+    "oom": "use a smaller batch or model, or ask for a machine with more memory; the whole output: {logs}",
+    "disk_full": "make room on that disk (df -h); a restart goes on from the last checkpoint; the output: {logs}",
+    "import": "the module must be in the experiment's code or installed where tasks run; the output: {logs}",
+    "config": "check the config's entrypoint and that its file is part of the code; the output: {logs}",
+    "nan": "a smaller learning rate or clipped gradients may help; set_detect_anomaly(True) says where; {logs}",
+    "hang": "its stacks are in the output; if only slow: pytorch.init(hang_timeout=…), or DET_HANG_TIMEOUT; {logs}",
+    "killed": "if nobody killed it, the machine may have run out of memory (dmesg); the output: {logs}",
+}
+_DEFAULT_HINT = "the whole output: {logs}"
+_NO_NCCL = re.compile(r"doesn't have NCCL built in|NCCL is only supported with GPUs")
+"""What torch raises where a process group is to be of NCCL and cannot: its build has none, or it sees no GPU."""
+
+_STORAGE = re.compile(r"(?:detlab\.errors\.)?StorageError: cannot ")
+"""What a checkpoint storage raises with an error of the operating system; one that is full is of another kind."""
+
+
+def _logs(holder: int | str, rank: int | None = None) -> str:
+    """The command that shows the output, of one rank where there are several."""
+    only = "" if rank is None else f" --rank {rank}"
+    return f"det task logs {holder}{only}" if isinstance(holder, str) else f"det trial logs {holder}{only}"
+
+
+def _hint(kind: str, logs: str) -> str:
+    return _HINTS.get(kind, _DEFAULT_HINT).format(logs=logs)
+
+
+def _nccl_hint(s: Session, row: AllocationRow, logs: str) -> str:
+    """What to do about NCCL that is not there; that is another thing on GPUs than where there are none."""
+    agent = s.get(AgentRow, row.agent_id) if row.agent_id else None
+    if agent is None:
+        return logs
+    if row.slots and kind_of_slots(agent) != "cpu":
+        cause = "the task has GPUs, which its PyTorch cannot use: install a build for them in its environment or image"
+    else:
+        cause = 'NCCL is for GPUs, and the task has none: ask for the backend "gloo" (pytorch.init() does so by itself)'
+    return f"{cause}; {logs}"
+
+
+def of_exit(
+    s: Session,
+    experiment: ExperimentRow,
+    trial: TrialRow,
+    row: AllocationRow,
+    *,
+    rank: int | None = None,
+    reason: str = "",
+    message: str = "",
+) -> FailureView:
+    """The card of a trial's task that failed by itself; `reason` and `message` as its agent gave them."""
+    evidence = Evidence(
+        row.exit_code,
+        rank,
+        size=row.slots_needed if row.slots_needed > 1 else None,
+        metric=experiment.metric,
+        value=trial.latest_validation,
+        out_of_memory=reason == "oom",
+    )
+    card = _card(s, trial.id, row, experiment, evidence, reason=reason, message=message)
+    return card.model_copy(update={"trial_id": trial.id})
+
+
+def of_task_exit(
+    s: Session, task: TaskRow, row: AllocationRow, *, rank: int | None = None, reason: str = "", message: str = ""
+) -> FailureView:
+    """The card of a user task that failed by itself."""
+    evidence = Evidence(row.exit_code, rank, out_of_memory=reason == "oom")
+    return _card(s, task.id, row, task, evidence, reason=reason, message=message)
+
+
+def _card(
+    s: Session,
+    holder: int | str,
+    row: AllocationRow,
+    owner: ExperimentRow | TaskRow,
+    evidence: Evidence,
+    *,
+    reason: str,
+    message: str,
+) -> FailureView:
+    if reason == "setup":
+        return FailureView(
+            kind="config",
+            message=f"the task could not be set up: {message}",
+            exit_code=row.exit_code,
+            hint=f"det agent list; {_hint('', _logs(holder))}",
+            command="det agent list",
+        )
+    cells = owner.source.get("cells") if isinstance(owner.source, dict) else None
+    diagnosis = judge(
+        _last_lines(s, holder, row.run),
+        evidence,
+        allocation_id=row.id,
+        cells=cells if isinstance(cells, dict) else None,
+    )
+    command = _logs(holder, diagnosis.rank if evidence.size else None)
+    hint = _hint(diagnosis.kind, command)
+    if _NO_NCCL.search(diagnosis.message):
+        hint = _nccl_hint(s, row, hint)
+    elif diagnosis.kind == "exception" and _STORAGE.match(diagnosis.message):
+        hint = f"the checkpoint storage must be there, and writable for the task's user, on its agent; {hint}"
+    secrets = secrets_of(owner.config)
+    return FailureView(
+        kind=diagnosis.kind,
+        message=masked_text(message if evidence.out_of_memory and message else diagnosis.message, secrets),
+        rank=diagnosis.rank,
+        exit_code=row.exit_code,
+        signal=diagnosis.signal,
+        where=diagnosis.where,
+        log_tail=[masked_text(line, secrets) for line in diagnosis.log_tail],
+        hint=hint,
+        command=command,
+    )
+
+
+def _last_lines(s: Session, holder: int | str, run: int) -> list[Line]:
+    return [Line(line.rank, line.text) for line in logs.last_lines(s, holder, run, LOOK_BACK)]
+
+
+def without_restart(card: FailureView) -> FailureView:
+    """The card of a failure that each attempt would meet again, so that there is no other one."""
+    return card.model_copy(update={"hint": f"{card.hint} (not restarted: it would fail in the same way each time)"})
+
+
+def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
+    """The card of a trial without which the search cannot go on: it never reported the metric."""
+    return FailureView(
+        kind="no_metrics",
+        message=(
+            f"the trial ended without ever reporting the searcher metric {experiment.metric!r};"
+            f" {experiment.searcher_name} cannot rank it"
+        ),
+        trial_id=trial.id,
+        exit_code=0,
+        hint=(
+            f"report {experiment.metric!r} with report_validation_metrics, or correct searcher.metric;"
+            f" the output: det trial logs {trial.id}"
+        ),
+        command=f"det trial logs {trial.id}",
+    )
+
+
+def never_reported(s: Session, experiment: ExperimentRow, trial: TrialRow) -> str:
+    """The warning about a trial that ended without the searcher's metric; it names what its validations did report."""
+    names = [row.name for row in _VALIDATED.all(s, {"trial": trial.id})]
+    shown = ", ".join(name[:WARNED_CHARS] for name in names)
+    instead = f" (its validations reported: {shown})" if names else ""
+    return f"never reported {experiment.metric!r}{instead}"
+
+
+def with_warning(said: list[str], new: str) -> list[str]:
+    """Warnings of an experiment's trials, with one more; beyond a number they are counted.
+
+    The list is written as a whole with each: without a bound ten thousand trials would write it ten thousand times.
+    """
+    if len(said) < WARNED_TRIALS:
+        return [*said, new]
+    counted = _AND_MORE.fullmatch(said[-1])
+    more = 1 + (int(counted[1]) if counted else 0)
+    return [*(said[:-1] if counted else said), f"and {more} more trials, each with a warning of its own"]
+
+
+def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: Iterable[str]) -> FailureView:
+    """The card of a trial whose report the search cannot use."""
+    reported = sorted(report)
+    names = ", ".join(reported[:TAIL_NAMES]) or "nothing"
+    wanted = experiment.config["searcher"].get("time_metric")
+    meant = [] if wanted in reported else get_close_matches(str(wanted), reported, n=1)
+    told = error.replace(trial.request_id, str(trial.id))  # the search knows no numbers of trials
+    advice = f"write searcher.time_metric: {meant[0]}, which the trial reports, or " if meant else ""
+    return FailureView(
+        kind="searcher",
+        message=f"{told}; the report contained: {names}",
+        trial_id=trial.id,
+        hint=(
+            f"{advice}report what searcher {experiment.searcher_name} needs: its metric {experiment.metric!r} as a"
+            f" number and its time_metric in the same validation report; the output: det trial logs {trial.id}"
+        ),
+        command=f"det trial logs {trial.id}",
+    )
+
+
+TAIL_NAMES = 20
+WARNED_NAMES = 5
+WARNED_CHARS = 80
+WARNED_TRIALS = 100
+"""Warnings of trials in the row of their experiment."""
+_VALIDATED = Prepared(
+    select(MetricName.name)
+    .join(Series, Series.name_id == MetricName.id)
+    .where(Series.trial_id == bindparam("trial"), Series.group_name == "validation")
+    .order_by(MetricName.name)
+    .limit(WARNED_NAMES)
+)
+_AND_MORE = re.compile(r"and (\d+) more trials, each with a warning of its own")

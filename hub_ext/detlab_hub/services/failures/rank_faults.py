@@ -1,0 +1,188 @@
+"""From the output of several ranks to the one that failed first, or that the others waited for in vain. Pure.
+
+The texts are those of our watchdogs (`detlab.pytorch.parallel.watchdog`, `detlab.launch.ranks.watchdog`), of the Core
+API's own messages between ranks, and of torch: NCCL's watchdog, gloo's timeouts, monitored barriers and torchrun's
+summary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+TRACEBACK = "Traceback (most recent call last)"
+_OURS = re.compile(r"^detlab: (?P<told>rank (?P<rank>\d+) \(.*\) hangs: .*?)\. This attempt ends")
+"""The words of a watchdog, which any rank, or the launcher, may say of any rank."""
+_NAMED = (
+    re.compile(r"Rank (?P<ranks>\d+) failed to (?:pass|reach) (?:the )?monitoredBarrier"),
+    re.compile(r"ranks? (?P<ranks>\d+(?:(?:, | and )\d+)*) did not call (?P<what>\w+\(\)) within"),
+    re.compile(r"ranks? (?P<ranks>\d+) did not (?:answer|take a message) in time \((?P<what>\w+)\)"),
+    re.compile(r"ranks? (?P<ranks>\d+) did not (?:answer|take a message) \((?P<what>\w+)\) in time"),
+)
+"""Errors of a rank that waited, and that name whom it waited for."""
+_WAITED = (
+    re.compile(r"caught collective operation timeout: Work\w+\((?:SeqNum=\d+, )?(?:OpType=(?P<what>\w+))?"),
+    re.compile(r"Timed out waiting \d+ ?ms for (?:recv|send) operation"),
+    re.compile(r"Application timeout caused pair closure"),
+)
+"""Errors of a rank that waited, and that say no more than that."""
+_PEER_LOST = re.compile(
+    r"closed by (?:remote )?peer|reset by (?:remote )?peer|Broken pipe|^rank \d+ is gone|NCCL error|ncclRemoteError"
+    r"|ncclSystemError|NCCL communicator was aborted|Connection refused|socket timeout|Socket Timeout"
+    r"|failed to recv, got 0 bytes",
+    re.IGNORECASE,
+)
+"""What a rank raises for want of another one."""
+_PEER_ERRORS = ("DistributedError", "DistNetworkError", "DistBackendError", "DistStoreError", "ChildFailedError")
+_ROOT = "Root Cause (first observed failure)"
+_ROOT_RANK = re.compile(r"^\s*rank\s*:\s*(\d+)\b")
+_ROOT_EXIT = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)\b")
+_ROOT_LINES = 10
+_LOOKED_AT = 1000
+"""Characters of a line in which a hang is looked for: what users print must not cost the master time."""
+_ERROR = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of output."""
+
+    rank: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Ranks that wait for one that does not come.
+
+    Attributes:
+        message: For people, in one line.
+        rank: The one that does not come, None if that cannot be told.
+    """
+
+    message: str
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What torchrun says of the process that it saw fail first."""
+
+    rank: int | None = None
+    exit_code: int | None = None
+
+
+def hang_of(lines: Sequence[Line], size: int | None) -> Hang | None:
+    """Return who hangs by what the ranks said, None if nobody waited in vain.
+
+    Args:
+        lines: The last lines of output, oldest first, all ranks.
+        size: How many ranks the task has, None if that is unknown.
+    """
+    lines = [Line(line.rank, line.text[:_LOOKED_AT]) for line in lines]
+    for line in lines:
+        told = _OURS.match(line.text)
+        if told is not None:
+            return Hang(told["told"], int(told["rank"]))
+    if any(_is_own(error) for _, error in _errors(lines)):
+        return None  # the others waited for one that had failed
+    for line in lines:
+        for pattern in _NAMED:
+            found = pattern.search(line.text)
+            if found is not None:
+                return _named(line, found)
+    waiting = {line.rank: what for line in reversed(lines) if (what := _waited(line.text)) is not None}
+    return _unnamed(waiting, lines, size) if waiting else None
+
+
+def _named(line: Line, found: re.Match[str]) -> Hang:
+    ranks = [int(number) for number in re.findall(r"\d+", found["ranks"])]
+    names = ", ".join(map(str, ranks))
+    what = found.groupdict().get("what") or "monitored_barrier()"
+    waiter = "the others" if line.rank is None else f"rank {line.rank}"
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return Hang(f"{word} {names} did not come to {what}, in which {waiter} waited", ranks[0])
+
+
+def _waited(text: str) -> str | None:
+    """Name the collective that a line says was waited in, None for any other line."""
+    for pattern in _WAITED:
+        found = pattern.search(text)
+        if found is not None:
+            what = found.groupdict().get("what")
+            return f"a collective ({what.lower()})" if what else "a collective"
+    return None
+
+
+def _unnamed(waiting: dict[int | None, str], lines: Sequence[Line], size: int | None) -> Hang:
+    what = next(iter(waiting.values()))
+    inside = sorted(rank for rank in waiting if rank is not None)
+    known = set(range(size)) if size else {line.rank for line in lines if line.rank is not None}
+    outside = sorted(known.difference(inside))
+    waiter = ", ".join(f"rank {rank}" for rank in inside) or "a rank"
+    if len(outside) == 1:
+        return Hang(f"rank {outside[0]} did not come to {what}, in which {waiter} waited", outside[0])
+    if outside:
+        names = ", ".join(map(str, outside))
+        return Hang(f"none of the ranks {names} came to {what}, in which {waiter} waited", outside[0])
+    return Hang(f"{what} did not end within its limit on {waiter}: its ranks did not all call the same one", None)
+
+
+def is_peer_loss(error: str) -> bool:
+    """Whether an error's last line is that of a rank which fails for want of another one.
+
+    Args:
+        error: `Name: text`, as a traceback ends.
+    """
+    name, _, text = error.partition(": ")
+    return name.rpartition(".")[2] in _PEER_ERRORS or _PEER_LOST.search(text) is not None
+
+
+def _is_own(error: str) -> bool:
+    return not is_peer_loss(error) and _waited(error) is None and not any(named.search(error) for named in _NAMED)
+
+
+def failing_rank(lines: Sequence[Line], told: int | None) -> int | None:
+    """Return the rank that failed by itself, and first.
+
+    Args:
+        lines: The last lines of output, oldest first, all ranks.
+        told: The rank that the launcher saw fail first. Another one is named only if that one fell with its peer.
+    """
+    errors = list(_errors(lines))
+    own = [rank for rank, error in errors if _is_own(error)]
+    if told is not None and any(line.rank == told for line in lines):
+        fell = [rank for rank, error in errors if not _is_own(error)]
+        return own[0] if own and told in fell and told not in own else told
+    if own:
+        return own[0]
+    traced = (line.rank for line in lines if line.rank is not None and line.text.startswith(TRACEBACK))
+    root = root_of(lines).rank
+    return root if root is not None else next(traced, None)
+
+
+def _errors(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+    """Yield the rank and the last line of each rank's tracebacks, in the order in which they ended."""
+    inside: dict[int, bool] = {}
+    for line in lines:
+        if line.rank is None:
+            continue
+        if line.text.startswith(TRACEBACK):
+            inside[line.rank] = True
+        elif inside.get(line.rank) and line.text and not line.text[0].isspace() and _ERROR.match(line.text):
+            inside[line.rank] = False
+            yield line.rank, line.text
+
+
+def root_of(lines: Sequence[Line]) -> Root:
+    """Return what torchrun's summary says of the process that failed first."""
+    at = next((n for n, line in enumerate(lines) if _ROOT in line.text), None)
+    if at is None:
+        return Root()
+    told = [line.text for line in lines[at + 1 : at + 1 + _ROOT_LINES]]
+    return Root(_first(_ROOT_RANK, told), _first(_ROOT_EXIT, told))
+
+
+def _first(pattern: re.Pattern[str], texts: Collection[str]) -> int | None:
+    return next((int(found[1]) for text in texts if (found := pattern.match(text))), None)

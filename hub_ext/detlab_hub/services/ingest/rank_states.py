@@ -1,0 +1,57 @@
+"""How the ranks of trials over several nodes stand: kept for a moment, so that their launchers hear of each other.
+
+The launchers judge who hangs (`detlab.launch.ranks.watchdog`). Nothing is lost with a master: they say it again.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict
+from detlab.schemas.wire import OtherRanks, RankSigns
+from detlab_hub.services.kernel.callers import TaskCaller
+from detlab_hub.services.kernel.fencing import current_attempt
+from detlab_hub.services.kernel.shell import Shell
+
+KEPT = 120.0
+"""Seconds after which nobody counts what was said."""
+
+
+class Standing:
+    """What the nodes of each attempt said last."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._said: dict[tuple[str, int], dict[int, tuple[float, RankSigns]]] = {}
+
+    async def exchange(self, task: TaskCaller, told: RankSigns) -> OtherRanks:
+        """Take how the ranks of one node stand, and return how those of the other nodes did.
+
+        Raises:
+            Conflict: The attempt has no such node.
+            StaleAttempt: The attempt is over.
+        """
+        await self._shell.read(lambda s: _check(s, task, told.node))
+        now = self._shell.clock()
+        self._drop_old(now)
+        attempt = self._said.setdefault((task.allocation_id, task.run), {})
+        attempt[told.node] = now, told
+        return OtherRanks(
+            signs=[
+                sign.model_copy(update={"age": max(0.0, now - at)})
+                for node, (at, said) in sorted(attempt.items())
+                if node != told.node
+                for sign in said.signs
+            ]
+        )
+
+    def _drop_old(self, now: float) -> None:
+        for key, nodes in list(self._said.items()):
+            if all(not 0 <= now - at <= KEPT for at, _ in nodes.values()):
+                del self._said[key]
+
+
+def _check(s: Session, task: TaskCaller, node: int) -> None:
+    row, _ = current_attempt(s, task)
+    if not node < row.nodes or row.nodes < 2:
+        raise Conflict(f"attempt {row.run} has {row.nodes} nodes, and no node {node} of several")

@@ -1,0 +1,328 @@
+"""What trials report: metrics, progress, status, early exits and log lines, each taken exactly once.
+
+A batch is one transaction: the allocation's high-water mark, the rows, the search's journal and the events move
+together or not at all. A record seen before is skipped by its number, so a batch may be sent again at any time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from detlab.schemas.wire import (
+    CheckpointGoneRecord,
+    EarlyExitRecord,
+    LogRecord,
+    MetricsRecord,
+    ProgressRecord,
+    Record,
+    RecordAck,
+    RecordBatch,
+    RefusedRecord,
+    ResumedRecord,
+    StatusRecord,
+    encode_floats,
+)
+from detlab_hub.core.lifecycle import trial as trials
+from detlab_hub.core.searchers import ProgressReported, SearcherInputError, ValidationReported
+from detlab_hub.services.kernel.callers import TaskCaller
+from detlab_hub.services.kernel.fencing import current_holder
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle import gangs, log_policies, missing_checkpoints
+from detlab_hub.services.lifecycle.log_policies import Finding
+from detlab_hub.services.lifecycle.transitions import apply_trial, condemn_trial, tell_search
+from detlab_hub.store import BadReport
+from detlab_hub.store.queries.logs import lines as logs
+from detlab_hub.store.queries.metrics import curves
+from detlab_hub.store.tables import AllocationRow, TaskRow, TrialRow
+from detlab_hub.store.values import as_scalar
+
+V = TypeVar("V")
+VALIDATION = "validation"
+STATUS_CHARS = 1000
+MAX_SEQ = 2**53
+SURPLUS = "too many names of metrics"
+"""Begins the warning of a trial of which some are left out."""
+MAX_RANK = 2**31
+STEP_TIMES = frozenset({"batches", "steps", "steps_completed"})
+"""Time metrics that a report's own steps_completed stands for when they are not in it."""
+
+
+@dataclass
+class _Taking:
+    """One batch on its way in."""
+
+    turn: Turn
+    row: AllocationRow
+    trial: TrialRow
+    refused: list[RefusedRecord] = field(default_factory=list)
+    reports: list[curves.Report] = field(default_factory=list)
+    """Reports to be stored at the end, in one call: much faster than one by one."""
+
+
+def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0, found: Sequence[Finding] = ()) -> RecordAck:
+    """Take a batch of records.
+
+    Args:
+        turn: The transaction.
+        task: Who says so.
+        batch: What.
+        node: Which of the attempt's nodes, in their order; each counts its own records.
+        found: What log policies have found in it.
+
+    Raises:
+        StaleAttempt: The task may not write any more.
+    """
+    row, holder = current_holder(turn.session, task)
+    # The task is heard, whether or not its agent has told us that it started.
+    counted = gangs.heard(turn, row, node) or row
+    if isinstance(holder, TaskRow):
+        return _take_of_task(turn, row, holder, batch)
+    trial = holder
+    taking = _Taking(turn, row, trial)
+    mark = counted.logs_seq if batch.stream == "logs" else counted.metrics_seq
+    fresh: list[Record] = []
+    for record in batch.records:
+        if not 0 < record.seq <= MAX_SEQ:
+            _refuse(taking, record.seq, "record.seq", f"record numbers go from 1 to {MAX_SEQ}")
+        elif record.seq > mark:
+            mark = record.seq
+            fresh.append(_plain(record, turn.now))
+    if batch.stream == "logs":
+        counted.logs_seq = mark
+        _take_logs(taking, fresh, None if row.nodes < 2 else node)
+        log_policies.note(turn, trial, row.run, counted.agent_id, found)
+    else:
+        counted.metrics_seq = mark
+        for record in fresh:
+            _take_one(taking, record)
+        if taking.reports:
+            curves.insert_reports(turn.session, trial.id, row.run, taking.reports, row.resume_step)
+    return RecordAck(acked=mark, refused=taking.refused)
+
+
+def _take_of_task(turn: Turn, row: AllocationRow, task: TaskRow, batch: RecordBatch) -> RecordAck:
+    """Take what a user task says: its output; of the rest only trials have a use."""
+    mark = row.logs_seq if batch.stream == "logs" else row.metrics_seq
+    lines, refused = [], []
+    for record in batch.records:
+        if not mark < record.seq <= MAX_SEQ:
+            continue
+        mark = record.seq
+        if isinstance(record, LogRecord):
+            lines.append(_plain(record, turn.now))
+        else:
+            refused.append(
+                RefusedRecord(seq=record.seq, code="record.task", message=f"a {task.kind} reports no {record.kind}")
+            )
+    if batch.stream == "logs":
+        row.logs_seq = mark
+    else:
+        row.metrics_seq = mark
+    if lines:
+        logs.append(turn.session, task.id, row.run, [line for line in lines if isinstance(line, LogRecord)])
+        turn.outbox.wake_logs.add(task.id)
+    return RecordAck(acked=mark, refused=refused)
+
+
+def _plain(record: Record, now: float) -> Record:
+    """A record whose numbers a database can hold: no time that is none, no rank beyond reason."""
+    fixed: dict[str, object] = {}
+    if not math.isfinite(record.time):
+        fixed["time"] = now
+    if isinstance(record, LogRecord) and record.rank is not None and not 0 <= record.rank < MAX_RANK:
+        fixed["rank"] = None
+    return record.model_copy(update=fixed) if fixed else record
+
+
+def _take_logs(taking: _Taking, records: Sequence[Record], node: int | None) -> None:
+    lines = []
+    for record in records:
+        if isinstance(record, LogRecord):
+            lines.append(record)
+        else:
+            _refuse(taking, record.seq, "record.stream", f"a {record.kind} record is not a log line")
+    if lines:
+        logs.append(taking.turn.session, taking.trial.id, taking.row.run, lines, node)
+        taking.turn.outbox.wake_logs.add(taking.trial.id)
+
+
+def _take_one(taking: _Taking, record: Record) -> None:
+    match record:
+        case MetricsRecord():
+            _take_metrics(taking, record)
+        case ProgressRecord():
+            _take_progress(taking, record)
+        case StatusRecord():
+            taking.trial.status = record.status[:STATUS_CHARS]
+            taking.turn.changed_trial(taking.trial)
+        case EarlyExitRecord():
+            _take_early_exit(taking, record)
+        case ResumedRecord():
+            _take_resumed(taking, record)
+        case CheckpointGoneRecord():
+            missing_checkpoints.note(taking.turn, taking.trial, taking.row, record)
+        case LogRecord():
+            _refuse(taking, record.seq, "record.stream", "a log line does not belong to the metrics stream")
+
+
+def _refuse(taking: _Taking, seq: int, code: str, message: str) -> None:
+    taking.refused.append(RefusedRecord(seq=seq, code=code, message=message))
+
+
+def _take_progress(taking: _Taking, record: ProgressRecord) -> None:
+    if math.isnan(record.progress):
+        return
+    turn, trial = taking.turn, taking.trial
+    trial.progress = min(max(record.progress, 0.0), 1.0)
+    turn.changed_trial(trial)
+    experiment = turn.experiment(trial.experiment_id)
+    tell_search(turn, experiment, ProgressReported(trial.request_id, trial.progress))
+
+
+def _take_early_exit(taking: _Taking, record: EarlyExitRecord) -> None:
+    if record.reason not in trials.EARLY_EXITS:
+        known = ", ".join(trials.EARLY_EXITS)
+        _refuse(taking, record.seq, "record.reason", f"{record.reason[:80]!r} is none of {known}")
+        return
+    apply_trial(taking.turn, taking.trial, trials.EarlyExitReported(record.reason))
+
+
+def _take_resumed(taking: _Taking, record: ResumedRecord) -> None:
+    """Supersede from an earlier step than that of the checkpoint the attempt was given; never from a later one."""
+    row, steps = taking.row, record.steps_completed
+    if steps < 0:
+        _refuse(taking, record.seq, "record.step", f"steps_completed {steps} is negative")
+    elif row.resume_step is None or steps >= row.resume_step:
+        return
+    elif row.superseded_applied:
+        message = f"this attempt has reported metrics as one that resumed at step {row.resume_step}"
+        _refuse(taking, record.seq, "record.late", message)
+    else:
+        row.resume_step = steps
+
+
+# --- metrics
+
+
+def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
+    turn, row, trial = taking.turn, taking.row, taking.trial
+    try:
+        numbers = curves.check_report(record.group, record.steps_completed, record.metrics)
+    except BadReport as error:
+        _refuse(taking, record.seq, error.code, error.message)
+        return
+    if beyond := _surplus(taking, record):
+        record = record.model_copy(update={"metrics": _without(record.metrics, beyond)})
+        numbers = _without(numbers, beyond)
+    stored = curves.Report(record.group, record.steps_completed, record.time, record.metrics, numbers)
+    if row.superseded_applied:
+        taking.reports.append(stored)
+    else:
+        # The first report of an attempt: what earlier ones reported beyond its checkpoint goes now.
+        row.superseded_applied = True
+        curves.insert_reports(turn.session, trial.id, row.run, [stored], row.resume_step)
+        if row.run > 1:
+            _recount(turn, row, trial)
+    trial.steps_completed = max(trial.steps_completed, record.steps_completed)
+    plain = numbers if all(map(math.isfinite, numbers.values())) else encode_floats(numbers)
+    data = {
+        "group": record.group,
+        "steps_completed": record.steps_completed,
+        "run": row.run,
+        "time": record.time,
+        "metrics": plain,
+    }
+    turn.event("metrics", trial.experiment_id, trial.id, data)
+    turn.changed_trial(trial)
+    if record.group == VALIDATION:
+        _take_validation(turn, trial, record)
+
+
+def _surplus(taking: _Taking, record: MetricsRecord) -> set[str]:
+    """Return the names that are too many for one trial; a warning of the trial says so, once."""
+    turn, row, trial, limits = taking.turn, taking.row, taking.trial, taking.turn.settings.limits
+    if not limits.metric_names:
+        return set()
+    experiment = turn.experiment(trial.experiment_id)
+    if not limits.binds(row.owner, experiment.owner_groups):
+        return set()
+    session, always = turn.session, set[str]()
+    if record.group == VALIDATION:
+        always = {experiment.metric}
+    beyond = turn.metric_names.beyond(session, trial, record.group, record.metrics, limits.metric_names, always)
+    if not beyond:
+        return beyond
+    turn.outbox.limit_hits.append((row.owner, "metric_names"))
+    if not any(one.startswith(SURPLUS) for one in trial.warnings):
+        told = (
+            f"{SURPLUS}: a trial may report {limits.metric_names:,}, all groups together; others are left out, such"
+            f" as {min(beyond)[:80]!r} of {record.group[:80]!r}. Report fewer names (an array counts as one), or ask an"
+            " administrator to raise c.UserLimits.metric_names"
+        )
+        trial.warnings = [*trial.warnings, told]
+        turn.changed_trial(trial)
+    return beyond
+
+
+def _without(values: dict[str, V], names: Collection[str]) -> dict[str, V]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _recount(turn: Turn, row: AllocationRow, trial: TrialRow) -> None:
+    """The points of earlier attempts beyond the resumed step are gone: bests must not point at them."""
+    experiment = turn.experiment(trial.experiment_id)
+    trial.steps_completed = row.resume_step or 0
+    turn.session.flush()
+    name, smaller = experiment.metric, experiment.smaller_is_better
+    own = curves.trial_best(turn.session, trial.id, VALIDATION, name, smaller)
+    trial.best_validation = None if own is None else own[1]
+    if experiment.best_trial_id != trial.id:
+        return
+    best = curves.experiment_best(turn.session, experiment.id, VALIDATION, name, smaller)
+    experiment.best_trial_id, experiment.best_step, experiment.best_value = best or (None, None, None)
+    turn.changed_experiment(experiment.id)
+
+
+def _take_validation(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None:
+    experiment = turn.experiment(trial.experiment_id)
+    if experiment.metric not in record.metrics:
+        return
+    value = as_scalar(record.metrics[experiment.metric])
+    if value is None:
+        got = type(record.metrics[experiment.metric]).__name__
+        error = f"the searcher metric {experiment.metric!r} must be a number, the report has a {got}"
+        condemn_trial(turn, trial, error, record.metrics)
+        return
+    trial.searcher_metric_seen = True
+    trial.latest_validation = value
+    _keep_best(turn, trial, record.steps_completed, value)
+    event = ValidationReported(trial.request_id, value, _time_of(experiment.config, record))
+    try:
+        tell_search(turn, experiment, event)
+    except SearcherInputError as error:
+        condemn_trial(turn, trial, error, record.metrics)
+
+
+def _time_of(config: dict[str, object], record: MetricsRecord) -> float | None:
+    searcher = config.get("searcher")
+    name = searcher.get("time_metric") if isinstance(searcher, dict) else None
+    if name is None:
+        return None
+    if name in record.metrics:
+        return as_scalar(record.metrics[name])
+    return float(record.steps_completed) if name in STEP_TIMES else None
+
+
+def _keep_best(turn: Turn, trial: TrialRow, step: int, value: float) -> None:
+    if math.isnan(value):
+        return
+    experiment = turn.experiment(trial.experiment_id)
+    sign = 1.0 if experiment.smaller_is_better else -1.0
+    if trial.best_validation is None or sign * value < sign * trial.best_validation:
+        trial.best_validation = value
+    if experiment.best_value is None or sign * value < sign * experiment.best_value:
+        experiment.best_trial_id, experiment.best_step, experiment.best_value = trial.id, step, value
+        turn.changed_experiment(experiment.id)

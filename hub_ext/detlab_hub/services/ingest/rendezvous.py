@@ -1,0 +1,85 @@
+"""The rendezvous of an attempt's nodes: who is there, and where the chief listens. Nobody goes before all are there."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict
+from detlab.schemas.wire import Arrival, Rendezvous
+from detlab_hub.services.kernel.callers import TaskCaller
+from detlab_hub.services.kernel.fencing import current_attempt
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle import gangs
+from detlab_hub.store.queries import parts
+from detlab_hub.store.tables import AgentRow, PartRow
+
+
+def arrive(turn: Turn, task: TaskCaller, arrival: Arrival) -> Rendezvous:
+    """Note that a node is there. Saying it again changes nothing.
+
+    Raises:
+        Conflict: The attempt has no such node, or two of its nodes are on machines that cannot reach each other.
+        StaleAttempt: The attempt is over.
+    """
+    row, _ = current_attempt(turn.session, task)
+    everywhere = parts.of_allocation(turn.session, row)
+    mine = next((part for part in everywhere if part.rank == arrival.node), None)
+    if mine is None:
+        raise Conflict(f"attempt {row.run} has {row.nodes} node(s), and no node {arrival.node}")
+    gangs.heard(turn, row, arrival.node)
+    told = arrival.model_dump()
+    if mine.meeting != told:
+        mine.meeting = told
+        _check_addresses(turn.session, everywhere)
+    reply = _reply(everywhere, arrival.number)
+    if reply.ready:
+        turn.outbox.wake_allocations.add(row.id)
+    return reply
+
+
+def look(s: Session, task: TaskCaller, number: int) -> Rendezvous:
+    """How a meeting stands.
+
+    Raises:
+        StaleAttempt: The attempt is over.
+    """
+    row, _ = current_attempt(s, task)
+    return _reply(parts.of_allocation(s, row), number)
+
+
+def _reply(everywhere: Sequence[PartRow], number: int) -> Rendezvous:
+    there = {part.rank: Arrival.model_validate(part.meeting) for part in everywhere if part.meeting is not None}
+    missing = [part.agent_id for part in everywhere if part.rank not in there or there[part.rank].number < number]
+    if missing or not there[0].port:
+        return Rendezvous(missing=missing)
+    chief = there[0]
+    return Rendezvous(ready=True, port=chief.port, messages_port=chief.messages_port, key=chief.key)
+
+
+def _check_addresses(s: Session, everywhere: Sequence[PartRow]) -> None:
+    """A loopback address is reached from its own machine only; torch listens on every node, not on the chief's alone.
+
+    Raises:
+        Conflict: One of the nodes has such an address, and they are on more than one machine.
+    """
+    machines = {part.meeting["machine"] for part in everywhere if part.meeting and part.meeting["machine"]}
+    if len(machines) < 2:
+        return
+    for part in everywhere:
+        agent = s.get(AgentRow, part.agent_id)
+        if agent is not None and _is_loopback(agent.address):
+            raise Conflict(
+                f"agent {agent.id} says that it is reached at {agent.address or '127.0.0.1'}, and other nodes of this "
+                "trial are on other machines",
+                hint="start each agent with --address and an address at which the other machines reach it",
+            )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address or "127.0.0.1").is_loopback
+    except ValueError:
+        return address == "localhost"

@@ -1,0 +1,297 @@
+"""What a running task asks of the master: take records, tell of preemption, commit checkpoints."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.schemas.checkpoint_ids import made_for
+from detlab.schemas.wire import (
+    Arrival,
+    BestValidationReply,
+    CheckpointView,
+    CommitCheckpoint,
+    OtherRanks,
+    PreemptReply,
+    RankSigns,
+    RecordAck,
+    RecordBatch,
+    Rendezvous,
+    TokenReply,
+)
+from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
+from detlab_hub.services.admission import log_rate
+from detlab_hub.services.checkpoints import files
+from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
+from detlab_hub.services.ingest import records, rendezvous
+from detlab_hub.services.ingest.rank_states import Standing
+from detlab_hub.services.kernel.access import Hidden
+from detlab_hub.services.kernel.callers import TaskCaller
+from detlab_hub.services.kernel.fencing import current_attempt, current_holder
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.threads import user_of
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.kernel.wakeups import wait_until
+from detlab_hub.services.kernel.warm_start import is_source
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle.rows import graces_of
+from detlab_hub.services.lifecycle.transitions import tell_checkpoint
+from detlab_hub.services.logs.matching import PolicyLooks
+from detlab_hub.services.views import experiment_views
+from detlab_hub.store.queries import checkpoints, tokens
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow
+
+_log = logging.getLogger(__name__)
+MAX_WAIT = 300.0
+
+
+class Tasks:
+    """The task API."""
+
+    def __init__(self, shell: Shell, policies: PolicyLooks) -> None:
+        self._shell = shell
+        self._policies = policies
+        self._standing = Standing(shell)
+
+    async def records(self, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
+        """Take a batch of records of one of the task's nodes; what is acknowledged is committed.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+        """
+        batch = await log_rate.thinned(self._shell, task.allocation_id, batch, node)
+        found = await self._policies.look(task.allocation_id, batch, lambda s: current_holder(s, task))
+        ack = await self._shell.write(lambda turn: records.take(turn, task, batch, node, found))
+        self._policies.written(task.allocation_id, found)
+        return ack
+
+    async def preempt(self, task: TaskCaller, timeout: float) -> PreemptReply:
+        """Whether the task should leave; waits up to `timeout` seconds for that to become so.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+        """
+        with self._shell.wakeups.listen(("allocation", task.allocation_id)) as event:
+            reply = await self._shell.read(lambda s: _preempt_state(s, task))
+            if reply.preempt or timeout <= 0:
+                return reply
+            await wait_until(event, min(timeout, MAX_WAIT))
+        return await self._shell.read(lambda s: _preempt_state(s, task))
+
+    async def rendezvous(self, task: TaskCaller, arrival: Arrival, timeout: float) -> Rendezvous:
+        """Note that a node is there; waits up to `timeout` seconds for the others.
+
+        Raises:
+            Conflict: The attempt has no such node, or its nodes cannot reach each other.
+            StaleAttempt: The attempt is over.
+        """
+        with self._shell.wakeups.listen(("allocation", task.allocation_id)) as event:
+            reply = await self._shell.write(lambda turn: rendezvous.arrive(turn, task, arrival))
+            if reply.ready or timeout <= 0:
+                return reply
+            await wait_until(event, min(timeout, MAX_WAIT))
+        return await self._shell.read(lambda s: rendezvous.look(s, task, arrival.number))
+
+    async def ranks(self, task: TaskCaller, told: RankSigns) -> OtherRanks:
+        """Take how the ranks of a node stand, return how those of the others do; see `Standing.exchange`."""
+        return await self._standing.exchange(task, told)
+
+    async def ack_preempt(self, task: TaskCaller) -> None:
+        """The task will checkpoint and exit 0; without this an exit 0 means that it is done.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+        """
+
+        def ack(turn: Turn) -> None:
+            row, trial = current_attempt(turn.session, task)
+            experiment = turn.experiment(trial.experiment_id)
+            graces = graces_of(experiment.config, turn.settings)
+            apply_allocation(turn, row, LeaveAcknowledged(turn.now, graces))
+
+        await self._shell.write(ack)
+
+    # --- checkpoints
+
+    async def commit_checkpoint(self, task: TaskCaller, commit: CommitCheckpoint) -> CheckpointView:
+        """Make what was uploaded a checkpoint. Committing the same again changes nothing.
+
+        Raises:
+            CheckpointError: The manifest is not one, or the files that it names have other sizes.
+            Conflict: The uuid is taken by another checkpoint.
+            Forbidden: The harness of another trial made the uuid.
+            StaleAttempt: The attempt is over.
+        """
+        size = check_commit(commit, self._shell.settings.checkpoint_file_limit)
+        storage = await self._shell.read(lambda s: _storage_of(s, task))
+        sizes = {path: entry.size for path, entry in commit.files.items()}
+        await self._shell.workers.uploads.run(user_of(task), files.check_sizes, storage, commit.uuid, sizes)
+        return await self._shell.write(lambda turn: _commit(turn, task, commit, size))
+
+    async def get_checkpoint(self, task: TaskCaller, uuid: str) -> CheckpointView:
+        """A checkpoint of the task's experiment, or of its warm-start source.
+
+        Raises:
+            NotFound: There is none that this task may read.
+        """
+
+        def get(s: Session) -> CheckpointView:
+            row = s.get(CheckpointRow, uuid)
+            if row is None or row.state != "COMPLETED" or not _may_read(s, task, row):
+                missing = NotFound if row is None else Hidden
+                raise missing(f"there is no checkpoint {uuid[:80]} for this trial")
+            return experiment_views.checkpoint_view(s, row)
+
+        return await self._shell.read(get)
+
+    async def delete_checkpoint(self, task: TaskCaller, uuid: str) -> None:
+        """Mark a checkpoint of the task's own trial as deleted; deleting it again changes nothing.
+
+        Raises:
+            NotFound: This trial has no such checkpoint.
+            StaleAttempt: The attempt is over.
+        """
+
+        def delete(turn: Turn) -> None:
+            _, trial = current_attempt(turn.session, task)
+            row = turn.session.get(CheckpointRow, uuid)
+            if row is None or row.trial_id != trial.id:
+                missing = NotFound if row is None else Hidden
+                raise missing(f"this trial has no checkpoint {uuid[:80]}")
+            row.state = "DELETED"
+            turn.session.flush()
+            newest = checkpoints.latest(turn.session, trial.id)
+            trial.latest_checkpoint = None if newest is None else newest.uuid
+            _tell_checkpoint(turn, row)
+            turn.changed_trial(trial)
+
+        await self._shell.write(delete)
+
+    # --- metadata, best validation, token
+
+    async def get_metadata(self, task: TaskCaller) -> dict[str, Any]:
+        """The trial's metadata."""
+        return await self._shell.read(lambda s: current_attempt(s, task)[1].metadata_)
+
+    async def put_metadata(self, task: TaskCaller, metadata: dict[str, Any]) -> None:
+        """Replace the trial's metadata.
+
+        Raises:
+            CheckpointError: It is over 1 MiB.
+            StaleAttempt: The attempt is over.
+        """
+        check_metadata(metadata)
+
+        def put(turn: Turn) -> None:
+            _, trial = current_attempt(turn.session, task)
+            trial.metadata_ = metadata
+            turn.changed_trial(trial)
+
+        await self._shell.write(put)
+
+    async def best_validation(self, task: TaskCaller) -> BestValidationReply:
+        """The best searcher metric of the experiment so far."""
+
+        def best(s: Session) -> BestValidationReply:
+            experiment = s.get(ExperimentRow, task.experiment_id)
+            return BestValidationReply(value=None if experiment is None else experiment.best_value)
+
+        return await self._shell.read(best)
+
+    async def renew_token(self, task: TaskCaller) -> TokenReply:
+        """A fresh task token; the old one works until it expires.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+        """
+
+        def renew(turn: Turn) -> TokenReply:
+            current_holder(turn.session, task)
+            expires_at = turn.now + turn.settings.task_token_ttl
+            token = tokens.issue(turn.session, "task", task.allocation_id, expires_at, turn.now)
+            return TokenReply(token=token, expires_at=expires_at, life=turn.settings.task_token_ttl)
+
+        return await self._shell.write(renew)
+
+
+_TOLD = frozenset({"stop", "pause", "preempt", "cancel", "drain"})
+"""The reasons that a harness of any version knows; it would refuse an answer with another one."""
+
+
+def _preempt_state(s: Session, task: TaskCaller) -> PreemptReply:
+    row, _ = current_holder(s, task)
+    if row.preempt_reason is None:
+        return PreemptReply(preempt=False)
+    # What is to be done is the same for all that came later: save, leave, and go on elsewhere.
+    reason = row.preempt_reason if row.preempt_reason in _TOLD else "drain"
+    return PreemptReply.model_validate({"preempt": True, "reason": reason})
+
+
+def _may_read(s: Session, task: TaskCaller, row: CheckpointRow) -> bool:
+    if row.experiment_id == task.experiment_id:
+        return True
+    experiment = s.get(ExperimentRow, task.experiment_id)
+    if experiment is None:
+        return False
+    if not is_source(experiment.config, row):
+        return False
+    origin = s.get(ExperimentRow, row.experiment_id)
+    # Whether the owner may see the source was judged at submit; ids are never used again.
+    return origin is not None
+
+
+def _storage_of(s: Session, task: TaskCaller) -> dict[str, Any]:
+    experiment = s.get(ExperimentRow, task.experiment_id)
+    return {} if experiment is None else experiment.config.get("checkpoint_storage") or {}
+
+
+def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -> CheckpointView:
+    row, trial = current_attempt(turn.session, task)
+    if not made_for(commit.uuid, trial.id):
+        # Its files may be stored and not committed yet: who commits them here would have that trial's commit refused.
+        raise Forbidden(
+            f"checkpoint {commit.uuid} is another trial's: trial {trial.id} cannot commit it",
+            hint="Store a copy with core_context.checkpoint.upload(), which makes an id of this trial.",
+        )
+    apply_allocation(turn, row, TaskStarted())
+    known = turn.session.get(CheckpointRow, commit.uuid)
+    if known is not None:
+        same = known.trial_id == trial.id and known.manifest_digest == commit.manifest_digest
+        if not same or known.state != "COMPLETED":
+            raise Conflict(f"checkpoint {commit.uuid} exists and is another one")
+        return experiment_views.checkpoint_view(turn.session, known)
+    experiment = turn.experiment(trial.experiment_id)
+    made = CheckpointRow(
+        uuid=commit.uuid,
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        run=row.run,
+        steps_completed=commit.steps_completed,
+        state="COMPLETED",
+        created_at=turn.now,
+        size=size,
+        files={path: entry.model_dump() for path, entry in commit.files.items()},
+        metadata_=commit.metadata,
+        storage=experiment.config.get("checkpoint_storage") or {},
+        manifest_digest=commit.manifest_digest,
+    )
+    turn.session.add(made)
+    turn.session.flush()
+    newest = checkpoints.latest(turn.session, trial.id)
+    trial.latest_checkpoint = None if newest is None else newest.uuid
+    turn.outbox.saved_allocations.add(row.id)
+    tell_checkpoint(turn, experiment, trial, made)
+    view = _tell_checkpoint(turn, made)
+    turn.changed_trial(trial)
+    turn.changed_experiment(experiment.id)
+    return view
+
+
+def _tell_checkpoint(turn: Turn, row: CheckpointRow) -> CheckpointView:
+    view = experiment_views.checkpoint_view(turn.session, row)
+    data = view.model_dump(mode="json", exclude={"files", "storage"})
+    turn.event("checkpoint", row.experiment_id, row.trial_id, data)
+    return view

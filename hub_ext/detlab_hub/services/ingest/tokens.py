@@ -1,0 +1,103 @@
+"""Who holds a token of detlab's own."""
+
+from __future__ import annotations
+
+import hmac
+
+from sqlalchemy import bindparam, case, or_, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import AllocationState
+from detlab_hub.services.kernel.callers import AgentCaller, EnrolCaller, HubCaller, TaskCaller
+from detlab_hub.services.kernel.fencing import caller_of, current_holder
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.queries import tokens
+from detlab_hub.store.tables import AllocationRow, TaskRow, TokenRow, TrialRow
+
+HUB_PREFIX = "dthub_"
+"""Of the token of the Hub's spawners, which is made with the cluster and kept in a file, not in the database."""
+
+
+class Tokens:
+    """Resolve bearer tokens."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def resolve(self, bearer: str) -> TaskCaller | AgentCaller | EnrolCaller | HubCaller | None:
+        """Who holds this token; None if it is unknown, expired, or not one of ours.
+
+        Raises:
+            StaleAttempt: It belongs to an attempt that is over.
+        """
+        if bearer.startswith(HUB_PREFIX):
+            return HubCaller() if same_secret(self._shell.settings.hub_secret_hash, bearer) else None
+        if not bearer.startswith(tuple(tokens.PREFIXES.values())):
+            return None
+        if same_secret(self._shell.settings.enrolment_secret_hash, bearer):
+            return EnrolCaller(tokens.digest(bearer))
+        now = self._shell.clock()
+        if not bearer.startswith(tokens.PREFIXES["task"]):
+            return await self._shell.read(lambda s: _resolve(s, bearer, now))
+        return await self._task(bearer, now)
+
+    async def _task(self, bearer: str, now: float) -> TaskCaller | AgentCaller | EnrolCaller | None:
+        known, digest = self._shell.known_tasks, tokens.digest(bearer)
+        caller = known.get(digest, now)
+        if caller is not None:
+            return caller
+        ends = known.ends
+        current = await self._shell.read(lambda s: _CURRENT.first(s, {"hash": digest, "now": now}))
+        if current is None:
+            return await self._shell.read(lambda s: _resolve(s, bearer, now))
+        *holder, expires_at = current
+        caller = TaskCaller(*holder)
+        known.keep(digest, caller, expires_at, now, ends)
+        return caller
+
+
+_CURRENT = Prepared(
+    select(
+        AllocationRow.id,
+        AllocationRow.trial_id,
+        AllocationRow.experiment_id,
+        AllocationRow.run,
+        AllocationRow.task_id,
+        TokenRow.expires_at,
+    )
+    .join(TokenRow, TokenRow.subject == AllocationRow.id)
+    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
+    .outerjoin(TaskRow, TaskRow.id == AllocationRow.task_id)
+    .where(
+        TokenRow.hash == bindparam("hash"),
+        TokenRow.kind == "task",
+        or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > bindparam("now")),
+        AllocationRow.run == case((AllocationRow.task_id.is_(None), TrialRow.run), else_=TaskRow.run),
+        AllocationRow.state != AllocationState.TERMINATED,
+    )
+)
+"""The attempt that may speak, by its token, in one statement: every request of every task asks for it."""
+
+
+def _resolve(s: Session, bearer: str, now: float) -> TaskCaller | AgentCaller | EnrolCaller | None:
+    row = tokens.lookup(s, bearer, now)
+    if row is None or not bearer.startswith(tokens.PREFIXES[row.kind]):
+        return None
+    match row.kind:
+        case "enrol":
+            return EnrolCaller(row.hash)
+        case "agent":
+            return AgentCaller(row.subject, row.hash)
+        case _:
+            allocation = s.get(AllocationRow, row.subject)
+            if allocation is None:
+                return None
+            task = caller_of(allocation)
+            current_holder(s, task)
+            return task
+
+
+def same_secret(secret_hash: str | None, token: str) -> bool:
+    """Whether a token is the one whose SHA-256 (hex) is known, compared in constant time."""
+    return secret_hash is not None and hmac.compare_digest(secret_hash.lower(), tokens.digest(token))

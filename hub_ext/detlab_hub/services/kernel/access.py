@@ -1,0 +1,109 @@
+"""Who may look at an experiment, change it, or own it: its owner, administrators, and whom the owner lets (I9).
+
+Everything that hangs on an experiment (trials, metrics, output, checkpoints, code, events) follows its rule. One who
+may not even look cannot tell whether there is such an experiment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Literal
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Forbidden, NotFound
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.store.queries import grants
+from detlab_hub.store.tables import ExperimentRow, TrialRow
+
+
+class Hidden(NotFound):
+    """It is there, and not the caller's: they are told that it is not, administrators that they asked for it."""
+
+
+class Right(IntEnum):
+    """What a caller may do with an experiment; each includes those before it."""
+
+    NONE = 0
+    READ = 1
+    """Look at it, download from it, start from its checkpoints."""
+    WRITE = 2
+    """Pause, activate, cancel and kill it and its trials."""
+    OWN = 3
+    """Share and delete it."""
+
+    @property
+    def wire(self) -> Literal["read", "write", "own"]:
+        """How views say it to the one who holds it. Who holds none is shown none: READ is the least that is said."""
+        match self:
+            case Right.OWN:
+                return "own"
+            case Right.WRITE:
+                return "write"
+            case _:
+                return "read"
+
+
+def right_to(s: Session, caller: Caller, row: ExperimentRow) -> Right:
+    """What the caller may do with an experiment."""
+    return rights_to(s, caller, [row])[row.id]
+
+
+def rights_to(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[int, Right]:
+    """What the caller may do with each of some experiments, by their ids; no query for what is their own."""
+    rights = {row.id: Right.OWN if caller.sees(row.owner) else Right.NONE for row in rows}
+    others = [key for key, right in rights.items() if right is Right.NONE]
+    for key, write in grants.among(s, others, caller.name, caller.groups).items():
+        rights[key] = Right.WRITE if write else Right.READ
+    return rights
+
+
+def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right = Right.READ) -> ExperimentRow:
+    """An experiment with which the caller may do what `right` says.
+
+    Raises:
+        NotFound: There is none, or the caller may not look at it: they cannot tell.
+        Forbidden: They may look at it, and no more.
+    """
+    row = s.get(ExperimentRow, experiment_id)
+    held = Right.NONE if row is None else right_to(s, caller, row)
+    if row is None or held is Right.NONE:
+        missing = NotFound if row is None else Hidden
+        raise missing(f"there is no experiment {experiment_id}", hint="det experiment list")
+    _check(row, held, right)
+    return row
+
+
+def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.READ) -> TrialRow:
+    """A trial with whose experiment the caller may do what `right` says.
+
+    Raises:
+        NotFound: There is none, or the caller may not look at it: they cannot tell.
+        Forbidden: They may look at it, and no more.
+    """
+    row = s.get(TrialRow, trial_id)
+    experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
+    held = Right.NONE if experiment is None else right_to(s, caller, experiment)
+    if row is None or experiment is None or held is Right.NONE:
+        missing = NotFound if experiment is None else Hidden
+        raise missing(f"there is no trial {trial_id}", hint="det trial list EXPERIMENT")
+    _check(experiment, held, right)
+    return row
+
+
+def may_look(s: Session, caller: Caller, experiment_id: int) -> bool:
+    """Whether the caller may look at an experiment; False if there is none."""
+    row = s.get(ExperimentRow, experiment_id)
+    return row is not None and right_to(s, caller, row) >= Right.READ
+
+
+def _check(row: ExperimentRow, held: Right, right: Right) -> None:
+    if held >= right:
+        return
+    if right is Right.OWN:
+        raise Forbidden(f"experiment {row.id} is {row.owner}'s: only they and administrators may do that")
+    raise Forbidden(
+        f"experiment {row.id} is {row.owner}'s, who lets you look at it, not change it",
+        hint=f"They may allow it: det experiment share {row.id} --user … --write",
+    )

@@ -1,0 +1,63 @@
+"""The few of a pool's agents that tell as much as all of them about a task that is alone there.
+
+A thousand agents are of a handful of kinds. Whether an idle cluster could ever run something does not change by the
+hundredth of a kind, and each submission asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from detlab_hub.backends.base import Node
+from detlab_hub.core.scheduling import Agent
+from detlab_hub.services.kernel.offers import agent_of
+
+
+@dataclass(frozen=True)
+class Present:
+    """The agents of one pool that are there; a suspect one counts as the others do.
+
+    Attributes:
+        nodes: What they were made of.
+        agents: All.
+        kinds: The same, those that are alike beside each other.
+    """
+
+    nodes: tuple[Node, ...]
+    agents: tuple[Agent, ...]
+    kinds: tuple[tuple[Agent, ...], ...]
+
+    def few(self, slots: int) -> tuple[Agent, ...]:
+        """As many of each kind as so many slots could need."""
+        return tuple(agent for kind in self.kinds for agent in kind[: -(-slots // max(1, kind[0].slots)) or 1])
+
+
+class Remembered:
+    """What was made of each pool's nodes, until they change."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Present] = {}
+
+    def of(self, pool: str, nodes: Iterable[Node]) -> Present:
+        """The agents of a pool.
+
+        Args:
+            pool: Its name.
+            nodes: All nodes of it.
+        """
+        there = tuple(replace(node, suspect=False) if node.suspect else node for node in nodes)
+        known = self._of.get(pool)
+        if known is None or known.nodes != there:  # the same objects, mostly, for which a comparison is a look
+            known = self._of[pool] = _present(there)
+        return known
+
+
+def _present(nodes: Sequence[Node]) -> Present:
+    agents = tuple(agent_of(node) for node in nodes)
+    kinds: dict[Node, list[Agent]] = {}
+    for node, agent in zip(nodes, agents, strict=True):
+        # Slots are counted: their names tell apart what is alike.
+        alike = replace(node, id="", slots=("",) * len(node.slots))
+        kinds.setdefault(alike, []).append(agent)
+    return Present(tuple(nodes), agents, tuple(tuple(kind) for kind in kinds.values()))

@@ -1,0 +1,82 @@
+"""Who did what: noted in the transaction of the deed, read by administrators."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Forbidden
+from detlab.schemas.taskwire import AuditItem, AuditPage
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.queries import audit
+from detlab_hub.store.tables import AuditRow
+
+DETAIL_CHARS = 300
+CLUSTER = "cluster"
+"""Stands for the master itself, where nobody's name is known."""
+HUB = "hub"
+"""Stands for whoever asked the Hub to stop a server: it does not say who."""
+
+
+def note(turn: Turn, caller: Caller | str, action: str, subject: str, detail: str = "") -> None:
+    """Say in the deed's own transaction who did it; if that fails, it is not noted either.
+
+    Args:
+        turn: The deed's turn.
+        caller: The Hub user, or their name.
+        action: What, such as `experiment.kill`.
+        subject: To what, such as `experiment 12`.
+        detail: For people; may hold what users wrote.
+    """
+    actor = caller if isinstance(caller, str) else caller.name
+    audit.append(turn.session, turn.now, actor, action, subject, detail[:DETAIL_CHARS])
+
+
+class Audit:
+    """What was noted."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def page(
+        self,
+        caller: Caller,
+        *,
+        limit: int = 100,
+        before: int | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+    ) -> AuditPage:
+        """One page of deeds, newest first; `next` is the `before` of the next page.
+
+        Args:
+            caller: Who asks.
+            limit: Most items.
+            before: Only ids smaller than this.
+            actor: Only this user's deeds.
+            action: Only `experiment.kill` or the like, or all of a resource: `experiment`.
+
+        Raises:
+            Forbidden: The caller is not an administrator.
+        """
+        if not caller.admin:
+            raise Forbidden("only administrators may read the audit log")
+
+        def look(s: Session) -> AuditPage:
+            rows = audit.page(s, limit + 1, before, actor, action)
+            shown = rows[:limit]
+            return AuditPage(items=[_item(row) for row in shown], next=shown[-1].id if len(rows) > limit else None)
+
+        return await self._shell.read(look)
+
+
+def trim(turn: Turn, keep: float) -> int:
+    """Drop some of what is older than `keep` seconds; returns how many rows went (0: nothing is left to drop)."""
+    return audit.trim(turn.session, turn.now - keep)
+
+
+def _item(row: AuditRow) -> AuditItem:
+    return AuditItem(
+        id=row.id, time=row.time, actor=row.actor, action=row.action, subject=row.subject, detail=row.detail
+    )

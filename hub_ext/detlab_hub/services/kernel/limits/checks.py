@@ -1,0 +1,40 @@
+"""Limits that are judged by what the database has: how many jobs there are, and which priority may be given. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.limits.model import Limits
+from detlab_hub.services.kernel.limits.reached import NotAllowed, TooMany
+
+
+def check_queued(limits: Limits, user: str, groups: Collection[str], jobs: int) -> None:
+    """Refuse one more job of a user who has so many that have not ended.
+
+    Raises:
+        TooMany: As many as one may have.
+    """
+    most = limits.queued_jobs
+    if most and jobs >= most and limits.binds(user, groups):
+        message = f"{user} has {jobs:,} experiments and tasks that have not ended; one may have {most:,}"
+        raise TooMany("queued_jobs", user, "queued_jobs", message, "End some, or wait until some have ended")
+
+
+def check_priority(limits: Limits, caller: Caller, priority: int | None, default: int) -> None:
+    """Refuse a priority that is better than users may give; the pool's own is always allowed.
+
+    Args:
+        limits: What the operator says.
+        caller: Who gives it.
+        priority: It; None: the pool's own.
+        default: The pool's own.
+
+    Raises:
+        NotAllowed: It is better, and the caller no administrator.
+    """
+    best = min(limits.min_priority, default)
+    if priority is None or priority >= best or caller.admin or not limits.binds(caller.name, caller.groups):
+        return
+    message = f"priority {priority} is for administrators: {caller.name} may give {best} to 99 (smaller comes first)"
+    raise NotAllowed("priority", caller.name, "min_priority", message, f"Give {best} or more")

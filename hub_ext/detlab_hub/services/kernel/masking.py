@@ -1,0 +1,81 @@
+"""Configs, and texts that may quote them, as people may see them: secrets masked, everything else as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from detlab.schemas.expconf.raw.secret_keys import SECRET_BLOCKS, SECRET_KEYS
+from detlab_hub.services.kernel.warm_start import as_asked
+
+MASK = "********"
+_SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
+"""Environment variables whose values nobody should read in a card that is sent to somebody who can help."""
+_SHORTEST = 6
+"""Characters of the shortest secret that is masked in a text: to mask every "1" would hide what happened."""
+
+
+def masked_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The config as it was asked for, with `data.secrets` and all credentials replaced by a mask."""
+    asked = as_asked(config)
+    shown = {key: (_mask(value) if key in SECRET_BLOCKS else value) for key, value in asked.items()}
+    data = shown.get("data")
+    if isinstance(data, dict) and (secrets := data.get("secrets")):
+        # of a mapping the names are of use to its owner; anything else has nothing that could be shown
+        shown["data"] = {**data, "secrets": dict.fromkeys(secrets, MASK) if isinstance(secrets, dict) else MASK}
+    return shown
+
+
+def masked_storage(storage: dict[str, Any]) -> dict[str, Any]:
+    """A `checkpoint_storage` block with its credentials masked."""
+    shown: dict[str, Any] = _mask(storage)
+    return shown
+
+
+def _mask(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: MASK if key in SECRET_KEYS and isinstance(item, str) and item else _mask(item)
+            for key, item in value.items()
+        }
+    return [_mask(item) for item in value] if isinstance(value, list) else value
+
+
+def secrets_of(config: dict[str, Any]) -> list[str]:
+    """The texts in a config that are secret, longest first: `data.secrets`, credentials, variables of such names."""
+    data = config.get("data")
+    found = [*_texts(data.get("secrets") if isinstance(data, dict) else None)]
+    for block in SECRET_BLOCKS:
+        found += _credentials(config.get(block))
+    environment = config.get("environment")
+    if isinstance(environment, dict):
+        for entry in _texts(environment.get("environment_variables")):
+            name, _, value = entry.partition("=")
+            if _SECRET_NAMES.search(name):
+                found.append(value)
+    return sorted({text for text in found if len(text) >= _SHORTEST}, key=lambda text: (-len(text), text))
+
+
+def masked_text(text: str, secrets: Collection[str]) -> str:
+    """A text with these secrets, as they stand, replaced by a mask."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _credentials(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _texts(item) if key in SECRET_KEYS else _credentials(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _credentials(item)

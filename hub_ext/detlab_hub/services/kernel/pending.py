@@ -1,0 +1,58 @@
+"""What the last pass of the scheduler said of everything that waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+
+class Pending(dict[str, str]):
+    """Why each allocation without a place waits, by its id, in the order of the queue.
+
+    Args:
+        texts: The reasons.
+        pools: Where each waits; by default all wait in one pool.
+    """
+
+    def __init__(self, texts: Mapping[str, str] | None = None, pools: Mapping[str, str] | None = None) -> None:
+        super().__init__(texts or {})
+        self._pools = pools or {}
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Of each its place in the line of its pool, from 1: what waits in other pools is in nobody's way."""
+        lines, places = Counter[str](), dict[str, int]()
+        for allocation_id in self:
+            pool = self._pools.get(allocation_id, "")
+            lines[pool] += 1
+            places[allocation_id] = lines[pool]
+        return places
+
+    @cached_property
+    def of_experiments(self) -> dict[int, str]:
+        """Why most of its trials wait, by experiment: counted once for a pass, however many look."""
+        most: dict[str, tuple[int, str]] = {}
+        votes = Counter(zip((allocation_id.partition(".")[0] for allocation_id in self), self.values(), strict=True))
+        for (number, text), count in votes.items():
+            if count > most.get(number, (0, ""))[0]:
+                most[number] = count, text
+        return {int(number): text for number, (_, text) in most.items() if number.isdigit()}
+
+
+class HeldBack(NamedTuple):
+    """Of an allocation that is to leave and was not asked yet.
+
+    Attributes:
+        since: When the first of those was held back that leave with it.
+        waiting: For whom it was chosen.
+    """
+
+    since: float
+    waiting: frozenset[str]
+
+
+Saving: TypeAlias = Mapping[str, HeldBack]
+NOBODY: Saving = MappingProxyType({})

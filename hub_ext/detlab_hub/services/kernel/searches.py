@@ -1,0 +1,199 @@
+"""The searches of active experiments, in memory; the journal in the database is the truth.
+
+Used only inside the writer's transactions. Each entry remembers the journal number it stands at; one that does
+not match the database (a transaction failed after the search had moved on) is rebuilt by replay, which must decide each
+event as the journal says (I8). Where it does not, the algorithm is another one than decided so far: events are then
+journaled without decisions, and decided when the search can be replayed again (`catch_up`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Table, bindparam, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from detlab_hub.core.searchers import (
+    Decision,
+    Event,
+    ProgressReported,
+    ReplayMismatch,
+    Searcher,
+    SearcherConfigError,
+    SearcherInputError,
+    SearcherNotInstalled,
+    decision_from_json,
+    decision_to_json,
+    event_from_json,
+    event_to_json,
+    make_searcher,
+    replay,
+)
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
+
+_log = logging.getLogger(__name__)
+_KEEP = 500
+"""Searches, of a quarter of a megabyte each after a thousand trials; one that is not kept is replayed."""
+_JOURNAL: Table = SearcherJournal.__table__
+_APPEND = Prepared(insert(_JOURNAL), ("experiment_id", "seq", "event", "decisions"))
+_LENGTH = Prepared(select(func.max(_JOURNAL.c.seq)).where(_JOURNAL.c.experiment_id == bindparam("experiment")))
+_EVENTS = Prepared(
+    select(_JOURNAL.c.seq, _JOURNAL.c.event, _JOURNAL.c.decisions)
+    .where(_JOURNAL.c.experiment_id == bindparam("experiment"))
+    .order_by(_JOURNAL.c.seq)
+)
+_UNDECIDED: list[Any] = [{"type": "undecided"}]
+"""In place of the decisions of an event that came while the search could not be replayed."""
+_PROGRESS = Prepared(
+    select(TrialRow.request_id, TrialRow.progress).where(TrialRow.experiment_id == bindparam("experiment"))
+)
+
+
+class SearchLostError(Exception):
+    """The journal does not give a search: it was written by an incompatible version, or damaged."""
+
+
+class SearchMismatch(SearchLostError):
+    """The journal was decided by another version of the algorithm than this one: nothing is lost, but it must wait."""
+
+
+@dataclass
+class _Entry:
+    """A search that is in memory.
+
+    Attributes:
+        searcher: It.
+        seq: The newest event of the journal.
+        undecided: Events that came while it could not be replayed, with their numbers.
+    """
+
+    searcher: Searcher
+    seq: int
+    undecided: list[tuple[int, Event]] = field(default_factory=list)
+
+
+class Searches:
+    """Searches by experiment."""
+
+    def __init__(self, keep: int = _KEEP) -> None:
+        self._keep = keep
+        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._verified: set[int] = set()
+        """Entries that were compared with the database in this transaction."""
+
+    def begin(self) -> None:
+        """A transaction begins: nothing is taken for granted."""
+        self._verified.clear()
+
+    def undo(self) -> None:
+        """The transaction is undone: drop the searches that it touched, and may have moved on; others stand still."""
+        for experiment_id in self._verified:
+            self._entries.pop(experiment_id, None)
+
+    def forget(self, experiment_id: int | None = None) -> None:
+        """Drop one search, or all: the next use replays the journal."""
+        if experiment_id is None:
+            self._entries.clear()
+        else:
+            self._entries.pop(experiment_id, None)
+
+    def get(self, s: Session, row: ExperimentRow) -> Searcher:
+        """The search of an experiment, as the journal has it."""
+        return self._entry(s, row).searcher
+
+    def step(self, s: Session, row: ExperimentRow, event: Event) -> list[Decision]:
+        """Give the search one event and journal it with its decisions, in the caller's transaction.
+
+        Events that cannot change a decision (progress, a report between two rungs) are not journaled.
+
+        Raises:
+            SearcherInputError: If the search cannot use the event; it is then unchanged.
+            SearchMismatch: The search cannot be replayed by this version. The event is journaled, to be decided later.
+            SearchLostError: The journal gives no search at all.
+        """
+        try:
+            entry = self._entry(s, row)
+            if entry.undecided:
+                raise SearchMismatch("events wait that came while it could not be replayed")
+        except SearchMismatch:
+            if not isinstance(event, ProgressReported):  # its rows have it
+                self._append(s, row, (_LENGTH.scalar(s, {"experiment": row.id}) or 0) + 1, event, None)
+                self._entries.pop(row.id, None)
+            raise
+        before = entry.searcher.revision
+        decisions = entry.searcher.step(event)
+        if entry.searcher.revision != before or decisions:
+            entry.seq += 1
+            self._append(s, row, entry.seq, event, decisions)
+        return decisions
+
+    def catch_up(self, s: Session, row: ExperimentRow) -> list[tuple[Event, list[Decision] | SearcherInputError]]:
+        """Decide the events that came while the search could not be replayed, in order; usually there are none.
+
+        Returns:
+            Each event with its decisions, which the caller carries out, or with why the search cannot use it.
+
+        Raises:
+            SearchMismatch: It still cannot be replayed.
+            SearchLostError: The journal gives no search at all.
+        """
+        entry = self._entry(s, row)
+        caught: list[tuple[Event, list[Decision] | SearcherInputError]] = []
+        for seq, event in entry.undecided:
+            decided: list[Decision] | SearcherInputError
+            try:
+                decided = entry.searcher.step(event)
+            except SearcherInputError as error:
+                decided = error
+            known = [] if isinstance(decided, SearcherInputError) else [decision_to_json(one) for one in decided]
+            place = _JOURNAL.c.experiment_id == row.id, _JOURNAL.c.seq == seq
+            s.execute(update(_JOURNAL).where(*place).values(decisions=known))
+            caught.append((event, decided))
+        entry.undecided.clear()
+        return caught
+
+    @staticmethod
+    def _append(s: Session, row: ExperimentRow, seq: int, event: Event, decisions: Sequence[Decision] | None) -> None:
+        known = _UNDECIDED if decisions is None else [decision_to_json(decision) for decision in decisions]
+        _APPEND.run(s, {"experiment_id": row.id, "seq": seq, "event": event_to_json(event), "decisions": known})
+
+    def _entry(self, s: Session, row: ExperimentRow) -> _Entry:
+        if row.id in self._verified and row.id in self._entries:
+            return self._entries[row.id]
+        seq = _LENGTH.scalar(s, {"experiment": row.id}) or 0
+        entry = self._entries.get(row.id)
+        if entry is None or entry.seq != seq:
+            entry = self._rebuild(s, row, seq)
+            self._entries[row.id] = entry
+            while len(self._entries) > self._keep:
+                self._entries.popitem(last=False)
+        self._entries.move_to_end(row.id)
+        self._verified.add(row.id)
+        return entry
+
+    def _rebuild(self, s: Session, row: ExperimentRow, seq: int) -> _Entry:
+        config, space = row.config["searcher"], row.config.get("hyperparameters") or {}
+        s.flush()
+        journal = _EVENTS.all(s, {"experiment": row.id})
+        if not journal:
+            return _Entry(make_searcher(config, space, row.seed), seq)
+        try:
+            decided = [one for one in journal if one.decisions != _UNDECIDED]
+            waiting = [(one.seq, event_from_json(one.event)) for one in journal if one.decisions == _UNDECIDED]
+            events = [event_from_json(one.event) for one in decided]
+            recorded = [[decision_from_json(decision) for decision in one.decisions] for one in decided]
+            searcher, _ = replay(config, space, row.seed, events, recorded)
+        except (ReplayMismatch, SearcherNotInstalled) as error:
+            raise SearchMismatch(str(error)) from error
+        except (SearcherConfigError, SearcherInputError, KeyError) as error:
+            raise SearchLostError(f"the search cannot be brought back from its journal: {error}") from error
+        # Progress is not journaled: it is in the rows of the trials.
+        for request_id, progress in _PROGRESS.all(s, {"experiment": row.id}):
+            searcher.step(ProgressReported(request_id, progress))
+        _log.info("experiment %d: search replayed from %d events", row.id, len(journal))
+        return _Entry(searcher, seq, waiting)

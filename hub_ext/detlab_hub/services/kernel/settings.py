@@ -1,0 +1,131 @@
+"""What an operator decides about the master: a record that `detlab_hub.app` fills from its traitlets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from detlab.launch.host.identity import DEFAULT_RANGE
+from detlab_hub.core.scheduling import Pools
+from detlab_hub.services.kernel.limits.model import Limits
+from detlab_hub.services.kernel.server_certificates import ServerAuthority
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class UidPolicy:
+    """What an operator decides about uids.
+
+    Attributes:
+        range: First and last uid that may be assigned.
+        mapped: Hub user -> uid of an account, by the operator; wins over assignment.
+        given: Hub user -> uid that the agents of earlier versions kept in a file; taken over once.
+        taken: Whether a uid belongs to an account of the master's machine.
+        checks_files: Whether the master reads and removes files for users only if they belong to their uid: it is root.
+    """
+
+    range: tuple[int, int] = DEFAULT_RANGE
+    mapped: Mapping[str, int] = field(default_factory=dict)
+    given: Mapping[str, int] = field(default_factory=dict)
+    taken: Callable[[int], bool] = lambda uid: False
+    checks_files: bool = False
+
+
+def mistakes_in(policy: UidPolicy) -> list[str]:
+    """Return what is wrong with a user map."""
+    found, owners = [], dict[int, str]()
+    for name, uid in policy.mapped.items():
+        if isinstance(uid, bool) or not isinstance(uid, int) or uid < 1:
+            found.append(f"{name!r} has the uid {uid!r}: tasks never run as root")
+        elif uid in owners:
+            found.append(f"{name!r} and {owners[uid]!r} have the same uid {uid}: each would read the other's files")
+        else:
+            owners[uid] = name
+    return found
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the services are configured with; times in seconds, sizes in bytes."""
+
+    state_dir: Path
+    bundles_dir: Path
+    default_checkpoint_storage: dict[str, Any] = field(default_factory=dict)
+    """The `checkpoint_storage` block of experiments that name none."""
+    service_url: str = "http://127.0.0.1:8642/services/detlab/"
+    """How tasks reach the service; ends with `/services/detlab/`."""
+    public_url: str = ""
+    """Address that people open; empty: the same as `service_url`."""
+    cluster_id: str = "detlab"
+    version: str = ""
+    enrolment_secret_hash: str | None = None
+    """SHA-256 (hex) of an enrolment token that never expires (the embedded cluster's own agent)."""
+    hub_secret_hash: str | None = None
+    """SHA-256 (hex) of the token of the Hub's spawners."""
+    server_authority: ServerAuthority | None = None
+    """Signs the certificates of servers on other nodes; None: the Hub's proxy reaches them by plain HTTP."""
+    idle_timeouts: dict[str, float] = field(default_factory=dict)
+    """Seconds without use after which a server is ended, by kind; a task's own config wins. 0: never."""
+    spawn_lease: float = 30.0
+    """A server that is being started and whose Hub is not heard for so long is given up."""
+    idle_warning: float = 300.0
+    """So long before that its user is warned; at most a quarter of the timeout."""
+    pools: Pools = field(default_factory=Pools)
+    preemptions_per_hour: int = 6
+    """A trial that was preempted so often within an hour keeps its slots (I10)."""
+    checkpoint_near: float = 15.0
+    """A trial whose checkpoint is due within so many seconds is preempted after it; 0: at once."""
+    agent_suspect_after: float = 10.0
+    """Without a heartbeat for this long an agent gets no new work."""
+    agent_reconnect_wait: float = 25.0
+    """Without a heartbeat for this long an agent is lost and its tasks run elsewhere."""
+    heartbeat_period: float = 5.0
+    task_token_ttl: float = 3600.0
+    bundle_limit: int = 95 * MIB
+    outputs_limit: int = 200 * MIB
+    """Bytes that one user task may have handed over at a time."""
+    preemption_timeout_default: float = 3600.0
+    """How long a task may take to checkpoint and leave when it is paused, preempted, canceled or drained."""
+    stop_grace: float = 10.0
+    """SIGTERM comes this long after a stop by the searcher that the task did not acknowledge …"""
+    stop_acked_grace: float = 60.0
+    """… and this long after one that it did."""
+    kill_grace: float = 5.0
+    """SIGKILL comes this long after SIGTERM."""
+    event_keep: int = 200_000
+    """Events kept for resuming streams; older cursors get a resync."""
+    tasks_keep: float = 30 * 86400.0
+    """Ended user tasks, their output and their files are kept for so long; 0: for ever."""
+    log_retention_days: int = -1
+    """Output of ended trials is kept for so many days where their experiments do not say it; -1: for ever."""
+    log_cleaning_hour: int = 3
+    """At this hour, in the master's time zone, what is older is removed."""
+    audit_keep: float = 400 * 86400.0
+    """The audit log says for this long who did what."""
+    tick: float = 0.5
+    """Period of the guard that looks for passed deadlines and lost agents."""
+    checkpoint_file_limit: int = 100_000
+    default_runtime: str = "process"
+    """How tasks run that do not say it: process or docker."""
+    default_image: dict[str, str] = field(default_factory=dict)
+    """Image by kind of slot (cpu, cuda, rocm) of tasks that name none; empty: Determined's names."""
+    uids: UidPolicy = field(default_factory=UidPolicy)
+    """Under which uids tasks run."""
+    agent_slots_limit: int = 1024
+    """So many slots an agent may offer …"""
+    agent_zero_slot_tasks_limit: int = 1000
+    """… and so many tasks without slots at a time."""
+    stream_bytes_per_user: int = 16 * MIB
+    """Bytes that may wait in all streams of a user together for readers who do not read."""
+    stream_slow_limit: float = 30.0
+    """Seconds after which a reader who has not taken what was sent is cut off; it comes back with its cursor."""
+    limits: Limits = field(default_factory=Limits)
+    """What one user may ask for."""
+
+    @property
+    def outputs_dir(self) -> Path:
+        """Where the files lie that user tasks hand over."""
+        return self.state_dir / "outputs"

@@ -1,0 +1,210 @@
+"""What all services share: the store, the clock, the searches, the agents, and the way a change is made.
+
+`Shell.write` is the one door for changes: it runs a function of a `Turn` in one transaction, and after the commit
+sends what the turn collected. The database is the truth; whatever is sent can be derived from it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import LogLine
+from detlab_hub.backends.base import Backend
+from detlab_hub.core.searchers import Question
+from detlab_hub.services.kernel.agent_kinds import Remembered
+from detlab_hub.services.kernel.fair_semaphore import FairPlaces
+from detlab_hub.services.kernel.limits.limiter import Limiter
+from detlab_hub.services.kernel.limits.metric_names import MetricNames
+from detlab_hub.services.kernel.pending import Pending, Saving
+from detlab_hub.services.kernel.searches import Searches
+from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.kernel.threads import Workers
+from detlab_hub.services.kernel.token_cache import KnownTasks
+from detlab_hub.services.kernel.turn import Lifecycle, Outbox, Turn
+from detlab_hub.services.kernel.wakeups import Wakeups
+from detlab_hub.store import Clock, Store
+from detlab_hub.store.queries.logs import lines as logs
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+STREAM_PERIOD = 0.1
+"""Least seconds between two batches of one stream."""
+LINES_PER_BATCH = 500
+CHARS_PER_BATCH = 100_000
+"""Text of the lines that a stream of output reads at a time."""
+CATCHING_UP = 2
+"""Streams that read what they have missed at a time, fewer than the database has readers."""
+SEARCHES = 2
+"""Filters of output that are asked for at a time, fewer than the database has readers: others wait, and nobody else."""
+
+
+@dataclass
+class Shell:
+    """Shared by the services of one master."""
+
+    store: Store
+    settings: Settings
+    clock: Clock
+    backend: Backend
+    lifecycle: Lifecycle
+    searches: Searches = field(default_factory=Searches)
+    wakeups: Wakeups = field(default_factory=Wakeups)
+    known_tasks: KnownTasks = field(default_factory=KnownTasks)
+    present: Remembered = field(default_factory=Remembered)
+    """The agents of each pool, as a lone task is judged by them."""
+    scheduler_kick: asyncio.Event = field(default_factory=asyncio.Event)
+    """Somebody may have a place now, or waits for one."""
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+    """Tasks have ended since the last pass: whoever waits is not to wait longer."""
+    pending_reasons: Pending = field(default_factory=Pending)
+    """Why each allocation that has no place waits, and its place in its pool; replaced as a whole by the scheduler."""
+    pending_codes: dict[str, str] = field(default_factory=dict)
+    """The same as a code of `core.scheduling.ReasonCode`."""
+    saving: Saving = field(default_factory=dict)
+    """Allocations that the last pass chose to leave, and held back until a checkpoint that is near."""
+    refusals: dict[tuple[int | str, str], float] = field(default_factory=dict)
+    """(trial or user task, agent that refused it) -> until when it is not asked again."""
+    questions: deque[tuple[int, str, Question]] = field(default_factory=deque)
+    """What searches ask and is not answered yet, see `Outbox.questions`."""
+    question_kick: asyncio.Event = field(default_factory=asyncio.Event)
+    spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Environments of the Hub's servers that are being started, by task; they hold tokens and are never stored."""
+    grants: int = 0
+    """How often grants were changed since the start: what a stream knows of rights is of one such number."""
+    searching: FairPlaces = field(default_factory=lambda: FairPlaces(SEARCHES))
+    """Places of filters of output."""
+    catching_up: FairPlaces = field(default_factory=lambda: FairPlaces(CATCHING_UP))
+    """Places of streams that read what they have missed, slice by slice."""
+    workers: Workers = field(default_factory=Workers)
+    """Threads for what users cause beside the database."""
+    draining: bool = False
+    stopped: bool = False
+    started_at: float = 0.0
+    metric_names: MetricNames = field(default_factory=MetricNames)
+    """Of the trials that were heard lately."""
+    limiter: Limiter = field(init=False)
+    """What each user has asked for lately."""
+    _writes: set[asyncio.Task[object]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.limiter = Limiter(self.settings.limits, self.clock)
+
+    async def write(self, fn: Callable[[Turn], T]) -> T:
+        """Run `fn` in one transaction and then carry out its outbox.
+
+        A caller that is cancelled does not interrupt it: either nothing happens, or everything.
+
+        Raises:
+            Unavailable: The database is busy or broken; nothing was changed, or what was is not known.
+        """
+        task: asyncio.Task[T] = asyncio.ensure_future(self._write(fn))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        return await asyncio.shield(task)
+
+    async def _write(self, fn: Callable[[Turn], T]) -> T:
+        outboxes: list[Outbox] = []
+
+        def run(session: Session) -> T:
+            self.searches.begin()
+            turn = Turn(
+                session,
+                self.clock(),
+                self.settings,
+                self.searches,
+                self.lifecycle,
+                spawn_secrets=self.spawn_secrets,
+                metric_names=self.metric_names,
+            )
+            try:
+                result = fn(turn)
+                self.lifecycle.finish(turn)
+            except BaseException:
+                # The searches have moved on, the database has not. Where it is the commit that fails, or another write
+                # of the same commit, the number of their journal entry tells.
+                self.searches.undo()
+                raise
+            outboxes.append(turn.outbox)
+            return result
+
+        result = await self.store.write(run)
+        for outbox in outboxes:
+            self.dispatch(outbox)
+        return result
+
+    async def read(self, fn: Callable[[Session], T]) -> T:
+        """Run `fn` on one snapshot of the database."""
+        return await self.store.read(fn)
+
+    def dispatch(self, outbox: Outbox) -> None:
+        """Carry out what a committed turn asked for."""
+        for agent_id, message in outbox.messages:
+            self.backend.deliver(agent_id, message)
+        self.known_tasks.forget(outbox.ended_allocations)
+        if outbox.ended_allocations:
+            self.room.set()
+        for allocation_id in outbox.wake_allocations:
+            self.wakeups.wake(("allocation", allocation_id))
+        self.refusals.update(dict.fromkeys(outbox.blocked, math.inf))
+        for holder in outbox.wake_logs:
+            self.wakeups.wake(("logs", holder))
+        if outbox.wake_streams:
+            self.wakeups.wake("streams")
+        if not self.saving.keys().isdisjoint(outbox.saved_allocations):
+            self.room.set()
+            self.scheduler_kick.set()
+        if outbox.kick_scheduler:
+            self.scheduler_kick.set()
+        if outbox.questions:
+            self.questions.extend(outbox.questions)
+            self.question_kick.set()
+        for user, name in outbox.limit_hits:
+            self.limiter.hits.note(user, name, self.clock())
+
+    async def follow_lines(
+        self, user: str, holder: int | str, ended: Callable[[Session], bool], after: int = 0
+    ) -> AsyncIterator[list[LogLine]]:
+        """Batches of the output of a trial or a user task, at most ten a second; ends when all is said.
+
+        Args:
+            user: Who reads.
+            holder: The trial's number or the user task's id.
+            ended: Whether it has ended; judged in the same read as the lines.
+            after: The last line that is known.
+        """
+
+        def look(s: Session) -> tuple[list[LogLine], int | None, bool]:
+            over = ended(s)
+            wanted = logs.Wanted(after or None, limit=LINES_PER_BATCH, chars=CHARS_PER_BATCH)
+            lines, edges = logs.pick(s, holder, wanted)
+            return lines, edges.next, over
+
+        with self.wakeups.listen(("logs", holder)) as news:
+            while not self.stopped:
+                news.clear()
+                async with self.catching_up.of(user):
+                    lines, more, over = await self.read(look)
+                if lines:
+                    after = lines[-1].id
+                    batch = [lines]
+                    del lines
+                    yield batch.pop()  # not kept here while the reader does not read
+                if more is not None:
+                    continue
+                if over:
+                    return
+                await news.wait()
+                await asyncio.sleep(STREAM_PERIOD)
+
+    async def settle(self) -> None:
+        """Wait for writes whose callers have gone away."""
+        while self._writes:
+            await asyncio.gather(*self._writes, return_exceptions=True)

@@ -1,0 +1,67 @@
+"""Who holds the tokens of running tasks, remembered: each report and each poll of a task comes with one.
+
+What is remembered lets nobody write: every write looks at the attempt in its own transaction (`fencing`). So an entry
+may be as old as the end of its attempt takes to be heard of here. Ends are heard of with the commit; what another
+master does to the database is not, for which entries last only a few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from detlab_hub.services.kernel.callers import TaskCaller
+
+LASTS = 10.0
+"""Seconds: less than a lease, within which a master learns that another one has taken over."""
+MOST = 20_000
+
+
+class _Known(NamedTuple):
+    caller: TaskCaller
+    until: float
+
+
+@dataclass
+class KnownTasks:
+    """Holders of tokens by the tokens' digests. Of the event loop only.
+
+    Attributes:
+        ends: How many attempts have ended; one that ended while its token was looked up is not remembered.
+    """
+
+    ends: int = 0
+    _known: dict[str, _Known] = field(default_factory=dict)
+    _digests: dict[str, set[str]] = field(default_factory=dict)
+
+    def get(self, digest: str, now: float) -> TaskCaller | None:
+        """Who holds a token; None if that has to be looked up."""
+        found = self._known.get(digest)
+        return found.caller if found is not None and now < found.until else None
+
+    def keep(self, digest: str, caller: TaskCaller, expires_at: float | None, now: float, ends: int) -> None:
+        """Remember who holds a token.
+
+        Args:
+            digest: Of the token.
+            caller: Who holds it.
+            expires_at: When the token does.
+            now: When it was looked up.
+            ends: What `ends` was before that.
+        """
+        if ends != self.ends:
+            return
+        if len(self._known) >= MOST:
+            self._known.clear()
+            self._digests.clear()
+        until = now + LASTS if expires_at is None else min(now + LASTS, expires_at)
+        self._known[digest] = _Known(caller, until)
+        self._digests.setdefault(caller.allocation_id, set()).add(digest)
+
+    def forget(self, allocation_ids: Iterable[str]) -> None:
+        """Hear of attempts that have ended."""
+        for allocation_id in allocation_ids:
+            self.ends += 1
+            for digest in self._digests.pop(allocation_id, ()):
+                self._known.pop(digest, None)

@@ -1,0 +1,181 @@
+"""One transaction of the master, and what it wants done once it is committed.
+
+A `Turn` carries the session, the time and the journaled searches through the functions that change rows. All
+that leaves the database (messages to agents, wake-ups) is collected in its `Outbox` and carried out by the
+shell after the commit; a transaction that fails leaves no trace outside.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import NotFound
+from detlab.schemas.wire import AllocationState, MasterMessage, TaskExited
+from detlab_hub.core.lifecycle.allocation import EndKind
+from detlab_hub.core.searchers import Event as SearchEvent
+from detlab_hub.core.searchers import Question
+from detlab_hub.services.kernel.limits.metric_names import MetricNames
+from detlab_hub.services.kernel.searches import Searches
+from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.store.queries import events
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow, TrialRow
+
+
+class Holder(Protocol):
+    """What holds an allocation, a trial or a user task: what the allocation's progress means for it."""
+
+    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
+        """The allocation's row changed in any way."""
+
+    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+        """The allocation entered another state."""
+
+    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: EndKind) -> None:
+        """The attempt that the allocation was for is over."""
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """The state machines, as the kernel reaches them: they lie above it.
+
+    Attributes:
+        trials: Holds the allocations of trials.
+        tasks: Holds the allocations of user tasks.
+        finish: Run at the end of each turn, in its transaction.
+    """
+
+    trials: Holder
+    tasks: Holder
+    finish: Callable[[Turn], None]
+
+
+@dataclass
+class Outbox:
+    """What to do after the commit. All of it can be derived from rows, so losing it loses nothing."""
+
+    messages: list[tuple[str, MasterMessage]] = field(default_factory=list)
+    """(agent id, message), in order."""
+    ended_allocations: list[str] = field(default_factory=list)
+    """Allocations whose tokens speak for nobody any more."""
+    blocked: list[tuple[int | str, str]] = field(default_factory=list)
+    """(trial or user task, agent where it is not to run again)"""
+    wake_allocations: set[str] = field(default_factory=set)
+    """Allocations whose long polls should look again."""
+    wake_logs: set[int | str] = field(default_factory=set)
+    """Trials and user tasks with new log lines, or an end."""
+    wake_streams: bool = False
+    kick_scheduler: bool = False
+    limit_hits: list[tuple[str, str]] = field(default_factory=list)
+    """(user, limit) that was reached and refused nothing as a whole."""
+    questions: list[tuple[int, str, Question]] = field(default_factory=list)
+    """(experiment, its `searcher.name`, what its search asks), to be answered outside of any transaction."""
+    saved_allocations: set[str] = field(default_factory=set)
+    """Allocations that have committed a checkpoint: who is to leave after one may be asked now."""
+
+
+@dataclass
+class Turn:
+    """One transaction in progress."""
+
+    session: Session
+    now: float
+    settings: Settings
+    searches: Searches
+    lifecycle: Lifecycle
+    outbox: Outbox = field(default_factory=Outbox)
+    search_queue: deque[tuple[ExperimentRow, SearchEvent]] = field(default_factory=deque)
+    exits: dict[str, TaskExited] = field(default_factory=dict)
+    """What agents said of exits that this turn takes in, by allocation."""
+    closed: set[int] = field(default_factory=set)
+    """Experiments of which a trial ended in this turn: looked at once, when the turn is over."""
+    spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Environments of the Hub's servers by task, from memory: they hold tokens and are never stored."""
+    metric_names: MetricNames = field(default_factory=MetricNames)
+    """What trials have reported."""
+    _told: set[tuple[str, int | str]] = field(default_factory=set)
+    _events: list[dict[str, Any]] = field(default_factory=list)
+    """Written at the end, with one statement: single ones cost more than what they tell of."""
+
+    def experiment(self, experiment_id: int) -> ExperimentRow:
+        """The row of an experiment.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        row = self.session.get(ExperimentRow, experiment_id)
+        if row is None:
+            raise NotFound(f"there is no experiment {experiment_id}")
+        return row
+
+    def trial(self, trial_id: int) -> TrialRow:
+        """The row of a trial.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        row = self.session.get(TrialRow, trial_id)
+        if row is None:
+            raise NotFound(f"there is no trial {trial_id}")
+        return row
+
+    def task(self, task_id: str) -> TaskRow:
+        """The row of a user task.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        row = self.session.get(TaskRow, task_id)
+        if row is None:
+            raise NotFound(f"there is no task {task_id[:80]}")
+        return row
+
+    def allocation(self, allocation_id: str) -> AllocationRow | None:
+        """The row of an allocation, None if there is none."""
+        return self.session.get(AllocationRow, allocation_id)
+
+    def holder(self, row: AllocationRow) -> Holder:
+        """What holds an allocation: a trial or a user task."""
+        return self.lifecycle.tasks if row.trial_id is None else self.lifecycle.trials
+
+    def changed_experiment(self, experiment_id: int) -> None:
+        """Say once per turn that an experiment changed; readers of the stream get its view then."""
+        if ("experiment", experiment_id) not in self._told:
+            self._told.add(("experiment", experiment_id))
+            self._event("experiment", experiment_id, None, {})
+
+    def changed_trial(self, trial: TrialRow) -> None:
+        """Say once per turn that a trial changed."""
+        if ("trial", trial.id) not in self._told:
+            self._told.add(("trial", trial.id))
+            self._event("trial", trial.experiment_id, trial.id, {})
+
+    def changed_task(self, task: TaskRow) -> None:
+        """Say once per turn that a user task changed."""
+        if ("task", task.id) not in self._told:
+            self._told.add(("task", task.id))
+            self._events.append(events.new("task", self.now, None, None, {}, task_id=task.id))
+            self.outbox.wake_streams = True
+
+    def changed_cluster(self) -> None:
+        """Say once per turn that the queue, an agent or what its slots do changed; readers ask for them again."""
+        if ("cluster", 0) not in self._told:
+            self._told.add(("cluster", 0))
+            self._event("cluster", None, None, {})
+
+    def event(self, kind: str, experiment_id: int, trial_id: int | None, data: dict[str, Any]) -> None:
+        """Append an event that carries its own data (metrics, checkpoint)."""
+        self._event(kind, experiment_id, trial_id, data)
+
+    def _event(self, kind: str, experiment_id: int | None, trial_id: int | None, data: dict[str, Any]) -> None:
+        self._events.append(events.new(kind, self.now, experiment_id, trial_id, data))
+        self.outbox.wake_streams = True
+
+    def write_events(self) -> None:
+        """Append the events of this turn to the log, in their order; `finish_turn` does."""
+        rows, self._events = self._events, []
+        events.append_all(self.session, rows)

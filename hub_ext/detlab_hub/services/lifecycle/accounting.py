@@ -1,0 +1,63 @@
+"""Slot time of allocations that end, added to their owner's sums in the same transaction.
+
+Slots count from the moment they are given until the task is gone. A crash neither loses nor doubles anything: the sums
+and the allocation's end are one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.queries import usage
+from detlab_hub.store.tables import AllocationRow, TaskRow
+
+TRIAL = "trial"
+"""Kind of what is no user task."""
+
+DAY = 86_400
+"""Seconds of a day; UTC as computers count it has no other."""
+
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def note(turn: Turn, row: AllocationRow) -> None:
+    """Add what an allocation held. Call it once, in the turn in which it becomes TERMINATED."""
+    if row.assigned_at is None or not row.slots:
+        return
+    ended = turn.now if row.ended_at is None else row.ended_at
+    owner, kind = _payer(turn, row)
+    for day, seconds in split_by_day(row.assigned_at, ended):
+        usage.add(turn.session, day.isoformat(), owner, kind, len(row.slots) * seconds)
+
+
+def _payer(turn: Turn, row: AllocationRow) -> tuple[str, str]:
+    """(owner, kind) of an allocation."""
+    if row.experiment_id is not None:
+        return row.owner or turn.experiment(row.experiment_id).owner, TRIAL
+    task = turn.session.get(TaskRow, row.task_id)
+    return row.owner or ("" if task is None else task.owner), "" if task is None else task.kind
+
+
+def day_of(time: float) -> date:
+    """The day (UTC) in which a moment lies."""
+    return date.fromordinal(_EPOCH + _number_of(time))
+
+
+def _number_of(time: float) -> int:
+    """Whole days since the epoch; `datetime` would round the last half microsecond into the next day."""
+    return int(time // DAY)
+
+
+def split_by_day(begin: float, end: float) -> Iterator[tuple[date, float]]:
+    """Cut a span of time at midnight (UTC): (day, seconds), every part longer than nothing, in order.
+
+    Args:
+        begin: Seconds since the epoch.
+        end: Seconds since the epoch; nothing comes out unless it is later than `begin`.
+    """
+    while begin < end:
+        upto = min(end, float((_number_of(begin) + 1) * DAY))
+        yield day_of(begin), upto - begin
+        begin = upto

@@ -1,0 +1,101 @@
+"""Allocations: load a row, step its machine, write it back, and collect its actions in the turn's outbox.
+
+What an allocation's progress and end mean for the trial or user task that holds it is asked of its `Holder`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import assert_never
+
+from pydantic import ValidationError
+
+from detlab.schemas.wire import AllocationState, Kill, TaskExited
+from detlab_hub.core.lifecycle import allocation as allocations
+from detlab_hub.services.kernel.server_certificates import NoCertificate
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle import accounting
+from detlab_hub.services.lifecycle.launching import build_launches
+from detlab_hub.services.lifecycle.rows import allocation_of, write_allocation
+from detlab_hub.services.lifecycle.uids import NoUid
+from detlab_hub.store.queries import parts
+from detlab_hub.store.tables import AllocationRow
+
+_log = logging.getLogger(__name__)
+
+
+def apply_allocation(turn: Turn, row: AllocationRow, event: allocations.Event) -> None:
+    """Give an allocation an event."""
+    old = allocation_of(row)
+    step = allocations.step(old, event)
+    if step.state == old and not step.actions:
+        return
+    write_allocation(row, step.state)
+    if old.state is not step.state.state:
+        _log.info("allocation %s: %s", row.id, step.state.state)
+        _note_times(turn, row, step.state.state)
+        turn.changed_cluster()
+    holder = turn.holder(row)
+    holder.allocation_changed(turn, row)
+    for action in step.actions:
+        match action:
+            case allocations.SendLaunch():
+                send_launch(turn, row)
+            case allocations.SignalPreempt():
+                turn.outbox.wake_allocations.add(row.id)
+            case allocations.SendKill():
+                send_kill(turn, row)
+            case allocations.EndAttempt(kind):
+                turn.outbox.kick_scheduler = True
+                holder.attempt_ended(turn, row, kind)
+            case _:
+                assert_never(action)
+
+
+def _note_times(turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+    if state is AllocationState.ASSIGNED:
+        row.assigned_at = turn.now
+    elif state is AllocationState.RUNNING:
+        row.started_at, row.stage_message = turn.now, ""
+    elif state is AllocationState.TERMINATED:
+        row.ended_at = turn.now
+        turn.outbox.ended_allocations.append(row.id)
+        accounting.note(turn, row)
+    turn.holder(row).allocation_moved(turn, row, state)
+
+
+def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None:
+    """Tell the allocation's agents, or only one of them, to start its task (again).
+
+    One that cannot be launched ends, with a card: raised from here, it would undo the whole pass, each time anew.
+    """
+    try:
+        turn.outbox.messages += build_launches(turn, row, only)
+    except (NoCertificate, NoUid) as error:
+        _cannot_launch(turn, row, str(error))
+    except (LookupError, TypeError, ValueError) as error:
+        # A stored config that makes no launch, whichever master took it in: it must not be everybody's end.
+        _cannot_launch(turn, row, f"what is stored of it makes no launch: {_places(error)}")
+
+
+def _places(error: Exception) -> str:
+    """What is wrong, without the values: secrets are among them."""
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__} {error}" if isinstance(error, KeyError) else type(error).__name__
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in found)
+
+
+def _cannot_launch(turn: Turn, row: AllocationRow, why: str) -> None:
+    _log.error("allocation %s cannot be launched: %s", row.id, why)
+    turn.exits[row.id] = TaskExited(allocation_id=row.id, run=row.run, reason="setup", message=why)
+    apply_allocation(turn, row, allocations.TaskExited(None))
+
+
+def send_kill(turn: Turn, row: AllocationRow, agent_id: str | None = None) -> None:
+    """Tell the allocation's agents, or one of them, to kill its task (again)."""
+    agents = [row.agent_id] if row.agent_id is not None else []
+    if row.nodes > 1:
+        agents = [part.agent_id for part in parts.of_allocation(turn.session, row) if part.end is None]
+    kill = Kill(allocation_id=row.id, run=row.run, grace=turn.settings.kill_grace)
+    turn.outbox.messages += [(agent, kill) for agent in agents if agent_id in (None, agent)]

@@ -1,0 +1,140 @@
+"""What becomes of an allocation, on one agent or on several, by what each agent says of its part.
+
+Every function takes the allocation's row and the agent that speaks. An allocation on one agent is all in its row; of
+one on several each agent has a part, and the row moves when the parts have: it runs when all do, a part that fails or
+is lost has the others killed, and it has ended when nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from detlab.errors import Conflict
+from detlab.schemas.wire import TaskExited
+from detlab_hub.core.lifecycle import allocation as allocations
+from detlab_hub.core.lifecycle import gang
+from detlab_hub.core.lifecycle.allocation import EndKind
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle.rows import allocation_of
+from detlab_hub.store.queries import parts
+from detlab_hub.store.tables import AllocationRow, PartRow
+
+_log = logging.getLogger(__name__)
+
+
+def holds(turn: Turn, row: AllocationRow, agent_id: str) -> bool:
+    """Whether an agent has the allocation, or a part of it that has not ended."""
+    if row.nodes < 2:
+        return row.agent_id == agent_id
+    part = parts.on(turn.session, row, agent_id)
+    return part is not None and part.end is None
+
+
+def slots_on(turn: Turn, row: AllocationRow, agent_id: str) -> Sequence[str]:
+    """The slots that it has of an agent."""
+    if row.nodes < 2:
+        return row.slots
+    part = parts.on(turn.session, row, agent_id)
+    return [] if part is None else part.slots
+
+
+def has_begun(turn: Turn, row: AllocationRow, agent_id: str) -> bool:
+    """Whether its task was heard to run on an agent, or must not start there any more."""
+    if row.state not in allocations.NOT_BEGUN:
+        return True
+    part = None if row.nodes < 2 else parts.on(turn.session, row, agent_id)
+    return part is not None and part.started
+
+
+def started(turn: Turn, row: AllocationRow, agent_id: str) -> None:
+    """Its task runs on an agent."""
+    if row.nodes < 2:
+        apply_allocation(turn, row, allocations.TaskStarted())
+        return
+    part = parts.on(turn.session, row, agent_id)
+    if part is not None:
+        _part_started(turn, row, part)
+
+
+def heard(turn: Turn, row: AllocationRow, node: int) -> PartRow | None:
+    """The task itself was heard; whether or not its agent has told us that it started.
+
+    Returns:
+        The part of that node, None for the chief's and for an allocation on one agent.
+
+    Raises:
+        Conflict: It is on several agents, and has no such node: nobody else's records must be counted as its own.
+    """
+    if row.nodes < 2:
+        apply_allocation(turn, row, allocations.TaskStarted())
+        return None
+    part = next((one for one in parts.of_allocation(turn.session, row) if one.rank == node), None)
+    if part is None:
+        raise Conflict(f"attempt {row.run} has {row.nodes} nodes, and no node {node}")
+    _part_started(turn, row, part)
+    return part if node else None
+
+
+def _part_started(turn: Turn, row: AllocationRow, part: PartRow) -> None:
+    if part.started:
+        return
+    part.started = True
+    _begin_when_all_have(turn, row, parts.of_allocation(turn.session, row))
+
+
+def _begin_when_all_have(turn: Turn, row: AllocationRow, everywhere: Sequence[PartRow]) -> None:
+    """It runs once each part has started; one that is through already was never heard to, and has all the same."""
+    if all(one.started or one.end is not None for one in everywhere):
+        apply_allocation(turn, row, allocations.TaskStarted())
+
+
+def exited(turn: Turn, row: AllocationRow, agent_id: str, event: allocations.TaskExited, told: TaskExited) -> None:
+    """Its task, or its part on an agent, is gone."""
+    if row.nodes < 2:
+        apply_allocation(turn, row, event)
+        return
+    part = parts.on(turn.session, row, agent_id)
+    if part is not None:
+        _part_ended(turn, row, part, allocations.kind_of_exit(allocation_of(row), event), told)
+
+
+def lost(turn: Turn, row: AllocationRow, agent_id: str, told: TaskExited | None = None) -> None:
+    """An agent is gone, or came back without it."""
+    if row.nodes < 2:
+        apply_allocation(turn, row, allocations.AgentLost())
+        return
+    part = parts.on(turn.session, row, agent_id)
+    if part is not None:
+        _part_ended(turn, row, part, EndKind.LOST, told)
+
+
+def _part_ended(turn: Turn, row: AllocationRow, part: PartRow, kind: EndKind, told: TaskExited | None) -> None:
+    if part.end is not None:
+        return
+    part.end, part.ended_at = kind.value, turn.now
+    part.heard = None if told is None else told.model_dump()
+    _log.info("allocation %s: its part on agent %s ended: %s", row.id, part.agent_id, kind)
+    everywhere = parts.of_allocation(turn.session, row)
+    if all(one.end is not None for one in everywhere):
+        _close(turn, row, everywhere)
+    elif gang.breaks(kind):
+        apply_allocation(turn, row, allocations.KillRequested(turn.now))
+    else:
+        _begin_when_all_have(turn, row, everywhere)
+
+
+def _close(turn: Turn, row: AllocationRow, everywhere: Sequence[PartRow]) -> None:
+    """Nothing is left: the attempt ends as the part that decides, the first of them that did."""
+    kind = gang.verdict(EndKind(part.end) for part in everywhere if part.end is not None)
+    deciding = min(
+        (part for part in everywhere if part.end == kind), key=lambda part: (part.ended_at or 0.0, part.rank)
+    )
+    row.exit_code = None
+    if deciding.heard is not None:
+        told = TaskExited.model_validate(deciding.heard)
+        row.exit_code, turn.exits[row.id] = told.exit_code, told
+    for part in everywhere:
+        part.meeting = None  # it holds the secret of the ranks
+    apply_allocation(turn, row, allocations.PartsGone(kind))

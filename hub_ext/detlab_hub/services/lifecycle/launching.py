@@ -1,0 +1,274 @@
+"""What an agent needs to start a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.schemas import expconf
+from detlab.schemas.shares import devices_of, fractions
+from detlab.schemas.taskwire import TaskKind
+from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
+from detlab_hub.services.kernel.offers import kind_of_slots
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.kernel.warm_start import as_asked, lost_source, source_of
+from detlab_hub.services.lifecycle import uids
+from detlab_hub.store.queries import checkpoints, parts, tokens
+from detlab_hub.store.tables import AgentRow, AllocationRow, CheckpointRow, ExperimentRow, TaskRow, TrialRow
+
+LOCALHOST = "127.0.0.1"
+CERTIFIED_RUN = "certified_run"
+"""In what the master notes of a server: the attempt that was launched with a certificate."""
+HUB_SERVER = ("python3", "-m", "detlab.launch.hub_server")
+
+
+@dataclass(frozen=True)
+class _Seat:
+    """Where a launch goes, and its place among the nodes of the task.
+
+    Attributes:
+        agent: The agent.
+        slots: Those that the task gets of it.
+        rank: In the order of nodes.
+        addresses: Of all nodes, in that order.
+        counts: Devices of all nodes, on which there is a rank each.
+    """
+
+    agent: AgentRow | None
+    slots: list[str]
+    rank: int
+    addresses: list[str]
+    counts: list[int]
+
+
+def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> list[tuple[str, Launch]]:
+    """The launch messages of an assigned allocation by agent, with a fresh task token each.
+
+    Sent again they are the same but for the token: agents go by allocation and run. None for a server of the Hub whose
+    environment this master does not have (it was restarted): it is launched when the Hub's spawner sends it again.
+
+    Args:
+        turn: The transaction.
+        row: The allocation.
+        only: The one agent that is to get its message; by default all of the allocation's.
+    """
+    if row.agent_id is None:
+        return []
+    if row.nodes < 2:
+        launch = build_launch(turn, row)
+        return [] if launch is None or only not in (None, row.agent_id) else [(row.agent_id, launch)]
+    everywhere = parts.of_allocation(turn.session, row)
+    agents = [turn.session.get(AgentRow, part.agent_id) for part in everywhere]
+    addresses = [LOCALHOST if agent is None or not agent.address else agent.address for agent in agents]
+    counts = [len(devices_of(part.slots)) for part in everywhere]
+    trial, experiment = turn.trial(row.trial_id or 0), turn.experiment(row.experiment_id or 0)
+    return [
+        (part.agent_id, _trial(turn, row, trial, experiment, _Seat(agent, part.slots, part.rank, addresses, counts)))
+        for part, agent in zip(everywhere, agents, strict=True)
+        if part.end is None and only in (None, part.agent_id)
+    ]
+
+
+def build_launch(turn: Turn, row: AllocationRow) -> Launch | None:
+    """The launch message of an assigned allocation on one agent; see `build_launches`."""
+    agent = turn.session.get(AgentRow, row.agent_id)
+    seat = _Seat(agent, row.slots, 0, [LOCALHOST], [len(devices_of(row.slots))])
+    if row.trial_id is None or row.experiment_id is None:
+        return _user_task(turn, row, seat)
+    return _trial(turn, row, turn.trial(row.trial_id), turn.experiment(row.experiment_id), seat)
+
+
+def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: ExperimentRow, seat: _Seat) -> Launch:
+    checkpoint = resume_point(turn.session, experiment, trial)
+    lost = _lost_parent(trial, checkpoint) or (None if checkpoint else lost_source(turn.session, experiment.config))
+    if lost:
+        warning = f"checkpoint {lost}, which it was to start from, was deleted: it started from nothing"
+        trial.warnings = [*(said for said in trial.warnings if said != warning), warning]
+    own = checkpoint is not None and checkpoint.trial_id == trial.id
+    row.resume_step = checkpoint.steps_completed if checkpoint is not None and own else None
+    earlier = checkpoints.before(turn.session, checkpoint) if checkpoint is not None and own else []
+    config, agent = as_asked(experiment.config), seat.agent
+    uid = uids.assign(turn, experiment.owner)
+    token, expires_at = _token(turn, row)
+    info = _info(turn, row, seat, config).model_copy(
+        update={
+            "latest_checkpoint": None if checkpoint is None else checkpoint.uuid,
+            "earlier_checkpoints": earlier,
+            "trial_id": trial.id,
+            "trial_index": trial.idx,
+            "experiment_id": experiment.id,
+            "trial_seed": trial.seed,
+            "hparams": trial.hparams,
+        }
+    )
+    return Launch(
+        allocation_id=row.id,
+        run=row.run,
+        owner=experiment.owner,
+        uid=uid.uid,
+        account=uids.is_account(turn, uid),
+        slots=seat.slots,
+        entrypoint=expconf.command_of(config["entrypoint"], sum(seat.counts)),
+        environment=_environment(config, agent),
+        bundle=experiment.bundle,
+        info=info,
+        task_token=token,
+        token_expires_at=expires_at,
+        token_life=turn.settings.task_token_ttl,
+        runtime="docker" if row.runtime == "docker" else "process",
+        container=_container(config, agent, seat.addresses) if row.runtime == "docker" else None,
+        reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
+    )
+
+
+def _user_task(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
+    task = turn.task(row.task_id or "")
+    kind, config = TaskKind(task.kind), task.config
+    secrets = turn.spawn_secrets.get(task.id) if kind.served_by_hub else {}
+    if secrets is None:
+        return None
+    agent, uid = seat.agent, uids.assign(turn, task.owner)
+    token, expires_at = _token(turn, row)
+    runs = "hold" if task.source.get("hold") else kind.value
+    entrypoint = [*HUB_SERVER, "--kind", runs] if kind.served_by_hub else config["entrypoint"]
+    info = _info(turn, row, seat, config).model_copy(update={"task_type": kind.value.upper()})
+    return Launch(
+        allocation_id=row.id,
+        run=row.run,
+        owner=task.owner,
+        uid=uid.uid,
+        account=uids.is_account(turn, uid),
+        slots=row.slots,
+        entrypoint=entrypoint,
+        environment={**_environment(config, agent), **secrets},
+        bundle=task.bundle,
+        info=info,
+        task_token=token,
+        token_expires_at=expires_at,
+        token_life=turn.settings.task_token_ttl,
+        kind=kind.value,
+        runtime="docker" if row.runtime == "docker" else "process",
+        container=_container(config, agent) if row.runtime == "docker" else None,
+        service=_service(turn, row, task, agent) if kind.served_by_hub else None,
+        user_home=kind in {TaskKind.NOTEBOOK, TaskKind.SHELL},
+        reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
+    )
+
+
+def _service(turn: Turn, row: AllocationRow, task: TaskRow, agent: AgentRow | None) -> ServiceSpec:
+    """The service of a server; one that is reached over a network gets its certificate.
+
+    Raises:
+        NoCertificate: None can be made.
+    """
+    authority = turn.settings.server_authority
+    if authority is None or agent is None or task.source.get("hold") or not authority.covers(agent.address):
+        _note_certificate(task, None)
+        return ServiceSpec()
+    certificate, key = authority.issue(agent.address)
+    _note_certificate(task, row.run)
+    return ServiceSpec(certificate=certificate, key=key)
+
+
+def _note_certificate(task: TaskRow, run: int | None) -> None:
+    """Remember which attempt had one: how it is reached is settled by its launch, not by later settings."""
+    if task.source.get(CERTIFIED_RUN) != run:
+        rest = {name: value for name, value in task.source.items() if name != CERTIFIED_RUN}
+        task.source = rest if run is None else {**rest, CERTIFIED_RUN: run}
+
+
+def has_certificate(task: TaskRow, row: AllocationRow) -> bool:
+    """Whether this attempt of a server was launched with a certificate, and so speaks TLS."""
+    return task.source.get(CERTIFIED_RUN) == row.run
+
+
+def _token(turn: Turn, row: AllocationRow) -> tuple[str, float]:
+    expires_at = turn.now + turn.settings.task_token_ttl
+    return tokens.issue(turn.session, "task", row.id, expires_at=expires_at, now=turn.now), expires_at
+
+
+def _info(turn: Turn, row: AllocationRow, seat: _Seat, config: dict[str, Any]) -> ClusterInfoWire:
+    return ClusterInfoWire(
+        master_url=turn.settings.service_url,
+        cluster_id=turn.settings.cluster_id,
+        agent_id=(row.agent_id or "") if seat.agent is None else seat.agent.id,
+        slot_ids=list(range(seat.counts[seat.rank])),
+        gpu_uuids=_gpu_uuids(seat.agent, seat.slots),
+        task_id=row.id.rpartition(".")[0],
+        allocation_id=row.id,
+        run=row.run,
+        config=config,
+        container_addrs=seat.addresses,
+        container_rank=seat.rank,
+        container_slot_counts=seat.counts,
+        device_shares=_device_shares(seat.agent, seat.slots),
+        owner=row.owner,
+    )
+
+
+def _lost_parent(trial: TrialRow, checkpoint: CheckpointRow | None) -> str | None:
+    """The parent's checkpoint, if the trial is to start from it and it is there no more."""
+    parent = trial.parent_checkpoint
+    starts_elsewhere = checkpoint is not None and (checkpoint.trial_id == trial.id or checkpoint.uuid == parent)
+    return None if parent is None or starts_elsewhere else parent
+
+
+def resume_point(s: Session, experiment: ExperimentRow, trial: TrialRow) -> CheckpointRow | None:
+    """The checkpoint a new attempt starts from: the trial's newest by steps, its parent's, or the warm-start source."""
+    own = checkpoints.latest(s, trial.id)
+    if own is not None:
+        return own
+    if trial.parent_checkpoint is not None:
+        parent = s.get(CheckpointRow, trial.parent_checkpoint)
+        if parent is not None and parent.state == "COMPLETED":
+            return parent
+    return source_of(s, experiment.config)
+
+
+def _operators_directories(config: dict[str, Any], default: dict[str, Any]) -> list[str]:
+    """The directories of the cluster's default checkpoint storage, if the experiment stores there."""
+    storage = config.get("checkpoint_storage") or {}
+    chosen = (default.get(key) for key in ("host_path", "container_path") if storage.get(key) == default.get(key))
+    return [path for path in chosen if isinstance(path, str)]
+
+
+def _gpu_uuids(agent: AgentRow | None, slots: list[str]) -> list[str]:
+    known = {} if agent is None else {slot["id"]: slot.get("uuid") for slot in agent.slots}
+    return list(dict.fromkeys(uuid for slot in slots if (uuid := known.get(slot))))
+
+
+def _device_shares(agent: AgentRow | None, slots: list[str]) -> list[float]:
+    known = {} if agent is None else {slot["id"]: slot.get("shares", 1) for slot in agent.slots}
+    return fractions(slots, [known.get(slot, 1) for slot in slots])
+
+
+def _environment(config: dict[str, Any], agent: AgentRow | None) -> dict[str, str]:
+    """`environment.environment_variables` for the kind of slots the agent has."""
+    variables = (config.get("environment") or {}).get("environment_variables") or []
+    if isinstance(variables, dict):
+        variables = variables.get(kind_of_slots(agent)) or []
+    pairs = (str(variable).partition("=") for variable in variables)
+    return {name: value for name, _, value in pairs if name}
+
+
+def _container(config: dict[str, Any], agent: AgentRow | None, nodes: Sequence[str] = ()) -> ContainerSpec:
+    """The container that a resolved config (of an experiment or a user task) asks for."""
+    environment, resources = config.get("environment") or {}, config.get("resources") or {}
+    image = environment.get("image") or ""
+    auth = {key: str(value) for key, value in (environment.get("registry_auth") or {}).items() if value}
+    return ContainerSpec(
+        image=image.get(kind_of_slots(agent)) or "" if isinstance(image, dict) else str(image),
+        force_pull=bool(environment.get("force_pull_image")),
+        registry_auth=auth or None,
+        mounts=[Mount.model_validate(mount) for mount in config.get("bind_mounts") or []],
+        devices=[DeviceMount.model_validate(device) for device in resources.get("devices") or []],
+        add_capabilities=list(environment.get("add_capabilities") or []),
+        drop_capabilities=list(environment.get("drop_capabilities") or []),
+        shm_size=resources.get("shm_size"),
+        memory=resources.get("memory"),
+        cpus=resources.get("cpus"),
+        network="host" if len(nodes) > 1 else None,  # nodes reach each other at their agents' addresses
+    )

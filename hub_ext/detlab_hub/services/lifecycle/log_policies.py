@@ -1,0 +1,123 @@
+"""What is done about lines that match a log policy: a label, a node that is not used again, no more restarts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import FailureView, PolicyMatch, TrialState
+from detlab_hub.services.kernel.masking import masked_text, secrets_of
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.tables import TrialRow
+
+MOST_MATCHES = 100
+"""Labels of one trial; what something is done about is never left out."""
+LINE_CHARS = 300
+"""Of a line that is shown with a match."""
+_SPECIAL = set(".^$*+?{}[]\\|()")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One log policy of an experiment."""
+
+    name: str | None
+    pattern: str
+    action: str | None
+    literal: str | None
+    """The text that the pattern stands for, where it stands for one: finding it takes no regular expression."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A line that a policy matches."""
+
+    policy: Policy
+    text: str
+    time: float
+    given_up: str = ""
+    """Why the policy is not looked for any more; then there is no line."""
+
+
+def policies_of(config: Mapping[str, Any]) -> tuple[Policy, ...]:
+    """Return the policies of an experiment's config that have a pattern."""
+    return tuple(
+        Policy(one.get("name"), one["pattern"], one.get("action"), literal_of(one["pattern"]))
+        for one in config.get("log_policies") or ()
+        if one.get("pattern")
+    )
+
+
+def literal_of(pattern: str) -> str | None:
+    """Return the text that a pattern is found with, and only with; None where it is no plain text."""
+    text = pattern
+    while text.startswith(".*"):
+        text = text[2:]
+    while text.endswith(".*") and not text.endswith("\\.*"):
+        text = text[:-2]
+    return None if not text or _SPECIAL.intersection(text) else text
+
+
+def note(turn: Turn, trial: TrialRow, run: int, agent_id: str | None, findings: Sequence[Finding]) -> None:
+    """Write down what policies have found in lines of a trial; once for each policy and agent."""
+    known = {(one["pattern"], one["action"], one["agent_id"]) for one in trial.policy_matches}
+    secrets = secrets_of(turn.experiment(trial.experiment_id).config) if findings else ()
+    fresh = []
+    for finding in findings:
+        policy = finding.policy
+        if finding.given_up:
+            warning = f"log policy {policy.name or policy.pattern[:50]!r} is not looked for any more: "
+            if not any(one.startswith(warning) for one in trial.warnings):
+                trial.warnings = [*trial.warnings, warning + finding.given_up]
+                turn.changed_trial(trial)
+            continue
+        if (policy.pattern, policy.action, agent_id) in known:
+            continue
+        if policy.action is None and len(known) >= MOST_MATCHES:
+            continue
+        known.add((policy.pattern, policy.action, agent_id))
+        match = PolicyMatch(
+            name=policy.name,
+            pattern=policy.pattern,
+            action=policy.action,
+            agent_id=agent_id,
+            run=run,
+            time=finding.time if math.isfinite(finding.time) else turn.now,
+            line=masked_text(finding.text.strip()[:LINE_CHARS], secrets),
+        )
+        fresh.append(match.model_dump())
+        if policy.action == "exclude_node" and agent_id is not None:
+            turn.outbox.blocked.append((trial.id, agent_id))
+    if fresh:
+        trial.policy_matches = [*trial.policy_matches, *fresh]
+        turn.changed_trial(trial)
+
+
+def excluded(matches: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the agents that policies have excluded for a trial."""
+    return {one["agent_id"] for one in matches if one["action"] == "exclude_node" and one["agent_id"]}
+
+
+def all_excluded(s: Session) -> list[tuple[int, str]]:
+    """Return the trials that may run again, each with an agent where they must not: for a master that starts."""
+    ended = [state.value for state in TrialState if state.terminal]
+    query = select(TrialRow.id, TrialRow.policy_matches).where(TrialRow.state.not_in(ended))
+    return [(trial_id, agent) for trial_id, matches in s.execute(query) for agent in sorted(excluded(matches))]
+
+
+def canceled_retries(trial: TrialRow) -> str | None:
+    """Say which policy wants no more restarts of a trial, and for which line; None if none does."""
+    for one in trial.policy_matches:
+        if one["action"] == "cancel_retries":
+            return f"log policy {one['name'] or one['pattern'][:50]!r} found: {one['line'][:100]}"
+    return None
+
+
+def without_retries(card: FailureView, why: str) -> FailureView:
+    """The card of a failure after which a policy wants no more restarts."""
+    return card.model_copy(update={"hint": f"{card.hint} (not restarted: {why})"})

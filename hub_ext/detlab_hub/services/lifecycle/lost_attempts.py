@@ -1,0 +1,52 @@
+"""Trials that nothing gets on with: attempt after attempt is lost with its agent, and none gets as far as a checkpoint.
+
+What a machine does to a trial is no failure of the trial and counts as no restart. But a trial may be what machines die
+of, and would then go from one to the next without end. So there is a bound, which one that saves now and then never
+meets: between two of its attempts there is a checkpoint. Nor does one that was always lost with the same agent: then it
+is that agent that comes and goes.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from detlab.schemas.wire import FailureView, TrialState
+from detlab_hub.core.lifecycle.allocation import EndKind
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.tables import AllocationRow, TrialRow
+
+MOST_LOSSES = 20
+"""So many attempts in a row, all from the same checkpoint or all from the beginning."""
+
+
+def given_up(turn: Turn, trial: TrialRow, row: AllocationRow, kind: EndKind) -> FailureView | None:
+    """The card of a trial that is not tried again since its attempt was lost, too; None: it is.
+
+    Args:
+        turn: The transaction.
+        trial: It.
+        row: The attempt that ends.
+        kind: How it ends.
+    """
+    if kind is not EndKind.LOST or row.run < MOST_LOSSES or trial.state != TrialState.ACTIVE:
+        return None
+    query = (
+        select(AllocationRow.exit_reason, AllocationRow.resume_step, AllocationRow.agent_id)
+        .where(AllocationRow.trial_id == trial.id, AllocationRow.run < row.run, AllocationRow.started_at.is_not(None))
+        .order_by(AllocationRow.run.desc())
+        .limit(MOST_LOSSES - 1)
+    )
+    before = turn.session.execute(query).all()
+    if len(before) < MOST_LOSSES - 1 or any(one[:2] != (EndKind.LOST.value, row.resume_step) for one in before):
+        return None
+    if row.started_at is None or {one.agent_id for one in before} <= {row.agent_id}:
+        return None
+    begun = "from its beginning" if row.resume_step is None else f"from step {row.resume_step}"
+    last, command = row.agent_id, f"det trial logs {trial.id}"
+    return FailureView(
+        kind="lost",
+        message=f"{MOST_LOSSES} attempts in a row, all {begun}, were lost with their agents, the last with {last}",
+        trial_id=trial.id,
+        hint=f"it may be what its machines die of, so it is not tried again; its output: {command}",
+        command=command,
+    )

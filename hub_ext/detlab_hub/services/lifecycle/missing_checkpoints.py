@@ -1,0 +1,74 @@
+"""Trials whose checkpoint is not where it was stored: another one serves, or no attempt is made that cannot succeed.
+
+The task itself looks: the master may not reach the storage. Only where it finds an earlier checkpoint are the newer
+ones taken for gone; where it finds none the storage may just not be mounted on its node, and everything stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detlab.schemas.wire import CheckpointGoneRecord, FailureView
+from detlab_hub.core.lifecycle.trial import Retry
+from detlab_hub.services.failures.diagnosis import is_missing_checkpoint
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.queries import checkpoints
+from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, TrialRow
+
+KIND = "checkpoint"
+_GONE = "DELETED"
+
+
+def note(turn: Turn, trial: TrialRow, row: AllocationRow, record: CheckpointGoneRecord) -> None:
+    """Take what a task says of its checkpoints; only its trial's own are touched."""
+    instead = turn.session.get(CheckpointRow, record.instead or "")
+    if instead is None or not _is_there(trial, instead) or row.resume_step is None:
+        return
+    for uuid in record.gone:
+        found = turn.session.get(CheckpointRow, uuid)
+        if found is not None and _is_there(trial, found) and found.steps_completed > instead.steps_completed:
+            found.state = _GONE
+            warning = (
+                f"the files of checkpoint {found.uuid} (step {found.steps_completed}) are gone from "
+                f"{place_of(found.storage)}: an earlier checkpoint serves, of step {instead.steps_completed}"
+            )
+            trial.warnings = [*(said for said in trial.warnings if said != warning), warning]
+    turn.session.flush()
+    newest = checkpoints.latest(turn.session, trial.id)
+    trial.latest_checkpoint = None if newest is None else newest.uuid
+    turn.changed_trial(trial)
+
+
+def judge(
+    turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
+) -> tuple[Retry, FailureView] | None:
+    """What the end of an attempt means that had no checkpoint to go on from; None: it ended by something else."""
+    if not is_missing_checkpoint(card.message):
+        return None
+    newest = checkpoints.latest(turn.session, trial.id)
+    if newest is not None and row.resume_step is not None and newest.steps_completed < row.resume_step:
+        hint = f"it goes on from checkpoint {newest.uuid}, of step {newest.steps_completed}; this counts as no restart"
+        return Retry.FREE, card.model_copy(update={"kind": KIND, "hint": hint})
+    return Retry.NEVER, card.model_copy(update={"kind": KIND, "hint": _hint(experiment, newest, card.message)})
+
+
+def _is_there(trial: TrialRow, row: CheckpointRow) -> bool:
+    return row.trial_id == trial.id and row.state == "COMPLETED"
+
+
+def _hint(experiment: ExperimentRow, newest: CheckpointRow | None, message: str) -> str:
+    storage = experiment.config.get("checkpoint_storage") or {}
+    which = "the checkpoint that it was to start from"
+    if newest is not None and newest.uuid in message:
+        storage, which = newest.storage, f"checkpoint {newest.uuid} (step {newest.steps_completed})"
+    return (
+        f"{which} is not in {place_of(storage)}, and no earlier one either: see that the storage is mounted on the "
+        "trial's node, or restore its files, and start a new experiment from it (searcher.source_checkpoint_uuid). Not "
+        "restarted: it would fail in the same way each time"
+    )
+
+
+def place_of(storage: dict[str, Any]) -> str:
+    """Where a storage block says that checkpoints lie, without its secrets."""
+    path = storage.get("host_path") or storage.get("container_path")
+    return f"{storage.get('type', 'storage')} {path}" if path else f"the storage ({storage.get('type', 'unknown')})"

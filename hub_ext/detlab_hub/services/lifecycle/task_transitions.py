@@ -1,0 +1,109 @@
+"""The shell around the machine of user tasks; what `lives` is to trials."""
+
+from __future__ import annotations
+
+import logging
+from typing import assert_never
+
+from sqlalchemy import select
+
+from detlab.schemas.taskwire import TaskEnd
+from detlab.schemas.wire import AllocationState, TrialState
+from detlab_hub.core.lifecycle import allocation as allocations
+from detlab_hub.core.lifecycle import usertask
+from detlab_hub.services.failures import cards
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle.queue_fields import request_fields
+from detlab_hub.store.tables import AllocationRow, TaskRow
+
+_log = logging.getLogger(__name__)
+
+
+def apply_task(turn: Turn, row: TaskRow, event: usertask.Event) -> None:
+    """Give a user task an event."""
+    old = usertask.UserTask(TrialState(row.state), row.run, None if row.end_reason is None else TaskEnd(row.end_reason))
+    step = usertask.step(old, event)
+    if step.state == old and not step.actions:
+        return
+    row.state, row.run = step.state.state.value, step.state.run
+    row.end_reason = None if step.state.end is None else step.state.end.value
+    if old.state is not step.state.state:
+        _log.info("task %s: %s", row.id, step.state.state)
+    turn.changed_task(row)
+    for action in step.actions:
+        match action:
+            case usertask.RequestAllocation(run):
+                _request_allocation(turn, row, run)
+            case usertask.KillTask():
+                _kill_current(turn, row)
+            case usertask.CloseTask():
+                row.ended_at, row.cull_at = turn.now, None
+                turn.outbox.wake_logs.add(row.id)
+            case _:
+                assert_never(action)
+
+
+def current_allocation(turn: Turn, row: TaskRow) -> AllocationRow | None:
+    """The newest allocation of a user task, None before the first."""
+    return turn.session.scalar(
+        select(AllocationRow).where(AllocationRow.task_id == row.id, AllocationRow.run == row.run)
+    )
+
+
+def _request_allocation(turn: Turn, row: TaskRow, run: int) -> None:
+    resources = row.config.get("resources") or {}
+    request = AllocationRow(
+        id=f"{row.id}.{run}",
+        task_id=row.id,
+        owner=row.owner,
+        run=run,
+        state=AllocationState.PENDING.value,
+        slots_needed=int(resources.get("slots") or 0),
+        runtime=row.config.get("runtime") or turn.settings.default_runtime,
+        priority=row.priority,
+        requested_at=turn.now,
+        **request_fields(row.config),
+    )
+    turn.session.add(request)
+    turn.session.flush()
+    turn.changed_cluster()
+    turn.outbox.kick_scheduler = True
+
+
+def _kill_current(turn: Turn, row: TaskRow) -> None:
+    current = current_allocation(turn, row)
+    if current is not None:
+        apply_allocation(turn, current, allocations.KillRequested(turn.now))
+
+
+class TaskHolder:
+    """What the allocations of user tasks mean for their tasks."""
+
+    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
+        """Nothing: readers are told when it moves."""
+
+    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+        """Note when the task first ran."""
+        task = turn.task(row.task_id or "")
+        if state is AllocationState.RUNNING and task.started_at is None:
+            task.started_at = task.last_activity = turn.now
+        turn.changed_task(task)
+
+    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
+        """End the task, or let it run again."""
+        task = turn.task(row.task_id or "")
+        task.exit_code = row.exit_code
+        if kind is allocations.EndKind.FAILED:
+            heard = turn.exits.get(row.id)
+            card = cards.of_task_exit(
+                turn.session,
+                task,
+                row,
+                rank=None if heard is None else heard.rank,
+                reason="" if heard is None else heard.reason,
+                message="" if heard is None else heard.message,
+            )
+            task.failure = card.model_dump()
+        turn.outbox.wake_logs.add(task.id)
+        apply_task(turn, task, usertask.AttemptEnded(kind, ran=row.started_at is not None))

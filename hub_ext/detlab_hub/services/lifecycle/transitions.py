@@ -1,0 +1,475 @@
+"""Trials, their searches and experiments: load a row, step its machine, write it back, carry out the actions.
+
+All in one `Turn`: what belongs to the database happens here; what leaves it goes to the turn's outbox. The machines
+call each other through their actions: an allocation's end is an event of its trial, a trial's end one of the searcher,
+the searcher's decisions are events of trials and of the experiment.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterable
+from typing import assert_never
+
+from sqlalchemy import Table, bindparam, func, select
+
+from detlab.errors import Conflict
+from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, TrialState
+from detlab_hub.core.lifecycle import allocation as allocations
+from detlab_hub.core.lifecycle import experiment as experiments
+from detlab_hub.core.lifecycle import trial as trials
+from detlab_hub.core.lifecycle.table import is_stopping
+from detlab_hub.core.searchers import (
+    CheckpointCommitted,
+    CreateTrial,
+    Decision,
+    SearcherInputError,
+    SearcherNotInstalled,
+    Shutdown,
+    Started,
+    StopTrial,
+    Suggest,
+    TrialCreated,
+    TrialExited,
+    TrialExitedEarly,
+    ValidationReported,
+    method_class,
+)
+from detlab_hub.core.searchers import (
+    Event as SearchEvent,
+)
+from detlab_hub.services.failures import cards
+from detlab_hub.services.failures.diagnosis import is_lasting
+from detlab_hub.services.kernel.searches import SearchLostError, SearchMismatch
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle import log_policies, lost_attempts, missing_checkpoints
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle.queue_fields import request_fields
+from detlab_hub.services.lifecycle.rows import (
+    TERMINAL_TRIALS,
+    graces_of,
+    slots_per_trial,
+    trial_of,
+    write_trial,
+)
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.session import insert_row
+from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, TrialRow
+
+_log = logging.getLogger(__name__)
+
+_SLAIN = frozenset({None, -signal.SIGKILL, -signal.SIGTERM})
+"""Exit codes of tasks that others ended; unknown, when even the launcher died."""
+_OWN_FAILURES = frozenset({"oom", "setup"})
+"""Reasons for such a code that are the task's own: its memory limit, code or files that could not be made ready."""
+_ORDERS: dict[experiments.Order, trials.Event] = {
+    experiments.Order.PAUSE: trials.PauseRequested(),
+    experiments.Order.ACTIVATE: trials.ActivateRequested(),
+    experiments.Order.CANCEL: trials.CancelRequested(),
+    experiments.Order.KILL: trials.KillRequested(),
+    experiments.Order.CONDEMN: trials.Condemned(),
+}
+
+_TRIALS: Table = TrialRow.__table__
+_BY_REQUEST = Prepared(
+    select(_TRIALS.c.id).where(
+        _TRIALS.c.experiment_id == bindparam("experiment"), _TRIALS.c.request_id == bindparam("request")
+    )
+)
+"""By statements of Core, which do not write what a turn has changed so far: rows are written once, when it ends."""
+_LIVING = Prepared(
+    select(func.count())
+    .select_from(_TRIALS)
+    .where(_TRIALS.c.experiment_id == bindparam("experiment"), *(_TRIALS.c.state != end for end in TERMINAL_TRIALS))
+)
+"""How many trials of an experiment have not ended."""
+_OF_TRIAL = select(AllocationRow).where(
+    AllocationRow.trial_id == bindparam("trial"), AllocationRow.run == bindparam("run")
+)
+
+
+class TrialHolder:
+    """What the allocations of trials mean for their trials."""
+
+    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
+        """Tell readers that the trial changed."""
+        turn.changed_trial(turn.trial(row.trial_id or 0))
+
+    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+        """Note when the trial and its experiment first ran."""
+        if state is not AllocationState.RUNNING:
+            return
+        trial = turn.trial(row.trial_id or 0)
+        experiment = turn.experiment(trial.experiment_id)
+        if trial.started_at is None:
+            trial.started_at = turn.now
+        if experiment.started_at is None:
+            experiment.started_at = turn.now
+        turn.changed_experiment(experiment.id)
+
+    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
+        """Let the trial go on, restart or end."""
+        _end_attempt(turn, row, kind)
+
+
+def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
+    trial = turn.trial(row.trial_id or 0)
+    turn.outbox.wake_logs.add(trial.id)
+    condemned = trial.state == TrialState.STOPPING_ERROR
+    retry = trials.Retry.COUNTED
+    heard = turn.exits.get(row.id)
+    own = heard is not None and heard.reason in _OWN_FAILURES
+    slain = kind is allocations.EndKind.FAILED and row.exit_code in _SLAIN and not own
+    if kind is allocations.EndKind.FAILED and not condemned and not (slain and is_stopping(trial.state)):
+        experiment = turn.experiment(trial.experiment_id)
+        card = cards.of_exit(
+            turn.session,
+            experiment,
+            trial,
+            row,
+            rank=None if heard is None else heard.rank,
+            reason="" if heard is None else heard.reason,
+            message="" if heard is None else heard.message,
+        )
+        # A trial that has reported could import its code before: then a restart may help.
+        retry, card = _judge(turn, experiment, trial, row, card)
+        trial.failure = card.model_dump()
+    elif (given_up := lost_attempts.given_up(turn, trial, row, kind)) is not None:
+        kind, retry, trial.failure = allocations.EndKind.FAILED, trials.Retry.NEVER, given_up.model_dump()
+    apply_trial(turn, trial, trials.AttemptEnded(kind, retry, slain))
+
+
+def _judge(
+    turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
+) -> tuple[trials.Retry, FailureView]:
+    """What a failure means for the next attempt, and its card with that on it."""
+    # A trial that has reported could import its code before: then a restart may help.
+    if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
+        return trials.Retry.NEVER, cards.without_restart(card)
+    if (found := missing_checkpoints.judge(turn, experiment, trial, row, card)) is not None:
+        return found
+    if (why := log_policies.canceled_retries(trial)) is not None:
+        return trials.Retry.NEVER, log_policies.without_retries(card, why)
+    return trials.Retry.COUNTED, card
+
+
+def current_allocation(turn: Turn, row: TrialRow) -> AllocationRow | None:
+    """The newest allocation of a trial, None before the first."""
+    if row.run == 0:
+        return None
+    found = turn.allocation(_allocation_id(row, row.run))
+    if found is None:  # made by other means than ours
+        found = turn.session.scalar(_OF_TRIAL, {"trial": row.id, "run": row.run})
+    return found
+
+
+def _allocation_id(row: TrialRow, run: int) -> str:
+    return f"{row.experiment_id}.{row.request_id}.{run}"
+
+
+def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
+    """Give a trial an event."""
+    experiment = turn.experiment(row.experiment_id)
+    current = current_allocation(turn, row)
+    old = trial_of(row, experiment, current)
+    step = trials.step(old, event)
+    if step.state == old and not step.actions:
+        return
+    write_trial(row, step.state)
+    if old.state is not step.state.state:
+        _log.info("trial %d: %s", row.id, step.state.state)
+    turn.changed_trial(row)
+    turn.changed_experiment(experiment.id)
+    for action in step.actions:
+        match action:
+            case trials.RequestAllocation(run):
+                _request_allocation(turn, experiment, row, run)
+            case trials.AskToLeave(reason):
+                if current is not None:
+                    ask_to_leave(turn, experiment, current, reason)
+            case trials.KillTask():
+                if current is not None:
+                    apply_allocation(turn, current, allocations.KillRequested(turn.now))
+            case trials.TellSearcherEarly(reason):
+                tell_search(turn, experiment, TrialExitedEarly(row.request_id, reason))
+            case trials.WarnNeverReported():
+                _warn_never_reported(turn, experiment, row)
+            case trials.CloseTrial():
+                _close_trial(turn, experiment, row)
+            case _:
+                assert_never(action)
+
+
+def _request_allocation(turn: Turn, experiment: ExperimentRow, row: TrialRow, run: int) -> None:
+    request = AllocationRow(
+        id=_allocation_id(row, run),
+        trial_id=row.id,
+        experiment_id=experiment.id,
+        owner=experiment.owner,
+        runtime=experiment.config.get("runtime") or turn.settings.default_runtime,
+        run=run,
+        state=AllocationState.PENDING.value,
+        slots_needed=slots_per_trial(experiment.config),
+        priority=experiment.priority,
+        requested_at=turn.now,
+        **request_fields(experiment.config),
+    )
+    insert_row(turn.session, request)
+    turn.changed_cluster()
+    turn.outbox.kick_scheduler = True
+
+
+def ask_to_leave(turn: Turn, experiment: ExperimentRow, row: AllocationRow, reason: allocations.PreemptReason) -> None:
+    """Preempt an allocation, with the experiment's deadlines."""
+    graces = graces_of(experiment.config, turn.settings)
+    apply_allocation(turn, row, allocations.LeaveRequested(reason, turn.now, graces))
+
+
+def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
+    warning = cards.never_reported(turn.session, experiment, row)
+    row.warnings = [*row.warnings, warning]
+    # The names once: a search of thousands of trials with a mistyped metric has one warning of each in one row.
+    brief = f"never reported {experiment.metric!r}"
+    known = any(brief in said for said in experiment.warnings)
+    experiment.warnings = cards.with_warning(experiment.warnings, f"trial {row.id} {brief if known else warning}")
+
+
+def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
+    row.ended_at = turn.now
+    if row.state == TrialState.COMPLETED:
+        row.failure = None
+        if row.end_reason == EndReason.COMPLETED:
+            row.progress = 1.0
+    elif row.end_reason == EndReason.NO_METRICS:
+        row.failure = cards.no_metrics(experiment, row).model_dump()
+    turn.outbox.wake_logs.add(row.id)
+    turn.closed.add(experiment.id)
+    tell_search(turn, experiment, TrialExited(row.request_id))
+
+
+# --- the search
+
+
+def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> None:
+    """Give the search an event and carry out what it decides.
+
+    Events that arise while decisions are carried out wait for their turn, so that the journal has each
+    decision before its consequences.
+
+    Raises:
+        SearcherInputError: If the search cannot use this event; nothing is changed.
+    """
+    turn.search_queue.append((experiment, event))
+    if len(turn.search_queue) > 1:
+        return
+    while turn.search_queue:
+        owner, first = turn.search_queue[0]
+        try:
+            decisions = _step_search(turn, owner, first)
+            for decision in decisions:
+                _carry_out(turn, owner, decision)
+        finally:
+            turn.search_queue.popleft()
+
+
+def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> list[Decision]:
+    state = ExperimentState(experiment.state)
+    if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
+        # The search is over for this experiment: it must not make trials that nobody wants.
+        return []
+    try:
+        decisions = turn.searches.step(turn.session, experiment, event)
+    except SearchMismatch as error:
+        _pause_search(turn, experiment, error)
+        return []
+    except SearchLostError as error:
+        _log.exception("experiment %d", experiment.id)
+        experiment.failure = FailureView(kind="searcher", message=str(error)).model_dump()
+        apply_experiment(turn, experiment, experiments.SearchBroke())
+        return []
+    progress = turn.searches.get(turn.session, experiment).progress()
+    if progress != experiment.progress:
+        experiment.progress = progress
+        turn.changed_experiment(experiment.id)
+    return decisions
+
+
+def tell_checkpoint(turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: CheckpointRow) -> None:
+    """Tell the search of a committed checkpoint, if its method wants to know."""
+    try:
+        wanted = method_class(experiment.searcher_name).wants_checkpoints
+    except SearcherNotInstalled:  # noticed, and told, when the search is next needed
+        return
+    if wanted:
+        tell_search(turn, experiment, CheckpointCommitted(trial.request_id, row.uuid, row.steps_completed))
+
+
+def ask_open_questions(turn: Turn, experiment: ExperimentRow) -> None:
+    """Ask again what the search has asked and was not told."""
+    try:
+        asked = turn.searches.get(turn.session, experiment).questions()
+    except SearchMismatch as error:
+        _pause_search(turn, experiment, error)
+    except SearchLostError:
+        _log.exception("experiment %d", experiment.id)  # told when the search is next needed
+    else:
+        turn.outbox.questions += [(experiment.id, experiment.searcher_name, question) for question in asked]
+
+
+def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) -> None:
+    """Pause an experiment whose search was decided by another version of its algorithm: nothing is lost (I8)."""
+    _log.error("experiment %d: %s", experiment.id, error)
+    if experiment.failure is None:
+        experiment.failure = FailureView(
+            kind="searcher",
+            message=f"this version of detlab does not decide as the journal of the search says: {error}",
+            hint="It is paused, and what its trials report is kept. It goes on under the version that began it: install"
+            " that, then activate it; or kill it and submit it anew.",
+            command=f"det experiment activate {experiment.id}",
+        ).model_dump()
+        turn.changed_experiment(experiment.id)
+    apply_experiment(turn, experiment, experiments.PauseRequested())
+
+
+def resume_search(turn: Turn, experiment: ExperimentRow) -> None:
+    """Decide what came while the search could not be replayed; call it before an experiment is activated.
+
+    Raises:
+        Conflict: It still cannot be replayed.
+    """
+    if (experiment.failure or {}).get("kind") != "searcher" or ExperimentState(experiment.state).terminal:
+        return
+    try:
+        caught = turn.searches.catch_up(turn.session, experiment)
+    except SearchLostError as error:
+        raise Conflict(
+            f"experiment {experiment.id}: its search cannot go on under this version of detlab: {error}",
+            hint=f"Install the version that began it, or kill it: det experiment kill {experiment.id}",
+        ) from error
+    experiment.failure = None
+    turn.changed_experiment(experiment.id)
+    for event, decided in caught:
+        if isinstance(decided, SearcherInputError):
+            if isinstance(event, ValidationReported):
+                condemn_trial(turn, _trial_of(turn, experiment, event.request_id), decided, ())
+            continue
+        for decision in decided:
+            _carry_out(turn, experiment, decision)
+
+
+def _trial_of(turn: Turn, experiment: ExperimentRow, request_id: str) -> TrialRow:
+    return turn.trial(_BY_REQUEST.scalar(turn.session, {"experiment": experiment.id, "request": request_id}))
+
+
+def start_search(turn: Turn, experiment: ExperimentRow) -> None:
+    """Ask a new experiment's search for its first trials."""
+    tell_search(turn, experiment, Started())
+
+
+def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> None:
+    match decision:
+        case CreateTrial():
+            _create_trial(turn, experiment, decision)
+        case StopTrial(request_id, finished):
+            row = _trial_of(turn, experiment, request_id)
+            apply_trial(turn, row, trials.StopDecided(finished))
+        case Suggest(ticket):
+            asked = [one for one in turn.searches.get(turn.session, experiment).questions() if one.ticket == ticket]
+            turn.outbox.questions += [(experiment.id, experiment.searcher_name, question) for question in asked]
+        case Shutdown(cancel, failure):
+            apply_experiment(turn, experiment, experiments.SearchEnded(cancel=cancel, failure=failure))
+        case _:
+            assert_never(decision)
+
+
+def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) -> None:
+    paused = experiment.state == ExperimentState.PAUSED
+    row = TrialRow(
+        experiment_id=experiment.id,
+        idx=decision.index,
+        request_id=decision.request_id,
+        state=(TrialState.PAUSED if paused else TrialState.ACTIVE).value,
+        hparams=decision.hparams,
+        seed=decision.trial_seed,
+        parent_checkpoint=decision.parent,
+        created_at=turn.now,
+    )
+    insert_row(turn.session, row)
+    turn.changed_trial(row)
+    turn.changed_experiment(experiment.id)
+    tell_search(turn, experiment, TrialCreated(decision.request_id))
+    apply_trial(turn, row, trials.Created())
+
+
+def condemn_trial(turn: Turn, row: TrialRow, error: SearcherInputError | str, report: Iterable[str]) -> None:
+    """End a trial whose report the search cannot use; the failure card says what the report contained."""
+    experiment = turn.experiment(row.experiment_id)
+    row.failure = cards.of_search(experiment, row, str(error), report).model_dump()
+    apply_trial(turn, row, trials.Condemned())
+
+
+# --- experiments
+
+
+def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -> None:
+    """Give an experiment an event.
+
+    Raises:
+        RequestRefusedError: If its state does not allow what a user asks for.
+    """
+    old = ExperimentState(row.state)
+    step = experiments.step(old, event)
+    if step.state is old and not step.actions:
+        return
+    row.state = step.state.value
+    if old is not step.state:
+        _log.info("experiment %d: %s", row.id, step.state)
+    turn.changed_experiment(row.id)
+    for action in step.actions:
+        match action:
+            case experiments.OrderTrials(order):
+                _order_trials(turn, row, _ORDERS[order])
+            case experiments.Finish():
+                _finish(turn, row)
+            case _:
+                assert_never(action)
+
+
+def _order_trials(turn: Turn, row: ExperimentRow, event: trials.Event) -> None:
+    living = turn.session.scalars(
+        select(TrialRow)
+        .where(TrialRow.experiment_id == row.id, TrialRow.state.not_in(TERMINAL_TRIALS))
+        .order_by(TrialRow.idx)
+    ).all()
+    for trial in living:
+        apply_trial(turn, trial, event)
+    turn.closed.add(row.id)
+
+
+def _finish(turn: Turn, row: ExperimentRow) -> None:
+    row.ended_at = turn.now
+    if row.state == ExperimentState.COMPLETED:
+        row.progress = 1.0
+    if row.state == ExperimentState.ERROR and row.failure is None:
+        failed = turn.session.scalar(
+            select(TrialRow)
+            .where(TrialRow.experiment_id == row.id, TrialRow.failure.is_not(None))
+            .order_by(TrialRow.idx)
+            .limit(1)
+        )
+        row.failure = None if failed is None else failed.failure
+    turn.searches.forget(row.id)
+
+
+def finish_turn(turn: Turn) -> None:
+    """End the stopping experiments whose last trial ended in this turn; write the turn's events. Call it last."""
+    turn.session.flush()
+    for experiment_id in sorted(turn.closed):
+        row = turn.experiment(experiment_id)
+        if not is_stopping(row.state):
+            continue
+        turn.session.flush()
+        if _LIVING.scalar(turn.session, {"experiment": experiment_id}) == 0:
+            apply_experiment(turn, row, experiments.LastTrialClosed())
+    turn.write_events()

@@ -1,0 +1,105 @@
+"""How long the output of trials is kept: what people say of it, and the removal of what is older.
+
+The days count from the end of a trial; what has not ended keeps all its lines. Removal is by chunk, oldest first, in
+short transactions that note with each what is gone: after a crash anywhere the next look goes on, and a line that was
+removed is always one that the note counts. It takes place once a day, and after a start of the master, so many steps a
+minute: what is to be written need not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+from functools import partial
+
+from detlab.schemas.logwire import KeepLogs, KeepLogsReply
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import Right, experiment_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.queries.logs import cuts
+
+_log = logging.getLogger(__name__)
+STEPS_PER_SWEEP = 200
+CHUNKS_PER_STEP = 50
+"""Some 300 kB of text, 3,000 lines of usual length."""
+TRIALS_PER_LOOK = 1000
+LOOKS_PER_SWEEP = 100
+
+
+class LogRetention:
+    """Keeps output for as long as is said."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._after: int | None = None
+        """The cleaning under way has looked at trials up to here; None: there is none."""
+        self._begins = 0.0
+        """When the next one does; the first one at once."""
+        self._removed = 0
+
+    async def keep(self, caller: Caller, wanted: KeepLogs) -> KeepLogsReply:
+        """Say for how long output is kept; it counts from the next cleaning on, for lines of long ago, too.
+
+        Raises:
+            Forbidden: One is somebody else's, who lets the caller look at it only.
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def change(turn: Turn) -> KeepLogsReply:
+            for experiment_id in wanted.experiments:
+                experiment_for(turn.session, caller, experiment_id, Right.WRITE)
+            chosen = None if wanted.all else wanted.experiments
+            ids = cuts.keep(turn.session, wanted.days, chosen, caller.name)
+            if ids:
+                subject = f"experiment {ids[0]}" if len(ids) == 1 else f"{len(ids)} experiments"
+                audit.note(turn, caller, "experiment.log_retention", subject, f"days: {wanted.days}")
+            return KeepLogsReply(changed=ids)
+
+        return await self._shell.write(change)
+
+    async def sweep(self) -> int:
+        """Remove some of what is to go, when it is time; return how many chunks are gone."""
+        now = self._shell.clock()
+        if self._after is None:
+            if now < self._begins:
+                return 0
+            self._after, self._removed = 0, 0
+            self._begins = next_cleaning(now, self._shell.settings.log_cleaning_hour)
+        before = self._removed
+        await self._clean(now)
+        return self._removed - before
+
+    async def _clean(self, now: float) -> None:
+        days, steps = self._shell.settings.log_retention_days, STEPS_PER_SWEEP
+        for _ in range(LOOKS_PER_SWEEP):
+            look = partial(cuts.window, after=self._after or 0, length=TRIALS_PER_LOOK, now=now, days=days)
+            due, end = await self._shell.read(look)
+            for trial_id in due:
+                self._after = trial_id - 1
+                gone = CHUNKS_PER_STEP
+                while gone == CHUNKS_PER_STEP:
+                    if not steps:
+                        return
+                    steps -= 1
+                    gone = await self._shell.write(partial(_cut, trial_id=trial_id, days=days))
+                    self._removed += gone
+                    await asyncio.sleep(0)
+            self._after = end
+            if end is None:
+                if self._removed:
+                    _log.info("%d chunks of old output were removed", self._removed)
+                return
+
+
+def next_cleaning(now: float, hour: int) -> float:
+    """Return the next time, in seconds since the epoch, at which it is so many hours in the master's time zone."""
+    today = datetime.fromtimestamp(now).replace(hour=hour, minute=0, second=0, microsecond=0)
+    moment = today if today.timestamp() > now else today + timedelta(days=1)
+    return moment.timestamp()
+
+
+def _cut(turn: Turn, trial_id: int, days: int) -> int:
+    return cuts.cut(turn.session, trial_id, CHUNKS_PER_STEP, turn.now, days)

@@ -1,0 +1,160 @@
+"""Pages of output for people: filters are the database's, regular expressions are matched in a process of their own.
+
+No question is without an end: a filter looks at so many chunks for so much time, an expression at so many lines for so
+much processor time. A page may then be short, or empty, and says where to go on.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import DetlabError
+from detlab.schemas.wire import LogLine
+from detlab_hub.services.kernel.fair_semaphore import FairPlaces
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.logs.matching import Matcher
+from detlab_hub.store.queries.logs import cuts
+from detlab_hub.store.queries.logs import lines as logs
+from detlab_hub.store.queries.logs.lines import Edges, Holder, Wanted
+
+REGEX_LINES = 5_000
+"""Lines that an expression is tried on at once."""
+REGEX_CHARS = 4_000_000
+"""Text of these, about."""
+REGEX_MOST = 50_000
+"""Lines that it is tried on for one page."""
+PAGE_SECONDS = 3.0
+"""After so long the page of an expression ends, whatever was found."""
+REGEX_SECONDS = 0.5
+"""Processor time for `REGEX_LINES`."""
+AT_ONCE = 2
+"""Expressions that are tried at a time; others wait."""
+_SPECIAL = frozenset(".^$*+?{}[]\\|()")
+
+
+class BadRegex(DetlabError):
+    """What is no regular expression."""
+
+    default_code = "logs.regex"
+
+
+class LogSearch:
+    """Reads pages of output."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._places = FairPlaces(AT_ONCE)
+
+    async def page(
+        self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str | None = None
+    ) -> tuple[list[LogLine], Edges]:
+        """Return lines, in order, and where to go on.
+
+        Args:
+            user: Who asks: searches of several users take turns.
+            whose: Whose output, in each read anew: it raises where that is not for the caller.
+            wanted: Which lines.
+            regex: What must be found in them besides.
+
+        Raises:
+            BadRegex: It is none.
+            PatternTooSlow: It takes too long for these lines.
+        """
+        if not regex:
+            return await self._read(user, whose, wanted)
+        _check(regex)
+        if not wanted.search and (text := required_text(regex)):
+            # Of lines without it nothing need come here; the case is the expression's matter.
+            wanted = replace(wanted, search=text)
+        async with self._places.of(user):
+            matcher = Matcher()
+            try:
+                return await self._matching(user, whose, wanted, regex, matcher)
+            finally:
+                await matcher.close()
+
+    async def _matching(
+        self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str, matcher: Matcher
+    ) -> tuple[list[LogLine], Edges]:
+        backwards, count = wanted.backwards, wanted.count
+        if count <= 0:
+            return [], Edges()
+        found: list[LogLine] = []
+        cut = Edges()
+        looked, end = 0, time.monotonic() + PAGE_SECONDS
+        part = replace(wanted, limit=REGEX_LINES, tail=REGEX_LINES if backwards else None, chars=REGEX_CHARS)
+        while True:
+            lines, edges = await self._read(user, whose, part)
+            hits = await matcher.match(regex, [line.text for line in lines], REGEX_SECONDS) if lines else []
+            matched = [lines[at] for at in hits]
+            found = [*matched, *found] if backwards else [*found, *matched]
+            edge = edges.older if backwards else edges.next
+            cut = edges if edges.removed else cut
+            if len(found) >= count:
+                found = found[-count:] if backwards else found[:count]
+                edge = found[0].id if backwards else found[-1].id
+                break
+            # Fewer lines than were asked for: the database has done all that it does for a question, or they are long.
+            looked += REGEX_LINES
+            if edge is None or looked >= REGEX_MOST or time.monotonic() >= end:
+                break
+            part = replace(part, before=edge) if backwards else replace(part, after=edge)
+        return found, replace(cut, older=edge, next=None) if backwards else replace(cut, older=None, next=edge)
+
+    async def _read(self, user: str, whose: Callable[[Session], Holder], wanted: Wanted) -> tuple[list[LogLine], Edges]:
+        if not wanted.picky:
+            return await self._shell.read(partial(_pick, whose=whose, wanted=wanted))
+        async with self._shell.searching.of(user):
+            return await self._shell.read(partial(_pick, whose=whose, wanted=wanted))
+
+
+def _pick(s: Session, whose: Callable[[Session], Holder], wanted: Wanted) -> tuple[list[LogLine], Edges]:
+    holder = whose(s)
+    lines, edges = logs.pick(s, holder, wanted)
+    cut = None if wanted.after else cuts.of(s, holder)
+    return lines, edges if cut is None else replace(edges, removed=cut.lines, removed_at=cut.at)
+
+
+def required_text(regex: str) -> str | None:
+    """Return a text that every match begins with; None where there is none that is easy to see."""
+    if "(?#" in regex:
+        return None  # in a comment parentheses need not match
+    end = next((at for at, letter in enumerate(regex) if letter in _SPECIAL), len(regex))
+    if end < len(regex) and regex[end] in "?*{":
+        end -= 1
+    return None if end < 1 or _has_branches(regex) else regex[:end][: logs.SEARCH_CHARS]
+
+
+def _has_branches(regex: str) -> bool:
+    """Whether there may be a `|` outside of all groups."""
+    depth, escaped = 0, False
+    for letter in regex:
+        if escaped:
+            escaped = False
+        elif letter == "\\":
+            escaped = True
+        elif letter == "[":
+            return "|" in regex  # what is in a set is nothing to count
+        elif letter == "(":
+            depth += 1
+        elif letter == ")":
+            depth -= 1
+        elif letter == "|" and depth <= 0:
+            return True
+    return False
+
+
+def _check(regex: str) -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(regex)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise BadRegex(f"{regex[:100]!r} is not a regular expression of Python: {error}") from error

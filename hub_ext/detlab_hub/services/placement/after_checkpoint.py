@@ -1,0 +1,117 @@
+"""Preemption after a checkpoint where one is near.
+
+A pass chooses who has to leave. Whoever is about to save is held back, and those with it that leave for the same task:
+their slots would only wait for it. The next passes see them as if they were leaving, so that their slots are kept for
+whom they were chosen for, and everybody else goes on; the one that follows the commit of the checkpoint chooses anew,
+and asks then. Nothing is stored: no decision was made yet, and a trial that is not needed any more meanwhile keeps its
+slots. A checkpoint that does not come is waited for a few seconds, see `core.lifecycle.cadence`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import replace
+
+from sqlalchemy import bindparam, select
+
+from detlab_hub.core.lifecycle.cadence import ENOUGH, is_near
+from detlab_hub.core.scheduling import Decision, Snapshot
+from detlab_hub.services.kernel.pending import HeldBack, Saving
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.tables import AllocationRow, CheckpointRow
+
+_log = logging.getLogger(__name__)
+_LAST = Prepared(
+    select(CheckpointRow.created_at)
+    .where(CheckpointRow.trial_id == bindparam("trial"), CheckpointRow.run == bindparam("run"))
+    .order_by(CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc())
+    .limit(ENOUGH)
+)
+_LONGEST = 2
+"""So many times `checkpoint_near` at most is anybody held back: as long as one checkpoint is waited for. Of many that
+leave together there is always one that is about to save."""
+
+
+class Sparing:
+    """Who is held back in one pass.
+
+    Args:
+        turn: The transaction.
+        before: Who was in the pass before.
+    """
+
+    def __init__(self, turn: Turn, before: Saving) -> None:
+        self._turn = turn
+        self._before = before
+        self._near: dict[str, bool] = {}
+        self._shown: set[str] = set()
+        """Those that the pass took for leaving."""
+        self.saving: dict[str, HeldBack] = {}
+
+    def as_leaving(self, snapshot: Snapshot) -> Snapshot:
+        """The pool as if those had been asked that are still held back.
+
+        Where no checkpoint is near any more it stays as it is: who is asked is chosen by a pass that knows of nothing.
+        """
+        if not self._before:
+            return snapshot
+        there = {task.id for task in snapshot.tasks}
+        staying = {task.id for task in snapshot.tasks if task.on and task.preemptible and not task.leaving}
+        shown = set[str]()
+        for waiting in {name for held in self._before.values() for name in held.waiting} & there:
+            members = {name for name in staying & self._before.keys() if waiting in self._before[name].waiting}
+            if self._is_held_back(members):
+                shown |= members
+        if not shown:
+            return snapshot
+        self._shown |= shown
+        tasks = (replace(task, leaving=True) if task.id in shown else task for task in snapshot.tasks)
+        return replace(snapshot, tasks=tuple(tasks))
+
+    def hold_back(self, decision: Decision) -> set[str]:
+        """Note who of those that have to leave is not asked yet; who waits for any of them."""
+        released, told = set(decision.release), set[str]()
+        for waiting, victims in decision.gathered.items():
+            members = {name for name in victims if name in released or name in self._shown}
+            # Whom a pass took for leaving it may give to anybody: only for whom it was chosen does it go on to be.
+            chosen = {name for name in members if name in released or waiting in self._before[name].waiting}
+            if chosen and self._is_held_back(members):
+                told.add(waiting)
+                for name in chosen:
+                    self._note(name, waiting, self._since(members))
+        return told
+
+    def _note(self, name: str, waiting: str, since: float) -> None:
+        known = self.saving.get(name)
+        if known is not None:
+            self.saving[name] = HeldBack(min(known.since, since), known.waiting | {waiting})
+            return
+        self.saving[name] = HeldBack(since, frozenset({waiting}))
+        if name not in self._before:
+            _log.info("allocation %s is to leave, after a checkpoint that is near", name)
+
+    def _since(self, members: Collection[str]) -> float:
+        return min((self._before[name].since for name in members if name in self._before), default=self._turn.now)
+
+    def _is_held_back(self, members: Collection[str]) -> bool:
+        """Whether those that leave together are left alone for now: one of them is about to save."""
+        near = self._turn.settings.checkpoint_near
+        if near <= 0.0 or self._turn.now - self._since(members) > _LONGEST * near:
+            return False
+        return any(self._saves_soon(name) for name in members)
+
+    def _saves_soon(self, name: str) -> bool:
+        known = self._near.get(name)
+        if known is None:
+            known = self._near[name] = _saves_soon(self._turn, self._turn.session.get_one(AllocationRow, name))
+        return known
+
+
+def _saves_soon(turn: Turn, row: AllocationRow) -> bool:
+    """Whether an allocation that is to be preempted should first be left to save."""
+    if row.trial_id is None:
+        return False
+    times = [found.created_at for found in _LAST.all(turn.session, {"trial": row.trial_id, "run": row.run})]
+    return is_near(times[::-1], turn.now, turn.settings.checkpoint_near)

@@ -1,0 +1,168 @@
+"""Placing: a pass over each pool that somebody waits for, and its decision as allocations.
+
+A decision to preempt a task is a row before the task hears of it: a master that is started anew finds it there, and
+takes nobody else in its stead.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import ForecastView
+from detlab_hub.backends.base import Node
+from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
+from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, schedule
+from detlab_hub.core.scheduling.fit.slot_choice import pick
+from detlab_hub.core.scheduling.gc_pause import without_collection
+from detlab_hub.services.kernel.pending import NOBODY, Pending, Saving
+from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle.transitions import ask_to_leave
+from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.services.placement.after_checkpoint import Sparing
+from detlab_hub.services.placement.remembered import KnownTasks
+from detlab_hub.services.placement.snapshots import Refusals, Scene, look, snapshots
+from detlab_hub.store.tables import AllocationRow, PartRow
+
+__all__ = ["PLACED", "Verdict", "forecast", "place"]
+
+
+class Verdict(NamedTuple):
+    """Why each allocation without a place waits: for people, and the code of the closed set ("" for a drain)."""
+
+    texts: Pending
+    codes: dict[str, str]
+    saving: Saving = NOBODY
+    """Who is to leave, and is asked after the checkpoint that is near."""
+
+
+def _in_order(scene: Scene, texts: Mapping[str, str], codes: Mapping[str, str]) -> Verdict:
+    """What was said, in the order of the queue: places are told by it."""
+    queue = [(holder.pool, row.id) for holder, rows in scene.queue() for row in rows if row.id in texts]
+    pools = {name: pool for pool, name in queue}
+    return Verdict(Pending({name: texts[name] for name in pools}, pools), {name: codes[name] for name in pools})
+
+
+def forecast(
+    s: Session,
+    nodes: Sequence[Node],
+    refusals: Refusals,
+    now: float,
+    settings: Settings,
+    task: Task,
+    job: Job,
+    pool: str,
+) -> ForecastView:
+    """What the next pass would do with one task more.
+
+    Args:
+        s: A session.
+        nodes: As for `snapshots`.
+        refusals: As for `snapshots`.
+        now: The time.
+        settings: Of the master.
+        task: What is asked for.
+        job: Its job.
+        pool: One that exists.
+    """
+    snapshot = snapshots(s, nodes, refusals, now, settings)[pool]
+    jobs = {**snapshot.jobs, job.id: job}
+    decision = schedule(replace(snapshot, jobs=jobs, tasks=(*snapshot.tasks, task)))
+    if task.id in decision.allocate:
+        return ForecastView(pool=pool, agent_id=", ".join(sorted(decision.allocate[task.id])))
+    reason = decision.waiting[task.id]
+    return ForecastView(pool=pool, reason=reason.code.value, detail=reason.detail)
+
+
+@without_collection()
+def place(
+    turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTasks, before: Saving, *, draining: bool
+) -> Verdict:
+    """Assign what can start now, ask those to leave whose slots others get; return why everything else waits.
+
+    Args:
+        turn: The transaction.
+        nodes: Those that are there.
+        refusals: Who is not asked to run what.
+        known: The same in every pass.
+        before: Who was to be asked later, by the pass before.
+        draining: Nothing starts any more.
+    """
+    scene = look(turn.session, nodes, refusals, turn.now, turn.settings, known)
+    if scene is None:
+        return Verdict(Pending(), {})
+    texts: dict[str, str] = {}
+    codes: dict[str, str] = {}
+    if draining:
+        texts = dict.fromkeys(
+            (row.id for row in scene.pending), "the cluster is draining: nothing new starts until it is restarted"
+        )
+        return _in_order(scene, texts, dict.fromkeys(texts, ""))
+    pools, sparing = turn.settings.pools, Sparing(turn, before)
+    wanted = {scene.holder(row).pool for row in scene.pending}
+    for name, pool in pools.by_name.items():
+        if name not in wanted:
+            continue
+        snapshot = sparing.as_leaving(scene.snapshot(pool))
+        decision = schedule(snapshot)
+        later = sparing.hold_back(decision)
+        _carry_out(turn, scene, name, snapshot, decision, sparing.saving)
+        texts.update((waiting, reason.detail) for waiting, reason in decision.waiting.items())
+        texts.update((waiting, f"{texts[waiting]}, after a checkpoint that is near") for waiting in later)
+        codes.update((waiting, reason.code.value) for waiting, reason in decision.waiting.items())
+    for row in scene.pending if any(pools.of(name) is None for name in wanted) else ():
+        lost = scene.holder(row).pool
+        if pools.of(lost) is None:
+            texts[row.id] = f"there is no pool {lost!r} any more; move it to another one, or submit it anew"
+            codes[row.id] = "no_agent"
+    return _in_order(scene, texts, codes)._replace(saving=sparing.saving)
+
+
+def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision: Decision, saving: Saving) -> None:
+    """What a pass decided becomes rows, and messages after the commit; whoever is held back is not asked yet."""
+    free = _free_slots(scene, {agent for placement in decision.allocate.values() for agent in placement})
+    tasks = {task.id: task for task in snapshot.tasks}
+    for allocation_id, placement in decision.allocate.items():
+        row = turn.session.get_one(AllocationRow, allocation_id)
+        seats = {}
+        for agent_id, count in sorted(placement.items(), key=lambda one: (-one[1], one[0])):
+            seats[agent_id] = picked = pick(free[agent_id], count)
+            free[agent_id] = [slot for slot in free[agent_id] if slot not in picked]
+        _seat(turn, row, seats)
+        apply_allocation(turn, row, Assigned())
+        scene.held.append((pool, tasks[allocation_id].job, row.owner, sum(placement.values())))
+    for allocation_id in decision.release:
+        if allocation_id not in saving:
+            row = turn.session.get_one(AllocationRow, allocation_id)
+            ask_to_leave(turn, turn.experiment(row.experiment_id or 0), row, PreemptReason.PREEMPT)
+
+
+def _seat(turn: Turn, row: AllocationRow, seats: Mapping[str, list[str]]) -> None:
+    """Write down where an allocation runs: slots by agent, the chief's first. A gang has all of them or none."""
+    row.agent_id, row.nodes = next(iter(seats)), len(seats)
+    if row.nodes < 2:
+        row.slots = seats[row.agent_id]
+        return
+    row.slots = [f"{agent_id}/{slot}" for agent_id, slots in seats.items() for slot in slots]
+    turn.session.add_all(
+        PartRow(allocation_id=row.id, rank=rank, agent_id=agent_id, slots=slots)
+        for rank, (agent_id, slots) in enumerate(seats.items())
+    )
+    turn.session.flush()
+
+
+def _free_slots(scene: Scene, agents: Collection[str]) -> dict[str, list[str]]:
+    """The free slots of some agents."""
+    used: defaultdict[str, set[str]] = defaultdict(set)
+    for row in scene.placed:
+        if row.agent_id in agents or row.id in scene.gangs:
+            for agent_id, slots in scene.slots_of(row).items():
+                used[agent_id].update(slots)
+    nodes = (node for node in scene.nodes if node.id in agents)
+    return {node.id: [slot for slot in node.slots if slot not in used[node.id]] for node in nodes}

@@ -1,0 +1,65 @@
+"""What a scheduling pass remembers of the one before: the rows it read, and the tasks and agents it made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab_hub.backends.base import Node
+from detlab_hub.core.scheduling import Agent, AgentState, Task
+from detlab_hub.services.kernel.offers import agent_of
+from detlab_hub.services.placement.active_rows import Placed, Waiting, read_placed, read_waiting
+from detlab_hub.store.prepared import Seen
+
+
+class KnownTasks:
+    """The tasks of the pass before: one that is as it was is the same object again.
+
+    Thousands wait, and from one pass to the next few are new. To make a task of a row takes longer than all that a pass
+    asks of it, and so does a row of what the driver gives.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[tuple[Any, ...], Task]] = {}
+        self._now: dict[str, tuple[tuple[Any, ...], Task]] = {}
+        self._waiting: dict[str, Seen[Waiting]] = {}
+        self._placed: dict[str, Seen[Placed]] = {}
+        self._agents: dict[str, tuple[Node, AgentState, Agent]] = {}
+        self._agents_now: dict[str, tuple[Node, AgentState, Agent]] = {}
+
+    def begin(self) -> None:
+        """Another pass: what the last one did not see is forgotten."""
+        self._before, self._now = self._now, {}
+        self._agents, self._agents_now = self._agents_now, {}
+
+    def waiting(self, s: Session) -> list[Waiting]:
+        """What waits now."""
+        self._waiting = read_waiting(s, self._waiting)
+        return [row for _, row in self._waiting.values()]
+
+    def placed(self, s: Session) -> list[Placed]:
+        """What has a place now."""
+        self._placed = read_placed(s, self._placed)
+        return [row for _, row in self._placed.values()]
+
+    def get(self, name: str, made_of: tuple[Any, ...]) -> Task | None:
+        """The task if it was made of the same."""
+        known = self._before.get(name)
+        if known is None or known[0] != made_of:
+            return None
+        self._now[name] = known
+        return known[1]
+
+    def keep(self, made_of: tuple[Any, ...], task: Task) -> Task:
+        """Know a task in the next pass, too."""
+        self._now[task.id] = made_of, task
+        return task
+
+    def agent(self, node: Node, state: AgentState) -> Agent:
+        """A node as the scheduler sees it, in the state that an administrator decided."""
+        known = self._agents.get(node.id)
+        if known is None or known[0] is not node or known[1] is not state:
+            known = node, state, agent_of(node, state)
+        self._agents_now[node.id] = known
+        return known[2]

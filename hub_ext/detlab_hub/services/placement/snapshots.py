@@ -1,0 +1,406 @@
+"""The scene: from the rows and the agents that are there to a snapshot of each pool.
+
+A trial runs on one agent or on several, a user task on one. A task that was told to leave holds its slots until it is
+out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sqlalchemy import and_, bindparam, func, or_, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import AllocationState
+from detlab_hub.backends.base import Node
+from detlab_hub.core.lifecycle.allocation import PreemptReason
+from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, Snapshot, Task, TaskState
+from detlab_hub.services.kernel.offers import agent_of, beside, constraints_of, usable
+from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.lifecycle.queue_fields import SINGLE_NODE
+from detlab_hub.services.placement.active_rows import PLACED, Placed, Waiting, experiment_name, holder_of, job_of
+from detlab_hub.services.placement.remembered import KnownTasks
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.queries import parts
+from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow
+
+AN_HOUR = 3600.0
+Refusals = Mapping[tuple[int | str, str], float]
+"""(trial or user task, agent that refused it) -> until when it is not asked again."""
+
+
+_LIVE = or_(AllocationRow.state == AllocationState.PENDING, *(AllocationRow.state == state for state in PLACED))
+_EXPERIMENTS = Prepared(
+    select(
+        ExperimentRow.id,
+        ExperimentRow.resource_pool,
+        ExperimentRow.priority,
+        ExperimentRow.weight,
+        ExperimentRow.max_slots,
+        ExperimentRow.created_at,
+        ExperimentRow.position,
+        ExperimentRow.owner_groups,
+    ).where(ExperimentRow.id.in_(select(AllocationRow.experiment_id).where(_LIVE)))
+)
+_TASKS = Prepared(
+    select(
+        TaskRow.id,
+        TaskRow.resource_pool,
+        TaskRow.priority,
+        TaskRow.weight,
+        TaskRow.max_slots,
+        TaskRow.created_at,
+        TaskRow.position,
+        TaskRow.owner_groups,
+    ).where(TaskRow.id.in_(select(AllocationRow.task_id).where(_LIVE)))
+)
+_QUOTAS = Prepared(select(QuotaRow.kind, QuotaRow.name, QuotaRow.slots))
+_CLOSED = Prepared(
+    select(AgentRow.id, AgentRow.enabled, AgentRow.drain, AgentRow.slots_off).where(
+        or_(AgentRow.enabled.is_(False), AgentRow.slots_off != [])
+    )
+)
+_PREEMPTED = Prepared(
+    select(AllocationRow.trial_id, func.count())
+    .where(
+        AllocationRow.trial_id.in_(
+            select(AllocationRow.trial_id).where(
+                or_(
+                    and_(AllocationRow.state == AllocationState.PENDING, AllocationRow.run > 1),
+                    *(AllocationRow.state == state for state in PLACED),
+                ),
+                AllocationRow.trial_id.is_not(None),
+            )
+        ),
+        AllocationRow.preempt_reason == PreemptReason.PREEMPT.value,
+        AllocationRow.preempt_at > bindparam("since"),
+    )
+    .group_by(AllocationRow.trial_id)
+)
+
+
+class Holder(NamedTuple):
+    """What the rows say of an experiment or a user task as a job of the queue."""
+
+    pool: str
+    job: Job
+    groups: frozenset[str]
+
+
+@dataclass
+class Scene:
+    """What the rows and the agents say at one moment: what the snapshots of all pools are made of."""
+
+    settings: Settings
+    now: float
+    nodes: Sequence[Node]
+    closed: Mapping[str, AgentState]
+    """Agents on which administrators let nothing new start, and how the scheduler calls that."""
+    pending: list[Waiting]
+    placed: list[Placed]
+    holders: dict[str, Holder]
+    quotas: list[Any]
+    refused: Mapping[int | str, frozenset[str]]
+    tired: frozenset[int]
+    """Trials that were preempted as often in the last hour as they may be (I10)."""
+    gangs: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    """Slots by agent of each allocation on several agents."""
+    known: KnownTasks = field(default_factory=KnownTasks)
+    """Tasks of the pass before."""
+    held: list[tuple[str, str, str, int]] = field(default_factory=list)
+    """(pool, job, owner, slots) of everything that holds slots."""
+    _holder_by: dict[int | str, Holder] = field(default_factory=dict, init=False)
+    """By an experiment's number or a user task's id: thousands of rows have a few of them, and name none."""
+
+    def __post_init__(self) -> None:
+        pools = {node.id: node.pool for node in self.nodes}
+        for row in self.placed:
+            holder = self.holder(row)
+            pool = pools.get(row.agent_id or "", holder.pool)
+            self.held.append((pool, holder.job.id, row.owner, len(row.slots)))
+
+    def holder(self, row: Waiting | Placed) -> Holder:
+        """The job of an allocation."""
+        key = row.task_id or row.experiment_id or 0
+        found = self._holder_by.get(key)
+        if found is None:
+            found = self._holder_by[key] = self.holders[job_of(row)]
+        return found
+
+    def queue(self) -> list[tuple[Holder, list[Waiting]]]:
+        """What waits by job, jobs in the order of the whole queue; each pool's may have reasons to start others first.
+
+        Of jobs that share a place in it the requests are in one list, under one of them that has the same pool.
+        """
+        lines: dict[tuple[Any, ...], tuple[Holder, list[Waiting]]] = {}
+        of: dict[int | str, list[Waiting]] = {}
+        for row in self.pending:
+            key = row.task_id or row.experiment_id or 0
+            line = of.get(key)
+            if line is None:
+                holder = self.holder(row)
+                line = of[key] = lines.setdefault(self._rank(holder), (holder, []))[1]
+            line.append(row)
+        for _, rows in lines.values():
+            rows.sort(key=_within)
+        return [lines[rank] for rank in sorted(lines)]
+
+    def _rank(self, holder: Holder) -> tuple[int, float, float, str]:
+        pool, job = self.settings.pools.of(holder.pool), holder.job
+        ranked = pool is None or pool.rules.scheduler is Scheduler.PRIORITY
+        moved = job.submitted if job.position is None else job.position
+        return job.priority if ranked else 0, moved, job.submitted, holder.pool
+
+    def snapshot(self, pool: PoolConfig) -> Snapshot:
+        """Of one pool."""
+        nodes = [node for node in self.nodes if node.pool == pool.name]
+        slots = {node.id: frozenset(node.slots) for node in nodes}
+        tasks = [self._waits(row, pool) for row in self.pending if self.holder(row).pool == pool.name]
+        tasks += [self._holds(row, slots, pool) for row in self.placed if self._is_on(row, slots)]
+        names = {task.job for task in tasks}
+        if not all(node.gangs for node in nodes):
+            dated = [agent_of(node, self.closed.get(node.id, AgentState.ENABLED)) for node in nodes if not node.gangs]
+            tasks = [beside(dated, task) for task in tasks]
+        return Snapshot(
+            pool=pool.rules,
+            agents=tuple(self.known.agent(node, self.closed.get(node.id, AgentState.ENABLED)) for node in nodes),
+            jobs=self._jobs(pool.name, names),
+            tasks=tuple(tasks),
+            quotas=self._quotas(pool.name),
+            private=True,
+            zero_slot_tasks=self.settings.limits.zero_slot_tasks or None,
+            unbound=frozenset(self.settings.limits.exempt_users),
+        )
+
+    def slots_of(self, row: Placed) -> Mapping[str, frozenset[str]]:
+        """The slots that an allocation has, by agent."""
+        return self.gangs.get(row.id) or {row.agent_id or "": frozenset(row.slots)}
+
+    def _is_on(self, row: Placed, agents: Mapping[str, object]) -> bool:
+        if row.id in self.gangs:
+            return any(agent in agents for agent in self.gangs[row.id])
+        return (row.agent_id or "") in agents
+
+    def _jobs(self, pool: str, names: Iterable[str]) -> dict[str, Job]:
+        elsewhere = Counter[str]()
+        for where, job, _, slots in self.held:
+            if where != pool:
+                elsewhere[job] += slots
+        return {
+            name: self.holders[name].job
+            if not elsewhere[name]
+            else _with_elsewhere(self.holders[name].job, elsewhere[name])
+            for name in names
+        }
+
+    def _quotas(self, pool: str) -> tuple[Quota, ...]:
+        elsewhere = Counter[tuple[str, str]]()
+        for where, job, owner, count in self.held if self.quotas else ():
+            if where != pool:
+                elsewhere["user", owner] += count
+                for group in self.holders[job].groups:
+                    elsewhere["group", group] += count
+        return tuple(
+            Quota(
+                slots,
+                user=name if kind == "user" else None,
+                group=None if kind == "user" else name,
+                elsewhere=elsewhere[kind, name],
+            )
+            for kind, name, slots in self.quotas
+        )
+
+    def _waits(self, row: Waiting, pool: PoolConfig) -> Task:
+        _, job, groups = self.holder(row)
+        preemptible = row.trial_id is not None and row.trial_id not in self.tired
+        refused = self.refused.get(holder_of(row), _NOBODY) if self.refused else _NOBODY
+        overdue = self.now - row.requested_at > pool.patience
+        made_of = TaskState.PENDING, row, groups, preemptible, refused, overdue
+        known = self.known.get(row.id, made_of)
+        if known is not None:
+            return known
+        task = Task(
+            id=row.id,
+            job=job.id,
+            slots=row.slots_needed,
+            requested=float(row.idx or 0),  # trials in the order of their search, also when they come again
+            came=row.requested_at,
+            preemptible=preemptible,
+            single_node=is_single_node(row.trial_id is None, row.constraints),
+            blocked_nodes=refused,
+            user=row.owner,
+            groups=groups,
+            constraints=constraints_of(row.constraints),
+            max_time=row.max_time,
+            runtime=row.runtime,
+            overdue=overdue,
+            millicpus=row.millicpus,
+            memory=row.memory,
+        )
+        return self.known.keep(made_of, task)
+
+    def _holds(self, row: Placed, there: Mapping[str, frozenset[str]], pool: PoolConfig) -> Task:
+        _, job, groups = self.holder(row)
+        began = row.started_at or self.now
+        overdue = began - row.requested_at > pool.patience > self.now - began
+        leaving = row.preempt_at is not None or row.state == AllocationState.TERMINATING
+        left = None if row.max_time is None else max(0.0, began + row.max_time - self.now)
+        parts = self.gangs.get(row.id)
+        at = there.get(row.agent_id or "") if parts is None else [(*part, there.get(part[0])) for part in parts.items()]
+        preemptible = row.trial_id is not None and row.trial_id not in self.tired
+        made_of = TaskState.RUNNING, row, groups, preemptible, at, left, overdue
+        known = self.known.get(row.id, made_of)
+        if known is not None:
+            return known
+        # A slot that was disabled since is nobody's to give.
+        on = {
+            agent: len(there[agent].intersection(slots))
+            for agent, slots in self.slots_of(row).items()
+            if agent in there
+        }
+        task = Task(
+            id=row.id,
+            job=job.id,
+            slots=len(row.slots),
+            state=TaskState.RUNNING,
+            requested=float(row.idx or 0),
+            on=on,
+            preemptible=preemptible,
+            single_node=row.nodes < 2,
+            user=row.owner,
+            groups=groups,
+            max_time=left,
+            leaving=leaving,
+            millicpus=row.millicpus,
+            memory=row.memory,
+            overdue=overdue,
+            began=row.started_at,
+        )
+        return self.known.keep(made_of, task)
+
+
+_NOBODY: frozenset[str] = frozenset()
+
+
+def _within(row: Waiting) -> tuple[int, str]:
+    """By what the requests of a job are sorted."""
+    return row.idx or 0, row.id
+
+
+def look(
+    s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings, known: KnownTasks
+) -> Scene | None:
+    """Read what the snapshots are made of; None if nothing waits."""
+    known.begin()
+    pending = known.waiting(s)
+    return _scene(s, pending, nodes, refusals, now, settings, known) if pending else None
+
+
+def snapshots(
+    s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings
+) -> dict[str, Snapshot]:
+    """A snapshot of each pool, by its name. Tasks are named as their allocations."""
+    fresh = KnownTasks()
+    scene = _scene(s, fresh.waiting(s), nodes, refusals, now, settings, fresh)
+    return {name: scene.snapshot(pool) for name, pool in settings.pools.by_name.items()}
+
+
+def _scene(
+    s: Session,
+    pending: list[Waiting],
+    nodes: Sequence[Node],
+    refusals: Refusals,
+    now: float,
+    settings: Settings,
+    known: KnownTasks,
+) -> Scene:
+    refused: defaultdict[int | str, frozenset[str]] = defaultdict(frozenset)
+    for (holder, agent_id), until in refusals.items():
+        if until > now:
+            refused[holder] |= {agent_id}
+    holders = {experiment_name(row[0]): _holder(experiment_name(row[0]), *row[1:]) for row in _EXPERIMENTS.all(s, {})}
+    holders.update((row[0], _holder(*row)) for row in _TASKS.all(s, {}))
+    preempts = any(may_preempt(pool) for pool in settings.pools.by_name.values())
+    counts = _PREEMPTED.all(s, {"since": now - AN_HOUR}) if preempts else []
+    closed, off = _closed(s)
+    placed = known.placed(s)
+    gangs = _gangs(s) if any(row.nodes > 1 for row in placed) else {}
+    return Scene(
+        settings=settings,
+        now=now,
+        nodes=usable(nodes, off, _held(placed, gangs)),
+        closed=closed,
+        pending=pending,
+        placed=placed,
+        holders=holders,
+        quotas=_QUOTAS.all(s, {}),
+        refused=refused,
+        tired=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
+        gangs=gangs,
+        known=known,
+    )
+
+
+def _held(
+    placed: Iterable[Placed], gangs: Mapping[str, Mapping[str, frozenset[str]]]
+) -> Iterator[tuple[str, Collection[str]]]:
+    for row in placed:
+        if row.id in gangs:
+            yield from gangs[row.id].items()
+        elif row.slots:
+            yield row.agent_id or "", row.slots
+
+
+def _gangs(s: Session) -> dict[str, dict[str, frozenset[str]]]:
+    found: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+    for allocation_id, agent_id, slots in parts.places(s, PLACED):
+        found[allocation_id][agent_id] = frozenset(slots)
+    return found
+
+
+def _closed(s: Session) -> tuple[dict[str, AgentState], dict[str, list[str]]]:
+    """What administrators closed: agents, and single slots by their agents."""
+    rows = _CLOSED.all(s, {})
+    agents = {
+        name: AgentState.DRAINING if drain else AgentState.DISABLED for name, enabled, drain, _ in rows if not enabled
+    }
+    return agents, {name: off for name, _, _, off in rows if off}
+
+
+def is_single_node(user_task: bool, constraints: Mapping[str, Any] | None) -> bool:
+    """Whether all slots of a request must be on one agent: those of user tasks, and of trials that ask for it."""
+    return user_task or bool((constraints or {}).get(SINGLE_NODE))
+
+
+def may_preempt(pool: PoolConfig) -> bool:
+    """Whether a pool ever takes slots from running tasks."""
+    return pool.rules.scheduler is Scheduler.FAIR_SHARE or (
+        pool.rules.scheduler is Scheduler.PRIORITY and pool.rules.preemption
+    )
+
+
+def _holder(
+    name: str,
+    pool: str,
+    priority: int,
+    weight: float,
+    max_slots: int | None,
+    created_at: float,
+    position: float | None,
+    groups: list[str],
+) -> Holder:
+    job = Job(name, priority, _weight(weight), max_slots, created_at, position)
+    return Holder(pool, job, frozenset(groups))
+
+
+def _weight(weight: float) -> float:
+    """A weight with which the scheduler can count: one job's must not stop the scheduling of all."""
+    return min(max(weight, 1e-6), 1e6) if math.isfinite(weight) else 1.0
+
+
+def _with_elsewhere(job: Job, slots: int) -> Job:
+    return Job(job.id, job.priority, job.weight, job.max_slots, job.submitted, job.position, slots)

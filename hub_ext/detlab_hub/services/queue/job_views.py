@@ -1,0 +1,144 @@
+"""Jobs as they stand in the lines of their pools, and how callers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from detlab.schemas.jobwire import EXPERIMENT, JobView
+from detlab_hub.core.scheduling import Job
+from detlab_hub.core.scheduling.order import place_of_job
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.queue.queue import SOMEBODY, by_priority
+from detlab_hub.services.views.experiment_views import Reasons
+from detlab_hub.store.queries.jobs import Live
+from detlab_hub.store.tables import ExperimentRow, TaskRow
+
+QUEUED = "queued"
+RUNNING = "running"
+
+
+@dataclass
+class Entry:
+    """A job, and its allocations that have not ended.
+
+    Attributes:
+        job: As the scheduler sees it; its id is the experiment's number, or the user task's id.
+        pool: Where it waits.
+        owner: Whose it is.
+        kind: experiment, or a user task's kind.
+        name: Its owner's name for it.
+        live: Its allocations, those first that are looked at first.
+    """
+
+    job: Job
+    pool: str
+    owner: str
+    kind: str
+    name: str
+    live: list[Live] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> list[Live]:
+        """What of it waits."""
+        return [one for one in self.live if one.pending]
+
+
+def entry_of(row: ExperimentRow | TaskRow) -> Entry:
+    """The job of a row, without its allocations."""
+    job = Job(
+        id=str(row.id),
+        priority=row.priority,
+        weight=row.weight,
+        max_slots=row.max_slots,
+        submitted=row.created_at,
+        position=row.position,
+    )
+    kind = row.kind if isinstance(row, TaskRow) else EXPERIMENT
+    return Entry(job, row.resource_pool, row.owner, kind, row.name)
+
+
+def entries(live: Iterable[Live]) -> dict[str, Entry]:
+    """Jobs by their ids."""
+    found: dict[str, Entry] = {}
+    for one in sorted(live, key=lambda one: (one.idx or 0, one.requested_at, one.allocation_id)):
+        number = one.task_id if one.experiment_id is None else str(one.experiment_id)
+        if number is None:
+            continue
+        if number not in found:
+            job = Job(number, one.priority, one.weight, one.max_slots, one.submitted_at, one.position)
+            found[number] = Entry(job, one.pool, one.owner, one.kind or EXPERIMENT, one.name)
+        found[number].live.append(one)
+    return found
+
+
+def lines(settings: Settings, found: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """The jobs of each pool, those first that are looked at first."""
+    pools: dict[str, list[Entry]] = {}
+    for entry in found:
+        pools.setdefault(entry.pool, []).append(entry)
+    for pool, standing in pools.items():
+        ranked = by_priority(settings, pool)
+        standing.sort(key=lambda entry: (entry.job.priority if ranked else 0, place_of_job(entry.job)))
+    return dict(sorted(pools.items()))
+
+
+def job_view(
+    entry: Entry, order: int, caller: Caller, reasons: Reasons, starts: Mapping[str, float | None], now: float
+) -> JobView:
+    """A job as a caller may see it (I9): of somebody else's only place, size and age.
+
+    Args:
+        entry: The job.
+        order: Its place in its pool.
+        caller: Who looks.
+        reasons: Why allocations wait.
+        starts: In how many seconds they start, where that is known.
+        now: The time.
+    """
+    waiting = entry.waiting
+    held = [one for one in entry.live if not one.pending]
+    known = [seconds for one in waiting if (seconds := starts.get(one.allocation_id)) is not None]
+    public = JobView(
+        id=f"place {order}",
+        kind=entry.kind,
+        owner=SOMEBODY,
+        pool=entry.pool,
+        state=RUNNING if held else QUEUED,
+        order=order,
+        priority=entry.job.priority,
+        weight=entry.job.weight,
+        slots_held=sum(one.held for one in held),
+        slots_wanted=sum(one.slots_needed for one in waiting),
+        tasks_waiting=len(waiting),
+        submitted_at=entry.job.submitted,
+    )
+    if not caller.sees(entry.owner):
+        return public
+    told = {
+        "id": entry.job.id,
+        "name": entry.name,
+        "owner": entry.owner,
+        "mine": entry.owner == caller.name,
+        "max_slots": entry.job.max_slots,
+        "moved": entry.job.position is not None,
+        "reason": reasons.get(waiting[0].allocation_id, "") if waiting else "",
+        "estimated_start": now + min(known) if known else None,
+    }
+    return public.model_copy(update=told)
+
+
+def views(
+    standing: Mapping[str, Sequence[Entry]],
+    caller: Caller,
+    reasons: Reasons,
+    starts: Mapping[str, float | None],
+    now: float,
+) -> list[tuple[Entry, JobView]]:
+    """All jobs of all lines, in their order."""
+    return [
+        (entry, job_view(entry, order, caller, reasons, starts, now))
+        for line in standing.values()
+        for order, entry in enumerate(line, 1)
+    ]

@@ -1,0 +1,309 @@
+"""The job queue: what holds slots or waits for some, changing its place, and why it waits.
+
+A job is an experiment or a user task. Why it waits, what would let it start and when it starts is the scheduler's own
+answer, on a snapshot of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, update
+from sqlalchemy.orm import Session
+
+from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, Problem
+from detlab.schemas.jobwire import TRIAL_PREFIX, JobList, JobUpdate, JobView, JobWhy
+from detlab.schemas.wire import AllocationState, ExperimentState
+from detlab_hub.backends.base import Node
+from detlab_hub.core.scheduling import Snapshot
+from detlab_hub.core.scheduling.reordering import Overtaking, move
+from detlab_hub.services.admission import feasibility
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import Right, experiment_for, trial_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.limits.checks import check_priority
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.placement import snapshots as scene
+from detlab_hub.services.queue import why_waiting
+from detlab_hub.services.queue.job_views import Entry, entries, entry_of, lines, views
+from detlab_hub.services.queue.queue import by_priority
+from detlab_hub.services.queue.start_estimates import Forecasts
+from detlab_hub.services.usertasks.usertasks import owned_task
+from detlab_hub.store.queries import jobs
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
+
+_OVER = frozenset(state.value for state in ExperimentState if state.terminal or state is ExperimentState.DELETING)
+
+
+class _Around(NamedTuple):
+    """The agents that are there, who was refused where, and the time."""
+
+    nodes: Sequence[Node]
+    refusals: scene.Refusals
+    now: float
+
+
+class Jobs:
+    """Use cases of the job queue. All raise NotFound for a job that the caller may not know of."""
+
+    def __init__(self, shell: Shell, awaited: why_waiting.Awaited = why_waiting.nothing_awaited) -> None:
+        self._shell = shell
+        self._awaited = awaited
+        self._forecasts = Forecasts()
+
+    async def list(self, caller: Caller, *, pool: str | None = None, mine: bool = False) -> JobList:
+        """The jobs that hold slots or wait for some, by pool, in each pool's order.
+
+        Args:
+            caller: Who asks. Of what they may not know (I9) only place, size and age are told.
+            pool: Only those of this pool.
+            mine: Only the caller's own.
+        """
+
+        around = self._around()
+
+        def look(s: Session) -> JobList:
+            starts: dict[str, float | None] = {}
+            if not self._shell.draining:
+                for name, snapshot in self._snapshots(s, around).items():
+                    if pool in (None, name):
+                        starts.update(self._forecasts.starts(name, snapshot, around.now))
+            standing = lines(self._shell.settings, entries(jobs.live(s)).values())
+            kept = {name: line for name, line in standing.items() if pool in (None, name)}
+            found = views(kept, caller, self._shell.pending_reasons, starts, around.now)
+            return JobList(items=[view for entry, view in found if not mine or entry.owner == caller.name])
+
+        return await self._shell.read(look)
+
+    async def why(self, caller: Caller, job_id: str) -> JobWhy:
+        """Why what waits of a job waits, and what would let it start; of `trial-12` only that trial."""
+
+        around = self._around()
+
+        def look(s: Session) -> JobWhy:
+            row, trial_id = _asked(s, caller, job_id)
+            live = entries(jobs.live(s))
+            entry = live.get(str(row.id)) or entry_of(row)
+            view = self._view(s, caller, entry, live, around)
+            wanted = [one for one in entry.waiting if trial_id in (None, one.trial_id)]
+            if not wanted:
+                return JobWhy(job=view)
+            snapshots, draining = self._snapshots(s, around), self._shell.draining
+            awaited = why_waiting.nothing_awaited if draining else self._awaited
+            items = why_waiting.explained(
+                snapshots, entry, wanted, around.now, self._forecasts, draining=draining, awaited=awaited
+            )
+            return JobWhy(job=view, items=items, waiting=len(wanted))
+
+        return await self._shell.read(look)
+
+    async def update(self, caller: Caller, job_id: str, change: JobUpdate) -> JobView:
+        """Change a job; its owner may, and administrators. What stands already stays as it is.
+
+        Raises:
+            ConfigError: There is no such pool, or no agent of it could run the job's image.
+            Conflict: It has ended, or stands in another line than the job that it shall be beside.
+            Forbidden: It is somebody else's, or would overtake somebody else's, or its priority is not the caller's to
+                give.
+            ResourcesError: No agent of the pool could ever run it.
+        """
+        shell = self._shell
+        pools = shell.settings.pools.by_name
+        if change.pool is not None and change.pool not in pools:
+            hint = f"there are: {', '.join(sorted(pools))}"
+            raise ConfigError([Problem("pool", f"there is no resource pool {change.pool!r}", hint)])
+        if change.pool is not None:
+            await self._check_room(caller, job_id, change.pool)
+
+        def run(turn: Turn) -> None:
+            row = _owned(turn.session, caller, job_id)
+            _check_lives(row)
+            wanted = (change.priority or row.priority, change.pool or row.resource_pool)
+            if wanted != (row.priority, row.resource_pool):
+                pool = pools.get(wanted[1])
+                default = row.priority if pool is None else pool.priority
+                check_priority(shell.settings.limits, caller, wanted[0], default)
+            done = _set(turn, row, change)
+            done |= self._move(turn, caller, row, change)
+            if done:
+                audit.note(turn, caller, "job.update", _words(row), ", ".join(done.values()))
+                turn.changed_cluster()
+                turn.outbox.kick_scheduler = True
+                if isinstance(row, ExperimentRow):
+                    turn.changed_experiment(row.id)
+                else:
+                    turn.changed_task(row)
+
+        def look(s: Session) -> JobView:
+            row = _owned(s, caller, job_id)
+            live = entries(jobs.live(s))
+            return self._view(s, caller, live.get(str(row.id)) or entry_of(row), live, around)
+
+        await shell.write(run)
+        around = self._around()
+        return await shell.read(look)  # not in the transaction: it runs the scheduler to say when the job may start
+
+    # --- how
+
+    def _around(self) -> _Around:
+        """What is not in the database, for a reader thread: only the event loop may look at it, as it changes there."""
+        shell = self._shell
+        now = shell.clock()
+        return _Around(shell.backend.nodes(now), dict(shell.refusals), now)
+
+    def _snapshots(self, s: Session, around: _Around) -> Mapping[str, Snapshot]:
+        return scene.snapshots(s, around.nodes, around.refusals, around.now, self._shell.settings)
+
+    def _view(self, s: Session, caller: Caller, entry: Entry, live: Mapping[str, Entry], around: _Around) -> JobView:
+        """The view of one job, with its place among all."""
+        standing = lines(self._shell.settings, {**live, entry.job.id: entry}.values())
+        starts: dict[str, float | None] = {}
+        if entry.waiting and not self._shell.draining and entry.pool in (snapshots := self._snapshots(s, around)):
+            starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now))
+        found = views(standing, caller, self._shell.pending_reasons, starts, around.now)
+        view = next(view for one, view in found if one is entry)
+        # Who may look at a shared experiment may know its name here, too.
+        return view.model_copy(update={"id": entry.job.id, "name": entry.name, "owner": entry.owner})
+
+    async def _check_room(self, caller: Caller, job_id: str, pool: str) -> None:
+        """Refuse a pool in which the job could never start: what its submission there would refuse.
+
+        Raises:
+            ConfigError: No agent there that could run it has a kind of slots that it names an image for.
+            ResourcesError: No agent there could ever run it, with the reason.
+        """
+
+        def look(s: Session) -> feasibility.Wish | None:
+            row = _owned(s, caller, job_id)
+            _check_lives(row)
+            return None if row.resource_pool == pool else _wish(row, pool, self._shell.settings.default_runtime)
+
+        wish = await self._shell.read(look)
+        if wish is not None:
+            await feasibility.judge(self._shell, wish)
+
+    def _move(self, turn: Turn, caller: Caller, row: ExperimentRow | TaskRow, change: JobUpdate) -> dict[str, str]:
+        """Put the job beside another one; what was done."""
+        beside = change.ahead_of if change.ahead_of is not None else change.behind_of
+        if beside is None:
+            return {}
+        s, ahead = turn.session, change.ahead_of is not None
+        other, trial_id = _asked(s, caller, beside)
+        if trial_id is not None or other is row:
+            raise Conflict(f"{_words(row)} cannot be moved beside {beside}", hint="name another job: det job list")
+        s.flush()
+        live = entries(jobs.live(s))
+        me = live.setdefault(str(row.id), entry_of(row))
+        ranked = by_priority(self._shell.settings, me.pool)
+        line = [
+            entry
+            for entry in live.values()
+            if entry.pool == me.pool and (not ranked or entry.job.priority == me.job.priority)
+        ]
+        if str(other.id) not in {entry.job.id for entry in line}:
+            raise Conflict(_not_in_line(row, other, ranked=ranked), hint="det job list")
+        mine = None if caller.admin else {entry.job.id for entry in line if entry.owner == caller.name}
+        try:
+            positions = move([entry.job for entry in line], me.job.id, str(other.id), ahead=ahead, mine=mine)
+        except Overtaking:
+            raise Forbidden(
+                f"{_words(row)} would go ahead of somebody else's job: only administrators may do that",
+                hint="Your own jobs can change places among themselves.",
+            ) from None
+        for number, position in positions.items():
+            _row_of(s, number).position = position
+        return {"place": f"{'ahead of' if ahead else 'behind'} {_words(other)}"} if positions else {}
+
+
+def _asked(s: Session, caller: Caller, job_id: str) -> tuple[ExperimentRow | TaskRow, int | None]:
+    """The row of a job that the caller may look at, and the trial, if it is named by one.
+
+    Raises:
+        NotFound: There is none for the caller.
+    """
+    trial = job_id.removeprefix(TRIAL_PREFIX)
+    if trial != job_id and _is_number(trial):
+        row = trial_for(s, caller, int(trial))
+        return experiment_for(s, caller, row.experiment_id), row.id
+    if _is_number(job_id):
+        return experiment_for(s, caller, int(job_id)), None
+    return _task(s, caller, job_id), None
+
+
+def _owned(s: Session, caller: Caller, job_id: str) -> ExperimentRow | TaskRow:
+    """The row of a job that the caller may change.
+
+    Raises:
+        NotFound: There is none for the caller.
+        Forbidden: They may look at it, and no more.
+    """
+    if _is_number(job_id):
+        return experiment_for(s, caller, int(job_id), Right.OWN)
+    return _task(s, caller, job_id)
+
+
+def _task(s: Session, caller: Caller, job_id: str) -> TaskRow:
+    try:
+        return owned_task(s, caller, job_id)
+    except NotFound as error:
+        raise type(error)(f"there is no job {job_id[:80]!r}", hint="det job list") from None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def _row_of(s: Session, number: str) -> ExperimentRow | TaskRow:
+    return s.get_one(ExperimentRow, int(number)) if _is_number(number) else s.get_one(TaskRow, number)
+
+
+def _words(row: ExperimentRow | TaskRow) -> str:
+    return f"experiment {row.id}" if isinstance(row, ExperimentRow) else f"task {row.id}"
+
+
+def _check_lives(row: ExperimentRow | TaskRow) -> None:
+    if row.state in _OVER:
+        raise Conflict(f"{_words(row)} has ended")
+
+
+def _wish(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feasibility.Wish:
+    """What a job that is there would ask for in another pool."""
+    config = {**row.config, "runtime": row.config.get("runtime") or runtime}
+    if isinstance(row, ExperimentRow):
+        wish = feasibility.of_trial(row.owner, row.owner_groups, config, f"a trial of experiment {row.id}")
+    else:
+        wish = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}")
+    resources = {**wish.resources, "resource_pool": pool, "max_slots": row.max_slots}
+    return replace(wish, resources=resources, what=f"{wish.what} in the pool {pool}", fixed=True)
+
+
+def _not_in_line(row: ExperimentRow | TaskRow, other: ExperimentRow | TaskRow, *, ranked: bool) -> str:
+    mine, theirs = f"the pool {row.resource_pool}", f"the pool {other.resource_pool}"
+    if ranked:
+        mine, theirs = f"{mine} with priority {row.priority}", f"{theirs} with priority {other.priority}"
+    if mine == theirs:
+        return f"{_words(other)} holds no slots and waits for none"
+    return f"{_words(row)} is in {mine}, {_words(other)} in {theirs}: jobs move within one"
+
+
+def _set(turn: Turn, row: ExperimentRow | TaskRow, change: JobUpdate) -> dict[str, str]:
+    """Set what is named and differs; what was done. A new priority or pool puts the job where its submission would."""
+    done: dict[str, str] = {}
+    if change.priority is not None and change.priority != row.priority:
+        done["priority"] = f"priority {row.priority} to {change.priority}"
+        row.priority, row.position = change.priority, None
+        of_job: ColumnElement[bool] = (
+            AllocationRow.experiment_id == row.id if isinstance(row, ExperimentRow) else AllocationRow.task_id == row.id
+        )
+        waits = AllocationRow.state == AllocationState.PENDING
+        turn.session.execute(update(AllocationRow).where(of_job, waits).values(priority=change.priority))
+    if change.weight is not None and change.weight != row.weight:
+        done["weight"] = f"weight {row.weight:g} to {change.weight:g}"
+        row.weight = change.weight
+    if change.pool is not None and change.pool != row.resource_pool:
+        done["pool"] = f"pool {row.resource_pool} to {change.pool}"
+        row.resource_pool, row.position = change.pool, None
+    return done

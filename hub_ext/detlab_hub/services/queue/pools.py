@@ -1,0 +1,78 @@
+"""Resource pools as people see them: how each is scheduled, and how full it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from sqlalchemy.orm import Session
+
+from detlab.schemas.poolwire import PoolList, PoolView
+from detlab_hub.backends.base import Node
+from detlab_hub.core.scheduling import PoolConfig, Pools, Scheduler
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.store.queries import pools
+
+
+class PoolViews:
+    """Use cases of pools. They hold numbers only, so that everybody may see them (I9)."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def list(self) -> PoolList:
+        """All pools that the operator configured, and the default one, in the operator's order."""
+        return await self._shell.read(self._look)
+
+    def _look(self, s: Session) -> PoolList:
+        configured = self._shell.settings.pools
+        nodes = self._shell.backend.nodes(self._shell.clock())
+        used, running = Counter[str](), Counter[str]()
+        for one in pools.held(s, PLACED):
+            used[one.pool or ""] += len(one.slots)
+            running[one.pool or ""] += 1
+        waiting = {queued.pool: queued for queued in pools.queued(s)}
+        closed = pools.closed(s)
+        found = []
+        for name, pool in configured.by_name.items():
+            queued = waiting.get(name, pools.Queued(name, 0, 0))
+            here = [node for node in nodes if node.pool == name]
+            facts = {
+                "takes": _takes(configured, name),
+                "slots_used": used[name],
+                "tasks_running": running[name],
+                "tasks_waiting": queued.tasks,
+                "slots_waiting": queued.slots,
+            }
+            found.append(_view(pool, here, closed).model_copy(update=facts))
+        return PoolList(items=found)
+
+
+def _takes(configured: Pools, name: str) -> list[str]:
+    """What of that which names no pool goes to this one."""
+    of = {"slots": configured.compute, "no_slots": configured.zero_slot}
+    return [what for what, pool in of.items() if pool == name]
+
+
+def _view(pool: PoolConfig, nodes: list[Node], closed: Collection[str]) -> PoolView:
+    """What its configuration and its agents say."""
+    rules = pool.rules
+    takes_away = {Scheduler.PRIORITY: rules.preemption, Scheduler.FAIR_SHARE: True, Scheduler.ROUND_ROBIN: False}
+    heard = [node for node in nodes if not node.suspect]
+    return PoolView(
+        name=pool.name,
+        description=pool.description,
+        scheduler=rules.scheduler.value,
+        preemption=takes_away[rules.scheduler],
+        fitting=rules.fitting.value,
+        heterogeneous=rules.heterogeneous,
+        priority=pool.priority,
+        patience=pool.patience,
+        slots_per_device=pool.slots_per_device,
+        elastic=pool.provider is not None,
+        agents=len(heard),
+        agents_away=len(nodes) - len(heard),
+        agents_closed=sum(node.id in closed for node in heard),
+        slots_total=sum(len(node.slots) for node in nodes),
+    )

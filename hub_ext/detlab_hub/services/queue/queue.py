@@ -1,0 +1,114 @@
+"""What waits for slots, in the order in which the scheduler looks at it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from sqlalchemy.orm import Session
+
+from detlab.schemas.taskwire import QueueItem, QueueView
+from detlab_hub.core.scheduling import Scheduler
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.lifecycle.accounting import TRIAL
+from detlab_hub.services.views.experiment_views import Reasons
+from detlab_hub.store.queries import jobs
+from detlab_hub.store.queries.jobs import Live
+
+LIMIT = 1000
+"""Most items of one look: so many of all, and so many of the caller's, each the first of their pools."""
+SOMEBODY = "somebody else"
+"""Stands for a user whom the caller may not know."""
+
+
+class Queue:
+    """The one list of trials and user tasks that wait, of all pools."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def view(self, caller: Caller) -> QueueView:
+        """The queue. Of what the caller may not know (I9) only its place, size and age are told."""
+        return QueueView(items=await self._shell.read(lambda s: items(s, caller, self._shell)))
+
+
+def by_priority(settings: Settings, pool: str) -> bool:
+    """Whether the jobs of a pool stand in one line for each priority."""
+    known = settings.pools.of(pool)
+    return known is None or known.rules.scheduler is Scheduler.PRIORITY
+
+
+def items(s: Session, caller: Caller, shell: Shell, limit: int = LIMIT) -> list[QueueItem]:
+    """The queue as a caller may see it: `limit` of all, and as many of the caller's own, the first of each pool.
+
+    Places are those in the pool: what waits in other pools is in nobody's way.
+    """
+    settings, reasons = shell.settings, shell.pending_reasons
+    ranked: dict[str, bool] = {}
+
+    def key(one: Live) -> tuple[int, float, float, int, str]:
+        if one.pool not in ranked:
+            ranked[one.pool] = by_priority(settings, one.pool)
+        return rank(one, by_priority=ranked[one.pool])
+
+    waiting = sorted(jobs.live(s, pending_only=True), key=key)
+    of_all = shares(Counter(one.pool for one in waiting), limit)
+    of_own = shares(Counter(one.pool for one in waiting if one.owner == caller.name), limit)
+    shown = []
+    places: Counter[str] = Counter()
+    own: Counter[str] = Counter()
+    for one in waiting:
+        places[one.pool] += 1
+        mine = one.owner == caller.name
+        own[one.pool] += mine
+        if places[one.pool] <= of_all[one.pool] or (mine and own[one.pool] <= of_own[one.pool]):
+            shown.append(_item(one, places[one.pool], caller, reasons))
+    return shown
+
+
+def shares(wanted: Mapping[str, int], limit: int) -> dict[str, int]:
+    """How many items each pool may show: equal parts of `limit`, where what one does not need is the others'.
+
+    Pools are not ranked with each other: where one goes by priority and one by shares, no order of both is right.
+    """
+    given: dict[str, int] = {}
+    left = limit
+    for pools_left, pool in zip(range(len(wanted), 0, -1), sorted(wanted, key=lambda name: wanted[name]), strict=True):
+        given[pool] = min(wanted[pool], -(-left // pools_left))
+        left -= given[pool]
+    return given
+
+
+def rank(one: Live, *, by_priority: bool) -> tuple[int, float, float, int, str]:
+    """What the scheduler sorts by: priority (in pools that go by it), the job's place, its own order."""
+    moved = one.submitted_at if one.position is None else one.position
+    return one.priority if by_priority else 0, moved, one.submitted_at, one.idx or 0, one.allocation_id
+
+
+def _item(one: Live, place: int, caller: Caller, reasons: Reasons) -> QueueItem:
+    public = QueueItem(
+        allocation_id=f"place {place} in {one.pool}",
+        place=place,
+        kind=one.kind or TRIAL,
+        owner=SOMEBODY,
+        pool=one.pool,
+        slots=one.slots_needed,
+        priority=one.priority,
+        weight=one.weight,
+        requested_at=one.requested_at,
+    )
+    if not caller.sees(one.owner):
+        return public
+    told = {
+        "allocation_id": one.allocation_id,
+        "owner": one.owner,
+        "mine": one.owner == caller.name,
+        "name": one.name,
+        "experiment_id": one.experiment_id,
+        "trial_id": one.trial_id,
+        "task_id": one.task_id,
+        "reason": reasons.get(one.allocation_id, ""),
+    }
+    return public.model_copy(update=told)

@@ -1,0 +1,135 @@
+"""Why tasks of a job wait: the scheduler's own answer, on a snapshot of now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from detlab.schemas.jobwire import HintView, WaitView
+from detlab_hub.core.scheduling import Decision, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling.hints import Hint, hints
+from detlab_hub.core.scheduling.order import in_order
+from detlab_hub.services.queue.job_views import Entry
+from detlab_hub.services.queue.start_estimates import Forecasts
+from detlab_hub.store.queries.jobs import Live
+
+EXPLAINED = 10
+"""Tasks of one job that are explained."""
+_TRIED = 3
+"""Of so many different ones it is tried what would let them start: each try is a pass."""
+DRAINING = "draining"
+"""Beside the scheduler's reasons: nothing starts until the master is restarted."""
+UNTIL_RESTART = "the cluster is draining: nothing new starts until it is restarted"
+STARTING = "starting"
+"""It starts with the next pass."""
+
+
+Awaited = Callable[[str, str], str]
+"""From the name of a pool and of a waiting task to the instances that are on their way for it, in words."""
+
+
+def nothing_awaited(pool: str, task: str) -> str:
+    """No pool is elastic."""
+    return ""
+
+
+def explained(
+    snapshots: Mapping[str, Snapshot],
+    entry: Entry,
+    wanted: Sequence[Live],
+    now: float,
+    forecasts: Forecasts,
+    *,
+    draining: bool,
+    awaited: Awaited = nothing_awaited,
+) -> list[WaitView]:
+    """Why each of a job's waiting tasks waits; at most the first few.
+
+    Args:
+        snapshots: The pools now.
+        entry: The job.
+        wanted: What of it waits.
+        now: The time.
+        forecasts: Which remember when what waits is expected to start.
+        draining: Nothing new starts at all.
+        awaited: Which instances of an elastic pool a task waits for.
+    """
+    snapshot = snapshots.get(entry.pool)
+    if snapshot is None:
+        return []
+    queue = queue_of(snapshot)
+    places = {task.id: place for place, task in enumerate(queue, 1)}
+    own = {one.allocation_id for one in entry.waiting}
+    found = sorted((one for one in wanted if one.allocation_id in places), key=lambda one: places[one.allocation_id])
+    starts = {} if draining else forecasts.starts(entry.pool, snapshot, now)
+    told = _Told(snapshots, entry.pool, starts, draining=draining)
+    return [
+        _with_instances(
+            _view(one, told, places, sum(task.id not in own for task in queue[: places[one.allocation_id] - 1]), now),
+            awaited(entry.pool, one.allocation_id),
+        )
+        for one in found[:EXPLAINED]
+    ]
+
+
+def _with_instances(view: WaitView, awaited: str) -> WaitView:
+    return view.model_copy(update={"detail": f"{view.detail}; {awaited}"}) if awaited else view
+
+
+def queue_of(snapshot: Snapshot) -> list[Task]:
+    """What waits in a pool, in the order in which the scheduler looks at it."""
+    ordered = [task for task in in_order(snapshot.tasks, snapshot.jobs) if task.state is TaskState.PENDING]
+    if snapshot.pool.scheduler is Scheduler.PRIORITY:
+        ordered.sort(key=lambda task: snapshot.jobs[task.job].priority)
+    return ordered
+
+
+class _Told:
+    """What the scheduler says of a pool, asked once."""
+
+    def __init__(
+        self, snapshots: Mapping[str, Snapshot], pool: str, starts: Mapping[str, float | None], *, draining: bool
+    ) -> None:
+        self.draining = draining
+        self.pool = pool
+        self._snapshot = snapshots[pool]
+        self._others = {name: snapshot for name, snapshot in snapshots.items() if name != pool}
+        self.decision: Decision = schedule(self._snapshot)
+        self.starts = starts
+        self._known: dict[tuple[int, int, int, str], tuple[Hint, ...]] = {}
+        self._asked = {task.id: (task.millicpus, task.memory) for task in self._snapshot.tasks}
+
+    def hints(self, task_id: str, slots: int) -> tuple[Hint, ...]:
+        """What would let a task start; those of one size that wait for the same are tried once."""
+        reason = self.decision.waiting.get(task_id)
+        if reason is None or self.draining:
+            return ()
+        key = slots, *self._asked[task_id], reason.code.value
+        if key not in self._known and len(self._known) < _TRIED:
+            self._known[key] = hints(self._snapshot, task_id, schedule, self._others)
+        return self._known.get(key, ())
+
+
+def _view(one: Live, told: _Told, places: Mapping[str, int], ahead: int, now: float) -> WaitView:
+    code, detail = STARTING, "it starts with the next pass of the scheduler"
+    reason = told.decision.waiting.get(one.allocation_id)
+    if told.draining:
+        code, detail = DRAINING, UNTIL_RESTART
+    elif reason is not None:
+        code, detail = reason.code.value, reason.detail
+    seconds = told.starts.get(one.allocation_id)
+    return WaitView(
+        trial_id=one.trial_id,
+        task_id=one.task_id,
+        slots=one.slots_needed,
+        pool=told.pool,
+        place=places[one.allocation_id],
+        ahead=ahead,
+        waiting_since=one.requested_at,
+        reason=code,
+        detail=detail,
+        hints=[
+            HintView(change=hint.change, value=hint.value, text=hint.text)
+            for hint in told.hints(one.allocation_id, one.slots_needed)
+        ],
+        estimated_start=None if seconds is None else now + seconds,
+    )

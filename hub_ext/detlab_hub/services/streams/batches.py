@@ -1,0 +1,296 @@
+"""What one look at the event log found, and what each reader is told of it.
+
+A look is taken for one reader or for many. What depends on nobody (the views of what changed) is made once, and so is
+what readers with the same wishes and the same rights are told: its lines are encoded once, whoever sends them. Rights
+are those of the snapshot in which the look was taken (I9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from detlab.errors import NotFound
+from detlab.schemas.wire import Event
+from detlab_hub.services.kernel.access import Hidden, Right
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.store.queries import grants
+
+CURSOR_EVERY = 1000
+"""After this many events that are not for the reader, it is told that its cursor moved."""
+
+Holders: TypeAlias = dict[int | str, "Holder | None"]
+"""By an experiment's number or a user task's id; None: it is not there."""
+
+
+@dataclass(frozen=True)
+class Follow:
+    """Metrics that a reader of all states wants besides: those of an experiment, all or some."""
+
+    experiment: int
+    trial: int | None = None
+    """Of this trial alone."""
+    group: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What a reader wants to be told."""
+
+    experiment_id: int | None
+    """One experiment with its metrics, or None: the states of all."""
+    names: frozenset[str] | None = None
+    groups: frozenset[str] | None = None
+    follows: tuple[Follow, ...] = ()
+    """Whose metrics come with the states of all; an experiment that is not the reader's adds nothing."""
+
+    @cached_property
+    def follows_of(self) -> Mapping[int, Sequence[Follow]]:
+        """The follows by experiment."""
+        found: dict[int, list[Follow]] = {}
+        for follow in self.follows:
+            found.setdefault(follow.experiment, []).append(follow)
+        return found
+
+    @cached_property
+    def metrics_of(self) -> frozenset[int]:
+        """The experiments whose metrics it wants."""
+        if self.experiment_id is not None:
+            return frozenset({self.experiment_id})
+        return frozenset(follow.experiment for follow in self.follows)
+
+
+@dataclass(eq=False)
+class Reader:
+    """One stream: who reads what, and how far they are."""
+
+    caller: Caller
+    wants: Wants
+    cursor: int
+    told: int
+    """The last cursor that the reader was told."""
+    who: tuple[str, bool, frozenset[str]] = field(init=False)
+    """What rights depend on."""
+
+    def __post_init__(self) -> None:
+        self.who = (self.caller.name, self.caller.admin, self.caller.groups)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Whose an experiment or a user task is, and whom they let look at it (True: change it)."""
+
+    owner: str
+    users: Mapping[str, bool] = field(default_factory=dict)
+    groups: Mapping[str, bool] = field(default_factory=dict)
+
+    def right_of(self, caller: Caller) -> Right:
+        """What a caller may do with it."""
+        if caller.sees(self.owner):
+            return Right.OWN
+        found = [self.groups[group] for group in map(grants.stored, caller.groups) if group in self.groups]
+        user = grants.stored(caller.name)
+        if user in self.users:
+            found.append(self.users[user])
+        if not found:
+            return Right.NONE
+        return Right.WRITE if any(found) else Right.READ
+
+
+class Line:
+    """An event and, once it was asked for, its line."""
+
+    __slots__ = ("_encoded", "event")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self._encoded: bytes | None = None
+
+    @property
+    def encoded(self) -> bytes:
+        """The line of the stream, with its end."""
+        if self._encoded is None:
+            self._encoded = self.event.model_dump_json().encode() + b"\n"
+        return self._encoded
+
+
+class Part:
+    """What some readers are told: the same for all of them."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = lines
+        self._text: bytes | None = None
+        self.last = lines[-1].event.id
+        self.framed: bytes | None = None
+        """How whoever sends it has written it down, so that it is done once for all readers."""
+
+    @property
+    def events(self) -> list[Event]:
+        """The events."""
+        return [line.event for line in self._lines]
+
+    @property
+    def text(self) -> bytes:
+        """Their lines."""
+        return self._text or b"".join(line.encoded for line in self._lines)
+
+    def encode(self) -> None:
+        """Make the text now, in this thread."""
+        self._text = self.text
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What one reader is told of a stretch of the log that it catches up with."""
+
+    part: Part | None
+    upto: int
+    more: bool
+
+    def tell(self, reader: Reader, put: Callable[[Part], bool]) -> bool:
+        """Hand it over; False: there is no room, and the reader stays where it was."""
+        if self.part is not None:
+            if not put(self.part):
+                return False
+            reader.told = self.part.last
+        reader.cursor = self.upto
+        return True
+
+
+@dataclass
+class Batch:
+    """What a look found beyond `after`, up to and with `upto`."""
+
+    after: int
+    upto: int
+    time: float
+    metrics_of: frozenset[int] | None
+    """Experiments whose metrics it holds; None: of all."""
+    lost: bool = False
+    """What came after `after` is not kept any more, or too much to tell."""
+    more: bool = False
+    lines: Sequence[Line] = ()
+    holders: Holders = field(default_factory=dict)
+    _rights: dict[Any, tuple[Right, ...]] = field(default_factory=dict)
+    _parts: dict[Any, Part | None] = field(default_factory=dict)
+    _variants: dict[tuple[int, Right], Line] = field(default_factory=dict)
+
+    def serves(self, reader: Reader) -> bool:
+        """Whether all that the reader wants of this stretch of the log is in it."""
+        one = reader.wants.experiment_id
+        if one is not None and one not in self.holders and not self.lost:
+            return False  # the look began before the reader came: whose the experiment is was not asked
+        return reader.cursor >= self.after and (self.metrics_of is None or reader.wants.metrics_of <= self.metrics_of)
+
+    def behind(self, reader: Reader) -> bool:
+        """Whether the reader has looked later than this and knows all that is in it; its rights are older, too."""
+        # A cursor beyond the head that was found is not ahead of the log but of another one: it is lost.
+        return self.after <= self.upto <= reader.cursor and reader.cursor > self.after
+
+    def part(self, reader: Reader) -> Part | None:
+        """What a reader is told; None: nothing.
+
+        Raises:
+            NotFound: They may not look at the experiment that they read, or no longer, or it is not there.
+        """
+        if self.lost:
+            return self._single("resync")
+        rights = self._rights_of(reader)
+        if reader.cursor > self.after:  # joined in the middle
+            return _part(list(self._told(reader.wants, rights, reader.cursor)))
+        key = (id(reader.wants), rights)
+        if key not in self._parts:
+            self._parts[key] = _part(list(self._told(reader.wants, rights, self.after)))
+        found = self._parts[key]
+        return self._single("cursor") if found is None and self.upto - reader.told >= CURSOR_EVERY else found
+
+    def slice_for(self, reader: Reader) -> Slice:
+        """What a reader is told, encoded in this thread and without the rest; raises what `part` does."""
+        part = self.part(reader)
+        if part is not None:
+            part.encode()
+        return Slice(part, self.upto, self.more)
+
+    def _single(self, kind: Any) -> Part | None:
+        if kind not in self._parts:
+            self._parts[kind] = Part([Line(Event(id=self.upto, kind=kind, time=self.time))])
+        return self._parts[kind]
+
+    def _rights_of(self, reader: Reader) -> tuple[Right, ...]:
+        one = reader.wants.experiment_id
+        key = (reader.who, one)
+        if key not in self._rights:
+            about = self.holders.values() if one is None else [self.holders.get(one)]
+            caller = reader.caller
+            self._rights[key] = tuple(Right.NONE if held is None else held.right_of(caller) for held in about)
+        found = self._rights[key]
+        if one is not None and found[0] is Right.NONE:
+            missing = NotFound if self.holders.get(one) is None else Hidden
+            raise missing(f"there is no experiment {one}", hint="det experiment list")
+        return found
+
+    def _told(self, wants: Wants, rights: tuple[Right, ...], after: int) -> Iterator[Line]:
+        one = wants.experiment_id
+        held = dict(zip(self.holders if one is None else [one], rights, strict=True))
+        for line in self.lines:
+            event = line.event
+            if event.id <= after or (one is not None and event.experiment_id != one):
+                continue
+            right = Right.READ if event.kind == "cluster" else held.get(_holder_of(event) or "", Right.NONE)
+            if right is Right.NONE:
+                continue
+            if event.kind == "metrics":
+                yield from _filtered(line, wants)
+            elif event.kind == "experiment" and "may" in event.data:
+                yield self._variant(line, right)
+            else:
+                yield line
+
+    def _variant(self, line: Line, right: Right) -> Line:
+        """An experiment's view as one with such a right gets it."""
+        key = (line.event.id, right)
+        if key not in self._variants:
+            data = {**line.event.data, "may": right.wire}
+            self._variants[key] = Line(line.event.model_copy(update={"data": data}))
+        return self._variants[key]
+
+
+def _part(lines: Sequence[Line]) -> Part | None:
+    return Part(lines) if lines else None
+
+
+def _holder_of(event: Event) -> int | str | None:
+    return event.task_id if event.kind == "task" else event.experiment_id
+
+
+def _filtered(line: Line, wants: Wants) -> list[Line]:
+    """A metrics event with the names and groups that are wanted; nothing if it has none of them."""
+    if wants.experiment_id is None:
+        return _followed(line, wants.follows_of.get(line.event.experiment_id or 0, ()))
+    if wants.groups is not None and line.event.data.get("group") not in wants.groups:
+        return []
+    return _named(line, wants.names)
+
+
+def _followed(line: Line, follows: Sequence[Follow]) -> list[Line]:
+    """A metrics event with what any of the follows wants of it."""
+    event = line.event
+    group = event.data.get("group")
+    fitting = [follow for follow in follows if follow.trial in {None, event.trial_id} and follow.group in {None, group}]
+    if not fitting:
+        return []
+    names = {follow.name for follow in fitting}
+    return _named(line, None if None in names else names)
+
+
+def _named(line: Line, names: Collection[str | None] | None) -> list[Line]:
+    if names is None:
+        return [line]
+    event = line.event
+    wanted = {name: value for name, value in event.data.get("metrics", {}).items() if name in names}
+    if not wanted:
+        return []
+    return [Line(event.model_copy(update={"data": {**event.data, "metrics": wanted}}))]

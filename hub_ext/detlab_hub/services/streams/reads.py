@@ -1,0 +1,229 @@
+"""A look at the event log: what was found beyond a cursor, with the views of the moment and whose each thing is.
+
+It is taken in a thread, on one snapshot, with a few queries however much it finds. Who is told what of it is for
+`batches` to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeAlias, TypeVar
+
+from sqlalchemy import Select, bindparam, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import Event, encode_floats
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.streams.batches import Batch, Holder, Holders, Line
+from detlab_hub.services.views import experiment_views, task_views
+from detlab_hub.store.queries import events, grants
+from detlab_hub.store.tables import ExperimentRow, TaskRow, TrialRow
+
+BATCH = 1000
+"""Most events of one look."""
+CHARS = 128 * 1024
+"""About so much data is the most of one look, unless a single event has more: what a slow reader holds in memory."""
+STEP = 100
+"""Events that are read at a time, until there are so many or so much."""
+LAG = 50_000
+"""A reader that is further behind is told to take the snapshot again."""
+FEW = 3
+"""So many rows are sooner asked for one by one: by their key, which costs a fraction of a query with a list."""
+SHARED = "shared"
+"""In the event of a deletion: who was let look at it then, as (kind, name, may write)."""
+STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint")
+_OWNER = Caller("", admin=True)
+"""Who gets the views that are made for all: `may` is then set to what each may do."""
+
+Row = TypeVar("Row", ExperimentRow, TrialRow, TaskRow)
+Subject: TypeAlias = tuple[str, int | str | None]
+"""What an event is about: its kind, and the id of that experiment, trial or user task."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at the log, to be taken in a thread.
+
+    Attributes:
+        after: The cursor.
+        now: The time of what it says itself.
+        reasons: Why pending allocations wait, by allocation id.
+        experiment_id: Only of this experiment.
+        metrics_of: Else: the experiments whose metrics come with the states of all; None: of all.
+        watched: Experiments whose holders are wanted whether there is anything of them or not.
+        known: Holders that need not be looked up, unless there is news of them.
+    """
+
+    after: int
+    now: float
+    reasons: experiment_views.Reasons
+    experiment_id: int | None = None
+    metrics_of: frozenset[int] | None = frozenset()
+    watched: Collection[int] = ()
+    known: Mapping[int | str, Holder | None] = field(default_factory=dict)
+
+    def __call__(self, s: Session) -> Batch:
+        """Take it."""
+        floor, head = events.bounds(s)
+        metrics_of = self.metrics_of if self.experiment_id is None else frozenset({self.experiment_id})
+        if not floor <= self.after <= head or head - self.after > LAG:
+            return Batch(self.after, head, self.now, metrics_of, lost=True)
+        found, more = self._found(s) if head > self.after else ([], False)
+        upto = found[-1].id if more else head
+        lines = [Line(event) for event in _with_views(s, found, self.reasons, upto if more else None)]
+        # A change of grants may lie beyond a full batch: then nothing that is remembered of them is sure.
+        holders = self._holders(s, found, {} if more else self.known)
+        return Batch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
+
+    def _found(self, s: Session) -> tuple[list[Event], bool]:
+        """What there is beyond the cursor, and whether there is more than one look takes."""
+        found: list[Event] = []
+        chars, cursor = 0, self.after
+        while True:
+            step = min(STEP, BATCH - len(found))
+            some = self._some(s, cursor, step)
+            for place, event in enumerate(some):
+                found.append(event)
+                chars += len(str(event.data))
+                if chars >= CHARS:
+                    return found, len(some) == step or place + 1 < len(some)
+            if len(some) < step:
+                return found, False
+            if len(found) >= BATCH:
+                return found, True
+            cursor = found[-1].id
+
+    def _some(self, s: Session, cursor: int, count: int) -> list[Event]:
+        if self.experiment_id is not None:
+            return events.after(s, cursor, count, self.experiment_id)
+        if self.metrics_of is None:
+            return events.after(s, cursor, count)
+        return events.after(s, cursor, count, kinds=STATE_KINDS, followed=self.metrics_of)
+
+    def _holders(self, s: Session, found: Sequence[Event], known: Mapping[int | str, Holder | None]) -> Holders:
+        """Whose what the events are about is, and whom they let look at it."""
+        # A change of grants says that its experiment changed, in the same transaction.
+        news = {event.experiment_id for event in found if event.kind == "experiment"}
+        numbers = {event.experiment_id for event in found if event.experiment_id is not None} | set(self.watched)
+        ids = {event.task_id for event in found if event.task_id is not None}
+        wanted: list[int | str] = [*sorted(numbers), *sorted(ids)]
+        holders: Holders = {key: known[key] for key in wanted if key in known and key not in news}
+        missing = sorted(numbers - holders.keys())
+        holders.update(_experiment_holders(s, missing))
+        holders.update(_task_holders(s, sorted(ids - holders.keys())))
+        for event in found:  # what was deleted says itself whose it was, and who was let look at it
+            key = event.experiment_id
+            if key is not None and "owner" in event.data and holders.get(key) is None:
+                holders[key] = _last_holder(event.data)
+        return {key: holders.get(key) for key in wanted}
+
+
+def _experiment_holders(s: Session, numbers: Sequence[int]) -> Holders:
+    found: Holders = {}
+    for start in range(0, len(numbers), experiment_views.CHUNK):
+        some = numbers[start : start + experiment_views.CHUNK]
+        given = grants.of_experiments(s, some)
+        for key, owner in s.execute(select(ExperimentRow.id, ExperimentRow.owner).where(ExperimentRow.id.in_(some))):
+            found[key] = _holder(owner, [(row.kind, row.name, row.write) for row in given.get(key, [])])
+    return found
+
+
+def _holder(owner: str, shared: Iterable[tuple[str, str, bool]]) -> Holder:
+    users: dict[str, bool] = {}
+    groups: dict[str, bool] = {}
+    for kind, name, write in shared:
+        (users if kind == grants.USER else groups)[name] = write
+    return Holder(owner, users, groups)
+
+
+def _last_holder(data: Mapping[str, Any]) -> Holder:
+    """Whose it was that was deleted, by what its last event says: what was known before may have changed since."""
+    return _holder(str(data["owner"]), data.get(SHARED, ()))
+
+
+def _task_holders(s: Session, ids: Sequence[str]) -> Holders:
+    found: Holders = {}
+    for start in range(0, len(ids), experiment_views.CHUNK):
+        query = select(TaskRow.id, TaskRow.owner).where(TaskRow.id.in_(ids[start : start + experiment_views.CHUNK]))
+        found.update((key, Holder(owner)) for key, owner in s.execute(query))
+    return found
+
+
+def _subject(event: Event) -> Subject:
+    match event.kind:
+        case "experiment":
+            return event.kind, event.experiment_id
+        case "task":
+            return event.kind, event.task_id
+        case "cluster":
+            return event.kind, None
+        case _:
+            return event.kind, event.trial_id
+
+
+def _with_views(
+    s: Session, found: Sequence[Event], reasons: experiment_views.Reasons, upto: int | None
+) -> Iterator[Event]:
+    """The events to be told: of those without data the last about each subject, with its view of the moment.
+
+    Of a full look, which ends at `upto`, an experiment that has changed again beyond it is told of there: its view of
+    the moment may say that it has ended, and readers stop at that, before the metrics between.
+    """
+    last = {_subject(event): event.id for event in found}
+    bare = [_subject(event) for event in found if not event.data and event.id == last[_subject(event)]]
+    if upto is not None:
+        numbers = {int(key) for kind, key in bare if kind == "experiment" and key is not None}
+        again = events.experiments_beyond(s, upto, numbers) if numbers else set()
+        bare = [subject for subject in bare if subject[0] != "experiment" or subject[1] not in again]
+    data = _views(s, bare, reasons)
+    for event in found:
+        if SHARED in event.data:  # which is for the look alone
+            yield event.model_copy(update={"data": {k: v for k, v in event.data.items() if k != SHARED}})
+        elif event.kind in {"metrics", "checkpoint"} or event.data:
+            yield event
+        elif last[_subject(event)] == event.id and _subject(event) in data:
+            yield event.model_copy(update={"data": data[_subject(event)]})
+
+
+def _views(s: Session, subjects: Sequence[Subject], reasons: experiment_views.Reasons) -> dict[Subject, dict[str, Any]]:
+    """The views of the moment of everything that changed; a few queries for all."""
+    wanted: dict[str, list[Any]] = {"experiment": [], "trial": [], "task": []}
+    found: dict[Subject, dict[str, Any]] = {}
+    for kind, key in subjects:
+        if kind in wanted:
+            wanted[kind].append(key)
+        elif kind == "cluster":
+            found[kind, None] = {}
+    if wanted["experiment"]:
+        for view in experiment_views.experiment_views(
+            s, _rows(s, ExperimentRow, wanted["experiment"]), _OWNER, reasons
+        ):
+            found["experiment", view.id] = _plain(view)
+    if wanted["trial"]:
+        for trial in experiment_views.trial_views(s, _rows(s, TrialRow, wanted["trial"]), reasons):
+            found["trial", trial.id] = _plain(trial)
+    if wanted["task"]:
+        for task in task_views.task_views(s, _rows(s, TaskRow, wanted["task"]), reasons):
+            found["task", task.id] = _plain(task)
+    return found
+
+
+def _rows(s: Session, table: type[Row], ids: Sequence[Any]) -> list[Row]:
+    if len(ids) <= FEW:
+        return [row for row in (s.get(table, key) for key in ids) if row is not None]
+    rows: list[Row] = []
+    for start in range(0, len(ids), experiment_views.CHUNK):
+        rows += s.scalars(_of_these(table), {"ids": ids[start : start + experiment_views.CHUNK]})
+    return rows
+
+
+@cache
+def _of_these(table: type[Row]) -> Select[Row]:
+    return select(table).where(table.id.in_(bindparam("ids", expanding=True)))
+
+
+def _plain(view: Any) -> dict[str, Any]:
+    data: dict[str, Any] = encode_floats(view.model_dump(mode="json", exclude={"config"}))
+    return data

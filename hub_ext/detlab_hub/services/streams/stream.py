@@ -1,0 +1,222 @@
+"""Live streams: events of experiments and lines of output, read from the database, woken by commits.
+
+Every reader has its own cursor. Who is behind catches up by looks of its own; who is up to date shares the looks of a
+tail with others. Nobody waits for a reader and nothing is queued for one that does not read. Events of experiments,
+trials and user tasks carry no data in the log: they say *that* something changed, and get the view of the moment when
+they are read, once per look. `cluster` never has any: it says that the queue or the agents should be asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from weakref import WeakKeyDictionary, ref
+
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import Event, LogLine, TrialState
+from detlab_hub.services.kernel.access import experiment_for, trial_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.streams.batches import Follow, Part, Reader, Wants
+from detlab_hub.services.streams.reads import Look
+from detlab_hub.services.streams.tails import Sink, Tail, Tails
+from detlab_hub.store.queries import events
+from detlab_hub.store.tables import TrialRow
+
+__all__ = ["EventStream", "Follow", "Stream"]
+
+KEPT = 8
+"""Parts that wait for who iterates over a stream."""
+
+
+class Stream:
+    """Open streams."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._tails = Tails(shell)
+        self._wants: WeakKeyDictionary[Wants, ref[Wants]] = WeakKeyDictionary()
+        """Those of the open streams, each by itself; weak on both sides, or none would ever be let go."""
+
+    def events(
+        self,
+        caller: Caller,
+        experiment_id: int | None,
+        *,
+        after: int | None = None,
+        names: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
+        follows: Sequence[Follow] = (),
+    ) -> EventStream:
+        """Events after a cursor, for ever: to iterate over in batches, or to `run` into a sink.
+
+        Either raises `NotFound` when there is no such experiment for the caller, or no longer.
+
+        Args:
+            caller: Whose experiments are shown.
+            experiment_id: One experiment with its metrics, or None: the states of all.
+            after: Cursor to resume after; None starts now.
+            names: Metric names to send, None for all.
+            groups: Metric groups to send, None for all.
+            follows: With the states of all: the metrics that come, too. What there is not, or not for the caller, is
+                left out: one closed subject must not end a stream that carries many.
+        """
+        wants = Wants(
+            experiment_id,
+            None if not names else frozenset(names),
+            None if not groups else frozenset(groups),
+            tuple(follows) if experiment_id is None else (),
+        )
+        return EventStream(self._shell, self._tails, caller, self._shared(wants), after)
+
+    def _shared(self, wants: Wants) -> Wants:
+        """One object for all who want the same: what they are told is found by it."""
+        known = self._wants.get(wants)
+        found = None if known is None else known()
+        if found is None:
+            self._wants[wants] = ref(wants)
+        return found or wants
+
+    async def logs(self, caller: Caller, trial_id: int, after: int = 0) -> AsyncIterator[list[LogLine]]:
+        """Batches of a trial's output after a line; ends when the trial has ended and all is said.
+
+        Raises:
+            NotFound: There is no such trial for the caller, or no longer.
+        """
+        await self._shell.read(lambda s: trial_for(s, caller, trial_id))
+
+        def ended(s: Session) -> bool:
+            row = s.get(TrialRow, trial_id)
+            # Judged before the lines are read: a right that was taken back ends the stream.
+            return row is None or TrialState(trial_for(s, caller, trial_id).state).terminal
+
+        async for lines in self._shell.follow_lines(caller.name, trial_id, ended, after):
+            yield lines
+
+    async def stop(self) -> None:
+        """End the reading when the services do."""
+        await self._tails.stop()
+
+
+class EventStream:
+    """The events for one reader: iterate over it, or run it; one of them, once."""
+
+    def __init__(self, shell: Shell, tails: Tails, caller: Caller, wants: Wants, after: int | None) -> None:
+        self._shell = shell
+        self._tails = tails
+        self._caller = caller
+        self._wants = wants
+        self._after = after
+        self._batches = self._iterate()
+
+    def __aiter__(self) -> AsyncIterator[list[Event]]:
+        return self._batches
+
+    async def __anext__(self) -> list[Event]:
+        return await anext(self._batches)
+
+    async def aclose(self) -> None:
+        """Leave the stream."""
+        await self._batches.aclose()
+
+    async def run(self, sink: Sink) -> None:
+        """Hand all events to a sink, in order and each once, until the services stop.
+
+        Raises:
+            NotFound: There is no such experiment for the caller, or no longer.
+        """
+        reader = await self._open()
+        tail = self._tails.for_one_more()
+        tail.enter(reader)
+        try:
+            while not self._shell.stopped:
+                if await self._caught_up(reader, sink):
+                    await self._with_others(reader, tail, sink)
+                await sink.room()
+        finally:
+            tail.leave(reader)
+
+    async def _caught_up(self, reader: Reader, sink: Sink) -> bool:
+        """Tell the reader a slice of what it has missed; whether that was the last.
+
+        A slice that finds no room is dropped, not kept: it is in the database.
+        """
+        look = self._look(reader)
+        async with self._shell.catching_up.of(self._caller.name):
+            found = await self._shell.read(lambda s: look(s).slice_for(reader))
+        return found.tell(reader, sink.put) and not found.more
+
+    async def _with_others(self, reader: Reader, tail: Tail, sink: Sink) -> None:
+        """Be told what the tail finds until it lets the reader go."""
+        member = tail.join(reader, sink)
+        if member is None:
+            return
+        try:
+            await member.left
+        finally:
+            tail.part(reader)
+
+    async def _iterate(self) -> AsyncGenerator[list[Event], None]:
+        kept = _Kept()
+        running = asyncio.ensure_future(self.run(kept))
+        running.add_done_callback(lambda _: kept.news.set())
+        try:
+            while True:
+                await kept.news.wait()
+                kept.news.clear()
+                while kept.parts:
+                    yield kept.take().events
+                if running.done():
+                    running.result()
+                    return
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def _open(self) -> Reader:
+        def start(s: Session) -> int:
+            if self._wants.experiment_id is not None:
+                experiment_for(s, self._caller, self._wants.experiment_id)
+            return events.head(s) if self._after is None else self._after
+
+        cursor = await self._shell.read(start)
+        return Reader(self._caller, self._wants, cursor, told=cursor)
+
+    def _look(self, reader: Reader) -> Look:
+        wants = reader.wants
+        return Look(
+            reader.cursor,
+            self._shell.clock(),
+            self._shell.pending_reasons,
+            experiment_id=wants.experiment_id,
+            metrics_of=wants.metrics_of,
+            watched=() if wants.experiment_id is None else (wants.experiment_id,),
+        )
+
+
+class _Kept:
+    """What waits for somebody who iterates: not much, the rest stays in the database."""
+
+    def __init__(self) -> None:
+        self.parts: deque[Part] = deque()
+        self.news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def put(self, part: Part) -> bool:
+        if len(self.parts) >= KEPT:
+            self._room.clear()
+            return False
+        self.parts.append(part)
+        self.news.set()
+        return True
+
+    def take(self) -> Part:
+        part = self.parts.popleft()
+        self._room.set()
+        return part
+
+    async def room(self) -> None:
+        await self._room.wait()

@@ -1,0 +1,268 @@
+"""The tail of the event log, read once for many readers.
+
+A tail looks at the log when a commit has woken it, at once after a silence and then at most every `PERIOD`, and hands
+each of its readers what they are told. It waits for nobody: a reader whose sink has no room is let go, and comes back
+when it has caught up by looks of its own. So does one that wants what the look did not cover. Nothing is kept for
+readers: what they have not been told is in the database. A look that fails is taken again a few times, from where the
+tail was, before its readers end with the error.
+
+Large audiences are divided over tails that look at different moments of the period, so that the last reader of a
+round does not wait for all others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from typing import Protocol
+
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.streams.batches import Batch, Holders, Part, Reader, Slice
+from detlab_hub.services.streams.reads import Look
+
+PERIOD = 0.08
+"""Least seconds between two looks of one tail, but for the first after a silence."""
+ROOM = 256
+"""Readers of a tail before there is another one."""
+PHASES = (0.0, 0.5, 0.25, 0.75)
+"""Of each tail, in periods; with more readers the tails get larger."""
+MOST_FOLLOWED = 500
+"""A tail that follows the metrics of more experiments reads those of all."""
+MOST_HOLDERS = 10_000
+"""Owners and grants that a tail remembers."""
+BREATH = 0.02
+"""Seconds after which the handing out of what a look has found lets others run."""
+AGAIN = (0.1, 0.5, 2.0)
+"""Seconds to wait before a look that has failed is taken again; then its readers end with the error."""
+
+_log = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """Where a reader's parts go."""
+
+    def put(self, part: Part) -> bool:
+        """Take a part; False: there is no room, it was not taken."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until there is room again."""
+        ...
+
+
+class Member:
+    """A reader that is up to date with its tail."""
+
+    def __init__(self, reader: Reader, sink: Sink) -> None:
+        self.reader = reader
+        self.sink = sink
+        self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the tail has let it go; with the reason when that ends the stream."""
+
+    def take(self, batch: Batch) -> None:
+        """Tell the reader what a look found, or let it go."""
+        if self.left.done() or batch.behind(self.reader):
+            return
+        if not batch.serves(self.reader):
+            self.let_go()
+            return
+        try:
+            told = tell(self.reader, batch, self.sink)
+        except Exception as error:  # what one reader ends with is not the end of the others
+            self.let_go(error)
+        else:
+            if not told:
+                self.let_go()
+
+    def let_go(self, error: Exception | None = None) -> None:
+        """Leave the rest to the reader."""
+        if self.left.done():
+            return
+        if error is None:
+            self.left.set_result(None)
+        else:
+            self.left.set_exception(error)
+            self.left.exception()  # a reader that is leaving at this moment does not ask
+
+
+def tell(reader: Reader, batch: Batch, sink: Sink) -> bool:
+    """Hand a reader what a look found; False: its sink has no room, and it stays where it was.
+
+    Raises:
+        NotFound: The reader may not look, or no longer.
+    """
+    return Slice(batch.part(reader), batch.upto, batch.more).tell(reader, sink.put)
+
+
+class Tail:
+    """The tail of the log for some readers."""
+
+    def __init__(self, shell: Shell, phase: float) -> None:
+        self._shell = shell
+        self._phase = phase * PERIOD
+        self._members: dict[Reader, Member] = {}
+        self._readers: set[Reader] = set()
+        self._followed: Counter[int] = Counter()
+        self._watched: Counter[int] = Counter()
+        self._cursor = 0
+        self._looked = 0.0
+        """When the last look was taken, on the loop's clock."""
+        self._holders: Holders = {}
+        self._grants = -1
+        """`Shell.grants` of what is remembered of holders."""
+        self._running: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def enter(self, reader: Reader) -> None:
+        """Count a reader in: from the next look on the tail covers what it wants, also while it catches up."""
+        self._readers.add(reader)
+        self._followed.update(reader.wants.metrics_of)
+        self._watched.update(() if reader.wants.experiment_id is None else (reader.wants.experiment_id,))
+
+    def leave(self, reader: Reader) -> None:
+        """Forget a reader."""
+        self._readers.discard(reader)
+        self._forget(self._followed, reader.wants.metrics_of)
+        self._forget(self._watched, () if reader.wants.experiment_id is None else (reader.wants.experiment_id,))
+
+    @staticmethod
+    def _forget(counted: Counter[int], ids: frozenset[int] | tuple[int, ...]) -> None:
+        for number in ids:
+            counted[number] -= 1
+            if counted[number] <= 0:
+                del counted[number]
+
+    def join(self, reader: Reader, sink: Sink) -> Member | None:
+        """Take in a reader that has caught up; None if it has not: the tail is further."""
+        if self._running is None:
+            self._cursor = reader.cursor
+        elif reader.cursor < self._cursor:
+            return None
+        member = self._members[reader] = Member(reader, sink)
+        if self._running is None:
+            self._running = asyncio.ensure_future(self._run())
+        return member
+
+    def part(self, reader: Reader) -> None:
+        """Let a reader go; the last one ends the reading."""
+        self._members.pop(reader, None)
+        if not self._members:
+            self._wake.set()
+
+    async def stop(self) -> None:
+        """End the reading; its readers come to an end by themselves."""
+        running = self._running
+        if running is None:
+            return
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        if self._running is running:  # it was cancelled before its first step, and has let nobody go
+            self._end(None)
+
+    def _end(self, error: Exception | None) -> None:
+        self._running = None
+        members, self._members = self._members, {}
+        for member in members.values():
+            member.let_go(error)
+
+    async def _run(self) -> None:
+        error: Exception | None = None
+        try:
+            await self._follow()
+        except Exception as found:  # whatever it is, each reader is told and ends with it
+            error = found
+        finally:
+            self._end(error)
+
+    async def _follow(self) -> None:
+        with self._shell.wakeups.listen("streams") as news:
+            self._wake = news
+            while self._members and not self._shell.stopped:
+                news.clear()
+                self._looked = asyncio.get_running_loop().time()
+                batch = await self._read()
+                # Of a look that was under way when grants changed: the next one begins with forgetting it.
+                self._holders.update(batch.holders)
+                self._cursor = batch.upto
+                await self._hand_out(batch)
+                if batch.more:
+                    continue
+                await news.wait()
+                if self._members and not self._shell.stopped:
+                    await asyncio.sleep(self._pause())
+
+    async def _hand_out(self, batch: Batch) -> None:
+        """Tell each reader; others run in between when that takes long, as with many different wishes."""
+        began = time.monotonic()
+        for member in list(self._members.values()):
+            if self._members.get(member.reader) is member:
+                member.take(batch)
+            if time.monotonic() - began > BREATH:
+                await asyncio.sleep(0)
+                began = time.monotonic()
+
+    async def _read(self) -> Batch:
+        """Take a look; if it fails, again after a while: readers need not come back for what passes.
+
+        Raises:
+            Exception: It has failed as often as `AGAIN` allows.
+        """
+        for pause in AGAIN:
+            try:
+                # made anew each time: what is remembered of rights may have changed meanwhile
+                return await self._shell.read(self._look())
+            except Exception as error:  # whatever it is, the database may be well again in a moment
+                _log.warning("streams: a look failed, again in %g s: %s", pause, error)
+            await asyncio.sleep(pause)
+        return await self._shell.read(self._look())
+
+    def _look(self) -> Look:
+        if self._grants != self._shell.grants or len(self._holders) > MOST_HOLDERS:
+            self._grants = self._shell.grants
+            self._holders = {}
+        return Look(
+            self._cursor,
+            self._shell.clock(),
+            self._shell.pending_reasons,
+            metrics_of=None if len(self._followed) > MOST_FOLLOWED else frozenset(self._followed),
+            watched=tuple(self._watched),
+            known=self._holders,
+        )
+
+    def _pause(self) -> float:
+        """How long to wait before the next look: until the tail's moment, or not at all after a silence."""
+        now = asyncio.get_running_loop().time()
+        if now - self._looked >= PERIOD:
+            return 0.0
+        wait = PERIOD - (self._looked - self._phase) % PERIOD
+        if wait < PERIOD / 16:  # a clock's rounding, not a moment of its own
+            wait += PERIOD
+        return max(0.0, self._looked + wait - now)
+
+
+class Tails:
+    """The tails of one master."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._tails: list[Tail] = []
+
+    def for_one_more(self) -> Tail:
+        """The tail that a new reader belongs to."""
+        for tail in self._tails:
+            if len(tail) < ROOM:
+                return tail
+        if len(self._tails) < len(PHASES):
+            self._tails.append(Tail(self._shell, PHASES[len(self._tails)]))
+            return self._tails[-1]
+        return min(self._tails, key=len)
+
+    async def stop(self) -> None:
+        """End all of them."""
+        for tail in self._tails:
+            await tail.stop()

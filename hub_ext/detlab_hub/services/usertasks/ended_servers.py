@@ -1,0 +1,70 @@
+"""Servers that have ended by themselves: the Hub keeps their names as stopped ones, for ever, unless it is told."""
+
+from __future__ import annotations
+
+import logging
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import DetlabError, Unavailable
+from detlab.schemas.wire import TrialState
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.usertasks.hub_client import HubServers, Server
+from detlab_hub.services.usertasks.usertasks import DRAWN, LIVE
+from detlab_hub.store.tables import TaskRow
+
+_log = logging.getLogger(__name__)
+GRACE_SECONDS = 60.0
+"""Between the end of a task and that: who looks at the Hub's page of a failed start may finish reading."""
+LOOK_BACK_SECONDS = 86400.0
+"""A master that was restarted asks again about what ended within so long."""
+PER_SWEEP = 20
+ENDED = tuple(state.value for state in TrialState if state.terminal)
+
+
+class StoppedServers:
+    """Has the Hub forget servers whose names were drawn here. A name that a user chose stays theirs to start again."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._forgotten: set[str] = set()
+        """Tasks whose servers the Hub has forgotten, of those that are looked at."""
+
+    async def sweep(self, hub: HubServers) -> None:
+        """Have the Hub forget some of the servers whose tasks have ended; what it refuses is tried again."""
+        now = self._shell.clock()
+        ended = await self._shell.read(lambda s: _ended(s, now))
+        self._forgotten &= set(ended)
+        for task_id in [task_id for task_id in ended if task_id not in self._forgotten][:PER_SWEEP]:
+            server = ended[task_id]
+            try:
+                await hub.stop(server.owner, server.name, remove=True)
+            except Unavailable:
+                return
+            except DetlabError as error:
+                _log.warning("the Hub keeps the stopped server %s: %s", server.name, error.message)
+                continue
+            self._forgotten.add(task_id)
+
+
+def _ended(s: Session, now: float) -> dict[str, Server]:
+    """Task -> server, of those that ended lately and whose server does not run again; the oldest first."""
+    query = (
+        select(TaskRow.id, TaskRow.owner, TaskRow.server_name)
+        .where(
+            TaskRow.state.in_(ENDED),
+            TaskRow.server_name.is_not(None),
+            TaskRow.ended_at > now - LOOK_BACK_SECONDS,
+            TaskRow.ended_at <= now - GRACE_SECONDS,
+        )
+        .order_by(TaskRow.ended_at)
+    )
+    found = {
+        task_id: Server(owner, name or "") for task_id, owner, name in s.execute(query) if DRAWN.fullmatch(name or "")
+    }
+    if not found:
+        return {}
+    live = select(TaskRow.owner, TaskRow.server_name).where(TaskRow.state.in_(LIVE), TaskRow.server_name.is_not(None))
+    running = {Server(owner, name or "") for owner, name in s.execute(live)}
+    return {task_id: server for task_id, server in found.items() if server not in running}

@@ -1,0 +1,136 @@
+"""Servers that nobody uses: what their watchers report, the warning, and the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.taskwire import ActivityReply, ActivityReport, TaskEnd
+from detlab.schemas.wire import AllocationState, LogRecord, TrialState
+from detlab_hub.core.lifecycle import usertask
+from detlab_hub.services.kernel.callers import TaskCaller
+from detlab_hub.services.kernel.fencing import current_holder
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.task_transitions import apply_task
+from detlab_hub.store.queries.logs import lines
+from detlab_hub.store.tables import AllocationRow, TaskRow
+
+_log = logging.getLogger(__name__)
+DEAF_SECONDS = 600.0
+"""A server whose watcher is not heard is not ended for that until so long after its idle timeout."""
+REPORTS_COUNT = 120.0
+"""A report is believed for so long: its watcher may have lost its way to the master since."""
+
+
+@dataclass
+class Idle:
+    """The idle rules. A warning first: `cull_at` in the view, an event, a line in the log."""
+
+    _shell: Shell
+    _heard: dict[str, float] = field(default_factory=dict)
+
+    async def report(self, task: TaskCaller, report: ActivityReport) -> ActivityReply:
+        """Take what a task's own watcher saw.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+        """
+
+        def take(turn: Turn) -> ActivityReply:
+            _, row = current_holder(turn.session, task)
+            if not isinstance(row, TaskRow):
+                return ActivityReply()
+            last = turn.now if report.busy else min(report.last_activity, turn.now)
+            row.last_activity = max(row.last_activity or 0.0, last)
+            spared = row.cull_at is not None and row.last_activity + (row.idle_timeout or 0.0) > row.cull_at
+            if spared:
+                row.cull_at = None
+                say(turn, row, "in use again: it is not ended")
+                turn.changed_task(row)
+            return ActivityReply(idle_timeout=row.idle_timeout, cull_at=row.cull_at)
+
+        reply = await self._shell.write(take)
+        if task.task_id is not None:
+            self._heard[task.task_id] = self._shell.clock()
+        return reply
+
+    async def look(self) -> list[tuple[str, str]]:
+        """Warn and end what is idle; return (owner, server name) of the Hub's servers that were ended."""
+        now = self._shell.clock()
+        found = await self._shell.read(_watched)
+        self._heard = {task_id: heard for task_id, heard in self._heard.items() if task_id in found}
+        due = [task_id for task_id, (last, timeout) in found.items() if self._counts(task_id, last, timeout, now)]
+        return await self._shell.write(lambda turn: _judge(turn, due)) if due else []
+
+    def _counts(self, task_id: str, last: float, timeout: float, now: float) -> bool:
+        """Whether a server may be judged now: it is near its end, and its watcher was heard or has long been silent."""
+        if now < last + timeout - self._warning(timeout):
+            return False
+        heard = self._heard.get(task_id)
+        if heard is not None and now - heard <= max(REPORTS_COUNT, timeout):
+            return True
+        return now - max(last, self._shell.started_at, heard or 0.0) > timeout + DEAF_SECONDS
+
+    def _warning(self, timeout: float) -> float:
+        return warning_of(timeout, self._shell.settings.idle_warning)
+
+
+def warning_of(timeout: float, longest: float) -> float:
+    """Seconds between the warning and the end."""
+    return min(longest, timeout / 4)
+
+
+_WATCHED = (
+    select(TaskRow.id, TaskRow.last_activity, TaskRow.idle_timeout)
+    .join(AllocationRow, (AllocationRow.task_id == TaskRow.id) & (AllocationRow.run == TaskRow.run))
+    .where(
+        TaskRow.state == TrialState.ACTIVE,
+        TaskRow.idle_timeout > 0,
+        TaskRow.last_activity.is_not(None),
+        TaskRow.server_name.is_not(None),
+        AllocationRow.state == AllocationState.RUNNING,
+    )
+)
+"""Asked each second, whether there is any or not: made once, and read past the ORM."""
+
+
+def _watched(s: Session) -> dict[str, tuple[float, float]]:
+    """Task -> (last activity, idle timeout) of what runs and may idle out."""
+    return {task_id: (last or 0.0, timeout or 0.0) for task_id, last, timeout in s.connection().execute(_WATCHED)}
+
+
+def _judge(turn: Turn, task_ids: Sequence[str]) -> list[tuple[str, str]]:
+    ended = []
+    for task_id in task_ids:
+        row = turn.task(task_id)
+        timeout, last = row.idle_timeout or 0.0, row.last_activity or 0.0
+        if TrialState(row.state) is not TrialState.ACTIVE or not timeout:
+            continue
+        warning = warning_of(timeout, turn.settings.idle_warning)
+        if row.cull_at is None:
+            row.cull_at = max(last + timeout, turn.now + warning)
+            say(
+                turn,
+                row,
+                f"nobody has used this {row.kind} for {turn.now - last:.0f} s:"
+                f" it is ended in {row.cull_at - turn.now:.0f} s unless it is used",
+            )
+            turn.changed_task(row)
+        elif turn.now >= row.cull_at:
+            _log.info("task %s is idle, ending it", row.id)
+            say(turn, row, f"nobody has used this {row.kind} for {turn.now - last:.0f} s: it is ended")
+            apply_task(turn, row, usertask.EndRequested(TaskEnd.IDLE))
+            ended.append((row.owner, row.server_name or ""))
+    return ended
+
+
+def say(turn: Turn, row: TaskRow, text: str) -> None:
+    """Put a line of the master's own into a task's log."""
+    record = LogRecord(seq=0, time=turn.now, stdtype="launcher", text=f"detlab: {text}")
+    lines.append(turn.session, row.id, row.run, [record])
+    turn.outbox.wake_logs.add(row.id)

@@ -1,0 +1,328 @@
+"""Servers that the Hub's spawner asks for: make the task, keep its environment, tell how it stands, let it go.
+
+Until the Hub has the server's address (`claim`), the stream that its spawner reads is the task's lease: a Hub that
+died while it waited leaves nobody reading, and the task is given up after a while. The environment of a server holds
+its Hub token; it is in memory until the task runs and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas.taskwire import CreateTask, SpawnOffers, SpawnRequest, SpawnView, TaskEnd
+from detlab.schemas.wire import AllocationState, TrialState
+from detlab_hub.core.lifecycle import usertask
+from detlab_hub.core.lifecycle.allocation import NOT_BEGUN
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.callers import Caller, HubCaller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.kernel.wakeups import wait_until
+from detlab_hub.services.lifecycle.allocation_transitions import send_launch
+from detlab_hub.services.lifecycle.launching import has_certificate
+from detlab_hub.services.lifecycle.task_transitions import apply_task, current_allocation
+from detlab_hub.services.usertasks.usertasks import LIVE, by_key, create_row, feasible, judged
+from detlab_hub.store.queries.logs import lines
+from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow
+
+LOOK_SECONDS = 2.0
+"""A follower looks at least so often: its place in the queue changes without an event of its own."""
+PAUSE_SECONDS = 0.1
+"""Least time between two looks."""
+TAIL_LINES = 20
+KEY_CHARS = 100
+SERVER_NAME_CHARS = 255
+URL_CHARS = 2000
+ENVIRONMENT_BYTES = 256 * 1024
+_HAS = {"process": "starts processes", "docker": "has a container engine"}
+"""What is said of a node that has a runtime; the same words as in the other forms (form/runtimes.ts)."""
+_WAITING = (AllocationState.PENDING, *NOT_BEGUN)
+
+
+class Spawns:
+    """Use cases of the Hub's spawner."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._readers: Counter[str] = Counter()
+        self._silent_since: dict[str, float] = {}
+
+    async def post(self, hub: HubCaller, request: SpawnRequest) -> SpawnView:
+        """Queue a server, or find the one that the same key made; its environment is renewed in both cases.
+
+        Raises:
+            ConfigError: With every mistake.
+            ResourcesError: No agent could ever run it.
+            Conflict: The key is another server's.
+            TooFast: Its owner starts too many jobs lately.
+            TooMany: Its owner has too many jobs that have not ended.
+            NotAllowed: Its priority is better than its owner may give.
+        """
+        del hub  # its token is all it takes
+        _check(request)
+        config, _ = judged(request.kind, request.config, None, self._shell)
+        if request.hold:
+            config["runtime"] = "process"
+        if await self._shell.read(lambda s: by_key(s, request.owner, _key(request))) is None:
+            self._shell.limiter.submission(request.owner, request.groups)
+            await feasible(self._shell, request.owner, request.kind, config)
+
+        def make(turn: Turn) -> SpawnView:
+            row = by_key(turn.session, request.owner, _key(request))
+            if row is None:
+                row = _create(turn, request, config)
+            elif row.server_name != request.server_name:
+                raise Conflict(f"the key of this spawn is that of server {row.server_name!r}")
+            _keep_environment(turn, row, request.environment)
+            return _view(turn.session, row, self._shell)
+
+        return await self._shell.write(make)
+
+    async def offers(self, hub: HubCaller, owner: str) -> SpawnOffers:
+        """Which runtimes a form must not offer to this user now, and why."""
+        del hub
+        nodes = self._shell.backend.nodes(self._shell.clock())
+        there = [node for node in nodes if node.serves_user in {None, owner}]
+        if not there:
+            return SpawnOffers(closed=dict.fromkeys(_HAS, "no node is connected now"))
+        offered = {runtime for node in there for runtime in node.runtimes}
+        return SpawnOffers(closed={name: f"no node {word} now" for name, word in _HAS.items() if name not in offered})
+
+    async def get(self, hub: HubCaller, task_id: str) -> SpawnView:
+        """How a spawn stands.
+
+        Raises:
+            NotFound: There is none.
+        """
+        del hub
+        return await self._shell.read(lambda s: _view(s, _server(s, task_id), self._shell))
+
+    async def follow(self, hub: HubCaller, task_id: str) -> AsyncIterator[Sequence[SpawnView]]:
+        """Every change of a spawn, until it has ended. Following is what keeps an unclaimed one alive."""
+        self._readers[task_id] += 1
+        try:
+            with self._shell.wakeups.listen("streams") as event:
+                told: SpawnView | None = None
+                while not self._shell.stopped:
+                    event.clear()
+                    view = await self.get(hub, task_id)
+                    if view != told:
+                        yield [view]
+                        told = view
+                    if view.state.terminal:
+                        return
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    await wait_until(event, LOOK_SECONDS)
+        finally:
+            self._readers[task_id] -= 1
+            if not self._readers[task_id]:
+                del self._readers[task_id]
+            self._silent_since.pop(task_id, None)
+
+    async def claim(self, hub: HubCaller, task_id: str) -> SpawnView:
+        """The Hub has the address: from now on its list of servers says whether the task is wanted.
+
+        Raises:
+            Conflict: The task has ended.
+        """
+        del hub
+
+        def claim(turn: Turn) -> SpawnView:
+            row = _server(turn.session, task_id)
+            if TrialState(row.state) is not TrialState.ACTIVE:
+                raise Conflict(f"task {row.id} has ended: {row.end_reason}")
+            row.claimed = True
+            turn.changed_task(row)
+            return _view(turn.session, row, self._shell)
+
+        return await self._shell.write(claim)
+
+    async def delete(self, hub: HubCaller, task_id: str) -> SpawnView:
+        """End a server; one that waits is withdrawn. Doing it again changes nothing."""
+        del hub
+
+        def end(turn: Turn) -> SpawnView:
+            row = _server(turn.session, task_id)
+            current = current_allocation(turn, row)
+            waits = current is not None and current.state in _WAITING
+            before = row.state
+            apply_task(turn, row, usertask.EndRequested(TaskEnd.CANCELED if waits else TaskEnd.KILLED))
+            if row.state != before:  # whoever it was, they asked the Hub
+                audit.note(turn, audit.HUB, "task.stop", f"task {row.id}", row.name)
+            return _view(turn.session, row, self._shell)
+
+        return await self._shell.write(end)
+
+    async def guard(self) -> None:
+        """Give up the spawns that nobody follows, and forget the environments of tasks that run."""
+        now = self._shell.clock()
+        unclaimed = await self._shell.read(_unclaimed)
+        self._silent_since = {
+            task_id: self._silent_since.get(task_id, now) for task_id in unclaimed if not self._readers[task_id]
+        }
+        lease = self._shell.settings.spawn_lease
+        overdue = [task_id for task_id, since in self._silent_since.items() if now - since >= lease]
+        if overdue:
+            await self.abandon(overdue)
+        known = set(self._shell.spawn_secrets)
+        if known:
+            for task_id in await self._shell.read(lambda s: _begun(s, known)):
+                self._shell.spawn_secrets.pop(task_id, None)
+
+    async def abandon(self, task_ids: Sequence[str]) -> None:
+        """End servers that no Hub waits for or knows."""
+
+        def abandon(turn: Turn) -> None:
+            for task_id in task_ids:
+                apply_task(turn, turn.task(task_id), usertask.EndRequested(TaskEnd.ABANDONED))
+
+        await self._shell.write(abandon)
+
+
+def _check(request: SpawnRequest) -> None:
+    """Refuse what no spawner sends.
+
+    Raises:
+        ConfigError: With every mistake.
+    """
+    problems = []
+    if not request.kind.served_by_hub:
+        problems.append(Problem("kind", f"a {request.kind} is no server of the Hub", "post it to tasks"))
+    if not 8 <= len(request.key) <= KEY_CHARS:
+        problems.append(Problem("key", f"must have 8 to {KEY_CHARS} characters"))
+    if not request.owner:
+        problems.append(Problem("owner", "is required"))
+    if len(request.server_name) > SERVER_NAME_CHARS:
+        problems.append(Problem("server_name", f"has more than {SERVER_NAME_CHARS} characters"))
+    if len(request.base_url) > URL_CHARS or (not request.base_url.startswith("/") and request.base_url):
+        problems.append(Problem("base_url", "must be a path"))
+    if sum(len(name) + len(value) for name, value in request.environment.items()) > ENVIRONMENT_BYTES:
+        problems.append(Problem("environment", f"is larger than {ENVIRONMENT_BYTES:,} bytes"))
+    if any("\0" in text or "=" in name for name, value in request.environment.items() for text in (name, value)):
+        problems.append(Problem("environment", "has a name or a value that no process can be given"))
+    if problems:
+        raise ConfigError(problems, "the spawn request has mistakes")
+
+
+def _key(request: SpawnRequest) -> str:
+    return f"hub:{request.key}"  # never a key that a user gives to a task of their own
+
+
+def _create(turn: Turn, request: SpawnRequest, config: dict[str, object]) -> TaskRow:
+    for older in turn.session.scalars(
+        select(TaskRow).where(
+            TaskRow.owner == request.owner, TaskRow.server_name == request.server_name, TaskRow.state.in_(LIVE)
+        )
+    ).all():
+        # the Hub runs one server of a name at a time: it has lost this one
+        apply_task(turn, older, usertask.EndRequested(TaskEnd.ABANDONED))
+    created = CreateTask(
+        kind=request.kind,
+        name=request.name or None,
+        bundle=request.bundle,
+        experiment_ids=request.experiment_ids,
+        trial_ids=request.trial_ids,
+        source={"hold": True} if request.hold else {"server_host": request.server_host} if request.server_host else {},
+    )
+    row = create_row(
+        turn,
+        Caller(request.owner, groups=frozenset(request.groups)),
+        created,
+        config,
+        key=_key(request),
+        server_name=request.server_name,
+        base_url="" if request.hold else request.base_url,
+    )
+    wanted = config.get("idle_timeout")
+    row.idle_timeout = turn.settings.idle_timeouts.get(row.kind) if wanted is None else float(str(wanted))
+    row.idle_timeout = row.idle_timeout or None
+    return row
+
+
+def _keep_environment(turn: Turn, row: TaskRow, environment: dict[str, str]) -> None:
+    """Keep it until the task runs; a launch that had to wait for it goes out."""
+    current = current_allocation(turn, row)
+    if TrialState(row.state).terminal or current is None or current.state not in _WAITING:
+        return
+    turn.spawn_secrets[row.id] = dict(environment)
+    if current.state in NOT_BEGUN and current.agent_id is not None:
+        send_launch(turn, current)
+
+
+def _server(s: Session, task_id: str) -> TaskRow:
+    row = s.get(TaskRow, task_id)
+    if row is None or row.server_name is None:
+        raise NotFound(f"there is no spawn {task_id[:80]}")
+    return row
+
+
+def _view(s: Session, row: TaskRow, shell: Shell) -> SpawnView:
+    s.flush()
+    reasons = shell.pending_reasons
+    current = s.scalar(select(AllocationRow).where(AllocationRow.task_id == row.id, AllocationRow.run == row.run))
+    state = TrialState(row.state)
+    view = SpawnView(
+        task_id=row.id,
+        state=state,
+        exit_code=row.exit_code,
+        end_reason=None if row.end_reason is None else TaskEnd(row.end_reason),
+    )
+    if state.terminal:
+        return _ended(s, row, view)
+    if current is None:
+        return view
+    pending = current.state == AllocationState.PENDING
+    return view.model_copy(
+        update={
+            "allocation_state": AllocationState(current.state),
+            "place": reasons.places.get(current.id) if pending else None,
+            "reason": reasons.get(current.id) if pending else None,
+            "stage_message": current.stage_message or "",
+            "agent_id": current.agent_id,
+            "slots": current.slots,
+            "gpu_uuids": _gpus(s, current),
+            "address": current.address,
+            "port": current.port,
+            "secure": has_certificate(row, current),
+        }
+    )
+
+
+def _gpus(s: Session, current: AllocationRow) -> list[str]:
+    agent = s.get(AgentRow, current.agent_id) if current.agent_id and current.slots else None
+    known = {} if agent is None else {slot["id"]: slot.get("uuid") for slot in agent.slots}
+    return [uuid for slot in current.slots if (uuid := known.get(slot))]
+
+
+def _ended(s: Session, row: TaskRow, view: SpawnView) -> SpawnView:
+    failure = row.failure or {}
+    tail = [line.text for line in lines.page(s, row.id, None, TAIL_LINES, TAIL_LINES)]
+    return view.model_copy(update={"reason": failure.get("message"), "log_tail": tail})
+
+
+_UNCLAIMED = select(TaskRow.id).where(
+    TaskRow.state == TrialState.ACTIVE, TaskRow.server_name.is_not(None), TaskRow.claimed.is_(False)
+)
+"""Asked each second, whether there is any or not: made once, and read past the ORM."""
+
+
+def _unclaimed(s: Session) -> list[str]:
+    return list(s.connection().execute(_UNCLAIMED).scalars())
+
+
+def _begun(s: Session, known: set[str]) -> set[str]:
+    """Those of the known tasks whose launch needs their environment no more.
+
+    One that this look does not see is being written just now: its environment has only come.
+    """
+    there = set(s.scalars(select(TaskRow.id).where(TaskRow.id.in_(known))))
+    waiting = s.scalars(
+        select(AllocationRow.task_id).where(AllocationRow.task_id.in_(known), AllocationRow.state.in_(_WAITING))
+    )
+    return there - {task_id for task_id in waiting if task_id is not None}

@@ -1,0 +1,62 @@
+"""Maximum times (`resources.max_time`): what has run for as long as it may is asked to leave for good.
+
+Counted is the time that an attempt runs, by the start that its row tells: a master that was away asks when it is back.
+A trial leaves at its next checkpoint and is killed when its `preemption_timeout` is over; a user task is ended at once.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sqlalchemy import bindparam, or_, select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.taskwire import TaskEnd
+from detlab.schemas.wire import AllocationState, TrialState
+from detlab_hub.core.lifecycle import trial, usertask
+from detlab_hub.core.lifecycle.allocation import PreemptReason
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.task_transitions import apply_task
+from detlab_hub.services.lifecycle.transitions import apply_trial
+from detlab_hub.services.usertasks.idle import say
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.tables import AllocationRow, TrialRow
+
+_log = logging.getLogger(__name__)
+_OVER = Prepared(
+    select(AllocationRow.id)
+    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
+    .where(
+        AllocationRow.state == AllocationState.RUNNING,
+        AllocationRow.max_time.is_not(None),
+        AllocationRow.started_at + AllocationRow.max_time <= bindparam("now"),
+        or_(AllocationRow.preempt_reason.is_(None), AllocationRow.preempt_reason != PreemptReason.PAUSE.value),
+        or_(AllocationRow.trial_id.is_(None), TrialRow.state == TrialState.ACTIVE.value),
+    )
+    .order_by(AllocationRow.id)
+)
+"""Asked at each tick, whether there is any or not; what leaves for good already, or for a pause, is none."""
+
+
+def due(s: Session, now: float) -> list[str]:
+    """Allocations that have run for as long as they may and were not told so.
+
+    One that leaves for another node is among them: it shall not come back. One whose trial its user has paused is not.
+    """
+    return [row[0] for row in _OVER.all(s, {"now": now})]
+
+
+def act(turn: Turn, allocation_id: str) -> None:
+    """Ask one to leave whose time is up; who was asked already is left alone."""
+    row = turn.allocation(allocation_id)
+    if row is None or row.state != AllocationState.RUNNING:
+        return
+    if row.trial_id is not None:
+        apply_trial(turn, turn.trial(row.trial_id), trial.TimeUp())
+        return
+    task = turn.task(row.task_id or "")
+    before = task.state
+    apply_task(turn, task, usertask.EndRequested(TaskEnd.MAX_TIME))
+    if task.state != before:
+        _log.info("task %s has run for its max_time of %g s, ending it", task.id, row.max_time)
+        say(turn, task, f"this {task.kind} has run for its resources.max_time of {row.max_time:g} s: it is ended")

@@ -1,0 +1,333 @@
+"""Tasks that users start outright: notebooks, shells, commands, TensorBoards, borrowed cells, notebook runs."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas import expconf, taskconf
+from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
+from detlab.schemas.wire import LogLine, ProblemView, TrialState
+from detlab_hub.core.lifecycle import usertask
+from detlab_hub.services.admission import feasibility
+from detlab_hub.services.admission.bundles import may_use
+from detlab_hub.services.admission.preparing import named_images
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import Hidden, may_look
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.limits.checks import check_queued
+from detlab_hub.services.kernel.masking import masked_config
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle import uids
+from detlab_hub.services.lifecycle.queue_fields import queue_fields
+from detlab_hub.services.lifecycle.task_transitions import apply_task
+from detlab_hub.services.logs.log_search import LogSearch
+from detlab_hub.services.views import task_views
+from detlab_hub.store.queries import limits
+from detlab_hub.store.queries.logs import lines as logs
+from detlab_hub.store.tables import TaskRow, TrialRow, clean_text
+
+NAME_CHARS = 200
+KEY_CHARS = 300
+"""Of an idempotency key."""
+MOST_SHOWN = 1000
+"""Experiments, or trials, of one TensorBoard: each is looked up."""
+ROW_IDS = range(1, 2**63)
+"""What a database can hold."""
+TASK_ID = re.compile(r"[a-z_]{1,20}-[0-9a-f]{12}")
+DRAWN = re.compile(rf"(?:{'|'.join(kind for kind in TaskKind if kind.served_by_hub)})-[0-9a-f]{{8}}")
+"""A server's name that we drew; the id of its task begins with it."""
+SERVER_NAME_CHARS = 255
+LIVE = tuple(state.value for state in TrialState if not state.terminal)
+
+
+class UserTasks:
+    """Use cases of user tasks. All raise NotFound for a task that the caller may not know of."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._search = LogSearch(shell)
+
+    async def create(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
+        """Queue a task that the master runs by itself; a server of the Hub is started through `hubservers`.
+
+        Raises:
+            ConfigError: With every mistake.
+            ResourcesError: No agent could ever run it.
+            Conflict: The kind is a server of the Hub.
+            TooFast: The caller submits too often.
+            TooMany: The caller has too many jobs that have not ended.
+            NotAllowed: Its priority is better than the caller may give.
+        """
+        if request.kind.served_by_hub and not request.dry_run:
+            raise Conflict(f"a {request.kind} is started by the Hub")
+        config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
+        if await self._shell.read(lambda s: by_key(s, caller.name, request.idempotency_key)) is None:
+            if not request.dry_run:
+                self._shell.limiter.submission(caller.name, caller.groups)
+            warnings += await feasible(self._shell, caller.name, request.kind, config)
+        reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
+        if request.dry_run:
+            return reply
+        reasons = self._shell.pending_reasons
+
+        def make(turn: Turn) -> CreateTaskReply:
+            known = by_key(turn.session, caller.name, request.idempotency_key)
+            row = known or create_row(turn, caller, request, config, key=request.idempotency_key)
+            view = task_views.task_view(turn.session, row, reasons, full=True)
+            return reply.model_copy(update={"task": view, "created": known is None})
+
+        return await self._shell.write(make)
+
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        limit: int = 100,
+        before: str | None = None,
+        kinds: Sequence[str] = (),
+        states: Sequence[str] = (),
+        owner: str | None = None,
+    ) -> TaskPage:
+        """A page of tasks, newest first; administrators see everybody's.
+
+        Raises:
+            NotFound: `before` is no task that the caller may know of.
+        """
+
+        def page(s: Session) -> TaskPage:
+            query = select(TaskRow).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
+            if not caller.admin:
+                query = query.where(TaskRow.owner == caller.name)
+            if owner is not None:
+                query = query.where(TaskRow.owner == owner)
+            if kinds:
+                query = query.where(TaskRow.kind.in_(list(kinds)))
+            if states:
+                query = query.where(TaskRow.state.in_(list(states)))
+            if before:
+                last = _last_shown(s, caller, before)
+                earlier = (TaskRow.created_at == last.created_at) & (TaskRow.id < last.id)
+                query = query.where((TaskRow.created_at < last.created_at) | earlier)
+            rows = list(s.scalars(query))
+            views = task_views.task_views(s, rows[:limit], self._shell.pending_reasons)
+            return TaskPage(items=views, next=rows[limit - 1].id if len(rows) > limit else None)
+
+        return await self._shell.read(page)
+
+    async def get(self, caller: Caller, task_id: str) -> TaskView:
+        """One task with its config, secrets masked."""
+        reasons = self._shell.pending_reasons
+        return await self._shell.read(
+            lambda s: task_views.task_view(s, owned_task(s, caller, task_id), reasons, full=True)
+        )
+
+    async def end(self, caller: Caller, task_id: str, reason: TaskEnd = TaskEnd.KILLED) -> TaskView:
+        """End a task now; one that has ended stays as it is."""
+
+        def end(turn: Turn) -> TaskView:
+            row = owned_task(turn.session, caller, task_id)
+            before = row.state
+            apply_task(turn, row, usertask.EndRequested(reason))
+            if row.state != before and reason is TaskEnd.KILLED:
+                audit.note(turn, caller, "task.kill", f"task {row.id}", row.name)
+            return task_views.task_view(turn.session, row, self._shell.pending_reasons, full=True)
+
+        return await self._shell.write(end)
+
+    async def logs(
+        self, caller: Caller, task_id: str, *, regex: str | None = None, **wanted: Any
+    ) -> tuple[Sequence[LogLine], logs.Edges]:
+        """Lines of the task's output (`wanted`: fields of `logs.Wanted`), and where to go on."""
+        wanted_lines = logs.Wanted(**wanted)
+        return await self._search.page(caller.name, lambda s: owned_task(s, caller, task_id).id, wanted_lines, regex)
+
+    async def follow_logs(self, caller: Caller, task_id: str, after: int = 0) -> AsyncIterator[Any]:
+        """Batches of the task's output after a line; ends when the task has ended and all is said."""
+        known = await self._shell.read(lambda s: owned_task(s, caller, task_id).id)
+
+        def ended(s: Session) -> bool:
+            row = s.get(TaskRow, known)
+            return row is None or TrialState(row.state).terminal
+
+        async for lines in self._shell.follow_lines(caller.name, known, ended, after):
+            yield lines
+
+
+def _last_shown(s: Session, caller: Caller, task_id: str) -> TaskRow:
+    """The task before which a page begins. Were another's one used, the page would tell when it was made."""
+    row = s.get(TaskRow, task_id)
+    if row is None or not caller.sees(row.owner):
+        missing = NotFound if row is None else Hidden
+        raise missing(
+            f"there is no task {task_id[:80]!r} before which a page could begin",
+            hint="`before` is the id of the last task of the page before (its `next`); leave it out for the first page",
+        )
+    return row
+
+
+# --- in a transaction
+
+
+def create_row(
+    turn: Turn, caller: Caller, request: CreateTask, config: dict[str, Any], *, key: str | None, **more: Any
+) -> TaskRow:
+    """Make a user task and ask for its place.
+
+    Raises:
+        ConfigError: Its code was not uploaded, or the owner may not look at what a TensorBoard shows.
+        NoUid: No uid is left for the owner.
+        TooMany: The owner has too many jobs that have not ended.
+        NotAllowed: Its priority is better than the owner may give.
+    """
+    uids.assign(turn, caller.name)
+    problems = unknown(turn.session, caller, request)
+    if problems:
+        raise ConfigError(problems)
+    check_queued(turn.settings.limits, caller.name, caller.groups, limits.live_jobs(turn.session, caller.name))
+    slots = int((config.get("resources") or {}).get("slots") or 0)
+    row = TaskRow(
+        id=_draw_id(turn.session, request.kind, more.get("server_name") or ""),
+        kind=request.kind.value,
+        name=(request.name or config.get("description") or request.kind.value.replace("_", " "))[:NAME_CHARS],
+        owner=caller.name,
+        key=key,
+        state=TrialState.ACTIVE.value,
+        config=config,
+        bundle=request.bundle,
+        source=request.source,
+        **queue_fields(turn.settings, config, slots, caller),
+        run=0,
+        experiment_ids=request.experiment_ids,
+        trial_ids=request.trial_ids,
+        idle_timeout=config.get("idle_timeout"),
+        created_at=turn.now,
+        **more,
+    )
+    turn.session.add(row)
+    turn.session.flush()
+    apply_task(turn, row, usertask.Created())
+    audit.note(turn, caller, "task.create", f"task {row.id}", row.name)
+    turn.changed_task(row)
+    return row
+
+
+def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:
+    """What a request names and its owner may not use: code, experiments, trials; or names too much of."""
+    found = []
+    if len(request.idempotency_key or "") > KEY_CHARS:
+        found.append(Problem("idempotency_key", f"has more than {KEY_CHARS} characters"))
+    for which, numbers in (("experiment_ids", request.experiment_ids), ("trial_ids", request.trial_ids)):
+        if len(numbers) > MOST_SHOWN:
+            found.append(Problem(which, f"has {len(numbers):,} numbers; a task shows at most {MOST_SHOWN:,}"))
+    if found:
+        return found
+    if request.bundle is not None and not may_use(s, caller, request.bundle):
+        found.append(Problem("bundle", f"{request.bundle[:80]} was not uploaded", "upload it: PUT bundles/DIGEST"))
+    for number in request.experiment_ids:
+        if number not in ROW_IDS or not may_look(s, caller, number):
+            found.append(Problem("experiment_ids", f"there is no experiment {number}", "det experiment list"))
+    for number in request.trial_ids:
+        trial = s.get(TrialRow, number) if number in ROW_IDS else None
+        if trial is None or not may_look(s, caller, trial.experiment_id):
+            found.append(Problem("trial_ids", f"there is no trial {number}", "det experiment list-trials EXPERIMENT"))
+    return found
+
+
+def by_key(s: Session, owner: str, key: str | None) -> TaskRow | None:
+    """The task that this owner's request with this key made."""
+    if key is None:
+        return None
+    return s.scalar(select(TaskRow).where(TaskRow.owner == owner, TaskRow.key == key))
+
+
+def _draw_id(s: Session, kind: TaskKind, server_name: str) -> str:
+    """An id that no task has. One of a server whose name was drawn goes on from that name: people see both."""
+    for _ in range(10):
+        drawn = DRAWN.fullmatch(server_name) is not None and server_name.startswith(f"{kind.value}-")
+        found = f"{server_name}{secrets.token_hex(2)}" if drawn else f"{kind.value}-{secrets.token_hex(6)}"
+        if s.get(TaskRow, found) is None:
+            return found
+    return f"{kind.value}-{secrets.token_hex(6)}"  # a server that was started thousands of times
+
+
+def owned_task(s: Session, caller: Caller, task_id: str) -> TaskRow:
+    """A task that the caller may see and change (I9), by its id or by the name of its server at the Hub.
+
+    A server's name means the task that it runs now, or ran last; the caller's own server goes before others'.
+
+    Raises:
+        NotFound: There is none, or it is somebody else's: the caller cannot tell.
+        Conflict: Several users have a server of this name, none of them the caller, an administrator.
+    """
+    row = s.get(TaskRow, task_id) if TASK_ID.fullmatch(task_id) else None
+    if row is None:
+        row = _of_server(s, caller, task_id)
+    if row is None or not caller.sees(row.owner):
+        missing = NotFound if row is None else Hidden
+        raise missing(f"there is no task {task_id[:80]}", hint="det task list")
+    return row
+
+
+def _of_server(s: Session, caller: Caller, name: str) -> TaskRow | None:
+    if not 0 < len(name) <= SERVER_NAME_CHARS:
+        return None
+    query = select(TaskRow).where(TaskRow.server_name == clean_text(name))
+    newest = query.order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(1)
+    own = s.scalar(newest.where(TaskRow.owner == caller.name))
+    if own is not None or not caller.admin:
+        return own
+    found = s.scalar(newest)
+    if found is not None and s.scalar(newest.where(TaskRow.owner != found.owner)) is not None:
+        raise Conflict(f"several users have a server {name[:80]!r}", hint="name the task: det task list")
+    return found
+
+
+def judged(
+    kind: TaskKind, raw: dict[str, Any] | None, text: str | None, shell: Shell
+) -> tuple[dict[str, Any], list[ProblemView]]:
+    """The complete config of a task, with the cluster's defaults, and the warnings.
+
+    Raises:
+        ConfigError: With every mistake.
+    """
+    problems: list[Problem] = []
+    value: Any = raw
+    if raw is None and text is not None:
+        value, problems = expconf.load_yaml(text, "config")
+    problems = expconf.in_order([*problems, *taskconf.check(value, kind)])
+    if expconf.errors_of(problems):
+        raise ConfigError(problems)
+    config = taskconf.parse(value, kind)
+    made = config.model_dump(mode="json")
+    made["runtime"] = config.runtime or shell.settings.default_runtime
+    problems += taskconf.unsupported(config, made["runtime"], kind)
+    given = (value or {}).get("environment") or {}
+    if "image" not in given:
+        images = {**dict.fromkeys(("cpu", "cuda", "rocm"), ""), **shell.settings.default_image}
+        if made["runtime"] == "docker" and not any(images.values()):
+            hint = "name one (--image NAME), or ask the operator for c.DetHub.default_image"
+            problem = Problem("environment.image", "is required for a container: this cluster has no default", hint)
+            raise ConfigError([problem])
+        made["environment"]["image"] = images
+    else:
+        made["environment"]["image"] = named_images(given["image"])
+    return made, [ProblemView.model_validate(p.to_dict()) for p in problems if p.level == "warning"]
+
+
+async def feasible(shell: Shell, owner: str, kind: TaskKind, config: dict[str, Any]) -> list[ProblemView]:
+    """Warnings about a task whose complete config no agent can run for now.
+
+    Raises:
+        ResourcesError: No agent could ever run it.
+        ConfigError: None could ever run its image.
+    """
+    wish = feasibility.of_task(owner, (), config, f"this {kind.value.replace('_', ' ')}")
+    return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.judge(shell, wish)]

@@ -1,0 +1,329 @@
+"""From rows to what callers see. Lists take a few queries, whatever their length."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import (
+    AllocationState,
+    BestView,
+    CheckpointFile,
+    CheckpointView,
+    EndReason,
+    ExperimentState,
+    ExperimentView,
+    FailureView,
+    PolicyMatch,
+    TrialState,
+    TrialView,
+)
+from detlab_hub.core.searchers import SearcherConfigError
+from detlab_hub.core.searchers.hyperparameters import Grid
+from detlab_hub.services.failures import endings
+from detlab_hub.services.kernel.access import Right, rights_to
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.masking import masked_config, masked_storage
+from detlab_hub.services.kernel.pending import Pending
+from detlab_hub.store.queries import experiments, trials, workspaces
+from detlab_hub.store.queries.metrics import curves
+from detlab_hub.store.tables import (
+    AllocationRow,
+    CheckpointRow,
+    ExperimentRow,
+    TrialRow,
+)
+
+Reasons = Pending
+CHUNK = 500
+NAMES_SHOWN = 5000
+"""Metrics of one trial that one answer holds."""
+"""Ids per statement: SQLite takes no more than 999 parameters on old builds."""
+
+
+# --- experiments
+
+
+def experiment_views(
+    s: Session, rows: Sequence[ExperimentRow], caller: Caller, reasons: Reasons, *, full: bool = False
+) -> list[ExperimentView]:
+    """Views of many experiments.
+
+    Args:
+        s: A session.
+        rows: The experiments.
+        caller: Who gets the views: each says what they may do.
+        reasons: Why pending allocations wait, by allocation id.
+        full: Whether the (masked) config goes with each.
+    """
+    ids = [row.id for row in rows]
+    counts = _trial_counts(s, ids)
+    bests = _bests(s, rows)
+    names = workspaces.labels(s, {row.project_id for row in rows if row.project_id is not None})
+    waiting = reasons.of_experiments
+    rights = rights_to(s, caller, rows)
+    return [
+        _experiment_view(row, rights[row.id], counts[row.id], bests.get(row.id), names, waiting.get(row.id), full=full)
+        for row in rows
+    ]
+
+
+def experiment_view(
+    s: Session, row: ExperimentRow, caller: Caller, reasons: Reasons, *, full: bool = True
+) -> ExperimentView:
+    """The view that a caller gets of one experiment, by default with its config."""
+    view = experiment_views(s, [row], caller, reasons, full=full)[0]
+    return view.model_copy(update={"card": endings.of_experiment(s, row)}) if full else view
+
+
+def _experiment_view(
+    row: ExperimentRow,
+    right: Right,
+    counts: dict[str, int],
+    best: BestView | None,
+    names: Mapping[int, tuple[str, str]],
+    reason: str | None,
+    *,
+    full: bool,
+) -> ExperimentView:
+    searcher = row.config.get("searcher") or {}
+    state = ExperimentState(row.state)
+    workspace, project = names.get(row.project_id or 0, ("", ""))
+    return ExperimentView(
+        id=row.id,
+        name=row.name,
+        description=row.description,
+        labels=row.labels,
+        owner=row.owner,
+        may=right.wire,
+        workspace=workspace,
+        project=project,
+        state=state,
+        searcher=row.searcher_name,
+        metric=row.metric,
+        smaller_is_better=row.smaller_is_better,
+        time_metric=searcher.get("time_metric"),
+        max_time=searcher.get("max_time"),
+        progress=row.progress,
+        trials_total=_at_least(trials_total(row.config), counts),
+        trials=counts,
+        best=best,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        pending_reason=None if state.terminal else reason,
+        warnings=row.warnings,
+        bundle=row.bundle,
+        config=masked_config(row.config) if full else None,
+        failure=None if row.failure is None else FailureView.model_validate(row.failure),
+        log_retention_days=row.log_retention_days,
+        source=row.source,
+    )
+
+
+def trials_total(config: dict[str, Any]) -> int | None:
+    """How many trials a search makes at most; None if its config is not understood any more."""
+    searcher = config.get("searcher") or {}
+    if searcher.get("name") != "grid":
+        total = searcher.get("max_trials")
+        return 1 if searcher.get("name") == "single" else total
+    try:
+        return Grid(config.get("hyperparameters") or {}).size
+    except SearcherConfigError:
+        return None
+
+
+def _at_least(planned: int | None, counts: Mapping[str, int]) -> int | None:
+    """The planned number of trials, or how many there are: replaced ones (InvalidHP) come on top of the plan."""
+    known = sum(number for state, number in counts.items() if state != "RUNNING")
+    return None if planned is None else max(planned, known)
+
+
+def _trial_counts(s: Session, ids: Sequence[int]) -> dict[int, dict[str, int]]:
+    counts = experiments.trial_counts(s, ids)
+    running = experiments.running_counts(s, ids, (AllocationState.RUNNING, AllocationState.TERMINATING))
+    for experiment_id, number in running.items():
+        if number:
+            counts[experiment_id]["RUNNING"] = number
+    return counts
+
+
+def _bests(s: Session, rows: Sequence[ExperimentRow]) -> dict[int, BestView]:
+    leaders = [row for row in rows if row.best_trial_id is not None]
+    trial_ids = [row.best_trial_id for row in leaders]
+    index: dict[int, int] = {}
+    saved: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
+    for part in _parts(trial_ids):
+        found = s.execute(select(TrialRow.id, TrialRow.idx).where(TrialRow.id.in_(part)))
+        index.update((key, place) for key, place in found)
+        for trial_id, steps, uuid in s.execute(
+            select(CheckpointRow.trial_id, CheckpointRow.steps_completed, CheckpointRow.uuid)
+            .where(CheckpointRow.trial_id.in_(part), CheckpointRow.state == "COMPLETED")
+            .order_by(CheckpointRow.steps_completed, CheckpointRow.created_at)
+        ):
+            saved[trial_id].append((steps, uuid))
+    bests = {}
+    for row in leaders:
+        if row.best_trial_id is None or row.best_step is None or row.best_value is None:
+            continue
+        bests[row.id] = BestView(
+            trial_id=row.best_trial_id,
+            trial_index=index.get(row.best_trial_id, 0),
+            steps_completed=row.best_step,
+            value=row.best_value,
+            checkpoint=best_checkpoint(saved[row.best_trial_id], row.best_step),
+        )
+    return bests
+
+
+def best_checkpoint(saved: Sequence[tuple[int, str]], step: int) -> str | None:
+    """The checkpoint that belongs to a trial's best validation at `step`.
+
+    One saved at that very step; else the newest before it, which at least led there; else the first after it.
+
+    Args:
+        saved: (steps, uuid) of the trial's checkpoints, ascending.
+        step: Where the best validation was reported.
+    """
+    exact = [uuid for steps, uuid in saved if steps == step]
+    if exact:
+        return exact[-1]
+    before = [uuid for steps, uuid in saved if steps < step]
+    after = [uuid for steps, uuid in saved if steps > step]
+    return before[-1] if before else (after[0] if after else None)
+
+
+# --- trials
+
+
+def trial_views(s: Session, rows: Sequence[TrialRow], reasons: Reasons, *, summary: bool = False) -> list[TrialView]:
+    """Views of many trials, each with its newest allocation.
+
+    Args:
+        s: A session.
+        rows: The trials.
+        reasons: Why pending allocations wait, by allocation id.
+        summary: Whether the summaries of all metrics and the card go with each (queries per trial).
+    """
+    current = trials.latest_allocations(s, [row.id for row in rows])
+    return [_trial_view(s, row, current.get(row.id), reasons, summary=summary) for row in rows]
+
+
+def trial_view(s: Session, row: TrialRow, reasons: Reasons, *, summary: bool = True) -> TrialView:
+    """The view of one trial, by default with the summaries of its metrics."""
+    return trial_views(s, [row], reasons, summary=summary)[0]
+
+
+def _trial_view(
+    s: Session, row: TrialRow, current: AllocationRow | None, reasons: Reasons, *, summary: bool
+) -> TrialView:
+    state = TrialState(row.state)
+    shown = curves.summaries(s, row.id, NAMES_SHOWN) if summary else {}
+    full = sum(map(len, shown.values())) >= NAMES_SHOWN
+    left_out = curves.count_series(s, row.id) - NAMES_SHOWN if full else 0
+    return TrialView(
+        id=row.id,
+        index=row.idx,
+        experiment_id=row.experiment_id,
+        request_id=row.request_id,
+        state=state,
+        allocation_state=None if current is None else AllocationState(current.state),
+        display_state=display_state(state, current),
+        end_reason=None if row.end_reason is None else EndReason(row.end_reason),
+        hparams=row.hparams,
+        seed=row.seed,
+        restarts=row.restarts,
+        run=row.run,
+        progress=row.progress,
+        status=row.status,
+        steps_completed=row.steps_completed,
+        best_validation=row.best_validation,
+        latest_validation=row.latest_validation,
+        latest_checkpoint=row.latest_checkpoint,
+        agent_id=None if current is None else current.agent_id,
+        slots=[] if current is None else current.slots,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        pending_reason=None if current is None else reasons.get(current.id),
+        warnings=row.warnings,
+        policy_matches=[PolicyMatch.model_validate(one) for one in row.policy_matches],
+        failure=None if row.failure is None else FailureView.model_validate(row.failure),
+        card=endings.of_trial(s, row, current) if summary else None,
+        summary=shown,
+        summary_left_out=left_out,
+        metadata=row.metadata_,
+    )
+
+
+def display_state(state: TrialState, current: AllocationRow | None) -> str:
+    """One word for people."""
+    if state.terminal:
+        return state.value
+    allocation = None if current is None else AllocationState(current.state)
+    live = allocation is not None and allocation is not AllocationState.TERMINATED
+    if state is not TrialState.ACTIVE:
+        leaving = "PAUSING" if state is TrialState.PAUSED else "STOPPING"
+        return leaving if live else state.value
+    if not live or allocation is AllocationState.PENDING:
+        return "QUEUED"
+    if allocation is AllocationState.RUNNING:
+        return "RUNNING" if current is None or current.preempt_reason is None else "PREEMPTING"
+    return "STOPPING" if allocation is AllocationState.TERMINATING else "STARTING"
+
+
+# --- checkpoints
+
+
+def checkpoint_views(s: Session, rows: Sequence[CheckpointRow]) -> list[CheckpointView]:
+    """Views of many checkpoints, each with the searcher metric reported at its step."""
+    validations: dict[str, float] = {}
+    by_experiment: defaultdict[int, list[CheckpointRow]] = defaultdict(list)
+    for row in rows:
+        by_experiment[row.experiment_id].append(row)
+    for experiment_id, group in by_experiment.items():
+        experiment = s.get(ExperimentRow, experiment_id)
+        if experiment is not None and experiment.metric:
+            validations.update(_validations_at(s, experiment.metric, group))
+    return [_checkpoint_view(row, validations.get(row.uuid)) for row in rows]
+
+
+def checkpoint_view(s: Session, row: CheckpointRow) -> CheckpointView:
+    """The view of one checkpoint."""
+    return checkpoint_views(s, [row])[0]
+
+
+def _validations_at(s: Session, metric: str, rows: Sequence[CheckpointRow]) -> dict[str, float]:
+    by_trial: defaultdict[int, list[CheckpointRow]] = defaultdict(list)
+    for row in rows:
+        by_trial[row.trial_id].append(row)
+    validations: dict[str, float] = {}
+    for trial_id, group in by_trial.items():
+        found = curves.values_at(s, trial_id, "validation", metric, [row.steps_completed for row in group])
+        validations.update({row.uuid: found[row.steps_completed] for row in group if row.steps_completed in found})
+    return validations
+
+
+def _checkpoint_view(row: CheckpointRow, validation: float | None) -> CheckpointView:
+    return CheckpointView(
+        uuid=row.uuid,
+        trial_id=row.trial_id,
+        experiment_id=row.experiment_id,
+        run=row.run,
+        steps_completed=row.steps_completed,
+        state="DELETED" if row.state == "DELETED" else "COMPLETED",
+        created_at=row.created_at,
+        size=row.size,
+        files={path: CheckpointFile.model_validate(entry) for path, entry in row.files.items()},
+        metadata=row.metadata_,
+        storage=masked_storage(row.storage),
+        validation=validation,
+        manifest_digest=row.manifest_digest,
+    )
+
+
+def _parts(ids: Sequence[Any]) -> list[Sequence[Any]]:
+    return [ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK)]

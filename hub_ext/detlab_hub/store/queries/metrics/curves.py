@@ -1,0 +1,393 @@
+"""Reading metrics: curves, summaries, names, structured values. Writing them is in `reports`, named here, too.
+
+Cost, for `n` stored points of one series and `m` points asked for: up to `32 m` points are read as they are (an
+index range, many series per statement) and thinned; a longer series is read through its rollups, `n / 128` rows.
+Lists, tables and searches for the best use the summaries in `series` and never read points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic_core import from_json
+from sqlalchemy import Select, Text, bindparam, func, literal_column, or_, select, tuple_, type_coerce
+from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import SeriesView, SummaryView
+from detlab_hub.store import downsample
+from detlab_hub.store import values as scalars
+from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.queries.metrics.reports import (
+    Report,
+    check_report,
+    insert_report,
+    insert_reports,
+    supersede,
+)
+from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.tables import (
+    ExperimentMetric,
+    MetricName,
+    Point,
+    Rollup,
+    Series,
+    StructuredValue,
+    TrialRow,
+    clean_text,
+)
+
+__all__ = [
+    "Report",
+    "check_report",
+    "experiment_best",
+    "insert_report",
+    "insert_reports",
+    "names",
+    "series",
+    "summaries",
+    "summaries_of",
+    "supersede",
+    "trial_best",
+    "value_at",
+    "values",
+    "values_at",
+]
+
+RAW_FACTOR = 32
+"""Up to this many stored points per point asked for are read as they are."""
+POINTS_PER_STATEMENT = 50_000
+_TOTALS = [getattr(Series, column.name) for column in fields(scalars.Totals)]
+
+
+def series(
+    s: Session,
+    trial_ids: Sequence[int],
+    group: str | None = None,
+    names: Sequence[str] | None = None,
+    max_points: int | None = 1000,
+    limit: int | None = None,
+) -> list[SeriesView]:
+    """Return the curves of trials, by (trial, group, name).
+
+    Args:
+        s: A session.
+        trial_ids: The trials.
+        group: One group, or None for all.
+        names: Some names, or None for all.
+        max_points: Most points per curve, at least `downsample.MIN_POINTS` (less is taken as that); None for
+            all of them: only for series that are known to be short.
+        limit: Most curves; None: all.
+    """
+    heads = [head for part in chunks(trial_ids) for head in s.execute(_heads(part, group, names).limit(limit))]
+    wanted = None if max_points is None else max(max_points, downsample.MIN_POINTS)
+    short = [head for head in heads if wanted is None or head.total <= RAW_FACTOR * wanted]
+    raw = dict(_raw_points(s, short))
+    return [_thin(head, _turned(raw[head.id]) if head.id in raw else _rolled(s, head), wanted) for head in heads]
+
+
+def _heads(trial_ids: Sequence[int], group: str | None, names: Sequence[str] | None) -> Select[*tuple[Any, ...]]:
+    query = (
+        select(
+            Series.id,
+            Series.trial_id,
+            Series.group_name,
+            MetricName.name,
+            Series.count.label("total"),
+            Series.rolled_step,
+        )
+        .join(MetricName, MetricName.id == Series.name_id)
+        .where(Series.trial_id.in_(trial_ids))
+        .order_by(Series.trial_id, Series.group_name, MetricName.name)
+    )
+    if group is not None:
+        query = query.where(Series.group_name == clean_text(group))
+    if names is not None:
+        query = query.where(MetricName.name.in_([clean_text(name) for name in names]))
+    return query
+
+
+def _raw_points(s: Session, heads: Sequence[Any]) -> Iterator[tuple[int, list[Sequence[Any]]]]:
+    """Read short series whole, many in one statement."""
+    for part in _packed(heads):
+        found: dict[int, list[Sequence[Any]]] = {head.id: [] for head in part}
+        query = (
+            select(Point.series_id, Point.step, Point.value, Point.flag, Point.time)
+            .where(Point.series_id.in_(list(found)))
+            .order_by(Point.series_id, Point.step)
+        )
+        for series_id, *row in s.connection().execute(query):
+            found[series_id].append(row)
+        yield from found.items()
+
+
+def _packed(heads: Iterable[Any]) -> Iterator[list[Any]]:
+    part: list[Any] = []
+    points = 0
+    for head in heads:
+        if part and (points + head.total > POINTS_PER_STATEMENT or len(part) >= 500):
+            yield part
+            part, points = [], 0
+        part.append(head)
+        points += head.total
+    if part:
+        yield part
+
+
+class _Points(NamedTuple):
+    """Points of a series in step order, as they are stored."""
+
+    steps: Sequence[int]
+    values: Sequence[Any]
+    flags: Sequence[int]
+    times: Sequence[float]
+
+
+_KEPT = type_coerce(Rollup.kept, Text)
+_KEPT_TEXTS = Prepared(select(_KEPT).where(Rollup.series_id == bindparam("series")).order_by(Rollup.first_step))
+_KEPT_TEXT = Prepared(
+    select(func.string_agg(_KEPT, aggregate_order_by(literal_column("','"), Rollup.first_step))).where(
+        Rollup.series_id == bindparam("series")
+    )
+)
+_TAIL = Prepared(
+    select(Point.step, Point.value, Point.flag, Point.time)
+    .where(Point.series_id == bindparam("series"), Point.step > bindparam("beyond"))
+    .order_by(Point.step)
+)
+
+
+def _turned(rows: Sequence[Sequence[Any]]) -> _Points:
+    """Return what (step, value, flag, time) of each point are, as columns."""
+    steps, values, flags, times = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return _Points(steps, values, flags, times)
+
+
+def _rolled(s: Session, head: Any) -> _Points:
+    """Read a long series: the extremes of its rollups, then the points after them."""
+    if s.get_bind().dialect.name == "postgresql":  # thousands of rows cost its driver more than what is in them
+        text = _KEPT_TEXT.scalar(s, {"series": head.id}) or ""
+    else:
+        text = ",".join([row[0] for row in _KEPT_TEXTS.all(s, {"series": head.id})])
+    # Small JSON lists, of numbers only, are decoded as one, without a list for each point: those take twice the time,
+    # and the garbage collector's beside it.
+    flat = from_json(f"[{text.replace('[', '').replace(']', '')}]")
+    tail = _turned(_TAIL.all(s, {"series": head.id, "beyond": -1 if head.rolled_step is None else head.rolled_step}))
+    return _Points(*([*flat[place::4], *column] for place, column in enumerate(tail)))
+
+
+def _thin(head: Any, points: _Points, max_points: int | None) -> SeriesView:
+    steps, values, times = points.steps, points.values, points.times
+    if None in values:
+        values = list(map(scalars.join, values, points.flags))
+    curve = np.array(values, dtype=np.float64)
+    if max_points is not None:
+        kept = downsample.choose(curve, max_points)
+        curve = curve[kept]
+        places = kept.tolist()
+        steps, times = [steps[place] for place in places], [times[place] for place in places]
+    return SeriesView.model_construct(
+        trial_id=head.trial_id,
+        group=head.group_name,
+        name=head.name,
+        steps=list(steps),
+        values=curve.tolist(),
+        times=list(times),
+        total=head.total,
+    )
+
+
+# --- summaries ----------------------------------------------------------------------------------------------
+
+
+def summaries(s: Session, trial_id: int, limit: int | None = None) -> dict[str, dict[str, SummaryView]]:
+    """Return group -> name -> summary of one trial, of all its metrics or of the first `limit`."""
+    return summaries_of(s, [trial_id], limit=limit).get(trial_id, {})
+
+
+def count_series(s: Session, trial_id: int, group: str | None = None, names: Sequence[str] | None = None) -> int:
+    """Return how many series a trial has, or how many of one group or some names."""
+    heads = _heads([trial_id], group, names).order_by(None).subquery()
+    return s.scalar(select(func.count()).select_from(heads)) or 0
+
+
+def summaries_of(
+    s: Session,
+    trial_ids: Sequence[int],
+    group: str | None = None,
+    names: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> dict[int, dict[str, dict[str, SummaryView]]]:
+    """Return trial -> group -> name -> summary, of all metrics or of one group or some names; at most `limit`."""
+    found: dict[int, dict[str, dict[str, SummaryView]]] = {}
+    for part in chunks(trial_ids):
+        query = (
+            select(Series.trial_id, Series.group_name, MetricName.name, *_TOTALS)
+            .join(MetricName, MetricName.id == Series.name_id)
+            .where(Series.trial_id.in_(part))
+            .order_by(Series.trial_id, Series.group_name, MetricName.name)
+        )
+        if group is not None:
+            query = query.where(Series.group_name == clean_text(group))
+        if names is not None:
+            query = query.where(MetricName.name.in_([clean_text(name) for name in names]))
+        for trial_id, group_name, name, *totals in s.execute(query.limit(limit)):
+            groups = found.setdefault(trial_id, {})
+            groups.setdefault(group_name, {})[name] = scalars.view(scalars.Totals(*totals))
+    return found
+
+
+def names(
+    s: Session,
+    experiment_id: int,
+    *,
+    group: str | None = None,
+    contains: str | None = None,
+    after: tuple[str, str] | None = None,
+    limit: int = 1000,
+) -> list[tuple[str, str]]:
+    """Return (group, name) of the scalar metrics of an experiment, sorted; page with `after`."""
+    query = (
+        select(ExperimentMetric.group_name, MetricName.name)
+        .join(MetricName, MetricName.id == ExperimentMetric.name_id)
+        .where(ExperimentMetric.experiment_id == experiment_id)
+        .order_by(ExperimentMetric.group_name, MetricName.name)
+        .limit(limit)
+    )
+    if group is not None:
+        query = query.where(ExperimentMetric.group_name == clean_text(group))
+    if contains:
+        query = query.where(MetricName.name.icontains(clean_text(contains), autoescape=True))
+    if after is not None:
+        query = query.where(tuple_(ExperimentMetric.group_name, MetricName.name) > after)
+    return [(row.group_name, row.name) for row in s.execute(query)]
+
+
+# --- single values ------------------------------------------------------------------------------------------
+
+
+_VALUES_AT = (
+    select(Point.step, Point.value, Point.flag)
+    .join(Series, Series.id == Point.series_id)
+    .join(MetricName, MetricName.id == Series.name_id)
+    .where(
+        Series.trial_id == bindparam("trial"),
+        Series.group_name == bindparam("group"),
+        MetricName.name == bindparam("name"),
+        Point.step.in_(bindparam("steps", expanding=True)),
+    )
+)
+
+
+def values_at(s: Session, trial_id: int, group: str, name: str, steps: Sequence[int]) -> dict[int, float]:
+    """Return step -> value for those of `steps` at which the metric was reported."""
+    found: dict[int, float] = {}
+    for part in chunks(sorted(set(steps))):
+        asked = {"trial": trial_id, "group": clean_text(group), "name": clean_text(name), "steps": part}
+        found.update((row.step, scalars.join(row.value, row.flag)) for row in s.connection().execute(_VALUES_AT, asked))
+    return found
+
+
+def value_at(s: Session, trial_id: int, group: str, name: str, step: int) -> float | None:
+    """Return the value reported at a step, or None."""
+    return values_at(s, trial_id, group, name, [step]).get(step)
+
+
+def trial_best(s: Session, trial_id: int, group: str, name: str, smaller_is_better: bool) -> tuple[int, float] | None:
+    """Return (first step, value) of the best value of a trial's metric; NaN is never best."""
+    query = _best_heads(group, name).where(Series.trial_id == trial_id)
+    row = s.execute(query).one_or_none()
+    value = None if row is None else (row.min if smaller_is_better else row.max)
+    if row is None or value is None:
+        return None
+    return _first_step(s, row.id, value), value
+
+
+def experiment_best(
+    s: Session, experiment_id: int, group: str, name: str, smaller_is_better: bool
+) -> tuple[int, int, float] | None:
+    """Return (trial id, first step, value) of the best value over an experiment's trials; NaN is never best."""
+    column = Series.min if smaller_is_better else Series.max
+    query = (
+        _best_heads(group, name)
+        .join(TrialRow, TrialRow.id == Series.trial_id)
+        .where(TrialRow.experiment_id == experiment_id, column.is_not(None))
+        .order_by(column if smaller_is_better else column.desc(), Series.trial_id)
+        .limit(1)
+    )
+    row = s.execute(query).one_or_none()
+    if row is None:
+        return None
+    value = row.min if smaller_is_better else row.max
+    return row.trial_id, _first_step(s, row.id, value), value
+
+
+def _best_heads(group: str, name: str) -> Select[*tuple[Any, ...]]:
+    query: Select[*tuple[Any, ...]] = (
+        select(Series.id, Series.trial_id, Series.min, Series.max)
+        .join(MetricName, MetricName.id == Series.name_id)
+        .where(Series.group_name == clean_text(group), MetricName.name == clean_text(name))
+    )
+    return query
+
+
+def _first_step(s: Session, series_id: int, value: float) -> int:
+    stored, flag = scalars.split(value)
+    query = select(Point.step).where(Point.series_id == series_id, Point.flag == flag)
+    if stored is not None:
+        query = query.where(Point.value == stored)
+    return int(s.execute(query.order_by(Point.step).limit(1)).scalar_one())
+
+
+def values(
+    s: Session,
+    trial_id: int,
+    group: str | None = None,
+    name: str | None = None,
+    limit: int = 100,
+    before: tuple[int, int] | None = None,
+) -> list[dict[str, Any]]:
+    """Return the newest structured values, in step order.
+
+    Args:
+        s: A session.
+        trial_id: The trial.
+        group: One group, or None for all.
+        name: One name, or None for all.
+        limit: Most values.
+        before: (step, id) of the first one of the page after this one, to page backwards.
+
+    Returns:
+        `{id, group, name, steps_completed, time, value}` each.
+    """
+    query = (
+        select(StructuredValue, MetricName.name)
+        .join(MetricName, MetricName.id == StructuredValue.name_id)
+        .where(StructuredValue.trial_id == trial_id)
+        .order_by(StructuredValue.step.desc(), StructuredValue.id.desc())
+        .limit(limit)
+    )
+    if group is not None:
+        query = query.where(StructuredValue.group_name == clean_text(group))
+    if name is not None:
+        query = query.where(MetricName.name == clean_text(name))
+    if before is not None:
+        step, row_id = before
+        query = query.where(
+            or_(StructuredValue.step < step, (StructuredValue.step == step) & (StructuredValue.id < row_id))
+        )
+    newest = [
+        {
+            "id": row.id,
+            "group": row.group_name,
+            "name": label,
+            "steps_completed": row.step,
+            "time": row.time,
+            "value": row.value,
+        }
+        for row, label in s.execute(query)
+    ]
+    return newest[::-1]

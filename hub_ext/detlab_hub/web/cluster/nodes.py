@@ -1,0 +1,73 @@
+"""Routes by which administrators steer agents."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from detlab.schemas.wire import AgentView, Wire
+from detlab_hub.services.agents.drains import Drain
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class Enable(Guarded):
+    """New work on an agent, again."""
+
+    @needs("admin", cross_site="xsrf")
+    async def post(self, agent_id: str) -> AgentView:
+        """Let new work start on the agent again."""
+        return await self.services.nodes.enable(self.person, agent_id)
+
+
+class Disable(Guarded):
+    """No new work on an agent."""
+
+    @needs("admin", cross_site="xsrf")
+    async def post(self, agent_id: str) -> AgentView:
+        """Let nothing new start on the agent; what runs there goes on."""
+        return await self.services.nodes.disable(self.person, agent_id)
+
+
+class DrainRequest(Wire):
+    """How an agent is emptied."""
+
+    trials: Drain = Drain.LEAVE
+    """leave: they checkpoint and go on elsewhere, which counts as no restart; finish: they run to their end."""
+    deadline: float | None = Field(None, ge=0, le=30 * 86400)
+    """Seconds after which what is still there is ended; null: nothing is."""
+
+
+class DrainNode(Guarded):
+    """An agent that is to be empty."""
+
+    @needs("admin", cross_site="xsrf")
+    async def post(self, agent_id: str, body: DrainRequest) -> AgentView:
+        """Let nothing new start on the agent, and let what runs there go."""
+        return await self.services.nodes.drain(self.person, agent_id, body.trials, body.deadline)
+
+
+class EnableSlot(Guarded):
+    """New work on a single slot, again."""
+
+    @needs("admin", cross_site="xsrf")
+    async def post(self, agent_id: str, slot_id: str) -> AgentView:
+        """Let new work have the slot again."""
+        return await self.services.nodes.set_slot(self.person, agent_id, slot_id, enabled=True)
+
+
+class DisableSlot(Guarded):
+    """No new work on a single slot."""
+
+    @needs("admin", cross_site="xsrf")
+    async def post(self, agent_id: str, slot_id: str) -> AgentView:
+        """Let nothing new have the slot; what has it keeps it."""
+        return await self.services.nodes.set_slot(self.person, agent_id, slot_id, enabled=False)
+
+
+class Node(Guarded):
+    """One agent."""
+
+    @needs("admin", cross_site="xsrf")
+    async def delete(self, agent_id: str) -> AgentView:
+        """Send the agent away: its key is void, what it runs is lost."""
+        return await self.services.nodes.remove(self.person, agent_id)

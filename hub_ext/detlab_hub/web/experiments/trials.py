@@ -1,0 +1,158 @@
+"""Routes of trials: their views, metrics, structured values, logs and checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+from pydantic import Field
+
+from detlab.schemas.wire import LogLine, SeriesView, TrialView, Wire
+from detlab_hub.web.base import Guarded, RowId
+from detlab_hub.web.experiments.experiments import CheckpointList
+from detlab_hub.web.scopes import needs
+
+
+class SeriesList(Wire):
+    """Curves."""
+
+    items: list[SeriesView]
+    left_out: int = 0
+    """So many are not here, because they are too many: name those that are wanted."""
+
+
+class ValueView(Wire):
+    """One structured value: a confusion matrix, a histogram, a text."""
+
+    group: str
+    name: str
+    steps_completed: int
+    time: float = 0.0
+    value: Any = None
+
+
+class ValueList(Wire):
+    """Structured values, newest last."""
+
+    items: list[ValueView]
+
+
+class LogPage(Wire):
+    """One page of log lines."""
+
+    items: list[LogLine]
+    next: int | None = None
+    """`after` of the next page, or null if there is no more now."""
+    older: int | None = None
+    """With `tail` or `before`: the `before` of the lines that come before, or null if there are none.
+
+    A filter looks for about a second, a regular expression at 50,000 lines at most: a page may then be short or empty
+    and have a `next` or `older`.
+    """
+    removed: int = 0
+    """Lines from before that retention has removed; told without `after`."""
+    removed_at: float | None = None
+    """When it did, in seconds since the epoch."""
+
+
+class MetricsQuery(Wire):
+    """Which series, and how finely."""
+
+    group: str | None = None
+    name: list[str] = Field(default_factory=list)
+    """Metric names; repeat it or separate by commas; none means all."""
+    max_points: int = Field(1000, ge=2, le=100_000)
+
+
+class ValuesQuery(Wire):
+    """Which structured values."""
+
+    group: str | None = None
+    name: str | None = None
+    limit: int = Field(100, ge=1, le=1000)
+
+
+class LogsQuery(Wire):
+    """Which log lines."""
+
+    after: RowId = 0
+    """Only lines with a larger id."""
+    limit: int = Field(1000, ge=1, le=10_000)
+    tail: int | None = Field(None, ge=0, le=10_000)
+    """The last so many lines instead."""
+    before: RowId | None = None
+    """Only lines with a smaller id; without `after` the last ones of them."""
+    rank: int | None = Field(None, ge=0, lt=2**31)
+    node: str | None = Field(None, max_length=200)
+    """Only lines that were written on this agent."""
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] | None = None
+    """Only lines at least as severe."""
+    search: str | None = Field(None, max_length=200)
+    """A part of the text, whatever the case of ASCII letters."""
+    stream: Literal["stdout", "stderr", "launcher"] | None = None
+    """Only lines that were written there."""
+    since: float | None = Field(None, allow_inf_nan=False)
+    """Only lines from then on, in seconds since the epoch."""
+    until: float | None = Field(None, allow_inf_nan=False)
+    """Only lines before then."""
+    regex: str | None = Field(None, max_length=1000)
+    """A regular expression of Python that is found in the text; one that takes too long is refused."""
+
+
+class Trial(Guarded):
+    """One trial."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, trial_id: int) -> TrialView:
+        """Return a trial with the summaries of its metrics."""
+        return await self.services.trials.get(self.person, trial_id)
+
+
+class Kill(Guarded):
+    """Killing one trial."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, trial_id: int) -> TrialView:
+        """Kill the trial now; its experiment goes on."""
+        return await self.services.trials.kill(self.person, trial_id)
+
+
+class Metrics(Guarded):
+    """The scalar series of a trial."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, trial_id: int, query: MetricsQuery) -> SeriesList:
+        """Return curves, down-sampled so that extremes and the last point stay exact."""
+        items, left_out = await self.services.trials.curves(
+            self.person, trial_id, group=query.group, names=query.name or None, max_points=query.max_points
+        )
+        return SeriesList(items=items, left_out=left_out)
+
+
+class Values(Guarded):
+    """The structured values of a trial."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, trial_id: int, query: ValuesQuery) -> ValueList:
+        """Return structured values."""
+        items = await self.services.trials.values(self.person, trial_id, **query.model_dump())
+        return ValueList.model_validate({"items": items})
+
+
+class Logs(Guarded):
+    """The output of a trial."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, trial_id: int, query: LogsQuery) -> LogPage:
+        """Return log lines in order."""
+        items, edges = await self.services.trials.logs(self.person, trial_id, **query.model_dump())
+        return LogPage(items=items, **asdict(edges))
+
+
+class Checkpoints(Guarded):
+    """The checkpoints of a trial."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, trial_id: int) -> CheckpointList:
+        """List the committed checkpoints."""
+        return CheckpointList(items=await self.services.trials.checkpoints(self.person, trial_id))

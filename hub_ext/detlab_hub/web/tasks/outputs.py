@@ -1,0 +1,57 @@
+"""Routes of the files that user tasks hand over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from detlab.errors import DetlabError
+from detlab.schemas.taskwire import OutputList, OutputView
+from detlab_hub.services.usertasks.outputs import OutputsTooLarge
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.files import Download
+from detlab_hub.web.scopes import needs
+from detlab_hub.web.uploads import Upload
+
+
+class TaskOutput(Upload):
+    """One file of the calling task."""
+
+    def initialize(self) -> None:
+        """Take the operator's limit."""
+        super().initialize()
+        self.body_limit = self.services.settings.outputs_limit
+
+    @property
+    def folder(self) -> Path:
+        """Beside the stored files."""
+        return self.services.settings.outputs_dir
+
+    def too_large(self) -> DetlabError:
+        """Return the refusal with the quota."""
+        return OutputsTooLarge(
+            f"the file is larger than the {self.body_limit // 1024 // 1024} MB that a task may hold",
+            hint="write large results to storage that your notebook reads, too",
+        )
+
+    @needs("task", cross_site="token", accepts="application/octet-stream")
+    async def put(self, name: str) -> OutputView:
+        """Hand over a file; one of the same name is replaced."""
+        return await self.services.outputs.put(self.task, name, await self.uploaded())
+
+
+class Outputs(Guarded):
+    """All files of a task."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, task_id: str) -> OutputList:
+        """Return what a task has handed over so far."""
+        return await self.services.outputs.list(self.person, task_id)
+
+
+class OutputBytes(Download):
+    """One of them."""
+
+    @needs("read", cross_site="link", media="application/octet-stream")
+    async def get(self, task_id: str, digest: str) -> None:
+        """Download a file that a task has handed over."""
+        await self.send_file(self.services.outputs.open(self.person, task_id, digest), "application/octet-stream")

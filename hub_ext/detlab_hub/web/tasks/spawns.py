@@ -1,0 +1,75 @@
+"""Routes of the Hub's spawner, by its own token; and what tasks say of their use."""
+
+from __future__ import annotations
+
+from detlab.schemas.taskwire import ActivityReply, ActivityReport, SpawnOffers, SpawnRequest, SpawnView
+from detlab.schemas.wire import Wire
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+from detlab_hub.web.streaming import StreamHandler
+from detlab_hub.web.tasks.tasks import TaskRoute
+
+
+class Spawns(Guarded):
+    """All of them."""
+
+    @needs("hub", cross_site="token", status=201)
+    async def post(self, body: SpawnRequest) -> SpawnView:
+        """Ask for a server of the Hub; the same key returns the task that was made first."""
+        return await self.services.spawns.post(self.hub, body)
+
+
+class OffersQuery(Wire):
+    """Whose form it is."""
+
+    owner: str
+
+
+class Offers(Guarded):
+    """What a form can offer."""
+
+    @needs("hub", cross_site="token")
+    async def get(self, query: OffersQuery) -> SpawnOffers:
+        """Say which runtimes no agent has now that is there for this user."""
+        return await self.services.spawns.offers(self.hub, query.owner)
+
+
+class Spawn(Guarded):
+    """One of them."""
+
+    @needs("hub", cross_site="token")
+    async def get(self, task_id: str) -> SpawnView:
+        """Return how a spawn stands."""
+        return await self.services.spawns.get(self.hub, task_id)
+
+    @needs("hub", cross_site="token")
+    async def delete(self, task_id: str) -> SpawnView:
+        """End a server, or withdraw one that waits."""
+        return await self.services.spawns.delete(self.hub, task_id)
+
+
+class Claim(Guarded):
+    """Taking one over."""
+
+    @needs("hub", cross_site="token")
+    async def post(self, task_id: str) -> SpawnView:
+        """Say that the Hub has the server's address: the stream is no lease any more."""
+        return await self.services.spawns.claim(self.hub, task_id)
+
+
+class SpawnStream(StreamHandler):
+    """One of them, live."""
+
+    @needs("hub", cross_site="token", streams=SpawnView)
+    async def get(self, task_id: str) -> None:
+        """Follow a spawn until it has ended; an unclaimed one that nobody follows is given up."""
+        await self.stream(self.services.spawns.follow(self.hub, task_id))
+
+
+class Activity(TaskRoute):
+    """When a task was last used."""
+
+    @needs("task", cross_site="token")
+    async def post(self, body: ActivityReport) -> ActivityReply:
+        """Say when the task was last used; the answer says when it is ended for idleness."""
+        return await self.services.servers.idle.report(self.task, body)

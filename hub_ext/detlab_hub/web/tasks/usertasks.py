@@ -1,0 +1,90 @@
+"""Routes of tasks that users start: notebooks, shells, commands, TensorBoards, cells, notebook runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from pydantic import Field
+
+from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskPage, TaskView
+from detlab.schemas.wire import LogLine, Wire
+from detlab_hub.web.base import Guarded, RowId
+from detlab_hub.web.experiments.trials import LogPage, LogsQuery
+from detlab_hub.web.scopes import needs
+from detlab_hub.web.streaming import StreamHandler
+
+
+class TasksQuery(Wire):
+    """Which tasks."""
+
+    limit: int = Field(100, ge=1, le=1000)
+    before: str | None = None
+    """The last id of the page before."""
+    kind: list[str] = Field(default_factory=list)
+    state: list[str] = Field(default_factory=list)
+    owner: str | None = None
+
+
+class FollowQuery(Wire):
+    """From where."""
+
+    after: RowId = 0
+    """Only lines with a larger id."""
+
+
+class UserTasks(Guarded):
+    """All of them."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, query: TasksQuery) -> TaskPage:
+        """List user tasks, newest first."""
+        return await self.services.usertasks.list(
+            self.person,
+            limit=query.limit,
+            before=query.before,
+            kinds=query.kind,
+            states=query.state,
+            owner=query.owner,
+        )
+
+    @needs("write", cross_site="xsrf", status=201)
+    async def post(self, body: CreateTask) -> CreateTaskReply:
+        """Start a task: it waits in the queue, runs, and ends by itself or is killed."""
+        return await self.services.start_task(self.person, body)
+
+
+class UserTask(Guarded):
+    """One task."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, task_id: str) -> TaskView:
+        """Return a task with its config, secrets masked."""
+        return await self.services.usertasks.get(self.person, task_id)
+
+
+class Kill(Guarded):
+    """Killing one task."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, task_id: str) -> TaskView:
+        """End the task now."""
+        return await self.services.end_task(self.person, task_id)
+
+
+class Logs(Guarded):
+    """The output of a task."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, task_id: str, query: LogsQuery) -> LogPage:
+        """Return log lines in order."""
+        items, edges = await self.services.usertasks.logs(self.person, task_id, **query.model_dump())
+        return LogPage(items=items, **asdict(edges))
+
+
+class LogStream(StreamHandler):
+    """The output of a task, live."""
+
+    @needs("read", cross_site="xsrf", streams=LogLine)
+    async def get(self, task_id: str, query: FollowQuery) -> None:
+        """Follow a task's output; the stream ends when the task has ended."""
+        await self.stream(self.services.usertasks.follow_logs(self.person, task_id, query.after))

@@ -1,0 +1,298 @@
+"""A borrowed cell while it runs: one line about where it stands, its output, its end, and what an interrupt asks."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from detlab.client import Task
+from detlab.errors import DetlabError
+from detlab.run.cell import REPORT, SUFFIX
+from detlab.run.values import ValueProblem, decode
+from detlab.schemas.taskwire import OutputView, TaskEnd, TaskView
+from detlab.schemas.wire import AllocationState, LogLine
+from detlab_magics.borrowed.output import CellOutput, shown
+from detlab_magics.cells.modules import CellModules
+from detlab_magics.errors import MagicError, StoppedWatching
+from detlab_magics.plaintext import in_notebook, plain, plain_lines
+from detlab_magics.view.screen import Output, headless
+from detlab_magics.view.text import duration
+
+if TYPE_CHECKING:
+    from detlab_magics.kernel import KernelSession
+
+END_SECONDS = 60.0
+"""How long a kill may take before the cell says so."""
+STATE_SECONDS = 2.0
+"""After an outage, until it is asked again where the task stands."""
+TAIL_LINES = 20
+_ENDS = {
+    TaskEnd.KILLED: "was killed",
+    TaskEnd.CANCELED: "was canceled while it waited",
+    TaskEnd.LOST: "was lost with its node",
+    TaskEnd.IDLE: "was ended for idleness",
+    TaskEnd.MAX_TIME: "was ended: it ran for as long as it may (resources.max_time)",
+}
+
+
+class CellFailed(MagicError):
+    """A borrowed cell did not end well: shown as its own traceback, with the cell's own lines."""
+
+    shown_as = "CellFailed"
+
+    def __init__(self, message: str, *, hint: str | None = None, traceback: list[str] | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self._traceback = traceback
+
+    def _render_traceback_(self) -> list[str]:
+        if self._traceback is None:
+            return super()._render_traceback_()
+        *above, last = self._traceback or [""]
+        kind, colon, message = last.partition(":")
+        return [*above, f"\x1b[0;31m{kind}\x1b[0m{colon}{message}"]
+
+
+@dataclass
+class Following:
+    """One borrowed cell being followed; threads read, the kernel's main thread shows.
+
+    Args:
+        task: The task.
+        modules: The captured cells, for tracebacks.
+        variables: Where results go: the notebook's namespace.
+        own: Whether the task is the caller's own, so that pickles of it may be read.
+    """
+
+    task: Task
+    modules: CellModules
+    variables: MutableMapping[str, Any]
+    own: bool = True
+    _news: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
+    _aside: list[str] = field(default_factory=list)
+    """What came beside the cell's own output: Python that could not start, our own traceback."""
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._status = StatusLine()
+        self._output = CellOutput(lambda text: print(text, end="", flush=True), f"det task logs {self.task.id}")
+
+    def until_end(self, session: KernelSession) -> None:
+        """Show it until it has ended, then bring its results back.
+
+        Raises:
+            CellFailed: It raised, or was ended.
+            StoppedWatching: The cell was interrupted; the task was killed or runs on, as was chosen.
+        """
+        for work in (self._read_states, self._read_lines):
+            threading.Thread(target=self._guarded, args=(work,), name="detlab-run", daemon=True).start()
+        while True:
+            try:
+                self._show_until_ended()
+                break
+            except KeyboardInterrupt:
+                self._interrupted()
+        self._output.close()
+        self._stop.set()
+        self.task.reload()
+        self._settle(session)
+
+    # --- reading, in threads ------------------------------------------------------------------------------
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as problem:  # shown by the main thread, which raises it
+            self._news.put(("error", problem))
+
+    def _read_states(self) -> None:
+        """Tell of its way up; an outage only makes the line stand still, and what is wrong the log's reader says."""
+        own = Task(self.task._session, self.task.view)
+        while not self._stop.is_set():
+            try:
+                own.await_up(tell=lambda view: self._news.put(("view", view)))
+            except DetlabError:
+                self._stop.wait(STATE_SECONDS)
+            else:
+                return
+
+    def _read_lines(self) -> None:
+        for line in Task(self.task._session, self.task.view).iter_logs(follow=True):
+            if self._stop.is_set():
+                return
+            self._news.put(("line", line))
+        self._news.put(("end", None))
+
+    # --- showing, in the kernel's own thread --------------------------------------------------------------
+
+    def _show_until_ended(self) -> None:
+        while True:
+            try:
+                kind, item = self._news.get(timeout=0.1)
+            except queue.Empty:
+                kind, item = "nothing", None
+            if kind == "end":
+                return
+            if kind == "error":
+                raise item
+            if kind == "view":
+                self._status.tell(item)
+            elif kind == "line":
+                self._take(item)
+            if self._output.due:
+                self._output.flush()
+
+    def _take(self, line: LogLine) -> None:
+        if line.stdtype == "stdout":
+            self._output.add(line.text if line.rank is None else f"[rank={line.rank}] {line.text}")
+        else:
+            self._aside = [*self._aside, line.text][-200:]
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def _settle(self, session: KernelSession) -> None:
+        """Bring variables back, say how it ended.
+
+        Raises:
+            CellFailed: It raised, or was ended.
+        """
+        found = {output.name: output for output in self.task.outputs()}
+        report = json.loads(self.task.read_output(found[REPORT])) if REPORT in found else None
+        back, problems = self._bring(found)
+        view = self.task.view
+        self._status.end(view, back)
+        pickled = (report or {}).get("pickled") or {}
+        for name in sorted(set(pickled) & set(back)):
+            print(f"note: {plain(name)} came back as a pickle ({plain(str(pickled[name]))})")
+        if report is not None and not report["ok"]:
+            raise self._raised(report["error"])
+        if report is None:
+            raise self._ended(view)
+        if problems:
+            raise CellFailed("\n".join(problems), hint=f"det task outputs {self.task.id}")
+
+    def _bring(self, found: dict[str, OutputView]) -> tuple[list[str], list[str]]:
+        back, problems = [], []
+        for name, output in found.items():
+            if not name.endswith(SUFFIX):
+                continue
+            variable = name.removesuffix(SUFFIX)
+            try:
+                self.variables[variable] = decode(self.task.read_output(output), variable, own=self.own)
+                back.append(variable)
+            except ValueProblem as problem:
+                problems.append(plain(str(problem), 600))
+        return back, problems
+
+    def _raised(self, error: dict[str, Any]) -> CellFailed:
+        """The cell's own exception: its name, its lines."""
+        name = str(error.get("type"))
+        kind = type(name if name.isidentifier() else "CellFailed", (CellFailed,), {"shown_as": name})
+        lines = [self._with_cells(shown(str(line))) for line in error.get("traceback") or []]
+        return kind(str(error.get("message")), traceback=lines)
+
+    def _with_cells(self, line: str) -> str:
+        for cell in self.modules.cells.values():
+            line = line.replace(f'File "{cell.filename}"', f'File "{cell.shown_as}"')
+        return line
+
+    def _ended(self, view: TaskView) -> CellFailed:
+        """It ended without a word of its own."""
+        how = _ENDS.get(view.end_reason) if view.end_reason is not None else None
+        failure = view.failure
+        if how is None and failure is not None:
+            how = f"ended: {plain(failure.message, 300)}"
+        elif how is None:
+            how = f"ended without a result (exit code {view.exit_code})"
+        tail = "".join(f"\n{shown(text)}" for text in self._aside[-TAIL_LINES:])
+        hint = failure.hint if failure is not None and failure.hint else f"det task logs {view.id}"
+        return CellFailed(f"the borrowed cell ({view.id}) {how}{plain_lines(tail)}", hint=in_notebook(hint))
+
+    # --- interrupt ----------------------------------------------------------------------------------------
+
+    def _interrupted(self) -> None:
+        """Ask what the interrupt meant: returns to go on watching.
+
+        Raises:
+            StoppedWatching: It was to stop watching, or to kill.
+        """
+        self._output.flush()
+        answer = "k" if headless() else self._ask()
+        if answer == "s":
+            self._stop.set()
+            hint = (
+                f"%det_run {self.task.id} shows it again and brings its variables; det task kill {self.task.id} ends it"
+            )
+            raise StoppedWatching(f"stopped watching; {self.task.id} runs on", hint=hint)
+        if answer == "k":
+            self._kill()
+
+    def _ask(self) -> str:
+        question = f"{self.task.id} still runs. k: kill it, s: stop watching (it runs on), Enter: go on watching > "
+        try:
+            return input(question).strip().lower()[:1]
+        except KeyboardInterrupt:
+            return "k"  # interrupted twice: that is clear enough
+        except Exception:  # a front end that cannot ask
+            return "k"
+
+    def _kill(self) -> None:
+        self.task.kill()
+        deadline = time.monotonic() + END_SECONDS
+        while not self.task.state.terminal and time.monotonic() < deadline:
+            time.sleep(0.2)  # nothing tells of the end but asking: our own threads may be stuck in an outage
+            self.task.reload()
+        self._stop.set()
+        self._status.end(self.task.view, [])
+        if not self.task.state.terminal:
+            raise StoppedWatching(f"{self.task.id} is being killed", hint=f"det task describe {self.task.id}")
+        waited = self.task.view.started_at is None
+        how = "was taken out of the queue" if waited else "was killed; its slots are free again"
+        raise StoppedWatching(f"{self.task.id} {how}")
+
+
+class StatusLine:
+    """One line of the cell that is replaced as the task goes on."""
+
+    def __init__(self) -> None:
+        self._output = Output()
+        self._shown = ""
+
+    def tell(self, view: TaskView) -> None:
+        """Show where the task stands, if that changed."""
+        self._put(status_of(view))
+
+    def end(self, view: TaskView, back: list[str]) -> None:
+        """Show how long it took, and what came back."""
+        seconds = (view.ended_at or 0.0) - (view.started_at or view.ended_at or 0.0)
+        word = view.end_reason.value if view.end_reason else view.state.value.lower()
+        came = f" · {', '.join(sorted(plain(name, 40) for name in back))} came back" if back else ""
+        self._put(f"{view.id}: {word} after {duration(seconds)}{_place(view)}{came}")
+
+    def _put(self, text: str) -> None:
+        if text != self._shown:
+            self._output.put({"text/plain": text})
+            self._shown = text
+
+
+def status_of(view: TaskView) -> str:
+    """Return where a task stands, in one line: place in the queue and reason, or node."""
+    if view.allocation_state in {None, AllocationState.PENDING} and not view.state.terminal:
+        place = f", place {view.place}" if view.place else ""
+        reason = f": {plain(view.pending_reason, 200)}" if view.pending_reason else ""
+        return f"{view.id}: waits for {_slots(view)}{place}{reason}"
+    stage = f": {plain(view.stage_message, 200)}" if view.stage_message else ""
+    word = "running" if view.allocation_state is AllocationState.RUNNING else "starting"
+    return f"{view.id}: {word} with {_slots(view)}{_place(view)}{stage}"
+
+
+def _slots(view: TaskView) -> str:
+    return f"{view.slots_needed} slot{'' if view.slots_needed == 1 else 's'}"
+
+
+def _place(view: TaskView) -> str:
+    return f" on {plain(view.agent_id, 60)}" if view.agent_id else ""

@@ -1,0 +1,147 @@
+"""A cell on borrowed slots: what it ships, before anything is asked of the cluster."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import keyword
+import pathlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from detlab.client.bundling.bundle import Bundle, build_bundle
+from detlab.client.bundling.capture import capture_imports
+from detlab.errors import BundleTooLarge
+from detlab.run.cell import FOLDER, SUFFIX, compiled
+from detlab.run.values import Encoded, ValueProblem, encode
+from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
+from detlab_magics.cells.modules import CellModules
+from detlab_magics.cells.submit import captured_files
+from detlab_magics.errors import MagicError
+
+ENTRYPOINT = DEFAULT_ENTRYPOINTS[TaskKind.CELL]
+"""Said even though it is the default: of earlier masters it is not."""
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """A cell, ready to be sent.
+
+    Attributes:
+        bundle: The cell, the variables that go in, the modules that it imports.
+        ins: The variables that go in.
+        pickled: Which of them had to be pickled, and their types.
+        modules: Captured cells that go with it, for tracebacks.
+    """
+
+    bundle: Bundle
+    ins: dict[str, Encoded] = field(repr=False)
+    modules: tuple[str, ...] = ()
+
+    @property
+    def pickled(self) -> dict[str, str]:
+        """Variables that had to be pickled: name -> type."""
+        return {name: value.pickled for name, value in self.ins.items() if value.pickled is not None}
+
+
+def names_of(words: Sequence[str] | None, option: str) -> list[str]:
+    """Return the names in `a,b c`, in order and once each.
+
+    Raises:
+        MagicError: One cannot be a variable's name.
+    """
+    found = [name for word in words or [] for name in word.split(",") if name]
+    for name in found:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise MagicError(f"{option} {name}: that cannot be a variable's name", hint=f"{option} a,b")
+    return list(dict.fromkeys(found))
+
+
+def check_text(text: str, name: str) -> None:
+    """Refuse a cell that could never run, before any slot is asked for.
+
+    Raises:
+        MagicError: It is empty, or has lines that only IPython understands.
+        SyntaxError: It is not Python; the line is the cell's own.
+    """
+    lines = text.split("\n")
+    if not any(line.strip() and not line.lstrip().startswith("#") for line in lines[1:]):
+        raise MagicError("the cell is empty: there is nothing to run", hint="%%det_run? shows an example")
+    try:
+        compiled(text, name)
+    except SyntaxError:
+        for number, line in enumerate(lines[1:], 2):
+            if line.lstrip().startswith(("%", "!")):
+                raise MagicError(
+                    f"line {number} of {name}: {line.strip()[:60]}: magics and shell lines do not work in a borrowed"
+                    " cell, which is plain Python",
+                    hint="subprocess.run([…], check=True) instead of !…; plain calls instead of %…",
+                ) from None
+        raise
+
+
+def ship(
+    text: str,
+    name: str,
+    namespace: Mapping[str, Any],
+    modules: CellModules,
+    *,
+    ins: Sequence[str] = (),
+    outs: Sequence[str] = (),
+    context: pathlib.Path | None = None,
+) -> Shipment:
+    """Pack a cell by the rules of `%%det_experiment`: captured cells and local modules that it imports, or a folder.
+
+    Args:
+        text: The cell, the magic's own line replaced by a comment, so that line n is the notebook's line n.
+        name: What tracebacks call it.
+        namespace: The notebook's variables.
+        modules: The captured cells.
+        ins: Variables that go in.
+        outs: Variables that come back.
+        context: Folder to ship; None: what the cell imports.
+
+    Raises:
+        MagicError: A variable does not exist or cannot travel.
+        BundleError: The code and the variables are too large or cannot be read.
+    """
+    values = {variable: _encoded(variable, namespace) for variable in ins}
+    # Whoever unpickles needs the modules, whether or not the cell names them.
+    needed = sorted({module for value in values.values() for module in value.modules})
+    sources = {name: text, "the variables": "\n".join(f"import {module}" for module in needed)}
+    cells = captured_files([], modules, sources.values())
+    files: dict[str, bytes | str] = {**cells, f"{FOLDER}/cell.py": text}
+    places = {variable: f"{number}{SUFFIX}" for number, variable in enumerate(values)}
+    files |= {f"{FOLDER}/{places[variable]}": value.data for variable, value in values.items()}
+    files[f"{FOLDER}/cell.json"] = json.dumps({"name": name, "in": places, "out": list(outs)})
+    try:
+        bundle = _pack(files, {**cells, **sources}, modules, context)
+    except BundleTooLarge as problem:
+        sizes = sorted(((len(value.data), variable) for variable, value in values.items()), reverse=True)
+        if sizes and sizes[0][0] > 1_000_000:
+            largest = ", ".join(f"{variable} ({size / 2**20:.1f} MB)" for size, variable in sizes[:3])
+            problem.hint = f"--in takes small things; the largest here: {largest}. Put data on storage that tasks read"
+        raise
+    return Shipment(bundle, values, tuple(file.removesuffix(".py") for file in cells))
+
+
+def _encoded(variable: str, namespace: Mapping[str, Any]) -> Encoded:
+    if variable not in namespace:
+        close = difflib.get_close_matches(variable, [n for n in namespace if not n.startswith("_")], 1)
+        maybe = f", did you mean {close[0]}?" if close else ""
+        raise MagicError(f"--in {variable}: no variable {variable!r} in this notebook{maybe}")
+    try:
+        return encode(namespace[variable], variable)
+    except ValueProblem as problem:
+        raise MagicError(f"--in {problem}") from None
+
+
+def _pack(
+    files: Mapping[str, bytes | str], sources: Mapping[str, str], modules: CellModules, context: pathlib.Path | None
+) -> Bundle:
+    if context is not None:
+        return build_bundle(context, files=files)
+    here = pathlib.Path.cwd()
+    found = capture_imports(sources, here, provided=list(modules.cells))
+    return build_bundle(here, files=files, only=found.paths) if found.paths else build_bundle(files=files)

@@ -1,0 +1,242 @@
+"""The magics of experiments: submit, watch, list, logs, pause, activate, kill; and cells as modules.
+
+What needs pydantic or the network is imported when a magic runs, so that `%load_ext` stays quick.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.display import display
+
+from detlab_magics.errors import MagicError
+from detlab_magics.kernel import cell_id, cell_number
+from detlab_magics.parsing import expanded, parse_line, short_errors
+
+if TYPE_CHECKING:
+    from detlab.client import Experiment
+    from detlab_magics.kernel import KernelSession
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _id_argument(f: F) -> F:
+    return argument("id", nargs="?", type=int, help="experiment id; default: the one submitted last")(f)
+
+
+@magics_class
+class ExperimentMagics(Magics):
+    """Experiments from notebook cells."""
+
+    shell: Any
+
+    def __init__(self, shell: Any, session: KernelSession) -> None:
+        super().__init__(shell)
+        self.session = session
+
+    @magic_arguments()
+    @argument("name", help="the module's name: `train` becomes train.py in the bundle")
+    @no_var_expand
+    @line_cell_magic
+    @short_errors
+    def det_module(self, line: str, cell: str | None = None) -> None:
+        """Make the cell a module: importable here, shipped with experiments; tracebacks name cell and line.
+
+        The code runs when it is imported, not now. Example::
+
+            %%det_module train
+            import detlab as det
+            def main(): ...
+            if __name__ == "__main__":
+                main()
+        """
+        if cell is None:
+            raise MagicError(
+                "%det_module makes a whole cell a module: it needs two percent signs and the code below it",
+                hint=f"write %%det_module {line.strip() or 'train'} in the first line of the cell that holds the code",
+            )
+        args = parse_line(self.det_module, line)
+        module = self.session.modules.capture(args.name, cell, cell_number(), cell_id())
+        count = len(cell.splitlines())
+        print(f"module {module.name}: {count} line{'' if count == 1 else 's'} from cell {module.cell}")
+
+    @magic_arguments()
+    @argument("file", nargs="?", help="a YAML file (line magic only)")
+    @argument("--name", "-n", help="display name")
+    @argument("--slots", "-s", type=int, help="resources.slots_per_trial")
+    @argument(
+        "--watch", "-w", action="store_true", help="show the live view and return (default when somebody watches)"
+    )
+    @argument("--wait", action="store_true", help="return when it has ended (default headless, as under papermill)")
+    @argument("--context", "-c", help="folder whose files are shipped; default: the cells and what they import")
+    @argument("--new", action="store_true", help="submit anew although the same experiment exists")
+    @argument("--out", "-o", metavar="VAR", help="variable that receives the Experiment (it is in _, too)")
+    @argument("--dry-run", action="store_true", help="judge and list what would be shipped; submit nothing")
+    @needs_local_scope
+    @no_var_expand
+    @line_cell_magic
+    @short_errors
+    def det_experiment(self, line: str, cell: str | None = None, local_ns: dict[str, Any] | None = None) -> Any:
+        """Submit an experiment: the body is a Determined experiment configuration.
+
+        `${name}` takes a variable of the notebook, so papermill's parameters reach it. Examples::
+
+            %%det_experiment --name first --out exp
+            entrypoint: python3 train.py
+            searcher: {name: single, metric: loss}
+            hyperparameters: {lr: 0.1, epochs: ${epochs}}
+
+            %det_experiment search.yaml --context code/ --wait
+            exp = %det_experiment search.yaml
+        """
+        from detlab_magics import actions
+
+        args = parse_line(self.det_experiment, line)
+        if args.watch and args.wait:
+            raise MagicError("--watch returns at once and --wait does not: give one of them")
+        if args.out is not None and not args.out.isidentifier():
+            raise MagicError(f"--out {args.out}: that cannot be a variable's name")
+        if (cell is None) == (args.file is None):
+            raise MagicError(
+                "give either a YAML body (%%det_experiment in the cell's first line) or a file (%det_experiment FILE)",
+                hint="%%det_experiment? shows an example",
+            )
+        namespace = {**self.shell.user_ns, **(local_ns or {})}
+        request = actions.Request(
+            text=cell if cell is not None else _read(args.file),
+            where=f"cell {cell_number()}" if cell is not None else args.file,
+            first_line=1 if cell is None else 2,
+            name=expanded(args.name, namespace),
+            slots=args.slots,
+            context=pathlib.Path(args.context).expanduser() if args.context else None,
+            wait=True if args.wait else False if args.watch else None,
+            new=args.new,
+            dry_run=args.dry_run,
+        )
+        # The variable is there even if waiting for the end is interrupted or ends in an error.
+        experiment = actions.run(self.session, request, namespace, lambda made: self._hand_out(made, args.out))
+        return experiment if cell is None and args.out is None else None
+
+    @magic_arguments()
+    @_id_argument
+    @argument("--wait", action="store_true", help="return when it has ended")
+    @line_magic
+    @short_errors
+    def det_watch(self, line: str) -> None:
+        """Show the live view of an experiment: the same from any notebook, kernel or browser.
+
+        Examples::
+
+            %det_watch
+            %det_watch 7 --wait
+        """
+        from detlab_magics import actions
+
+        args = parse_line(self.det_watch, line)
+        actions.watch(self.session, self._id(args.id), wait=args.wait or None)
+
+    @magic_arguments()
+    @argument("--active", "-a", action="store_true", help="only those that have not ended")
+    @argument("--limit", type=int, default=20, help="rows")
+    @line_magic
+    @short_errors
+    def det_list(self, line: str) -> None:
+        """List experiments, newest first.
+
+        Example::
+
+            %det_list --active
+        """
+        from detlab_magics import actions
+
+        args = parse_line(self.det_list, line)
+        display(actions.listing(self.session, active=args.active, limit=args.limit))
+
+    @magic_arguments()
+    @argument("trial", type=int, help="trial id")
+    @argument("--tail", "-n", type=int, default=50, help="last lines only (0: all)")
+    @argument("--follow", "-f", action="store_true", help="go on until the trial ends")
+    @argument("--rank", type=int, help="only this rank's lines")
+    @argument("--node", help="only lines that were written on this agent")
+    @line_magic
+    @short_errors
+    def det_logs(self, line: str) -> None:
+        """Print a trial's output; lines of captured cells are named by cell.
+
+        Example::
+
+            %det_logs 12 --tail 100 --follow
+        """
+        from detlab_magics import actions
+
+        args = parse_line(self.det_logs, line)
+        actions.logs(self.session, args.trial, tail=args.tail, follow=args.follow, rank=args.rank, node=args.node)
+
+    @magic_arguments()
+    @_id_argument
+    @line_magic
+    @short_errors
+    def det_pause(self, line: str) -> None:
+        """Checkpoint an experiment and free its slots; %det_activate goes on.
+
+        Example::
+
+            %det_pause 7
+        """
+        from detlab_magics import actions
+
+        print(actions.act(self.session, self._id(parse_line(self.det_pause, line).id), "pause"))
+
+    @magic_arguments()
+    @_id_argument
+    @line_magic
+    @short_errors
+    def det_activate(self, line: str) -> None:
+        """Let a paused experiment go on.
+
+        Example::
+
+            %det_activate 7
+        """
+        from detlab_magics import actions
+
+        print(actions.act(self.session, self._id(parse_line(self.det_activate, line).id), "activate"))
+
+    @magic_arguments()
+    @_id_argument
+    @line_magic
+    @short_errors
+    def det_kill(self, line: str) -> None:
+        """End an experiment now.
+
+        Example::
+
+            %det_kill 7
+        """
+        from detlab_magics import actions
+
+        print(actions.act(self.session, self._id(parse_line(self.det_kill, line).id), "kill"))
+
+    def _hand_out(self, experiment: Experiment, variable: str | None) -> None:
+        """Give the experiment to the notebook: in the variable that was asked for, and in `_`."""
+        if variable is not None:
+            self.shell.user_ns[variable] = experiment
+        self.shell.displayhook.update_user_ns(experiment)
+
+    def _id(self, given: int | None) -> int:
+        found = self.session.experiment_id(given)
+        if found is None:
+            raise MagicError("which experiment? None was submitted from this kernel", hint="%det_list, then the id")
+        return found
+
+
+def _read(path: str) -> str:
+    try:
+        return pathlib.Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
+        raise MagicError(f"cannot read {path}: {reason}", hint="%det_experiment FILE.yaml") from problem

@@ -1,0 +1,90 @@
+"""One experiment shown in one output: what reads it, what paints it, and how that ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from detlab.client import Experiment
+from detlab.errors import DetlabError
+from detlab_magics.view.follow import Watch, asked_name
+from detlab_magics.view.screen import Screen
+from detlab_magics.view.state import MAX_POINTS, ViewState
+
+FIRST_SECONDS = 15.0
+"""A cell that only starts a live view waits so long at most for its first picture."""
+
+
+class Showing:
+    """A live view.
+
+    Args:
+        experiment: What is shown.
+        screen: Where.
+    """
+
+    def __init__(self, experiment: Experiment, screen: Screen) -> None:
+        self.experiment_id = experiment.id
+        self._screen = screen
+        self._watch = Watch(experiment, experiment.view.metric, screen.paint)
+        self._left: str | None = None
+
+    def until_end(self) -> ViewState:
+        """Paint in this thread until the experiment has ended, leave the still view, return the last state.
+
+        Raises:
+            DetlabError: The cluster stopped answering for good.
+            KeyboardInterrupt: The cell was interrupted; the still view is left.
+        """
+        self._watch.start()
+        try:
+            state = self._watch.paint_until_end()
+        except KeyboardInterrupt:
+            self._watch.stop()
+            self._freeze("stopped watching; the experiment ran on")
+            raise
+        except DetlabError:
+            self._freeze("the cluster stopped answering")
+            raise
+        self._screen.freeze(state)
+        return state
+
+    def in_background(self, done: Callable[[Showing], None]) -> None:
+        """Paint from a thread of its own; `done` is called at the end.
+
+        The first painting is made by the caller, so that the output belongs to the caller's cell.
+
+        Raises:
+            DetlabError: The cluster does not answer.
+        """
+
+        def finished(watch: Watch) -> None:
+            if watch.error is not None:
+                self._freeze(f"lost the cluster: {watch.error.message} (%det_watch {self.experiment_id} tries again)")
+            else:
+                self._freeze(self._left)
+            done(self)
+
+        self._watch.start()
+        self._watch.paint_first(FIRST_SECONDS)
+        self._watch.paint_in_background(finished)
+
+    def leave(self, note: str) -> None:
+        """Stop painting; the output becomes a still view with `note`. The experiment is not touched."""
+        self._left = note
+        self._watch.stop()
+
+    def _freeze(self, note: str | None) -> None:
+        state = self._watch.state
+        if state is not None:
+            self._screen.freeze(state, None if state.ended else note)
+        elif note is not None:
+            print(f"experiment {self.experiment_id}: {note}")
+
+
+def show_ended(experiment: Experiment, screen: Screen) -> ViewState:
+    """Show an experiment that has ended already, and return its state."""
+    name = asked_name(experiment.view.metric)
+    snapshot = experiment.curves(group="validation", name=name, max_points=MAX_POINTS)
+    state = ViewState.start(snapshot)
+    screen.freeze(state)
+    return state
