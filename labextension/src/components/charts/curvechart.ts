@@ -122,8 +122,11 @@ export class CurveChart {
     const data = this.data;
     if (!data || !this.cut || this.cut.whole || data.options.log || !data.options.focus || this.zoom) return 0;
     const [low, high] = this.cut.range;
-    const values = data.entries.flatMap(entry => entry.curve.values);
-    return values.filter(value => (data.smallerIsBetter ? value > high : value < low)).length;
+    let count = 0;
+    for (const { curve } of data.entries) {
+      for (const value of curve.values) if (data.smallerIsBetter ? value > high : value < low) count += 1;
+    }
+    return count;
   }
 
   get fullDraws(): number {
