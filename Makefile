@@ -127,7 +127,7 @@ $(VENV)-audit/.installed:
 
 unit: EXTRAS := all,test,lint
 unit: $(VENV)/.installed-test  ## the quick tests, which need Python alone: neither node nor Debian's packages
-	$(PYTEST) -q $(WORKERS) -m 'not slow' tests/unit
+	$(PYTEST) -q $(WORKERS) -m 'not slow and not alone' tests/unit
 
 dev: setup  ## a cluster of the working tree: parts restart and front ends are built anew when their files change
 	@cd labextension && exec node build.mjs --watch & trap "kill $$! 2>/dev/null" EXIT; trap 'exit 130' INT TERM; \

@@ -32,6 +32,7 @@ from detlab_hub.embedded.sockets.listeners import inherited
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.kernel.server_certificates import ServerAuthority
 from detlab_hub.services.kernel.settings import UidPolicy, mistakes_in
+from detlab_hub.services.notify.consumers import installed
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.store import CopyPolicy, Store
 from detlab_hub.user_limits import UserLimits, read_limits
@@ -386,7 +387,9 @@ class DetHub(Application):
         hub = HubServers(self.hub_api_url, self.hub_token())
         try:
             settings = self.settings()
-            services = Services(store, settings=settings, hub=hub, elastic=self._elastic(settings))
+            services = Services(
+                store, settings=settings, hub=hub, elastic=self._elastic(settings), consumers=installed()
+            )
             await services.start()
             try:
                 await self._serve_http(services, stop)

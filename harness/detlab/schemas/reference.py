@@ -58,7 +58,7 @@ _POLICIES = (
 )
 
 _SECTIONS: tuple[tuple[str, str, tuple[type[Block], ...]], ...] = (
-    ("searcher", "One of these, chosen by `name`.", tuple(searchers.MEMBERS.values())),
+    ("searcher", "One of these, chosen by `name`.", tuple(searchers.BUILT_IN.values())),
     (
         "hyperparameters",
         "A map of names to these, to nested maps of them, or to bare values (constants).",

@@ -60,6 +60,7 @@ from detlab_hub.services.lifecycle.transitions import TrialHolder, finish_turn
 from detlab_hub.services.lifecycle.uids import UserUids
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.logs.matching import PolicyLooks
+from detlab_hub.services.notify.consumers import Consumers, EventConsumer
 from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement.remembered import KnownTasks
 from detlab_hub.services.queue.jobs import Jobs
@@ -74,7 +75,7 @@ from detlab_hub.services.usertasks.servers import Servers
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store import Clock, Store, StoreBroken
-from detlab_hub.store.queries import events, tokens
+from detlab_hub.store.queries import consumers, events, tokens
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TokenRow
 
 _log = logging.getLogger(__name__)
@@ -117,6 +118,7 @@ class Services:
         draw: random.Random | None = None,
         hub: HubServers | None = None,
         elastic: Sequence[ElasticPool] = (),
+        consumers: Sequence[EventConsumer] = (),
     ) -> None:
         connections = Connections(settings.agent_suspect_after, settings.agent_reconnect_wait)
         self.settings = settings
@@ -125,6 +127,7 @@ class Services:
         self.grants = Grants(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
         self.suggestions = Suggestions(self.shell)
+        self.consumers = Consumers(self.shell, consumers)
         self.trials = Trials(self.shell)
         self.checkpoints = Checkpoints(self.shell)
         self.policies = PolicyLooks(self.shell)
@@ -207,6 +210,8 @@ class Services:
         ]
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
         self._loops.append(asyncio.create_task(self.suggestions.run(), name="suggestions"))
+        if self.consumers.names:
+            self._loops.append(asyncio.create_task(self.consumers.run(), name="consumers"))
 
     async def stop(self) -> None:
         """Stop the loops and let readers go. Tasks run on; the next start goes on with them."""
@@ -317,7 +322,10 @@ class Services:
 
         def trim(turn: Turn) -> int:
             tokens.purge(turn.session, turn.now)
-            return events.trim(turn.session, self.settings.event_keep) + audit.trim(turn, self.settings.audit_keep)
+            needed = consumers.slowest(turn.session, self.consumers.names)
+            return events.trim(turn.session, self.settings.event_keep, needed=needed) + audit.trim(
+                turn, self.settings.audit_keep
+            )
 
         while await self.shell.write(trim):
             await asyncio.sleep(0)

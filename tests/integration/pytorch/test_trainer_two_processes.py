@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from trainer_one_weight import OneWeightTrial, Recorder
 from detlab import pytorch
-from detlab.pytorch.checkpoint import manager
 from detlab.pytorch import Batch, Epoch
+from detlab.pytorch.checkpoint import manager
 
 logging.basicConfig(level=logging.INFO)
 torch.set_num_threads(1)
@@ -40,7 +40,7 @@ class FullTrial(OneWeightTrial):
         assert RANK == 0
         return {"val_loss": 0.5, "samples": sum(len(batch) for batch in data_loader)}
 
-plainly = _checkpointing._read_trusted
+plainly = manager._read_trusted
 
 def read_cut_off(path, trial):
     # The newest checkpoint, as if this rank's copy of a file had been cut off.
@@ -59,7 +59,7 @@ with pytorch.init(
     recorder = Recorder()
     trial = (FullTrial if "FULL" in os.environ else Trial)(context, callbacks={"recorder": recorder}, **OPTIONS)
     if os.environ.get("ODD_RANK") == str(RANK):
-        _checkpointing._read_trusted = globals()[os.environ["ODD_READ"]]
+        manager._read_trusted = globals()[os.environ["ODD_READ"]]
     if "REDUCE" in os.environ:
         total = context.wrap_reducer(lambda values: {"ids": sorted(values), "count": len(values)})
         plain = trial.train_batch

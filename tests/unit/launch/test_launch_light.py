@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from detlab.testing.master import MasterDouble
 
 
@@ -15,6 +17,7 @@ def test_the_launcher_imports_nothing_heavy_before_the_users_code_starts():
     assert json.loads(done.stdout) == []
 
 
+@pytest.mark.alone
 def test_the_users_code_starts_within_three_tenths_of_a_second(tmp_path):
     delays = []
     with MasterDouble() as master:

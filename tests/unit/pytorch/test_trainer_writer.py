@@ -335,8 +335,7 @@ PROGRAM = """
     from pathlib import Path
     import torch
     from detlab.core import DummyCheckpointContext, DummyDistributedContext
-    from detlab.pytorch.checkpoint import tensor_files
-    from detlab.pytorch.checkpoint import source_code
+    from detlab.pytorch.checkpoint import source_code, tensor_files
     from detlab.pytorch.checkpoint.writer import CheckpointWriter
     from detlab.storage import DirectoryStorage, files
     torch.set_num_threads(1)
@@ -376,8 +375,8 @@ PROGRAM = """
                 if when(*arguments):
                     here()
             setattr(module, function, patched)
-        after(_safetensors, "write", lambda path, tensors: path.name == name)
-        after(_source_code, "write", lambda found, target: name == "code")
+        after(tensor_files, "write", lambda path, tensors: path.name == name)
+        after(source_code, "write", lambda found, target: name == "code")
         after(files, "write", lambda target, data: target.name == "metadata.json" and name == "manifest")
         writer.submit(tree, {"steps_completed": 2}, code=root)
         writer.wait()

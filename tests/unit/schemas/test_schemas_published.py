@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +128,34 @@ def test_publish_writes_and_compares(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert publish.main([str(tmp_path)]) == 0
     assert publish.main(["--check", str(tmp_path)]) == 0
     assert capsys.readouterr().out.count(publish.PAGE_FILE) == 2
+
+
+def test_an_installed_searcher_of_somebody_else_changes_no_page_of_ours(tmp_path: Path) -> None:
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[detlab.searchers]\ntheirs = theirs:Theirs\n")
+    (tmp_path / "theirs.py").write_text(
+        "from typing import Literal\n"
+        "from detlab.schemas.expconf import SearcherBlock\n"
+        "class TheirConfig(SearcherBlock):\n"
+        "    name: Literal['theirs'] = 'theirs'\n"
+        "class Theirs:\n"
+        "    Config = TheirConfig\n"
+    )
+    program = (
+        "import sys\n"
+        "from detlab.schemas import publish\n"
+        "from detlab.schemas.expconf.blocks.searchers import MEMBERS\n"
+        "assert MEMBERS['theirs'].__name__ == 'TheirConfig'\n"
+        f"sys.exit(publish.main(['--check', {str(REFERENCE)!r}]))\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

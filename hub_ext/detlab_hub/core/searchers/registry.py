@@ -35,7 +35,7 @@ def method_class(name: str) -> type[SearchMethod]:
         raise SearcherNotInstalled(f"searcher.name: {name!r} is none of {', '.join(searcher_names())}")
     try:
         found = entry.load()
-    except Exception as error:
+    except Exception as error:  # whatever a plug-in raises when it is imported: the message says it
         raise SearcherNotInstalled(
             f"searcher.name: {name!r} is installed ({entry.value}) but broken: {error}"
         ) from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from sqlalchemy.orm import Session
 
@@ -24,6 +24,9 @@ from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.store.queries import events
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow, TrialRow
+
+Kind: TypeAlias = Literal["experiment", "trial", "task"]
+"""What has a state that events tell of."""
 
 
 class Holder(Protocol):
@@ -97,7 +100,8 @@ class Turn:
     """Environments of the Hub's servers by task, from memory: they hold tokens and are never stored."""
     metric_names: MetricNames = field(default_factory=MetricNames)
     """What trials have reported."""
-    _told: set[tuple[str, int | str]] = field(default_factory=set)
+    _told: dict[tuple[str, int | str], dict[str, Any]] = field(default_factory=dict)
+    """The data of the one event about each subject of this turn."""
     _events: list[dict[str, Any]] = field(default_factory=list)
     """Written at the end, with one statement: single ones cost more than what they tell of."""
 
@@ -145,27 +149,41 @@ class Turn:
     def changed_experiment(self, experiment_id: int) -> None:
         """Say once per turn that an experiment changed; readers of the stream get its view then."""
         if ("experiment", experiment_id) not in self._told:
-            self._told.add(("experiment", experiment_id))
-            self._event("experiment", experiment_id, None, {})
+            data = self._told["experiment", experiment_id] = dict[str, Any]()
+            self._event("experiment", experiment_id, None, data)
 
     def changed_trial(self, trial: TrialRow) -> None:
         """Say once per turn that a trial changed."""
         if ("trial", trial.id) not in self._told:
-            self._told.add(("trial", trial.id))
-            self._event("trial", trial.experiment_id, trial.id, {})
+            data = self._told["trial", trial.id] = dict[str, Any]()
+            self._event("trial", trial.experiment_id, trial.id, data)
 
     def changed_task(self, task: TaskRow) -> None:
         """Say once per turn that a user task changed."""
         if ("task", task.id) not in self._told:
-            self._told.add(("task", task.id))
-            self._events.append(events.new("task", self.now, None, None, {}, task_id=task.id))
+            data = self._told["task", task.id] = dict[str, Any]()
+            self._events.append(events.new("task", self.now, None, None, data, task_id=task.id))
             self.outbox.wake_streams = True
 
     def changed_cluster(self) -> None:
         """Say once per turn that the queue, an agent or what its slots do changed; readers ask for them again."""
         if ("cluster", 0) not in self._told:
-            self._told.add(("cluster", 0))
+            self._told["cluster", 0] = {}
             self._event("cluster", None, None, {})
+
+    def state_changed(
+        self, kind: Literal["experiment", "trial", "task"], key: int | str, before: str, now: str
+    ) -> None:
+        """Write into the event about a subject, which `changed_*` has made, how its state changed in this turn.
+
+        Args:
+            kind: What it is.
+            key: Its id.
+            before: Its state before; kept from the first change of the turn.
+            now: Its state now.
+        """
+        moved = self._told[kind, key].setdefault(events.MOVED, {"from": before})
+        moved["to"] = now
 
     def event(self, kind: str, experiment_id: int, trial_id: int | None, data: dict[str, Any]) -> None:
         """Append an event that carries its own data (metrics, checkpoint)."""

@@ -28,9 +28,10 @@ def apply_task(turn: Turn, row: TaskRow, event: usertask.Event) -> None:
         return
     row.state, row.run = step.state.state.value, step.state.run
     row.end_reason = None if step.state.end is None else step.state.end.value
+    turn.changed_task(row)
     if old.state is not step.state.state:
         _log.info("task %s: %s", row.id, step.state.state)
-    turn.changed_task(row)
+        turn.state_changed("task", row.id, old.state.value, step.state.state.value)
     for action in step.actions:
         match action:
             case usertask.RequestAllocation(run):

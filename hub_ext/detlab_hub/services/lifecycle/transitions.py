@@ -177,9 +177,10 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
     if step.state == old and not step.actions:
         return
     write_trial(row, step.state)
+    turn.changed_trial(row)
     if old.state is not step.state.state:
         _log.info("trial %d: %s", row.id, step.state.state)
-    turn.changed_trial(row)
+        turn.state_changed("trial", row.id, old.state.value, step.state.state.value)
     turn.changed_experiment(experiment.id)
     for action in step.actions:
         match action:
@@ -423,9 +424,10 @@ def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -
     if step.state is old and not step.actions:
         return
     row.state = step.state.value
+    turn.changed_experiment(row.id)
     if old is not step.state:
         _log.info("experiment %d: %s", row.id, step.state)
-    turn.changed_experiment(row.id)
+        turn.state_changed("experiment", row.id, old.value, step.state.value)
     for action in step.actions:
         match action:
             case experiments.OrderTrials(order):

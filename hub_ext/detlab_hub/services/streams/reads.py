@@ -97,10 +97,12 @@ class Look:
 
     def _some(self, s: Session, cursor: int, count: int) -> list[Event]:
         if self.experiment_id is not None:
-            return events.after(s, cursor, count, self.experiment_id)
-        if self.metrics_of is None:
-            return events.after(s, cursor, count)
-        return events.after(s, cursor, count, kinds=STATE_KINDS, followed=self.metrics_of)
+            found = events.after(s, cursor, count, self.experiment_id)
+        elif self.metrics_of is None:
+            found = events.after(s, cursor, count)
+        else:
+            found = events.after(s, cursor, count, kinds=STATE_KINDS, followed=self.metrics_of)
+        return [_without_moves(event) for event in found]
 
     def _holders(self, s: Session, found: Sequence[Event], known: Mapping[int | str, Holder | None]) -> Holders:
         """Whose what the events are about is, and whom they let look at it."""
@@ -161,6 +163,13 @@ def _subject(event: Event) -> Subject:
             return event.kind, None
         case _:
             return event.kind, event.trial_id
+
+
+def _without_moves(event: Event) -> Event:
+    """The event without how its subject's state changed: readers of a stream get its view of the moment."""
+    if events.MOVED not in event.data:
+        return event
+    return event.model_copy(update={"data": {key: value for key, value in event.data.items() if key != events.MOVED}})
 
 
 def _with_views(

@@ -19,6 +19,8 @@ from detlab_hub.store.queries.appending import append_rows
 from detlab_hub.store.tables import EventRow, Meta
 from detlab_hub.store.tables.base import encode_bulk
 
+MOVED = "moved"
+"""In the data of an event about an experiment, a trial or a task: how its state changed, as {"from", "to"}."""
 _FLOOR = "events_floor"
 _EVENTS: Table = EventRow.__table__
 _COLUMNS = ("kind", "time", "experiment_id", "trial_id", "task_id", "data")
@@ -30,6 +32,8 @@ _BOUNDS = Prepared(
     )
 )
 TRIM_BATCH = 20_000
+MOST_KEPT = 10
+"""So many times the usual number of events are kept for consumers that are behind."""
 FEW = 8
 """So many kinds and followed experiments have a statement that is compiled once."""
 
@@ -172,13 +176,22 @@ def floor(s: Session) -> int:
     return int(s.scalar(select(Meta.value).where(Meta.key == _FLOOR)) or 0)
 
 
-def trim(s: Session, keep: int, limit: int = TRIM_BATCH) -> int:
-    """Remove all but about the newest `keep` events, at most `limit` in one call; return how many went."""
+def trim(s: Session, keep: int, limit: int = TRIM_BATCH, *, needed: int | None = None) -> int:
+    """Remove all but about the newest `keep` events, at most `limit` in one call; return how many went.
+
+    Args:
+        s: The session.
+        keep: Events that stay.
+        limit: Events that may go in this call.
+        needed: Events beyond this id stay, too, up to ten times `keep`: a consumer has not taken them yet.
+    """
     oldest = s.scalar(select(func.min(EventRow.id)))
     if oldest is None:
         return 0
     newest = head(s)
     upto = min(newest - keep, oldest + limit - 1)
+    if needed is not None:
+        upto = min(upto, max(needed, newest - MOST_KEPT * keep))
     if upto < oldest:
         return 0
     removed = int(getattr(s.execute(delete(EventRow).where(EventRow.id <= upto)), "rowcount", 0))

@@ -4,6 +4,7 @@ from detlab_hub.store.tables.base import Base, clean_text
 from detlab_hub.store.tables.cluster import (
     AgentRow,
     AuditRow,
+    EventConsumerRow,
     EventRow,
     Lease,
     LogChunk,
@@ -46,6 +47,7 @@ __all__ = [
     "BundleRow",
     "BundleUpload",
     "CheckpointRow",
+    "EventConsumerRow",
     "EventRow",
     "ExperimentMetric",
     "ExperimentRow",

@@ -121,6 +121,20 @@ class EventRow(Base):
     data: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
 
 
+class EventConsumerRow(Base):
+    """How far a consumer of the event log has come: all events up to `cursor` were taken by it."""
+
+    __tablename__ = "event_consumers"
+
+    name: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    cursor: Mapped[int] = mapped_column(BigInteger)
+    failures: Mapped[int] = mapped_column(default=0)
+    """Tries in a row that failed."""
+    error: Mapped[str] = mapped_column(CleanText, default="")
+    """Of the last try that failed; empty after one that did not."""
+    moved_at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
 class LogChunk(Base):
     """Some consecutive lines of the output of a trial or a user task, in the order in which they came."""
 

@@ -162,24 +162,25 @@ class UnnamedSearcher(SearcherBlock):
     bracket_rungs: list[PositiveInt] | None = Field(None, description="Rungs of each bracket.")
 
 
-_BUILT_IN: dict[str, type[SearcherBlock]] = {
+BUILT_IN: dict[str, type[SearcherBlock]] = {
     "single": SingleConfig,
     "random": RandomConfig,
     "grid": GridConfig,
     "async_halving": AsyncHalvingConfig,
     "adaptive_asha": AdaptiveASHAConfig,
 }
+"""The blocks of detlab's own search methods, by name."""
 
 
 class _Members(Mapping[str, type[SearcherBlock]]):
     """The blocks by name: the built-in ones, and those of plug-ins, which are looked for only when they are named."""
 
     def __getitem__(self, name: str) -> type[SearcherBlock]:
-        return _BUILT_IN[name] if name in _BUILT_IN else _of_plugin(name)
+        return BUILT_IN[name] if name in BUILT_IN else _of_plugin(name)
 
     def __iter__(self) -> Iterator[str]:
-        yield from _BUILT_IN
-        yield from sorted({entry.name for entry in entry_points(group=GROUP)} - set(_BUILT_IN))
+        yield from BUILT_IN
+        yield from sorted({entry.name for entry in entry_points(group=GROUP)} - set(BUILT_IN))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -211,13 +212,13 @@ def member_of(value: Any) -> type[SearcherBlock] | None:
 def _tag(value: Any) -> str | None:
     if isinstance(value, SearcherBlock):
         name = getattr(value, "name", None) or ""
-        return f"::{name}" if not name or name in _BUILT_IN else "::plugin"
+        return f"::{name}" if not name or name in BUILT_IN else "::plugin"
     member = member_of(value)
     if member is None:
         return None
     if member is UnnamedSearcher:
         return "::"
-    return f"::{value['name']}" if value["name"] in _BUILT_IN else "::plugin"
+    return f"::{value['name']}" if value["name"] in BUILT_IN else "::plugin"
 
 
 def _judged_by_plugin(value: Any) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from detlab.errors import Level, Problem
+from detlab.schemas.expconf.blocks import searchers
 from detlab.schemas.expconf.blocks.lengths import UNITS
 from detlab.schemas.expconf.blocks.scalars import NOTE_NEEDED, note
 from detlab.schemas.expconf.checks.walk import Visit, visit_blocks, visit_hyperparameters
@@ -44,7 +45,7 @@ def _hint(visit: Visit, key: str) -> str | None:
     if visit.path == () and key == "searcher":
         return "such as `searcher: {name: single, metric: validation_loss}`"
     if key == "name" and visit.path == ("searcher",):
-        return "one of single, random, grid, async_halving, adaptive_asha"
+        return f"one of {', '.join(searchers.MEMBERS)}"
     if key in ("time_metric", "max_time") and visit.raw.get("name") in _ASHA:
         return _from_length(visit.raw.get("max_length"), key)
     return None

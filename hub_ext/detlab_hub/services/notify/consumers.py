@@ -1,0 +1,151 @@
+"""Durable consumers of the event log: each takes every event at least once and in order, across crashes.
+
+A consumer has a cursor in the database. It is given what lies beyond, and its cursor moves when it has taken that; a
+master that dies in between gives it the same again. One that fails is tried again, later and later, and holds up no
+other. The log keeps what a consumer has not taken, up to ten times its usual length; one that is further behind is told
+how many events it lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Unavailable
+from detlab.schemas.wire import Event
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.kernel.wakeups import wait_until
+from detlab_hub.store.queries import consumers, events
+
+GROUP = "detlab.event_consumers"
+BATCH = 200
+"""Events that a consumer is given at a time."""
+FIRST_RETRY, LAST_RETRY = 1.0, 60.0
+"""Seconds until a consumer that failed is tried again: doubled from the first to the last."""
+LOOK_AGAIN = 30.0
+"""Seconds after which the log is read without a wake-up."""
+ERROR_CHARS = 500
+_log = logging.getLogger(__name__)
+
+
+class EventConsumer(Protocol):
+    """Takes events. Found by its entry point in the group `detlab.event_consumers`, called without arguments.
+
+    Attributes:
+        name: Of its cursor: unique, and the same for ever.
+        kinds: Which events it is given: of `experiment`, `trial`, `task`, `checkpoint`, `cluster`, `metrics`. The first
+            three carry `moved`, {"from": state, "to": state}, where a state changed.
+    """
+
+    name: str
+    kinds: frozenset[str]
+
+    async def take(self, batch: Sequence[Event]) -> None:
+        """Take events, in order. It may see one twice: `Event.id` tells.
+
+        Raises:
+            Exception: It could not take them; it is given the same ones again.
+        """
+
+    async def lost(self, count: int) -> None:
+        """Hear that the next `count` events are gone: it was away for longer than the log is kept."""
+
+
+def installed() -> list[EventConsumer]:
+    """Make the consumers that are installed; one that cannot be made is logged and left out."""
+    made: list[EventConsumer] = []
+    for entry in entry_points(group=GROUP):
+        try:
+            made.append(entry.load()())
+        except Exception:  # somebody's plug-in: it must not keep the master from starting
+            _log.exception("event consumer %s (%s) cannot be made", entry.name, entry.value)
+    return made
+
+
+class Consumers:
+    """The loops of all consumers.
+
+    Args:
+        shell: Reads and writes.
+        found: The consumers.
+
+    Raises:
+        ValueError: Two have one name.
+    """
+
+    def __init__(self, shell: Shell, found: Sequence[EventConsumer]) -> None:
+        names = [consumer.name for consumer in found]
+        if len(set(names)) < len(names):
+            raise ValueError(f"event consumers must have names of their own, and have {', '.join(sorted(names))}")
+        self._shell = shell
+        self._found = list(found)
+        self.names = frozenset(names)
+
+    async def run(self) -> None:
+        """Serve all consumers until the master stops."""
+        async with asyncio.TaskGroup() as group:
+            for consumer in self._found:
+                group.create_task(self._serve(consumer))
+
+    async def _serve(self, consumer: EventConsumer) -> None:
+        pause = 0.0
+        with self._shell.wakeups.listen("streams") as news:
+            while not self._shell.stopped:
+                news.clear()
+                try:
+                    more = await self.step(consumer)
+                except Unavailable:
+                    pause = FIRST_RETRY
+                except Exception as error:  # of the consumer, which may be anybody's
+                    pause = min(max(FIRST_RETRY, 2 * pause), LAST_RETRY)
+                    _log.warning("event consumer %s: %r; again in %g s", consumer.name, error, pause)
+                else:
+                    pause = 0.0
+                    if not more:
+                        await wait_until(news, LOOK_AGAIN)
+                await asyncio.sleep(pause)
+
+    async def step(self, consumer: EventConsumer) -> bool:
+        """Give a consumer what comes next, once.
+
+        Returns:
+            Whether there may be more.
+
+        Raises:
+            Exception: What the consumer raised; its cursor did not move.
+            Unavailable: The database is busy or broken.
+        """
+        name = consumer.name
+        cursor = await self._shell.write(lambda turn: consumers.register(turn.session, name, turn.now).cursor)
+
+        def read(s: Session) -> tuple[int, int, list[Event]]:
+            floor, head = events.bounds(s)
+            return floor, head, events.after(s, max(cursor, floor), BATCH, kinds=consumer.kinds)
+
+        floor, head, batch = await self._shell.read(read)
+        full = len(batch) == BATCH
+        upto = batch[-1].id if full else head
+        if upto <= cursor:
+            return False
+        try:
+            if cursor < floor:
+                await consumer.lost(floor - cursor)
+            if batch:
+                await consumer.take(batch)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"[:ERROR_CHARS]
+            await self._shell.write(partial(_note_failure, name=name, error=failure))
+            raise
+        await self._shell.write(lambda turn: consumers.advance(turn.session, name, upto, turn.now))
+        return full
+
+
+def _note_failure(turn: Turn, name: str, error: str) -> None:
+    consumers.note_failure(turn.session, name, error, turn.now)
