@@ -78,7 +78,7 @@ function MetricCard({ name, groups, state, options, searched }: {
     <section className="det-card" aria-label={shown}>
       <h2 className="det-card-head">
         <span className="det-ellipsis" title={nameText(name)}>{shown}</span>
-        {searched && <span className="det-soft">searched</span>}
+        {searched && <span className="det-soft">search metric</span>}
       </h2>
       <ul className="det-legend-list">
         {list.map(([group, curve]) => (

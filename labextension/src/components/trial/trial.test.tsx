@@ -32,9 +32,9 @@ describe('the fold of a trial', () => {
 describe('the view of a trial', () => {
   it('shows a chart for each metric, the searched one first, and takes what the stream says', async () => {
     const { fixtures } = open(<TrialView id={116} />);
-    await screen.findByText('searched');
+    await screen.findByText('search metric');
     const cards = screen.getAllByRole('heading', { level: 2 }).map(h => h.textContent);
-    expect(cards).toEqual(['validation_errorsearched', 'accuracy', 'loss', 'lr']);
+    expect(cards).toEqual(['validation_errorsearch metric', 'accuracy', 'loss', 'lr']);
     const follow = encodeURIComponent(JSON.stringify([{ experiment: 12, trial: 116 }]));
     await waitFor(() => expect(fixtures.streams).toEqual([`stream?after=1&follow=${follow}`]));
     act(() => fixtures.say('stream', { ...metricsEvent(11, 116, 5000, 0.0042), data: { group: 'validation', steps_completed: 5000, run: 2, metrics: { validation_error: 0.0042, novel: 7 } } }));
