@@ -210,9 +210,7 @@ def test_a_notebook_is_queued_with_place_and_reason_then_opens_and_is_ended(oper
     expect(dialog.get_by_label("Idle timeout")).to_have_attribute("aria-invalid", "true", timeout=30_000)
     dialog.get_by_label("Idle timeout").fill("")
     dialog.get_by_role("button", name="Start").click()
-    expect(dialog.get_by_role("status")).to_contain_text(
-        "Position 1 in the queue: needs 4 slots", timeout=30_000
-    )
+    expect(dialog.get_by_role("status")).to_contain_text("Position 1 in the queue: needs 4 slots", timeout=30_000)
     expect(dialog.get_by_role("status")).to_contain_text(HOSTILE)
     with page.expect_popup(timeout=90_000) as opened:
         held.kill()
