@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from detlab.storage.manifest import Manifest
+
+if TYPE_CHECKING:
+    from detlab.schemas.expconf.storage import StorageBlock
 
 Selector = Callable[[str], bool]
 """Whether to take a file, by its relative POSIX path."""
@@ -110,3 +113,27 @@ class StorageManager(Protocol):
         A stage that cannot be looked at or removed is left alone.
         """
         return []
+
+
+@runtime_checkable
+class StorageType(Protocol):
+    """What an entry point of the group `detlab.storages` names: most often the class of the store itself.
+
+    The master asks it for the keys of a config before any store is made, so that the module with it must import
+    nothing that is slow or may be missing; a client library is imported when the first store is made.
+    """
+
+    def config_model(self) -> type[StorageBlock]:
+        """Return the pydantic model of the `checkpoint_storage` block, with its `type`."""
+        ...
+
+    def from_config(self, config: Mapping[str, Any]) -> StorageManager:
+        """Return the store that a block describes, without connecting to it yet.
+
+        Args:
+            config: The block as stored with an experiment, perhaps years ago: unknown keys are ignored.
+
+        Raises:
+            StorageError: It lacks what this store needs.
+        """
+        ...

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from detlab.errors import CheckpointError, CheckpointMissing, StorageError
 from detlab.schemas.wire import CheckpointFile
@@ -17,6 +17,9 @@ from detlab.storage.base import ManifestNotWritten, Selector
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, safe_path
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
 from detlab.storage.unfinished import Unfinished, check_uuid, remove_tree, storage_errors
+
+if TYPE_CHECKING:
+    from detlab.schemas.expconf.storage import DirectoryConfig, SharedFSConfig
 
 
 class PosixStorage:
@@ -223,6 +226,18 @@ class SharedFSStorage(PosixStorage):
             raise StorageError(f"checkpoint_storage.storage_path {storage_path!r} leads out of {host}")
         super().__init__(root)
 
+    @classmethod
+    def config_model(cls) -> type[SharedFSConfig]:
+        """Return the model of the block; see `StorageType.config_model`."""
+        from detlab.schemas.expconf.storage import SharedFSConfig
+
+        return SharedFSConfig
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return the store of a block; see `StorageType.from_config`."""
+        return cls(_required(config, "host_path"), config.get("storage_path"))
+
 
 class DirectoryStorage(PosixStorage):
     """`directory`: a directory as the task sees it.
@@ -239,6 +254,25 @@ class DirectoryStorage(PosixStorage):
         if not root.is_absolute():
             raise StorageError(f"checkpoint_storage.container_path must be absolute, not {str(root)!r}")
         super().__init__(root)
+
+    @classmethod
+    def config_model(cls) -> type[DirectoryConfig]:
+        """Return the model of the block; see `StorageType.config_model`."""
+        from detlab.schemas.expconf.storage import DirectoryConfig
+
+        return DirectoryConfig
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return the store of a block; see `StorageType.from_config`."""
+        return cls(_required(config, "container_path"))
+
+
+def _required(config: Mapping[str, Any], key: str) -> str:
+    value = config.get(key)
+    if not isinstance(value, str) or not value:
+        raise StorageError(f"checkpoint_storage.{key} is missing")
+    return value
 
 
 @contextlib.contextmanager

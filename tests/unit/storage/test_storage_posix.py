@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,11 +184,10 @@ def test_from_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"type": "s3", "bucket": "b"}, "S3 is not in this release"),
-        ({"type": "gcs", "bucket": "b"}, "not in this release"),
-        ({"type": "azure", "container": "b"}, "not in this release"),
-        ({"type": "tape"}, "unknown"),
-        ({}, "unknown"),
+        ({"type": "tape"}, "no checkpoint storage of type 'tape' here; installed: directory, shared_fs"),
+        ({"type": "share_fs"}, "did you mean 'shared_fs'"),
+        ({"type": ["shared_fs"]}, "no checkpoint storage of type"),
+        ({}, "type is missing"),
         ({"type": "shared_fs"}, "host_path is missing"),
         ({"type": "shared_fs", "host_path": "relative"}, "absolute"),
         ({"type": "shared_fs", "host_path": "/data", "storage_path": "../other"}, "leads out"),
@@ -195,9 +195,10 @@ def test_from_config(tmp_path: Path) -> None:
         ({"type": "directory", "container_path": "relative"}, "absolute"),
     ],
 )
-def test_from_config_says_what_is_wrong(config: dict[str, str], message: str) -> None:
-    with pytest.raises(StorageError, match=message):
+def test_from_config_says_what_is_wrong(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(StorageError) as caught:
         from_config(config)
+    assert message in str(caught.value)
 
 
 def test_from_string(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +206,7 @@ def test_from_string(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     relative = from_string("here")
     assert isinstance(relative, SharedFSStorage)
     assert relative.root == tmp_path / "here"
-    with pytest.raises(StorageError, match="not in this release"):
+    with pytest.raises(StorageError, match="is an address, not a directory"):
         from_string("s3://bucket/prefix")
     with pytest.raises(StorageError, match="known address"):
         from_string("ftp://host/x")

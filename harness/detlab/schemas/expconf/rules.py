@@ -9,7 +9,7 @@ import math
 import posixpath
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from detlab.errors import Problem
@@ -71,11 +71,11 @@ def union_names(raw: Raw) -> Iterator[Problem]:
     name = _block(raw, "searcher").get("name")
     yield from _union_name("searcher.name", name, searchers.MEMBERS, searchers.REMOVED, searchers.REMOVED_HINTS)
     kind = _block(raw, "checkpoint_storage").get("type")
-    yield from _union_name("checkpoint_storage.type", kind, storage.MEMBERS, storage.REMOVED, {})
+    yield from _union_name("checkpoint_storage.type", kind, storage.TYPES, storage.REMOVED, {})
 
 
 def _union_name(
-    path: str, name: object, members: dict[str, Any], removed: dict[str, str], hints: dict[str, str]
+    path: str, name: object, members: Mapping[str, Any], removed: dict[str, str], hints: dict[str, str]
 ) -> Iterator[Problem]:
     if name is None or (isinstance(name, str) and name in members):
         return
