@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
 from detlab.storage.manifest import Manifest
 
@@ -25,15 +25,18 @@ class ManifestNotWritten(OSError):
 
 @runtime_checkable
 class StorageManager(Protocol):
-    """Keeps checkpoints by uuid.
+    """Keeps checkpoints by uuid: the one interface between detlab and where checkpoints are stored.
 
     Writing is in steps so that several ranks, on several machines, can share it: each rank puts its files into the
     stage of the uuid, then one of them publishes. Nothing of a checkpoint can be read before `publish` has
-    returned, whatever dies in between, and other users of the store do not even see its uuid until then. Retention,
-    naming and the master's commit are not its business.
+    returned, whatever dies in between, and other users of the store do not even see its uuid until then.
+
+    What else one could want is the business of those who call, so that each store stays small and all behave alike:
+    which checkpoints are kept and when they are removed, what the master has committed, who may read, what is in
+    the files (tensors, shards), retries and waiting for room, caches, progress.
 
     All methods raise `StorageError` when the store cannot be read or written, `CheckpointError` when what is in it
-    is incomplete, altered or unknown.
+    is incomplete, altered or unknown. They may be called from several threads, for different checkpoints.
     """
 
     def stage(self, uuid: str) -> Path:
@@ -83,8 +86,39 @@ class StorageManager(Protocol):
         """
         ...
 
-    def delete(self, uuid: str) -> None:
-        """Remove a checkpoint; harmless if it is gone."""
+    def open_file(self, uuid: str, name: str, *, owner: int | None = None) -> BinaryIO:
+        """Open one file of a published checkpoint for reading at any position; its bytes are not verified.
+
+        Args:
+            uuid: The checkpoint.
+            name: Relative POSIX path.
+            owner: uid that the file must belong to, where files have owners: the master, which may read what its
+                user may not, gives that user's.
+
+        Raises:
+            CheckpointMissing: There is no such file, or it is not the owner's.
+            CheckpointError: The name leads out of the checkpoint.
+        """
+        ...
+
+    def file_sizes(self, uuid: str, names: Iterable[str]) -> dict[str, int]:
+        """Return the bytes of those of the named files that can be seen from here, without reading them."""
+        ...
+
+    def uuids(self) -> list[str]:
+        """Return the published checkpoints that this process may read, sorted."""
+        ...
+
+    def delete(self, uuid: str, *, owner: int | None = None) -> None:
+        """Remove a checkpoint, its manifest first; harmless if it is gone.
+
+        Args:
+            uuid: The checkpoint.
+            owner: uid that all of it must belong to, where files have owners; see `open_file`.
+
+        Raises:
+            StorageError: Something cannot be removed, or is not the owner's, or the store is not there.
+        """
         ...
 
     def put_file(self, source: Path, name: str) -> None:

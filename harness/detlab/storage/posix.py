@@ -6,9 +6,9 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from detlab.errors import CheckpointError, CheckpointMissing, StorageError
 from detlab.schemas.wire import CheckpointFile
@@ -16,7 +16,8 @@ from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, safe_path
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
-from detlab.storage.unfinished import Unfinished, check_uuid, remove_tree, storage_errors
+from detlab.storage.unfinished import Unfinished, check_uuid, is_uuid, storage_errors
+from detlab.trees import remove_below
 
 if TYPE_CHECKING:
     from detlab.schemas.expconf.storage import DirectoryConfig, SharedFSConfig
@@ -101,15 +102,13 @@ class PosixStorage:
 
     def manifest(self, uuid: str) -> Manifest:
         """Read the manifest of a published checkpoint."""
-        path = self._path(uuid) / MANIFEST_NAME
         try:
-            data = _read(path)
-        except FileNotFoundError as error:
+            with self._reading(uuid, MANIFEST_NAME) as descriptor:
+                data = _read(descriptor)
+        except CheckpointMissing as error:
             raise CheckpointMissing(
                 f"there is no complete checkpoint {uuid} in {self.root}: it has no {MANIFEST_NAME}"
             ) from error
-        except OSError as error:
-            raise CheckpointError(f"{MANIFEST_NAME} of checkpoint {uuid} cannot be read: {error}") from error
         return Manifest.from_bytes(data, uuid=uuid)
 
     @contextlib.contextmanager
@@ -118,28 +117,57 @@ class PosixStorage:
         path = self._path(uuid)
         for name, entry in manifest.files.items():
             if selector is None or selector(name):
-                self._verify(uuid, path / name, name, entry)
+                self._verify(uuid, name, entry)
         yield path
 
     def download(self, uuid: str, target: Path, manifest: Manifest, *, selector: Selector | None = None) -> list[str]:
         """Copy verified files; see `StorageManager.download`."""
-        source, done = self._path(uuid), []
+        done = []
         with storage_errors("make", target):
             target.mkdir(parents=True, exist_ok=True)
             for name in manifest.directories if selector is None else ():
                 _inside(target, name).mkdir(parents=True, exist_ok=True)
         for name, entry in manifest.files.items():
             if selector is None or selector(name):
-                self._fetch(uuid, source / name, _inside(target, name), name, entry)
+                self._fetch(uuid, _inside(target, name), name, entry)
                 done.append(name)
         return done
 
-    def delete(self, uuid: str) -> None:
+    def open_file(self, uuid: str, name: str, *, owner: int | None = None) -> BinaryIO:
+        """Open one file of a checkpoint; see `StorageManager.open_file`. No link below the root is followed."""
+        path = f"{check_uuid(uuid)}/{_plain(name)}"
+        try:
+            descriptor = files.open_below(self.root, path)
+        except OSError as error:
+            raise CheckpointMissing(
+                f"the file {name} of checkpoint {uuid} cannot be read: {error.strerror or error}"
+            ) from error
+        status = os.fstat(descriptor)
+        if owner is not None and (status.st_uid != owner or status.st_nlink != 1):
+            os.close(descriptor)
+            raise CheckpointMissing(f"the file {name} of checkpoint {uuid} cannot be read: it is not its user's own")
+        return os.fdopen(descriptor, "rb")
+
+    def file_sizes(self, uuid: str, names: Iterable[str]) -> dict[str, int]:
+        """Return the sizes of those files that can be seen from here; see `StorageManager.file_sizes`."""
+        sizes = {}
+        if self._path(uuid).is_dir():  # else each name would be looked for in vain
+            for name in names:
+                with contextlib.suppress(CheckpointMissing), self.open_file(uuid, name) as file:
+                    sizes[name] = os.fstat(file.fileno()).st_size
+        return sizes
+
+    def uuids(self) -> list[str]:
+        """Return the checkpoints that have a manifest; see `StorageManager.uuids`."""
+        with storage_errors("list", self.root), contextlib.suppress(FileNotFoundError):
+            names = [path.name for path in self.root.iterdir()]
+            return sorted(name for name in names if is_uuid(name) and self._is_published(name))
+        return []
+
+    def delete(self, uuid: str, *, owner: int | None = None) -> None:
         """Remove a checkpoint: its manifest first, so that a half-removed one is no checkpoint."""
-        path = self._path(uuid)
-        with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
-            (path / MANIFEST_NAME).unlink()
-        remove_tree(path)
+        with storage_errors("remove", self._path(uuid)):
+            remove_below(self.root, check_uuid(uuid), owner=owner, first=MANIFEST_NAME)
 
     def put_file(self, source: Path, name: str) -> None:
         """Store one file that belongs to no checkpoint; the name's first folder is one of our user's own."""
@@ -181,27 +209,41 @@ class PosixStorage:
                 hint="discard() the stage and write the files anew.",
             )
 
-    def _verify(self, uuid: str, path: Path, name: str, entry: CheckpointFile) -> None:
+    def _is_published(self, uuid: str) -> bool:
         try:
-            actual, size, _ = files.digest(path)
+            os.close(files.open_below(self.root, f"{uuid}/{MANIFEST_NAME}"))
+        except OSError:
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def _reading(self, uuid: str, name: str) -> Iterator[int]:
+        """Open a file of a checkpoint, and say of an error of the operating system which file it was."""
+        try:
+            descriptor = files.open_below(self.root, f"{check_uuid(uuid)}/{name}")
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
         except FileNotFoundError as error:
             raise CheckpointMissing(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
         except OSError as error:
             raise CheckpointError(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
+
+    def _verify(self, uuid: str, name: str, entry: CheckpointFile) -> None:
+        with self._reading(uuid, name) as descriptor:
+            actual, size = files.digest_of(descriptor)
         _compare(uuid, name, entry, actual, size)
 
-    def _fetch(self, uuid: str, source: Path, target: Path, name: str, entry: CheckpointFile) -> None:
+    def _fetch(self, uuid: str, target: Path, name: str, entry: CheckpointFile) -> None:
         partial = target.with_name(f".{target.name}.partial")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial.unlink(missing_ok=True)
-            actual = files.copy(source, partial, mode=entry.mode)
-            _compare(uuid, name, entry, actual, partial.stat().st_size)
-            partial.replace(target)
-        except FileNotFoundError as error:
-            raise CheckpointMissing(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
-        except OSError as error:
-            raise CheckpointError(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
+            with self._reading(uuid, name) as descriptor:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                partial.unlink(missing_ok=True)
+                actual = files.copy_from(descriptor, partial, entry.mode)
+                _compare(uuid, name, entry, actual.digest, actual.size)
+                partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
 
@@ -300,7 +342,8 @@ def _describe(stage: Path, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
 def _refuse_foreign_manifest(path: Path) -> None:
     """Let a manifest of detlab's own pass (a restored checkpoint that is stored again), refuse any other."""
     try:
-        document = json.loads(_read(path))
+        with os.fdopen(files.open_regular(path), "rb") as stream:
+            document = json.load(stream)
     except (OSError, ValueError):
         document = None
     if not (isinstance(document, dict) and document.keys() >= {"format", "uuid", "files", "directories"}):
@@ -320,13 +363,16 @@ def _compare(uuid: str, name: str, entry: CheckpointFile, digest: str, size: int
 
 
 def _inside(root: Path, name: str) -> Path:
+    return root / _plain(name)
+
+
+def _plain(name: str) -> str:
     try:
-        return root / safe_path(name)
+        return safe_path(name)
     except ValueError as error:
         raise CheckpointError(str(error)) from error
 
 
-def _read(path: Path) -> bytes:
-    fd = files.open_regular(path)
-    with os.fdopen(fd, "rb") as stream:
+def _read(descriptor: int) -> bytes:
+    with os.fdopen(os.dup(descriptor), "rb") as stream:
         return stream.read()

@@ -142,9 +142,14 @@ def check_uuid(uuid: str) -> str:
     Raises:
         CheckpointError: It is none; it could lead out of the store.
     """
-    if not _UUID.fullmatch(uuid):
-        raise CheckpointError(f"not the name of a checkpoint: {uuid!r}")
+    if not is_uuid(uuid):
+        raise CheckpointError(f"not the name of a checkpoint: {uuid[:80]!r}")
     return uuid
+
+
+def is_uuid(name: str) -> bool:
+    """Whether a checkpoint may have this name."""
+    return _UUID.fullmatch(name) is not None
 
 
 def remove_tree(path: Path) -> None:

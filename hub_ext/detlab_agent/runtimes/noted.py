@@ -13,7 +13,7 @@ from detlab.launch.delivery import Source
 from detlab.launch.shipping import StreamShipper
 from detlab.launch.spool import Reader
 from detlab.launch.taskdir import STREAMS, TaskDir, write_json
-from detlab.launch.trees import remove_tree
+from detlab.trees import remove_tree
 from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.taskfiles import open_owned, read_owned_object, read_owned_tail
 
