@@ -36,6 +36,7 @@ from detlab.launch.task import DirMarks
 from detlab.launch.taskdir import TaskDir, read_object, write_atomic, write_json
 from detlab.launch.tokens import TokenKeeper, life_of
 from detlab.schemas.wire import Launch, PreemptReply
+from detlab.storage import ManifestPart
 from detlab.storage.posix import PosixStorage
 from simulation.gang import PeerLost, meet, part_of
 from simulation.loop import Process, as_thread, block
@@ -149,21 +150,21 @@ class FragileStorage(PosixStorage):
         super().__init__(root)
         self._trial = trial
 
-    def upload(self, source: Path, uuid: str, *, selector: Any = None) -> list[str]:
+    def upload(self, source: Path, uuid: str, *, selector: Any = None) -> ManifestPart:
         """Copy; a process that dies here leaves a file cut short."""
-        names = super().upload(source, uuid, selector=selector)
+        part = super().upload(source, uuid, selector=selector)
         if self._trial.dies_saving == "files":
-            staged = self.stage(uuid) / names[0]
+            staged = self.stage(uuid) / next(iter(part.files))
             staged.write_bytes(staged.read_bytes()[:-3])
             self._die()
-        return names
+        return part
 
-    def publish(self, uuid: str, metadata: Any) -> Any:
+    def publish(self, uuid: str, metadata: Any, part: ManifestPart | None = None) -> Any:
         """Publish; a process that dies here leaves half a manifest, or a checkpoint that nobody committed."""
         if self._trial.dies_saving == "manifest":
             (self.stage(uuid) / "manifest.json").write_bytes(b'{"files": {"state.js')
             self._die()
-        manifest = super().publish(uuid, metadata)
+        manifest = super().publish(uuid, metadata, part)
         if self._trial.dies_saving == "commit":
             self._die()
         return manifest

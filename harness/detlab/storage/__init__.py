@@ -17,7 +17,7 @@ passes `detlab.testing.storage.StorageContract`: see docs/contributing/add-a-sto
 
 from detlab.storage.base import ManifestNotWritten, StorageManager, StorageType
 from detlab.storage.config import from_config, from_string
-from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest
+from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart
 from detlab.storage.posix import DirectoryStorage, SharedFSStorage
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "DirectoryStorage",
     "Manifest",
     "ManifestNotWritten",
+    "ManifestPart",
     "SharedFSStorage",
     "StorageManager",
     "StorageType",

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
-from detlab.storage.manifest import Manifest
+from detlab.storage.manifest import Manifest, ManifestPart
 
 if TYPE_CHECKING:
     from detlab.schemas.expconf.storage import StorageBlock
@@ -28,8 +28,9 @@ class StorageManager(Protocol):
     """Keeps checkpoints by uuid: the one interface between detlab and where checkpoints are stored.
 
     Writing is in steps so that several ranks, on several machines, can share it: each rank puts its files into the
-    stage of the uuid, then one of them publishes. Nothing of a checkpoint can be read before `publish` has
-    returned, whatever dies in between, and other users of the store do not even see its uuid until then.
+    stage of the uuid and gets its part of the manifest; one of them publishes with all parts joined. Nothing of a
+    checkpoint can be read before `publish` has returned, whatever dies in between, and other users of the store do not
+    even see its uuid until then.
 
     What else one could want is the business of those who call, so that each store stays small and all behave alike:
     which checkpoints are kept and when they are removed, what the master has committed, who may read, what is in
@@ -43,18 +44,35 @@ class StorageManager(Protocol):
         """Return a directory to write the files of `uuid` into; the same one for all ranks of a node."""
         ...
 
-    def upload(self, source: Path, uuid: str, *, selector: Selector | None = None) -> list[str]:
-        """Copy the files of a local directory into the stage and return their relative POSIX paths.
+    def upload(self, source: Path, uuid: str, *, selector: Selector | None = None) -> ManifestPart:
+        """Copy the files of a local directory into the stage, durably, and describe the copies.
 
-        Links are refused, not followed; special files too.
+        Links are refused, not followed; so are special files and names that the master would not commit.
         """
         ...
 
-    def publish(self, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
+    def seal(self, uuid: str, *, node: int = 0) -> ManifestPart:
+        """Make durable what was written into the directory of `stage`, and describe it.
+
+        One rank of each node calls it when all ranks have written. A store whose stage is one directory for all
+        nodes describes it for node 0 and returns an empty part for the others.
+
+        Args:
+            uuid: The checkpoint.
+            node: Index of the node in this trial.
+        """
+        ...
+
+    def publish(self, uuid: str, metadata: Mapping[str, Any], part: ManifestPart | None = None) -> Manifest:
         """Write `metadata.json`, then the manifest, and make the checkpoint readable, all of it or nothing.
 
+        Args:
+            uuid: The checkpoint.
+            metadata: Must be JSON.
+            part: What all ranks have stored, joined; what `seal` finds if None.
+
         Raises:
-            CheckpointError: Nothing is staged.
+            CheckpointError: Nothing is staged, or what is staged is not what `part` says.
             StorageError: What is staged may be damaged and must be written anew, unless the cause is
                 `ManifestNotWritten`.
         """

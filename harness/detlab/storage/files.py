@@ -15,6 +15,8 @@ from pathlib import Path
 from detlab.errors import CheckpointError
 from detlab.schemas.wire import CheckpointFile
 
+PATH_CHARS = 1024
+"""Of the path of a file in a checkpoint, at most."""
 _BLOCK = 4 * 1024 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO must not wait for somebody to write to it.
@@ -35,7 +37,7 @@ def walk(root: Path) -> Found:
     """List files and empty folders below `root`.
 
     Raises:
-        CheckpointError: There is a link, a special file, or a name that is not UTF-8; it is named.
+        CheckpointError: There is a link, a special file, or a name that no checkpoint can hold; it is named.
     """
     files: list[str] = []
     empty: list[str] = []
@@ -67,16 +69,23 @@ def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
                         hint="Copy what the link points to, or leave it out with a selector.",
                     )
         for name in (*names, *files):
-            _check_name(folder, name)
+            _check_name(root, folder / name)
         pending.extend(folder / name for name in names)
         yield folder, names, files
 
 
-def _check_name(folder: Path, name: str) -> None:
+def _check_name(root: Path, path: Path) -> None:
+    """Refuse what the master would refuse at the commit, after the upload."""
+    relative = path.relative_to(root).as_posix()
     try:
-        name.encode()
+        relative.encode()
     except UnicodeEncodeError as error:
-        raise CheckpointError(f"the name of {str(folder / name)!r} is not valid UTF-8") from error
+        raise CheckpointError(f"the name of {str(path)!r} is not valid UTF-8") from error
+    if "\\" in relative or len(relative) > PATH_CHARS:
+        why = f"has over {PATH_CHARS} characters" if len(relative) > PATH_CHARS else "has a backslash"
+        raise CheckpointError(
+            f"the path {relative[:80]!r} {why}: a checkpoint cannot hold it", hint="rename it, or leave it out"
+        )
 
 
 def open_regular(path: Path) -> int:
@@ -118,12 +127,13 @@ def _regular(descriptor: int, path: Path) -> int:
     return descriptor
 
 
-def digest(path: Path) -> tuple[str, int, int]:
-    """Return digest `sha256:<hex>`, size in bytes and permission bits of a regular file."""
+def describe(path: Path) -> CheckpointFile:
+    """Return size, digest and permission bits of a regular file."""
     descriptor = open_regular(path)
     try:
         checksum, size = digest_of(descriptor)
-        return checksum, size, stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o777
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o777
+        return CheckpointFile(size=size, digest=checksum, mode=mode)
     finally:
         os.close(descriptor)
 

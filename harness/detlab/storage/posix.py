@@ -7,14 +7,14 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from detlab.errors import CheckpointError, CheckpointMissing, StorageError
 from detlab.schemas.wire import CheckpointFile
 from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
-from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, safe_path
+from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, safe_path
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
 from detlab.storage.unfinished import Unfinished, check_uuid, is_uuid, storage_errors
 from detlab.trees import remove_below
@@ -44,7 +44,7 @@ class PosixStorage:
         """Return the stage of `uuid`, made if it is missing."""
         return self._unfinished.make_stage(uuid)
 
-    def upload(self, source: Path, uuid: str, *, selector: Selector | None = None) -> list[str]:
+    def upload(self, source: Path, uuid: str, *, selector: Selector | None = None) -> ManifestPart:
         """Copy files into the stage; see `StorageManager.upload`."""
         if not source.is_dir():
             raise CheckpointError(f"{source} is not a directory that could be uploaded")
@@ -54,41 +54,48 @@ class PosixStorage:
         if MANIFEST_NAME in chosen:
             _refuse_foreign_manifest(source / MANIFEST_NAME)
             chosen.remove(MANIFEST_NAME)
+        empty = found.empty_directories if selector is None else ()
         stage = self.stage(uuid)
-        with storage_errors("write", stage):
-            for name in found.empty_directories if selector is None else ():
-                (stage / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name in chosen:
-                target = stage / name
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                files.copy(source / name, target)
-        return chosen
+        with self._making_durable(uuid, stage):
+            for folder in sorted(_folders_of(chosen, empty)):
+                (stage / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = ManifestPart({name: files.copy(source / name, stage / name) for name in chosen}, empty)
+            _sync_folders(stage, part)
+        return part
 
-    def publish(self, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
-        """Make the staged files a checkpoint; see `StorageManager.publish`."""
-        stage, final = self._unfinished.find_stage(uuid), self._path(uuid)
-        if stage is None:
-            # Made anew it would be empty, and a checkpoint without files would pass for complete.
-            raise CheckpointError(
-                f"nothing is staged for checkpoint {uuid} in {self.root / unfinished_folder()}",
-                hint="see what removes files there; the last committed checkpoint is not touched",
+    def seal(self, uuid: str, *, node: int = 0) -> ManifestPart:
+        """Describe the stage, which is one for all nodes; see `StorageManager.seal`."""
+        if node != 0:
+            return ManifestPart()
+        stage = self._staged(uuid)
+        if (stage / MANIFEST_NAME).exists():
+            _refuse_foreign_manifest(stage / MANIFEST_NAME)
+        with self._making_durable(uuid, stage):
+            found = files.walk(stage)
+            part = ManifestPart(
+                {name: _describe(stage / name) for name in found.files if name != MANIFEST_NAME},
+                found.empty_directories,
             )
+            _sync_folders(stage, part)
+        return part
+
+    def publish(self, uuid: str, metadata: Mapping[str, Any], part: ManifestPart | None = None) -> Manifest:
+        """Make the staged files a checkpoint; see `StorageManager.publish`."""
+        stage, final = self._staged(uuid), self._path(uuid)
         try:
             encoded = json.dumps(metadata, indent=2).encode()
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"the metadata of checkpoint {uuid} cannot be JSON: {error}") from error
         self._refuse_doubtful(uuid)
+        if part is None:
+            part = self.seal(uuid)
         with storage_errors("write", stage):
-            if (stage / MANIFEST_NAME).exists():
-                _refuse_foreign_manifest(stage / MANIFEST_NAME)
-                (stage / MANIFEST_NAME).unlink()
+            (stage / MANIFEST_NAME).unlink(missing_ok=True)  # of the checkpoint that this one was made from
+            _compare_stage(uuid, stage, part)
             with _repeatable():
                 files.write(stage / METADATA_NAME, encoded)
-            try:
-                manifest = _describe(stage, uuid, metadata)
-            except OSError:
-                self._doubtful.add(uuid)
-                raise
+            entries = {**part.files, METADATA_NAME: files.describe(stage / METADATA_NAME)}
+            manifest = Manifest.of(uuid, entries, metadata, part.directories)
             with _repeatable():
                 files.write(stage / MANIFEST_NAME, manifest.to_bytes())
             stage.rename(final)
@@ -197,6 +204,26 @@ class PosixStorage:
     def sweep(self, older_than: float, *, clock: Callable[[], float] = time.time) -> list[str]:
         """Remove our user's stages that nothing was written to for `older_than` seconds; return their uuids."""
         return self._unfinished.sweep(older_than, clock=clock)
+
+    def _staged(self, uuid: str) -> Path:
+        stage = self._unfinished.find_stage(uuid)
+        if stage is None:
+            # Made anew it would be empty, and a checkpoint without files would pass for complete.
+            raise CheckpointError(
+                f"nothing is staged for checkpoint {uuid} in {self.root / unfinished_folder()}",
+                hint="see what removes files there; the last committed checkpoint is not touched",
+            )
+        return stage
+
+    @contextlib.contextmanager
+    def _making_durable(self, uuid: str, stage: Path) -> Iterator[None]:
+        """Remember if something in the stage could not be written: it may be damaged from then on."""
+        with storage_errors("write", stage):
+            try:
+                yield
+            except OSError:
+                self._doubtful.add(uuid)
+                raise
 
     def _path(self, uuid: str) -> Path:
         return self.root / check_uuid(uuid)
@@ -326,17 +353,40 @@ def _repeatable() -> Iterator[None]:
         raise ManifestNotWritten(error.errno, error.strerror, error.filename) from error
 
 
-def _describe(stage: Path, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
-    found = files.walk(stage)
-    entries: dict[str, CheckpointFile] = {}
-    for name in found.files:
-        files.sync_file(stage / name)
-        checksum, size, mode = files.digest(stage / name)
-        entries[name] = CheckpointFile(size=size, digest=checksum, mode=mode)
-    folders = {(stage / name).parent for name in found.files} | {stage / n for n in found.empty_directories}
-    for folder in sorted(folders):
-        files.sync_directory(folder)
-    return Manifest.of(uuid, entries, metadata, found.empty_directories)
+def _describe(path: Path) -> CheckpointFile:
+    files.sync_file(path)
+    return files.describe(path)
+
+
+def _folders_of(names: Iterable[str], directories: Iterable[str]) -> set[str]:
+    """Return the folders in which these files are, and their folders, by relative path; the root is `.`."""
+    inner = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    return {".", *inner, *directories, *(str(above) for name in directories for above in PurePosixPath(name).parents)}
+
+
+def _sync_folders(stage: Path, part: ManifestPart) -> None:
+    for folder in sorted(_folders_of(part.files, part.directories)):
+        files.sync_directory(stage / folder)
+
+
+def _compare_stage(uuid: str, stage: Path, part: ManifestPart) -> None:
+    """Check that the stage holds what the ranks' parts say, by name and size: each rank digested its own files.
+
+    Files are looked for by name: on a network file system this node may list those of others with a delay.
+    """
+    for name, entry in part.files.items():
+        try:
+            size = (stage / name).lstat().st_size
+        except FileNotFoundError:
+            raise CheckpointError(f"{name} of checkpoint {uuid} was stored by a rank and is not in {stage}") from None
+        if size != entry.size:
+            raise CheckpointError(f"{name} of checkpoint {uuid} has {size} bytes, {entry.size} were stored by its rank")
+    extra = set(files.walk(stage).files) - part.files.keys() - {METADATA_NAME, MANIFEST_NAME}
+    if extra:
+        raise CheckpointError(
+            f"{min(extra)} is in {stage}, but no rank has stored it ({len(extra)} such files)",
+            hint="write all files before the block of store_path() ends, or before upload() is called",
+        )
 
 
 def _refuse_foreign_manifest(path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_link_instead_of_the_directory_of_files_is_not_followed(tmp_path: Path
     link = tmp_path / "link"
     link.symlink_to("/etc/hostname")
     with pytest.raises(OSError, match="symbolic"):
-        storage_files.digest(link)
+        storage_files.describe(link)
 
 
 def test_an_unwritable_store_says_which(tmp_path: Path) -> None:
