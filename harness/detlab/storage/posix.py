@@ -247,7 +247,7 @@ class PosixStorage:
     def _reading(self, uuid: str, name: str) -> Iterator[int]:
         """Open a file of a checkpoint, and say of an error of the operating system which file it was."""
         try:
-            descriptor = files.open_below(self.root, f"{check_uuid(uuid)}/{name}")
+            descriptor = files.open_below(self.root, f"{check_uuid(uuid)}/{_plain(name)}")
             try:
                 yield descriptor
             finally:
