@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from detlab.errors import CheckpointError, CheckpointMissing, StorageError
@@ -16,7 +16,16 @@ from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, safe_path
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
-from detlab.storage.unfinished import Unfinished, check_uuid, is_uuid, storage_errors
+from detlab.storage.unfinished import (
+    Unfinished,
+    check_uuid,
+    compare_stage,
+    describe_stage,
+    folders_of,
+    is_uuid,
+    storage_errors,
+    sync_folders,
+)
 from detlab.trees import remove_below
 
 if TYPE_CHECKING:
@@ -57,10 +66,10 @@ class PosixStorage:
         empty = found.empty_directories if selector is None else ()
         stage = self.stage(uuid)
         with self._making_durable(uuid, stage):
-            for folder in sorted(_folders_of(chosen, empty)):
+            for folder in sorted(folders_of(chosen, empty)):
                 (stage / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
             part = ManifestPart({name: files.copy(source / name, stage / name) for name in chosen}, empty)
-            _sync_folders(stage, part)
+            sync_folders(stage, part)
         return part
 
     def seal(self, uuid: str, *, node: int = 0) -> ManifestPart:
@@ -71,13 +80,7 @@ class PosixStorage:
         if (stage / MANIFEST_NAME).exists():
             _refuse_foreign_manifest(stage / MANIFEST_NAME)
         with self._making_durable(uuid, stage):
-            found = files.walk(stage)
-            part = ManifestPart(
-                {name: _describe(stage / name) for name in found.files if name != MANIFEST_NAME},
-                found.empty_directories,
-            )
-            _sync_folders(stage, part)
-        return part
+            return describe_stage(stage)
 
     def publish(self, uuid: str, metadata: Mapping[str, Any], part: ManifestPart | None = None) -> Manifest:
         """Make the staged files a checkpoint; see `StorageManager.publish`."""
@@ -91,7 +94,7 @@ class PosixStorage:
             part = self.seal(uuid)
         with storage_errors("write", stage):
             (stage / MANIFEST_NAME).unlink(missing_ok=True)  # of the checkpoint that this one was made from
-            _compare_stage(uuid, stage, part)
+            compare_stage(uuid, stage, part)
             with _repeatable():
                 files.write(stage / METADATA_NAME, encoded)
             entries = {**part.files, METADATA_NAME: files.describe(stage / METADATA_NAME)}
@@ -351,42 +354,6 @@ def _repeatable() -> Iterator[None]:
         yield
     except OSError as error:
         raise ManifestNotWritten(error.errno, error.strerror, error.filename) from error
-
-
-def _describe(path: Path) -> CheckpointFile:
-    files.sync_file(path)
-    return files.describe(path)
-
-
-def _folders_of(names: Iterable[str], directories: Iterable[str]) -> set[str]:
-    """Return the folders in which these files are, and their folders, by relative path; the root is `.`."""
-    inner = {str(folder) for name in names for folder in PurePosixPath(name).parents}
-    return {".", *inner, *directories, *(str(above) for name in directories for above in PurePosixPath(name).parents)}
-
-
-def _sync_folders(stage: Path, part: ManifestPart) -> None:
-    for folder in sorted(_folders_of(part.files, part.directories)):
-        files.sync_directory(stage / folder)
-
-
-def _compare_stage(uuid: str, stage: Path, part: ManifestPart) -> None:
-    """Check that the stage holds what the ranks' parts say, by name and size: each rank digested its own files.
-
-    Files are looked for by name: on a network file system this node may list those of others with a delay.
-    """
-    for name, entry in part.files.items():
-        try:
-            size = (stage / name).lstat().st_size
-        except FileNotFoundError:
-            raise CheckpointError(f"{name} of checkpoint {uuid} was stored by a rank and is not in {stage}") from None
-        if size != entry.size:
-            raise CheckpointError(f"{name} of checkpoint {uuid} has {size} bytes, {entry.size} were stored by its rank")
-    extra = set(files.walk(stage).files) - part.files.keys() - {METADATA_NAME, MANIFEST_NAME}
-    if extra:
-        raise CheckpointError(
-            f"{min(extra)} is in {stage}, but no rank has stored it ({len(extra)} such files)",
-            hint="write all files before the block of store_path() ends, or before upload() is called",
-        )
 
 
 def _refuse_foreign_manifest(path: Path) -> None:
