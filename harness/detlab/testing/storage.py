@@ -155,6 +155,8 @@ class StorageContract(StorageFaults):
 
     def test_marks_are_kept_by_owner_until_they_are_taken_away(self, store: StorageManager, source: Path) -> None:
         """They are not the checkpoint's: it is stored and removed with them there, and they say which run it was."""
+        if type(store).mark is StorageManager.mark:
+            pytest.skip("this store leaves marks out")
         other = UUID[:-1] + "0"
         for uuid, owner, run in ((UUID, "c1-7", 11), (other, "c1-7", 2), (UUID, "c1-77", 1), (UUID, "c1-7", 11)):
             store.mark(uuid, owner, run)
