@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from detlab.errors import DetlabError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -64,9 +65,13 @@ class Plugins(Generic[T]):
 
     @functools.cached_property
     def _found(self) -> dict[str, EntryPoint]:
+        from importlib.metadata import entry_points  # slow, and not needed for what is built in
+
         return {point.name: point for point in entry_points(group=self.group) if point.name not in self.built_in}
 
     def _unknown(self, name: Any) -> DetlabError:
+        from difflib import get_close_matches
+
         shown = f"{str(name)[:80]!r}" if name is not None else "None"
         near = get_close_matches(str(name)[:80], self.names(), n=1)
         return self._error(

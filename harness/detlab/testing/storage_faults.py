@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,7 @@ class StorageFaults:
 
         deaths = 0
         for event, uuid in enumerate(_numbered()):
-            died = _killed_before(event, lambda uuid=uuid: write(uuid))  # type: ignore[misc]
+            died = _killed_before(event, partial(write, uuid))
             deaths += died
             if not self._is_complete(store, uuid):
                 assert died, "publish has returned"
@@ -203,7 +204,7 @@ class StorageFaults:
             (folder / f"shard{number}").write_bytes(b"1")
         for event, uuid in enumerate(_numbered()):
             store.publish(uuid, METADATA, store.upload(folder, uuid))
-            died = _killed_before(event, lambda uuid=uuid: self.reopen(store).delete(uuid))  # type: ignore[misc]
+            died = _killed_before(event, partial(self.reopen(store).delete, uuid))
             if self._is_complete(store, uuid):
                 assert died, "delete has returned"
             self.reopen(store).delete(uuid)
@@ -218,7 +219,7 @@ class StorageFaults:
         whole = {**files_of(folder), METADATA_NAME: json.dumps(METADATA, indent=2).encode()}
         for event in range(_MOST_EVENTS):
             target = tmp_path / f"target{event}"
-            died = _killed_before(event, lambda to=target: self.reopen(store).download(UUID, to, manifest))  # type: ignore[misc]
+            died = _killed_before(event, partial(self.reopen(store).download, UUID, target, manifest))
             found = files_of(target) if target.is_dir() else {}
             assert all(data == whole[name] for name, data in found.items() if name in whole)
             if not died:
