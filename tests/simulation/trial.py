@@ -18,6 +18,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import httpx
+from detlab.launch.delivery.sender.sender import Deliverer, Ending, Mode, Source, TransportError
+from detlab.launch.delivery.sender.shipping import Refusal, StreamShipper
+from detlab.launch.delivery.sender.spool import Reader, open_regular, read_mark
+from detlab.launch.delivery.sender.tokens import TokenKeeper, life_of
 
 from detlab import errors
 from detlab.core.checkpoint.context import CheckpointContext
@@ -28,14 +32,11 @@ from detlab.core.preemption.context import PreemptContext
 from detlab.core.preemption.watch import Finish, Pause, PreemptionWatch
 from detlab.core.session import TaskSession
 from detlab.info import read_token
-from detlab.launch.delivery.sender import Deliverer, Ending, Mode, Source, TransportError
-from detlab.launch.delivery.shipping import Refusal, StreamShipper
-from detlab.launch.delivery.spool import Reader, open_regular, read_mark
-from detlab.launch.delivery.tokens import TokenKeeper, life_of
 from detlab.launch.ranks.rendezvous import MeetingError
 from detlab.launch.task import DirMarks
 from detlab.launch.taskdir import TaskDir, read_object, write_atomic, write_json
 from detlab.schemas.wire import Launch, PreemptReply
+from detlab.storage import ManifestPart
 from detlab.storage.posix import PosixStorage
 from simulation.gang import PeerLost, meet, part_of
 from simulation.loop import Process, as_thread, block
@@ -107,7 +108,7 @@ class PostBridge:
         self._node = node
 
     def post(self, path: str, body: bytes, token: str) -> Reply:
-        """See `detlab.launch.delivery.sender.Transport`."""
+        """See `detlab.launch.delivery.sender.sender.Transport`."""
         path, _, query = path.partition("?")
         asked = Request("POST", path, dict(parse_qsl(query)), body, token)
         try:
@@ -149,21 +150,21 @@ class FragileStorage(PosixStorage):
         super().__init__(root)
         self._trial = trial
 
-    def upload(self, source: Path, uuid: str, *, selector: Any = None) -> list[str]:
+    def upload(self, source: Path, uuid: str, *, selector: Any = None) -> ManifestPart:
         """Copy; a process that dies here leaves a file cut short."""
-        names = super().upload(source, uuid, selector=selector)
+        part = super().upload(source, uuid, selector=selector)
         if self._trial.dies_saving == "files":
-            staged = self.stage(uuid) / names[0]
+            staged = self.stage(uuid) / next(iter(part.files))
             staged.write_bytes(staged.read_bytes()[:-3])
             self._die()
-        return names
+        return part
 
-    def publish(self, uuid: str, metadata: Any) -> Any:
+    def publish(self, uuid: str, metadata: Any, part: ManifestPart | None = None) -> Any:
         """Publish; a process that dies here leaves half a manifest, or a checkpoint that nobody committed."""
         if self._trial.dies_saving == "manifest":
             (self.stage(uuid) / "manifest.json").write_bytes(b'{"files": {"state.js')
             self._die()
-        manifest = super().publish(uuid, metadata)
+        manifest = super().publish(uuid, metadata, part)
         if self._trial.dies_saving == "commit":
             self._die()
         return manifest

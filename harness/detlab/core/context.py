@@ -179,7 +179,7 @@ def init(
     Raises:
         ValueError: A task of several slots without a DistributedContext, or one of several nodes whose ranks do not
             span them.
-        StorageError: The checkpoint storage is none of this release.
+        StorageError: No checkpoint storage of the type asked for is installed.
         NotInCluster: `DET_TASK_DIR` is set but names no task.
     """
     info = get_cluster_info()

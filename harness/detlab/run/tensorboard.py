@@ -29,7 +29,7 @@ from detlab.errors import DetlabError
 from detlab.schemas.wire import CurvesView, Event, TrialState, TrialView, decode_float
 from detlab.storage.config import from_config
 from detlab.storage.own_folders import OwnFolders, tensorboard_folder
-from detlab.storage.posix import SharedFSStorage
+from detlab.storage.posix import PosixStorage
 
 logger = logging.getLogger("detlab.tensorboard")
 
@@ -326,9 +326,8 @@ def storage_root(config: Mapping[str, Any]) -> Path | None:
         store = from_config(config.get("checkpoint_storage") or {})
     except DetlabError:
         return None
-    root = getattr(store, "root", None) if isinstance(store, SharedFSStorage) else None
-    root = root or getattr(store, "_root", None)
-    return Path(root) if root is not None and os.access(root, os.R_OK | os.X_OK) else None
+    root = store.root if isinstance(store, PosixStorage) else None
+    return root if root is not None and os.access(root, os.R_OK | os.X_OK) else None
 
 
 def copy_own_events(root: Path, name: str, target: Path, copied: dict[Path, tuple[int, int]]) -> None:

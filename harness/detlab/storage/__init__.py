@@ -11,12 +11,13 @@ checkpoint only its user can read, and others see its name once it is published,
 
     storage = from_config({"type": "shared_fs", "host_path": "/data/checkpoints"})
 
-Stores of one's own implement `StorageManager` and prove it with `detlab.testing.storage.StorageContract`.
+Other types come from other packages by entry point (group `detlab.storages`); each implements `StorageManager` and
+passes `detlab.testing.storage.StorageContract`: see docs/contributing/add-a-storage.md.
 """
 
-from detlab.storage.base import ManifestNotWritten, StorageManager
+from detlab.storage.base import ManifestNotWritten, StorageManager, StorageType
 from detlab.storage.config import from_config, from_string
-from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest
+from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart
 from detlab.storage.posix import DirectoryStorage, SharedFSStorage
 
 __all__ = [
@@ -25,8 +26,10 @@ __all__ = [
     "DirectoryStorage",
     "Manifest",
     "ManifestNotWritten",
+    "ManifestPart",
     "SharedFSStorage",
     "StorageManager",
+    "StorageType",
     "from_config",
     "from_string",
 ]

@@ -13,8 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detlab.errors import CheckpointError
+from detlab.schemas.wire import CheckpointFile
 
+PATH_CHARS = 1024
+"""Of the path of a file in a checkpoint, at most."""
 _BLOCK = 4 * 1024 * 1024
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a FIFO must not wait for somebody to write to it.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FICLONE = 0x40049409  # ioctl of btrfs, xfs and others: share the blocks of a file (linux/fs.h)
 _CANNOT_CLONE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM, errno.ENOSYS}
 
@@ -31,7 +37,7 @@ def walk(root: Path) -> Found:
     """List files and empty folders below `root`.
 
     Raises:
-        CheckpointError: There is a link, a special file, or a name that is not UTF-8; it is named.
+        CheckpointError: There is a link, a special file, or a name that no checkpoint can hold; it is named.
     """
     files: list[str] = []
     empty: list[str] = []
@@ -63,16 +69,23 @@ def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
                         hint="Copy what the link points to, or leave it out with a selector.",
                     )
         for name in (*names, *files):
-            _check_name(folder, name)
+            _check_name(root, folder / name)
         pending.extend(folder / name for name in names)
         yield folder, names, files
 
 
-def _check_name(folder: Path, name: str) -> None:
+def _check_name(root: Path, path: Path) -> None:
+    """Refuse what the master would refuse at the commit, after the upload."""
+    relative = path.relative_to(root).as_posix()
     try:
-        name.encode()
+        relative.encode()
     except UnicodeEncodeError as error:
-        raise CheckpointError(f"the name of {str(folder / name)!r} is not valid UTF-8") from error
+        raise CheckpointError(f"the name of {str(path)!r} is not valid UTF-8") from error
+    if "\\" in relative or len(relative) > PATH_CHARS:
+        why = f"has over {PATH_CHARS} characters" if len(relative) > PATH_CHARS else "has a backslash"
+        raise CheckpointError(
+            f"the path {relative[:80]!r} {why}: a checkpoint cannot hold it", hint="rename it, or leave it out"
+        )
 
 
 def open_regular(path: Path) -> int:
@@ -81,51 +94,96 @@ def open_regular(path: Path) -> int:
     Raises:
         OSError: It cannot be opened, or is a link or no regular file (`ELOOP`).
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.ELOOP, "not a regular file", str(path))
-    return fd
+    return _regular(os.open(path, _READ), path)
 
 
-def digest(path: Path) -> tuple[str, int, int]:
-    """Return digest `sha256:<hex>`, size in bytes and permission bits of a regular file."""
-    fd = open_regular(path)
+def open_below(root: Path, name: str) -> int:
+    """Open a regular file below a folder for reading without following a link anywhere below that folder.
+
+    Args:
+        root: A folder; links on the way to it are followed.
+        name: Relative POSIX path without `..`.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file or behind a link (`ELOOP`, `ENOTDIR`).
+    """
+    *folders, last = name.split("/")
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        status = os.fstat(fd)
-        size, checksum = 0, hashlib.sha256()
-        for block in _blocks(fd):
-            checksum.update(block)
-            size += len(block)
+        for part in folders:
+            deeper = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = deeper
+        descriptor = os.open(last, _READ, dir_fd=folder)
     finally:
-        os.close(fd)
-    return "sha256:" + checksum.hexdigest(), size, stat.S_IMODE(status.st_mode) & 0o777
+        os.close(folder)
+    return _regular(descriptor, root / name)
 
 
-def copy(source: Path, target: Path, *, mode: int | None = None) -> str:
-    """Copy a regular file durably, sharing blocks where the file system can, and return the digest of the copy.
+def _regular(descriptor: int, path: Path) -> int:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, "not a regular file", str(path))
+    return descriptor
+
+
+def describe(path: Path) -> CheckpointFile:
+    """Return size, digest and permission bits of a regular file."""
+    descriptor = open_regular(path)
+    try:
+        checksum, size = digest_of(descriptor)
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o777
+        return CheckpointFile(size=size, digest=checksum, mode=mode)
+    finally:
+        os.close(descriptor)
+
+
+def digest_of(descriptor: int) -> tuple[str, int]:
+    """Return digest `sha256:<hex>` and size in bytes of what can be read from an open file."""
+    size, checksum = 0, hashlib.sha256()
+    for block in _blocks(descriptor):
+        checksum.update(block)
+        size += len(block)
+    return "sha256:" + checksum.hexdigest(), size
+
+
+def copy(source: Path, target: Path) -> CheckpointFile:
+    """Copy a regular file durably, with its permission bits; see `copy_from`.
 
     Args:
         source: A regular file, not a link.
         target: Where to; its folder must exist, it must not.
-        mode: Permission bits of the copy; those of `source` if None.
 
     Raises:
         OSError: As the operating system says.
     """
-    read_fd = open_regular(source)
+    descriptor = open_regular(source)
     try:
-        bits = stat.S_IMODE(os.fstat(read_fd).st_mode) & 0o777 if mode is None else mode
-        write_fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            checksum = _clone(read_fd, write_fd) or _stream(read_fd, write_fd)
-            os.fchmod(write_fd, bits | stat.S_IRUSR)
-            os.fsync(write_fd)
-        finally:
-            os.close(write_fd)
+        return copy_from(descriptor, target, stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o777)
     finally:
-        os.close(read_fd)
-    return "sha256:" + checksum
+        os.close(descriptor)
+
+
+def copy_from(descriptor: int, target: Path, mode: int) -> CheckpointFile:
+    """Copy an open file durably, sharing blocks where the file system can, and describe the copy.
+
+    Args:
+        descriptor: Of a file at its start.
+        target: Where to; its folder must exist, it must not.
+        mode: Permission bits of the copy, to which its owner's right to read is added.
+
+    Raises:
+        OSError: As the operating system says.
+    """
+    mode |= stat.S_IRUSR
+    write_fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        checksum = _clone(descriptor, write_fd) or _stream(descriptor, write_fd)
+        os.fchmod(write_fd, mode)
+        os.fsync(write_fd)
+        return CheckpointFile(size=os.fstat(write_fd).st_size, digest="sha256:" + checksum, mode=mode)
+    finally:
+        os.close(write_fd)
 
 
 def write(target: Path, data: bytes) -> None:

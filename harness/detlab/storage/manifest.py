@@ -18,6 +18,19 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
+class ManifestPart:
+    """What one rank has stored of a checkpoint: the ranks' parts are joined before the checkpoint is published.
+
+    Attributes:
+        files: Relative POSIX path to size in bytes, digest `sha256:<hex>` and permission bits.
+        directories: Folders that hold no file.
+    """
+
+    files: dict[str, CheckpointFile] = field(default_factory=dict)
+    directories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Files of a checkpoint by relative POSIX path.
 

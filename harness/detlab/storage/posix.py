@@ -6,17 +6,30 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from detlab.errors import CheckpointError, CheckpointMissing, StorageError
 from detlab.schemas.wire import CheckpointFile
 from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
-from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, safe_path
+from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, safe_path
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
-from detlab.storage.unfinished import Unfinished, check_uuid, remove_tree, storage_errors
+from detlab.storage.unfinished import (
+    Unfinished,
+    check_uuid,
+    compare_stage,
+    describe_stage,
+    folders_of,
+    is_uuid,
+    storage_errors,
+    sync_folders,
+)
+from detlab.trees import remove_below
+
+if TYPE_CHECKING:
+    from detlab.schemas.expconf.blocks.storage import DirectoryConfig, SharedFSConfig
 
 
 class PosixStorage:
@@ -40,7 +53,7 @@ class PosixStorage:
         """Return the stage of `uuid`, made if it is missing."""
         return self._unfinished.make_stage(uuid)
 
-    def upload(self, source: Path, uuid: str, *, selector: Selector | None = None) -> list[str]:
+    def upload(self, source: Path, uuid: str, *, selector: Selector | None = None) -> ManifestPart:
         """Copy files into the stage; see `StorageManager.upload`."""
         if not source.is_dir():
             raise CheckpointError(f"{source} is not a directory that could be uploaded")
@@ -50,41 +63,42 @@ class PosixStorage:
         if MANIFEST_NAME in chosen:
             _refuse_foreign_manifest(source / MANIFEST_NAME)
             chosen.remove(MANIFEST_NAME)
+        empty = found.empty_directories if selector is None else ()
         stage = self.stage(uuid)
-        with storage_errors("write", stage):
-            for name in found.empty_directories if selector is None else ():
-                (stage / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name in chosen:
-                target = stage / name
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                files.copy(source / name, target)
-        return chosen
+        with self._making_durable(uuid, stage):
+            for folder in sorted(folders_of(chosen, empty)):
+                (stage / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = ManifestPart({name: files.copy(source / name, stage / name) for name in chosen}, empty)
+            sync_folders(stage, part)
+        return part
 
-    def publish(self, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
+    def seal(self, uuid: str, *, node: int = 0) -> ManifestPart:
+        """Describe the stage, which is one for all nodes; see `StorageManager.seal`."""
+        if node != 0:
+            return ManifestPart()
+        stage = self._staged(uuid)
+        if (stage / MANIFEST_NAME).exists():
+            _refuse_foreign_manifest(stage / MANIFEST_NAME)
+        with self._making_durable(uuid, stage):
+            return describe_stage(stage)
+
+    def publish(self, uuid: str, metadata: Mapping[str, Any], part: ManifestPart | None = None) -> Manifest:
         """Make the staged files a checkpoint; see `StorageManager.publish`."""
-        stage, final = self._unfinished.find_stage(uuid), self._path(uuid)
-        if stage is None:
-            # Made anew it would be empty, and a checkpoint without files would pass for complete.
-            raise CheckpointError(
-                f"nothing is staged for checkpoint {uuid} in {self.root / unfinished_folder()}",
-                hint="see what removes files there; the last committed checkpoint is not touched",
-            )
+        stage, final = self._staged(uuid), self._path(uuid)
         try:
             encoded = json.dumps(metadata, indent=2).encode()
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"the metadata of checkpoint {uuid} cannot be JSON: {error}") from error
         self._refuse_doubtful(uuid)
+        if part is None:
+            part = self.seal(uuid)
         with storage_errors("write", stage):
-            if (stage / MANIFEST_NAME).exists():
-                _refuse_foreign_manifest(stage / MANIFEST_NAME)
-                (stage / MANIFEST_NAME).unlink()
+            (stage / MANIFEST_NAME).unlink(missing_ok=True)  # of the checkpoint that this one was made from
+            compare_stage(uuid, stage, part)
             with _repeatable():
                 files.write(stage / METADATA_NAME, encoded)
-            try:
-                manifest = _describe(stage, uuid, metadata)
-            except OSError:
-                self._doubtful.add(uuid)
-                raise
+            entries = {**part.files, METADATA_NAME: files.describe(stage / METADATA_NAME)}
+            manifest = Manifest.of(uuid, entries, metadata, part.directories)
             with _repeatable():
                 files.write(stage / MANIFEST_NAME, manifest.to_bytes())
             stage.rename(final)
@@ -98,15 +112,13 @@ class PosixStorage:
 
     def manifest(self, uuid: str) -> Manifest:
         """Read the manifest of a published checkpoint."""
-        path = self._path(uuid) / MANIFEST_NAME
         try:
-            data = _read(path)
-        except FileNotFoundError as error:
+            with self._reading(uuid, MANIFEST_NAME) as descriptor:
+                data = _read(descriptor)
+        except CheckpointMissing as error:
             raise CheckpointMissing(
                 f"there is no complete checkpoint {uuid} in {self.root}: it has no {MANIFEST_NAME}"
             ) from error
-        except OSError as error:
-            raise CheckpointError(f"{MANIFEST_NAME} of checkpoint {uuid} cannot be read: {error}") from error
         return Manifest.from_bytes(data, uuid=uuid)
 
     @contextlib.contextmanager
@@ -115,28 +127,57 @@ class PosixStorage:
         path = self._path(uuid)
         for name, entry in manifest.files.items():
             if selector is None or selector(name):
-                self._verify(uuid, path / name, name, entry)
+                self._verify(uuid, name, entry)
         yield path
 
     def download(self, uuid: str, target: Path, manifest: Manifest, *, selector: Selector | None = None) -> list[str]:
         """Copy verified files; see `StorageManager.download`."""
-        source, done = self._path(uuid), []
+        done = []
         with storage_errors("make", target):
             target.mkdir(parents=True, exist_ok=True)
             for name in manifest.directories if selector is None else ():
                 _inside(target, name).mkdir(parents=True, exist_ok=True)
         for name, entry in manifest.files.items():
             if selector is None or selector(name):
-                self._fetch(uuid, source / name, _inside(target, name), name, entry)
+                self._fetch(uuid, _inside(target, name), name, entry)
                 done.append(name)
         return done
 
-    def delete(self, uuid: str) -> None:
+    def open_file(self, uuid: str, name: str, *, owner: int | None = None) -> BinaryIO:
+        """Open one file of a checkpoint; see `StorageManager.open_file`. No link below the root is followed."""
+        path = f"{check_uuid(uuid)}/{_plain(name)}"
+        try:
+            descriptor = files.open_below(self.root, path)
+        except OSError as error:
+            raise CheckpointMissing(
+                f"the file {name} of checkpoint {uuid} cannot be read: {error.strerror or error}"
+            ) from error
+        status = os.fstat(descriptor)
+        if owner is not None and (status.st_uid != owner or status.st_nlink != 1):
+            os.close(descriptor)
+            raise CheckpointMissing(f"the file {name} of checkpoint {uuid} cannot be read: it is not its user's own")
+        return os.fdopen(descriptor, "rb")
+
+    def file_sizes(self, uuid: str, names: Iterable[str]) -> dict[str, int]:
+        """Return the sizes of those files that can be seen from here; see `StorageManager.file_sizes`."""
+        sizes = {}
+        if self._path(uuid).is_dir():  # else each name would be looked for in vain
+            for name in names:
+                with contextlib.suppress(CheckpointMissing), self.open_file(uuid, name) as file:
+                    sizes[name] = os.fstat(file.fileno()).st_size
+        return sizes
+
+    def uuids(self) -> list[str]:
+        """Return the checkpoints that have a manifest; see `StorageManager.uuids`."""
+        with storage_errors("list", self.root), contextlib.suppress(FileNotFoundError):
+            names = [path.name for path in self.root.iterdir()]
+            return sorted(name for name in names if is_uuid(name) and self._is_published(name))
+        return []
+
+    def delete(self, uuid: str, *, owner: int | None = None) -> None:
         """Remove a checkpoint: its manifest first, so that a half-removed one is no checkpoint."""
-        path = self._path(uuid)
-        with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
-            (path / MANIFEST_NAME).unlink()
-        remove_tree(path)
+        with storage_errors("remove", self._path(uuid)):
+            remove_below(self.root, check_uuid(uuid), owner=owner, first=MANIFEST_NAME)
 
     def put_file(self, source: Path, name: str) -> None:
         """Store one file that belongs to no checkpoint; the name's first folder is one of our user's own."""
@@ -167,6 +208,26 @@ class PosixStorage:
         """Remove our user's stages that nothing was written to for `older_than` seconds; return their uuids."""
         return self._unfinished.sweep(older_than, clock=clock)
 
+    def _staged(self, uuid: str) -> Path:
+        stage = self._unfinished.find_stage(uuid)
+        if stage is None:
+            # Made anew it would be empty, and a checkpoint without files would pass for complete.
+            raise CheckpointError(
+                f"nothing is staged for checkpoint {uuid} in {self.root / unfinished_folder()}",
+                hint="see what removes files there; the last committed checkpoint is not touched",
+            )
+        return stage
+
+    @contextlib.contextmanager
+    def _making_durable(self, uuid: str, stage: Path) -> Iterator[None]:
+        """Remember if something in the stage could not be written: it may be damaged from then on."""
+        with storage_errors("write", stage):
+            try:
+                yield
+            except OSError:
+                self._doubtful.add(uuid)
+                raise
+
     def _path(self, uuid: str) -> Path:
         return self.root / check_uuid(uuid)
 
@@ -178,27 +239,41 @@ class PosixStorage:
                 hint="discard() the stage and write the files anew.",
             )
 
-    def _verify(self, uuid: str, path: Path, name: str, entry: CheckpointFile) -> None:
+    def _is_published(self, uuid: str) -> bool:
         try:
-            actual, size, _ = files.digest(path)
+            os.close(files.open_below(self.root, f"{uuid}/{MANIFEST_NAME}"))
+        except OSError:
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def _reading(self, uuid: str, name: str) -> Iterator[int]:
+        """Open a file of a checkpoint, and say of an error of the operating system which file it was."""
+        try:
+            descriptor = files.open_below(self.root, f"{check_uuid(uuid)}/{_plain(name)}")
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
         except FileNotFoundError as error:
             raise CheckpointMissing(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
         except OSError as error:
             raise CheckpointError(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
+
+    def _verify(self, uuid: str, name: str, entry: CheckpointFile) -> None:
+        with self._reading(uuid, name) as descriptor:
+            actual, size = files.digest_of(descriptor)
         _compare(uuid, name, entry, actual, size)
 
-    def _fetch(self, uuid: str, source: Path, target: Path, name: str, entry: CheckpointFile) -> None:
+    def _fetch(self, uuid: str, target: Path, name: str, entry: CheckpointFile) -> None:
         partial = target.with_name(f".{target.name}.partial")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial.unlink(missing_ok=True)
-            actual = files.copy(source, partial, mode=entry.mode)
-            _compare(uuid, name, entry, actual, partial.stat().st_size)
-            partial.replace(target)
-        except FileNotFoundError as error:
-            raise CheckpointMissing(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
-        except OSError as error:
-            raise CheckpointError(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
+            with self._reading(uuid, name) as descriptor:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                partial.unlink(missing_ok=True)
+                actual = files.copy_from(descriptor, partial, entry.mode)
+                _compare(uuid, name, entry, actual.digest, actual.size)
+                partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
 
@@ -223,6 +298,18 @@ class SharedFSStorage(PosixStorage):
             raise StorageError(f"checkpoint_storage.storage_path {storage_path!r} leads out of {host}")
         super().__init__(root)
 
+    @classmethod
+    def config_model(cls) -> type[SharedFSConfig]:
+        """Return the model of the block; see `StorageType.config_model`."""
+        from detlab.schemas.expconf.blocks.storage import SharedFSConfig
+
+        return SharedFSConfig
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return the store of a block; see `StorageType.from_config`."""
+        return cls(_required(config, "host_path"), config.get("storage_path"))
+
 
 class DirectoryStorage(PosixStorage):
     """`directory`: a directory as the task sees it.
@@ -240,6 +327,25 @@ class DirectoryStorage(PosixStorage):
             raise StorageError(f"checkpoint_storage.container_path must be absolute, not {str(root)!r}")
         super().__init__(root)
 
+    @classmethod
+    def config_model(cls) -> type[DirectoryConfig]:
+        """Return the model of the block; see `StorageType.config_model`."""
+        from detlab.schemas.expconf.blocks.storage import DirectoryConfig
+
+        return DirectoryConfig
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return the store of a block; see `StorageType.from_config`."""
+        return cls(_required(config, "container_path"))
+
+
+def _required(config: Mapping[str, Any], key: str) -> str:
+    value = config.get(key)
+    if not isinstance(value, str) or not value:
+        raise StorageError(f"checkpoint_storage.{key} is missing")
+    return value
+
 
 @contextlib.contextmanager
 def _repeatable() -> Iterator[None]:
@@ -250,23 +356,11 @@ def _repeatable() -> Iterator[None]:
         raise ManifestNotWritten(error.errno, error.strerror, error.filename) from error
 
 
-def _describe(stage: Path, uuid: str, metadata: Mapping[str, Any]) -> Manifest:
-    found = files.walk(stage)
-    entries: dict[str, CheckpointFile] = {}
-    for name in found.files:
-        files.sync_file(stage / name)
-        checksum, size, mode = files.digest(stage / name)
-        entries[name] = CheckpointFile(size=size, digest=checksum, mode=mode)
-    folders = {(stage / name).parent for name in found.files} | {stage / n for n in found.empty_directories}
-    for folder in sorted(folders):
-        files.sync_directory(folder)
-    return Manifest.of(uuid, entries, metadata, found.empty_directories)
-
-
 def _refuse_foreign_manifest(path: Path) -> None:
     """Let a manifest of detlab's own pass (a restored checkpoint that is stored again), refuse any other."""
     try:
-        document = json.loads(_read(path))
+        with os.fdopen(files.open_regular(path), "rb") as stream:
+            document = json.load(stream)
     except (OSError, ValueError):
         document = None
     if not (isinstance(document, dict) and document.keys() >= {"format", "uuid", "files", "directories"}):
@@ -286,13 +380,16 @@ def _compare(uuid: str, name: str, entry: CheckpointFile, digest: str, size: int
 
 
 def _inside(root: Path, name: str) -> Path:
+    return root / _plain(name)
+
+
+def _plain(name: str) -> str:
     try:
-        return root / safe_path(name)
+        return safe_path(name)
     except ValueError as error:
         raise CheckpointError(str(error)) from error
 
 
-def _read(path: Path) -> bytes:
-    fd = files.open_regular(path)
-    with os.fdopen(fd, "rb") as stream:
+def _read(descriptor: int) -> bytes:
+    with os.fdopen(os.dup(descriptor), "rb") as stream:
         return stream.read()

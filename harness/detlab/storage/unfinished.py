@@ -9,10 +9,12 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath
 
 from detlab.errors import CheckpointError, StorageError
+from detlab.storage import files
+from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, ManifestPart
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
 
 logger = logging.getLogger("detlab.storage")
@@ -136,15 +138,65 @@ class Unfinished:
             return False
 
 
+def describe_stage(stage: Path) -> ManifestPart:
+    """Force all files of a stage to disk and describe them; a manifest that is there from before is left out."""
+    found = files.walk(stage)
+    entries = {}
+    for name in found.files:
+        if name != MANIFEST_NAME:
+            files.sync_file(stage / name)
+            entries[name] = files.describe(stage / name)
+    part = ManifestPart(entries, found.empty_directories)
+    sync_folders(stage, part)
+    return part
+
+
+def folders_of(names: Iterable[str], directories: Iterable[str]) -> set[str]:
+    """Return the folders in which these files are, and their folders, by relative path; the root is `.`."""
+    inner = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    return {".", *inner, *directories, *(str(above) for name in directories for above in PurePosixPath(name).parents)}
+
+
+def sync_folders(stage: Path, part: ManifestPart) -> None:
+    """Force the entries of all folders of a part to disk."""
+    for folder in sorted(folders_of(part.files, part.directories)):
+        files.sync_directory(stage / folder)
+
+
+def compare_stage(uuid: str, stage: Path, part: ManifestPart) -> None:
+    """Check that a stage holds what the ranks' parts say, by name and size: each rank digested its own files.
+
+    Files are looked for by name: on a network file system this node may list those of others with a delay.
+    """
+    for name, entry in part.files.items():
+        try:
+            size = (stage / name).lstat().st_size
+        except FileNotFoundError:
+            raise CheckpointError(f"{name} of checkpoint {uuid} was stored by a rank and is not in {stage}") from None
+        if size != entry.size:
+            raise CheckpointError(f"{name} of checkpoint {uuid} has {size} bytes, {entry.size} were stored by its rank")
+    extra = set(files.walk(stage).files) - part.files.keys() - {METADATA_NAME, MANIFEST_NAME}
+    if extra:
+        raise CheckpointError(
+            f"{min(extra)} is in {stage}, but no rank has stored it ({len(extra)} such files)",
+            hint="write all files before the block of store_path() ends, or before upload() is called",
+        )
+
+
 def check_uuid(uuid: str) -> str:
     """Return the name of a checkpoint.
 
     Raises:
         CheckpointError: It is none; it could lead out of the store.
     """
-    if not _UUID.fullmatch(uuid):
-        raise CheckpointError(f"not the name of a checkpoint: {uuid!r}")
+    if not is_uuid(uuid):
+        raise CheckpointError(f"not the name of a checkpoint: {uuid[:80]!r}")
     return uuid
+
+
+def is_uuid(name: str) -> bool:
+    """Whether a checkpoint may have this name."""
+    return _UUID.fullmatch(name) is not None
 
 
 def remove_tree(path: Path) -> None:

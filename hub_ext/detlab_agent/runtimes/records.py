@@ -12,8 +12,8 @@ from detlab.launch.delivery.sender import Source
 from detlab.launch.delivery.shipping import StreamShipper
 from detlab.launch.delivery.spool import Reader
 from detlab.launch.host import procfs
-from detlab.launch.host.trees import remove_tree
 from detlab.launch.taskdir import STREAMS, TaskDir, write_json
+from detlab.trees import remove_tree
 from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.runtimes.taskfiles import open_owned, read_owned_object, read_owned_tail
 

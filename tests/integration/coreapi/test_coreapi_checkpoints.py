@@ -197,7 +197,7 @@ def before(owner, name, when=lambda *_: True):
     real = getattr(owner, name)
     setattr(owner, name, lambda *a, **k: die() if when(*a) else real(*a, **k))
 with det.core.init() as core:
-    if point == "digest": before(files, "digest")
+    if point == "digest": before(files, "describe")
     if point == "metadata": before(files, "write", lambda path, data: path.name == "metadata.json")
     if point == "manifest": before(files, "write", lambda path, data: path.name == "manifest.json")
     if point == "half a manifest": before(pathlib.Path, "replace", lambda path, to: to.name == "manifest.json")

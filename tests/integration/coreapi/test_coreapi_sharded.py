@@ -56,6 +56,44 @@ def test_conflicts_name_the_ranks_on_every_rank(ranks: RanksOf, api: TaskApi, ta
     assert not api.checkpoints
 
 
+def test_equal_files_of_several_ranks_are_stored_once(agree: Agree, api: TaskApi, task: Any) -> None:
+    code = """
+    with start() as core:
+        mine = Path(f"dir{rank}"); mine.mkdir()
+        (mine / "vocabulary").write_text("the same")
+        (mine / f"shard{rank}").write_text(str(rank))
+        uuid = core.checkpoint.upload(mine, {"steps_completed": 5}, shard=True)
+        with core.checkpoint.restore_path(uuid) as path:
+            print(uuid, (path / "vocabulary").read_text())
+    """
+    (line,) = set(agree(code, 3))
+    uuid, text = line.split(" ", 1)
+    assert text == "the same"
+    assert set(api.checkpoints[uuid]["files"]) == {"vocabulary", "shard0", "shard1", "shard2", "metadata.json"}
+
+
+def test_each_rank_reads_only_its_own_files(agree: Agree, api: TaskApi) -> None:
+    """The chief joins the ranks' manifests: with shards of a terabyte it must not read those of all others."""
+    code = """
+    opened = []
+    with start() as core:
+        mine = Path(f"dir{rank}"); mine.mkdir()
+        (mine / f"shard{rank}").write_text(str(rank) * 1000)
+        core.distributed.allgather(None)
+        sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+        core.checkpoint.upload(mine, {"steps_completed": 5}, shard=True)
+        others = [name for name in opened if "shard" in name and f"shard{rank}" not in name]
+        print(others, any(f"shard{rank}" in name for name in opened))
+    """
+    assert set(agree(code, 3)) == {"[] True"}
+    (view,) = api.checkpoints.values()
+    assert {name: file["size"] for name, file in view["files"].items() if "shard" in name} == {
+        "shard0": 1000,
+        "shard1": 1000,
+        "shard2": 1000,
+    }
+
+
 def test_metadata_conflicts_name_the_ranks(ranks: RanksOf, api: TaskApi) -> None:
     code = """
     with start() as core:

@@ -7,22 +7,42 @@ import pickle
 import pytest
 
 from detlab.core import ShardConflict
-from detlab.core.checkpoint.shards import check_files, merge_metadata
+from detlab.core.checkpoint.shards import join_parts, merge_metadata, shared_files
+from detlab.schemas.wire import CheckpointFile
+from detlab.storage import ManifestPart
+
+
+def part(*directories: str, **files: str) -> ManifestPart:
+    """A part with these empty directories and files: name, with `__` for a slash, to content."""
+    named = {
+        name.replace("__", "/"): CheckpointFile(size=len(text), digest=f"sha256:{text}") for name, text in files.items()
+    }
+    return ManifestPart(named, directories)
 
 
 def test_disjoint_files_and_shared_folders_are_fine() -> None:
-    check_files([["a", "d/x"], ["b", "d/y"], []])
+    assert shared_files([["a", "d/x"], ["b", "d/y"], []]) == {}
 
 
-def test_one_file_from_two_ranks_is_a_conflict() -> None:
-    with pytest.raises(ShardConflict, match="d/x: ranks 0, 2") as caught:
-        check_files([["a", "d/x"], ["b"], ["d/x"]])
-    assert caught.value.conflicts == {"d/x": [0, 2]}
+def test_files_of_several_ranks_are_told_with_their_ranks() -> None:
+    assert shared_files([["a", "d/x"], ["b"], ["d/x"]]) == {"d/x": [0, 2]}
 
 
 def test_a_file_that_is_a_folder_elsewhere_is_a_conflict() -> None:
     with pytest.raises(ShardConflict, match="d: ranks 0, 1"):
-        check_files([["d"], ["d/x"]])
+        shared_files([["d"], ["d/x"]])
+
+
+def test_parts_are_joined_and_equal_files_are_one() -> None:
+    joined = join_parts([part("empty", a="1", d__x="2"), None, part("d", "empty", d__x="2", b="3")])
+    assert joined == part("empty", a="1", d__x="2", b="3")
+    assert join_parts([None, None]) == ManifestPart()
+
+
+def test_different_files_of_one_name_are_a_conflict_that_names_the_ranks() -> None:
+    with pytest.raises(ShardConflict, match=r"d/x: ranks 0, 2, 3") as caught:
+        join_parts([part(d__x="1", same="7"), part(a="1", same="7"), part(d__x="2"), part(d__x="1")])
+    assert caught.value.conflicts == {"d/x": [0, 2, 3]}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from detlab.pytorch.checkpoint import host_memory
 from detlab.pytorch.checkpoint.files import encode_state, read_state
 from detlab.pytorch.checkpoint.host_memory import HostMemory
 from detlab.pytorch.checkpoint.writer import CheckpointWriteFailed, CheckpointWriter
-from detlab.storage import DirectoryStorage
+from detlab.storage import DirectoryStorage, ManifestPart
 from testbed.stores import names_in
 
 torch.set_num_threads(1)
@@ -38,9 +38,9 @@ class Gate(DummyCheckpointContext):
         self.open = threading.Event()
         self.open.set()
 
-    def _commit(self, uuid: str, metadata: dict[str, Any]) -> None:
+    def _commit(self, uuid: str, metadata: dict[str, Any], part: ManifestPart) -> None:
         assert self.open.wait(20)
-        super()._commit(uuid, metadata)
+        super()._commit(uuid, metadata, part)
 
 
 @pytest.fixture
@@ -316,7 +316,7 @@ def test_a_refused_commit_names_the_master(store: Path) -> None:
     from detlab.errors import Conflict
 
     class Refusing(Gate):
-        def _commit(self, uuid: str, metadata: dict[str, Any]) -> None:
+        def _commit(self, uuid: str, metadata: dict[str, Any], part: ManifestPart) -> None:
             raise Conflict("a newer run of this trial has begun")
 
     with CheckpointWriter(Refusing(store)) as writer:

@@ -10,17 +10,19 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 from urllib.parse import quote
 
 from detlab.client.transport.calls import Call, Flow, Progress
 from detlab.errors import CheckpointError, StorageError
 from detlab.schemas.wire import CheckpointFile, CheckpointView
+from detlab.storage import from_config
+from detlab.storage.posix import PosixStorage
 
 DownloadMode = Literal["auto", "direct", "master"]
 
@@ -168,21 +170,14 @@ def file_digest(path: Path) -> str:
 
 def local_folder(view: CheckpointView) -> Path | None:
     """Return the folder on this machine that the checkpoint's storage names, if it is there and readable."""
-    root = storage_root(view.storage)
-    if root is None:
+    try:
+        store = from_config(view.storage)
+    except StorageError:
         return None
-    folder = root / view.uuid
+    if not isinstance(store, PosixStorage):
+        return None
+    folder = store.root / view.uuid
     return folder if os.access(folder, os.R_OK | os.X_OK) and folder.is_dir() else None
-
-
-def storage_root(storage: Mapping[str, Any]) -> Path | None:
-    """Return the folder of a `shared_fs` or `directory` storage, or None for others."""
-    kind = storage.get("type")
-    if kind == "shared_fs" and storage.get("host_path"):
-        return Path(str(storage["host_path"])) / str(storage.get("storage_path") or "")
-    if kind == "directory" and storage.get("container_path"):
-        return Path(str(storage["container_path"]))
-    return None
 
 
 def download(

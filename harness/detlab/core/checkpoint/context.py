@@ -8,12 +8,12 @@ import logging
 import os
 import time
 import uuid as uuids
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from detlab.core.checkpoint.abandoned import Leftovers, TrialLeftovers
-from detlab.core.checkpoint.shards import check_files, merge_metadata
+from detlab.core.checkpoint.shards import join_parts, merge_metadata, shared_files
 from detlab.core.distributed.context import DistributedContext
 from detlab.core.full_disk import await_room, is_full
 from detlab.core.metrics.spool import Spool
@@ -23,7 +23,7 @@ from detlab.errors import CheckpointError, CheckpointMissing, DetlabError, Forbi
 from detlab.info import ClusterInfo
 from detlab.schemas.checkpoint_ids import new_checkpoint_id
 from detlab.schemas.wire import CheckpointView, CommitCheckpoint, encode_floats
-from detlab.storage import Manifest, ManifestNotWritten, StorageManager
+from detlab.storage import Manifest, ManifestNotWritten, ManifestPart, StorageManager
 from detlab.storage import files as storage_files
 
 logger = logging.getLogger("detlab.core")
@@ -96,7 +96,7 @@ class CheckpointContext:
             The uuid of the checkpoint.
 
         Raises:
-            ShardConflict: Two ranks gave one file, or different values for one metadata key.
+            ShardConflict: Two ranks gave different files of one name, or different values for one metadata key.
             CheckpointError: The directory holds links or special files, or cannot be read.
             StorageError: The store cannot be written.
             ValueError: `metadata` lacks `steps_completed`.
@@ -111,8 +111,8 @@ class CheckpointContext:
         checked = _check_metadata(metadata)
         uuid = self._begin()
         with self._given_up_on_error(uuid):
-            self._upload(source, uuid, selector)
-            self._commit(uuid, checked)
+            part = self._upload(source, uuid, selector)
+            self._commit(uuid, checked, part)
         return uuid
 
     @contextlib.contextmanager
@@ -136,7 +136,7 @@ class CheckpointContext:
         uuid = self._begin()
         with self._given_up_on_error(uuid):
             yield self._storage.stage(uuid), uuid
-            self._commit(uuid, checked)
+            self._commit(uuid, checked, self._storage.seal(uuid))
 
     def download(
         self,
@@ -285,19 +285,19 @@ class CheckpointContext:
         finally:
             self._waits_for_room = False
 
-    def _upload(self, source: Path, uuid: str, selector: Selector | None) -> None:
+    def _upload(self, source: Path, uuid: str, selector: Selector | None) -> ManifestPart:
         """Copy files into the stage of one rank alone, as soon as there is room for all of them."""
 
-        def attempt() -> None:
+        def attempt() -> ManifestPart:
             try:
-                self._storage.upload(source, uuid, selector=selector)
+                return self._storage.upload(source, uuid, selector=selector)
             except StorageError:
                 self._storage.discard(uuid)  # others may need what room there is
                 raise
 
-        await_room(attempt, f"the checkpoint of {source}", sleep=self._wait_for_room)
+        return await_room(attempt, f"the checkpoint of {source}", sleep=self._wait_for_room)
 
-    def _commit(self, uuid: str, metadata: dict[str, Any]) -> None:
+    def _commit(self, uuid: str, metadata: dict[str, Any], part: ManifestPart) -> None:
         """Publish the staged files, then have the master commit them, after the reports before them.
 
         Only metadata and manifest wait for room here. What an fsync of the files could not write the kernel may have
@@ -307,7 +307,7 @@ class CheckpointContext:
         """
         what = f"the checkpoint at step {metadata['steps_completed']}"
         manifest = await_room(
-            lambda: self._storage.publish(uuid, metadata),
+            lambda: self._storage.publish(uuid, metadata, part),
             what,
             sleep=self._wait_for_room,
             may_repeat=lambda error: isinstance(error.__cause__, ManifestNotWritten) and is_full(error),
@@ -348,14 +348,35 @@ class CheckpointContext:
             raise RuntimeError("upload(ckpt_dir=None, shard=True) from all ranks: at least one needs a directory")
         # Ranks that give one directory store it once: the first of them does.
         mine = source if source and folder.index(folder[self._dist.rank]) == self._dist.rank else None
-        names = self._together(lambda: _names(mine, selector))
-        check_files(names)
+        others = self._given_by_others(mine, selector)
         merged = _check_metadata(merge_metadata(self._together(lambda: metadata)))
         uuid = self._begin_together()
+
+        def chosen(name: str) -> bool:
+            return name not in others and (selector is None or selector(name))
+
+        wanted = chosen if others else selector
         with self._given_up_on_error(uuid):
-            self._together(lambda: mine and self._storage.upload(mine, uuid, selector=selector))
-            self._together(lambda: self._commit(uuid, merged) if self._dist.rank == 0 else None)
+            parts = self._together(lambda: self._storage.upload(mine, uuid, selector=wanted) if mine else None)
+            self._commit_together(uuid, merged, parts)
         return uuid
+
+    def _given_by_others(self, mine: Path | None, selector: Selector | None) -> set[str]:
+        """Return the files that a lower rank stores for this one, too.
+
+        They are compared before anything is copied, so that a conflict costs no upload.
+        """
+        shared = shared_files(self._together(lambda: _names(mine, selector)))
+        if not shared:
+            return set()
+        rank = self._dist.rank
+        join_parts(self._together(lambda: _part(mine, [name for name, ranks in shared.items() if rank in ranks])))
+        return {name for name, ranks in shared.items() if rank in ranks[1:]}
+
+    def _commit_together(self, uuid: str, metadata: dict[str, Any], parts: Sequence[ManifestPart | None]) -> None:
+        """Have the chief publish and commit what the parts of all ranks say."""
+        joined = join_parts(parts)
+        self._together(lambda: self._commit(uuid, metadata, joined) if self._dist.rank == 0 else None)
 
     @contextlib.contextmanager
     def _store_path_sharded(self, metadata: dict[str, Any] | None) -> Iterator[tuple[Path, str]]:
@@ -372,7 +393,9 @@ class CheckpointContext:
             finally:
                 # Also after an exception: the other ranks wait here, and must not store a part.
                 self._report_failures(failed)
-            self._together(lambda: self._commit(uuid, merged) if self._dist.rank == 0 else None)
+            node = self._dist.cross_rank
+            parts = self._together(lambda: self._storage.seal(uuid, node=node) if self._dist.local_rank == 0 else None)
+            self._commit_together(uuid, merged, parts)
 
     def _report_failures(self, mine: BaseException | None) -> None:
         failures = self._dist.allgather(None if mine is None else repr(mine))
@@ -465,8 +488,8 @@ class DummyCheckpointContext(CheckpointContext):
     def _manifest(self, uuid: str) -> Manifest:
         return self._storage.manifest(uuid)
 
-    def _commit(self, uuid: str, metadata: dict[str, Any]) -> None:
-        self._storage.publish(uuid, metadata)
+    def _commit(self, uuid: str, metadata: dict[str, Any], part: ManifestPart) -> None:
+        self._storage.publish(uuid, metadata, part)
         logger.info("stored checkpoint %s at step %d", uuid, metadata["steps_completed"])
 
 
@@ -487,6 +510,10 @@ def _names(source: Path | None, selector: Selector | None) -> list[str]:
     if source is None:
         return []
     return [name for name in storage_files.walk(source).files if selector is None or selector(name)]
+
+
+def _part(source: Path | None, names: Sequence[str]) -> ManifestPart | None:
+    return None if source is None else ManifestPart({name: storage_files.describe(source / name) for name in names})
 
 
 def _attempt(step: Callable[[], T]) -> tuple[T | None, Exception | None]:

@@ -7,6 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from detlab.errors import CheckpointError
+from detlab.schemas.wire import CheckpointFile
+from detlab.storage import ManifestPart
 
 
 class ShardConflict(CheckpointError, RuntimeError):
@@ -34,14 +36,14 @@ def _rebuild(message: str, conflicts: dict[str, list[int]]) -> ShardConflict:
     return error
 
 
-def check_files(names: Sequence[Sequence[str]]) -> None:
-    """Check that no file comes from two ranks, and that no rank's file is another's folder.
+def shared_files(names: Sequence[Sequence[str]]) -> dict[str, list[int]]:
+    """Return the files that several ranks give, with those ranks; they must be equal.
 
     Args:
         names: Relative POSIX paths of the files of each rank, by rank.
 
     Raises:
-        ShardConflict: Lists each such path with its ranks.
+        ShardConflict: One rank's file is another's folder; lists each such path with its ranks.
     """
     givers: dict[str, list[int]] = {}
     folders: dict[str, set[int]] = {}
@@ -50,11 +52,35 @@ def check_files(names: Sequence[Sequence[str]]) -> None:
             givers.setdefault(path, []).append(rank)
             for parent in PurePosixPath(path).parents:
                 folders.setdefault(str(parent), set()).add(rank)
-    conflicts = {path: ranks for path, ranks in givers.items() if len(ranks) > 1}
-    for path in givers.keys() & folders.keys():
-        conflicts[path] = sorted({*givers[path], *folders[path]})
+    mixed = {path: sorted({*givers[path], *folders[path]}) for path in givers.keys() & folders.keys()}
+    if mixed:
+        raise ShardConflict("files", mixed)
+    return {path: ranks for path, ranks in givers.items() if len(ranks) > 1}
+
+
+def join_parts(parts: Sequence[ManifestPart | None]) -> ManifestPart:
+    """Join what the ranks say of their files: a file that several of them give is one, if its digest is the same.
+
+    Args:
+        parts: One per rank; None counts as empty.
+
+    Raises:
+        ShardConflict: Two ranks gave different files of one path; lists each such path with its ranks.
+    """
+    files: dict[str, CheckpointFile] = {}
+    givers: dict[str, list[int]] = {}
+    conflicts: dict[str, list[int]] = {}
+    directories: set[str] = set()
+    for rank, part in enumerate(parts):
+        for path, entry in (part.files if part else {}).items():
+            givers.setdefault(path, []).append(rank)
+            if files.setdefault(path, entry).digest != entry.digest:
+                conflicts[path] = givers[path]
+        directories.update(part.directories if part else ())
     if conflicts:
         raise ShardConflict("files", conflicts)
+    filled = {str(folder) for path in files for folder in PurePosixPath(path).parents}
+    return ManifestPart(files, tuple(sorted(directories - filled)))
 
 
 def merge_metadata(parts: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:

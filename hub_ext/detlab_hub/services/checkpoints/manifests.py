@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 
 from detlab.errors import CheckpointError
 from detlab.schemas.wire import CommitCheckpoint
+from detlab.storage.files import PATH_CHARS
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-PATH_CHARS = 1024
 METADATA_BYTES = 1024 * 1024
 MAX_SIZE = 2**53
 _MAX_STEP = 2**53

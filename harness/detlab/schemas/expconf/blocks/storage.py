@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag, WrapValidator
+from pydantic.json_schema import SkipJsonSchema
 
 from detlab.schemas.expconf.blocks.scalars import (
     Block,
@@ -16,6 +18,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     needed,
     refuse,
 )
+from detlab.schemas.storage_types import STORAGES
 
 COMMON = ("save_experiment_best", "save_trial_best", "save_trial_latest")
 """Keys that every store has; a merge keeps them across different stores."""
@@ -146,21 +149,64 @@ MEMBERS: dict[str, type[StorageBlock]] = {
 }
 
 
+"""The types whose keys are known here; a type that another package brings has its keys from there."""
+
+
+class _Types(Mapping[str, type[StorageBlock]]):
+    """The models of all types: those above, and those of installed storages, which are imported when one is used."""
+
+    def __getitem__(self, name: str) -> type[StorageBlock]:
+        if name in MEMBERS:
+            return MEMBERS[name]
+        if name not in STORAGES.names():
+            raise KeyError(name)
+        model: type[StorageBlock] = STORAGES.load(name).config_model()
+        return model
+
+    def __contains__(self, name: object) -> bool:
+        return name in MEMBERS or name in STORAGES.names()
+
+    def __iter__(self) -> Iterator[str]:
+        yield from MEMBERS
+        yield from (name for name in STORAGES.names() if name not in MEMBERS)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+TYPES: Mapping[str, type[StorageBlock]] = _Types()
+
+
 def member_of(value: Any) -> type[StorageBlock] | None:
-    """Return the model that judges a raw storage block; None if its type is unknown or removed."""
+    """Return the model that judges a raw storage block; None if its type is unknown or removed.
+
+    Raises:
+        StorageError: The package that brings the type cannot be imported.
+    """
     if not isinstance(value, dict) or value.get("type") is None:
         return UntypedStorage
     name = value["type"]
-    return MEMBERS.get(name) if isinstance(name, str) else None
+    return TYPES.get(name) if isinstance(name, str) else None
+
+
+def _judge_installed(value: Any, _handler: object) -> StorageBlock:
+    """Validate a block of a type that another package brings."""
+    if isinstance(value, StorageBlock):
+        return value
+    return TYPES[value["type"]].model_validate(value)
+
+
+InstalledStorage = Annotated[SerializeAsAny[StorageBlock], WrapValidator(_judge_installed)]
 
 
 def _tag(value: Any) -> str | None:
     if isinstance(value, StorageBlock):
-        return f"::{getattr(value, 'type', None) or ''}"
-    member = member_of(value)
-    if member is None:
+        name = getattr(value, "type", None) or ""
+    elif member_of(value) is None:
         return None
-    return "::" if member is UntypedStorage else f"::{value['type']}"
+    else:
+        name = (value.get("type") or "") if isinstance(value, dict) else ""
+    return f"::{name}" if not name or name in MEMBERS else "::installed"
 
 
 CheckpointStorage = Annotated[
@@ -169,6 +215,7 @@ CheckpointStorage = Annotated[
     | Annotated[AzureConfig, Tag("::azure")]
     | Annotated[SharedFSConfig, Tag("::shared_fs")]
     | Annotated[DirectoryConfig, Tag("::directory")]
-    | Annotated[UntypedStorage, Tag("::")],
+    | Annotated[UntypedStorage, Tag("::")]
+    | SkipJsonSchema[Annotated[InstalledStorage, Tag("::installed")]],
     Discriminator(_tag),
 ]

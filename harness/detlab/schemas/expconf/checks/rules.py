@@ -72,7 +72,7 @@ def union_names(raw: Raw) -> Iterator[Problem]:
     name = _block(raw, "searcher").get("name")
     yield from _union_name("searcher.name", name, searchers.MEMBERS, searchers.REMOVED, searchers.REMOVED_HINTS)
     kind = _block(raw, "checkpoint_storage").get("type")
-    yield from _union_name("checkpoint_storage.type", kind, storage.MEMBERS, storage.REMOVED, {})
+    yield from _union_name("checkpoint_storage.type", kind, storage.TYPES, storage.REMOVED, {})
 
 
 def _union_name(

@@ -15,8 +15,9 @@ from detlab.schemas.expconf.blocks.environment import BindMount, EnvironmentConf
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.extras import OptimizationsConfig
 from detlab.schemas.expconf.blocks.scalars import Block
-from detlab.schemas.expconf.blocks.storage import COMMON, DirectoryConfig, SharedFSConfig, StorageBlock, UntypedStorage
+from detlab.schemas.expconf.blocks.storage import COMMON, StorageBlock
 from detlab.schemas.expconf.checks.check import in_order, is_trial_class
+from detlab.schemas.storage_types import STORAGES
 
 _PROCESSES = "it runs as plain processes on the node, without a container"
 _NOT_YET = "has no effect in this runtime yet"
@@ -81,10 +82,14 @@ def _storage(storage: StorageBlock | None) -> Iterator[Problem]:
         for key in COMMON:
             if getattr(storage, key) != StorageBlock.model_fields[key].default:
                 yield _ignored(f"checkpoint_storage.{key}", "checkpoints are kept until the experiment is deleted")
-    if storage is None or isinstance(storage, SharedFSConfig | DirectoryConfig | UntypedStorage):
-        return
-    kind = getattr(storage, "type", "this")
-    yield Problem("checkpoint_storage.type", f"{kind} storage is not in this runtime yet", "use shared_fs or directory")
+    kind = getattr(storage, "type", None)
+    if kind is not None and kind not in STORAGES.names():
+        yield Problem(
+            "checkpoint_storage.type",
+            f"no storage of type {kind} is installed where the master runs",
+            f"use one of: {', '.join(STORAGES.names())}; or have a package with an entry point {kind!r} in "
+            f"{STORAGES.group} installed there and on the nodes",
+        )
 
 
 def _services(config: ExperimentConfig) -> Iterator[Problem]:

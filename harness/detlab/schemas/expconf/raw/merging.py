@@ -201,7 +201,7 @@ _SPECIAL: dict[str, Merger] = {
     ),
     "checkpoint_storage": _union(
         "type",
-        members=storage.MEMBERS,
+        members=storage.TYPES,
         common=storage.COMMON,
         triggers=("connection_string", "account_url"),
         choice=("connection_string", "account_url", "credential"),

@@ -7,6 +7,7 @@ they are emptied, so that no more than two of them are ever open.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import stat
@@ -24,44 +25,49 @@ def remove_tree(path: Path) -> None:
     Raises:
         OSError: It is no directory, or something in it cannot be removed.
     """
-    try:
-        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        remove_below(parent, path.name)
-    finally:
-        os.close(parent)
+    with contextlib.suppress(FileNotFoundError):
+        remove_below(path.parent, path.name)
 
 
-def remove_below(parent: int, name: str, owner: int | None = None) -> None:
-    """Remove the directory `name` in an open directory; a missing one is fine.
+def remove_below(parent: Path, name: str, *, owner: int | None = None, first: str | None = None) -> None:
+    """Remove the directory `name` in a directory; a missing one is fine.
 
     Args:
-        parent: Descriptor of a directory.
+        parent: A directory; links on the way to it are followed.
         name: One path component.
         owner: uid to whom every directory must belong. Who owns a directory may empty it anyway, so that a remover
             with more rights than its client does nothing that the client could not.
+        first: Name of the file in it to remove before all others.
 
     Raises:
+        FileNotFoundError: There is no `parent`.
         PermissionError: A directory is somebody else's.
         OSError: It is no directory, or something in it cannot be removed.
     """
+    outside = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        top = os.open(name, _FOLDER, dir_fd=parent)
-    except FileNotFoundError:
-        return
-    deadline = time.monotonic() + PATIENCE
-    try:
-        _check_owner(top, name, owner)
-        while folders := _unlink_files(top):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{name} is being filled while it is removed")
-            for folder in folders:
-                _lift(top, folder, owner)
+        with contextlib.suppress(FileNotFoundError):
+            top = os.open(name, _FOLDER, dir_fd=outside)
+            try:
+                _check_owner(top, name, owner)
+                _empty(top, name, owner, first)
+            finally:
+                os.close(top)
+            os.rmdir(name, dir_fd=outside)
     finally:
-        os.close(top)
-    os.rmdir(name, dir_fd=parent)
+        os.close(outside)
+
+
+def _empty(top: int, name: str, owner: int | None, first: str | None) -> None:
+    if first is not None:
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            os.unlink(first, dir_fd=top)
+    deadline = time.monotonic() + PATIENCE
+    while folders := _unlink_files(top):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{name} is being filled while it is removed")
+        for folder in folders:
+            _lift(top, folder, owner)
 
 
 def _unlink_files(folder: int) -> list[str]:

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
-from detlab.launch.host.trees import remove_below, remove_tree
+from detlab.trees import remove_below, remove_tree
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="uids can only be changed by root")
 
@@ -77,13 +79,30 @@ def test_nothing_of_another_owner_is_removed(tmp_path, foreign):
     for path in (tree, tree / "inner"):
         os.chown(path, 23077, 23077)
     os.chown(tree / foreign, 23078, 23078)
-    parent = os.open(tmp_path, os.O_RDONLY)
-    try:
-        with pytest.raises(PermissionError, match="23078"):
-            remove_below(parent, "tree", owner=23077)
-        assert (tree / "inner" / "file").read_text() == "x"
-        os.chown(tree / foreign, 23077, 23077)
-        remove_below(parent, "tree", owner=23077)
-    finally:
-        os.close(parent)
+    with pytest.raises(PermissionError, match="23078"):
+        remove_below(tmp_path, "tree", owner=23077)
+    assert (tree / "inner" / "file").read_text() == "x"
+    os.chown(tree / foreign, 23077, 23077)
+    remove_below(tmp_path, "tree", owner=23077)
+    assert not tree.exists()
+
+
+REMOVING = """
+import sys
+from pathlib import Path
+from detlab.trees import remove_below
+sys.addaudithook(lambda event, args: print(args[0]) if event == "os.remove" else None)
+remove_below(Path(sys.argv[1]), "tree", first="middle")
+"""
+
+
+def test_one_file_is_removed_before_all_others(tmp_path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for name in ("first", "middle", "last"):
+        (tree / name).write_text("x")
+    command = [sys.executable, "-c", REMOVING, str(tmp_path)]
+    removed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert removed[0] == "middle"
+    assert sorted(removed) == ["first", "last", "middle"]
     assert not tree.exists()
