@@ -18,10 +18,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import httpx
-from detlab.launch.delivery.sender.sender import Deliverer, Ending, Mode, Source, TransportError
-from detlab.launch.delivery.sender.shipping import Refusal, StreamShipper
-from detlab.launch.delivery.sender.spool import Reader, open_regular, read_mark
-from detlab.launch.delivery.sender.tokens import TokenKeeper, life_of
 
 from detlab import errors
 from detlab.core.checkpoint.context import CheckpointContext
@@ -32,6 +28,10 @@ from detlab.core.preemption.context import PreemptContext
 from detlab.core.preemption.watch import Finish, Pause, PreemptionWatch
 from detlab.core.session import TaskSession
 from detlab.info import read_token
+from detlab.launch.delivery.sender import Deliverer, Ending, Mode, Source, TransportError
+from detlab.launch.delivery.shipping import Refusal, StreamShipper
+from detlab.launch.delivery.spool import Reader, open_regular, read_mark
+from detlab.launch.delivery.tokens import TokenKeeper, life_of
 from detlab.launch.ranks.rendezvous import MeetingError
 from detlab.launch.task import DirMarks
 from detlab.launch.taskdir import TaskDir, read_object, write_atomic, write_json
@@ -108,7 +108,7 @@ class PostBridge:
         self._node = node
 
     def post(self, path: str, body: bytes, token: str) -> Reply:
-        """See `detlab.launch.delivery.sender.sender.Transport`."""
+        """See `detlab.launch.delivery.sender.Transport`."""
         path, _, query = path.partition("?")
         asked = Request("POST", path, dict(parse_qsl(query)), body, token)
         try:
