@@ -61,6 +61,7 @@ class Hello(Wire):
     slots: Annotated[list[SlotView], FailFast()]
     tasks: Annotated[list[RunningTask], FailFast()] = []
     runtimes: Annotated[list[str], FailFast()] = ["process"]
+    """Names of those that could start a task now."""
     address: str = "127.0.0.1"
     """Where the ports of its tasks are reached from the Hub's proxy."""
     pool: str = "default"
@@ -167,7 +168,7 @@ class DeviceMount(Wire):
 
 
 class ContainerSpec(Wire):
-    """How the docker runtime makes the task's container."""
+    """How a runtime of containers makes the task's container."""
 
     image: str
     force_pull: bool = False
@@ -222,9 +223,10 @@ class Launch(Wire):
     """Seconds from now until then, for whom the clock is another one. Masters before this was said do not say it."""
     kind: str = "trial"
     """trial, or a taskwire.TaskKind."""
-    runtime: Literal["process", "docker"] = "process"
+    runtime: str = "process"
+    """Name of one of the runtimes of its Hello; what the agent does not have it refuses."""
     container: ContainerSpec | None = None
-    """For the docker runtime."""
+    """Image, mounts and limits that the config asks for; None for the process runtime."""
     service: ServiceSpec | None = None
     user_home: bool = False
     """HOME is the user's own persistent home on the node (notebooks, shells), not the task's."""

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.schemas import expconf
+from detlab.schemas.runtimes import takes_image
 from detlab.schemas.shares import devices_of, fractions
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
@@ -117,8 +118,8 @@ def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: Experime
         task_token=token,
         token_expires_at=expires_at,
         token_life=turn.settings.task_token_ttl,
-        runtime="docker" if row.runtime == "docker" else "process",
-        container=_container(config, agent, seat.addresses) if row.runtime == "docker" else None,
+        runtime=row.runtime,
+        container=_container(config, agent, seat.addresses) if takes_image(row.runtime) else None,
         reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
     )
 
@@ -149,8 +150,8 @@ def _user_task(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
         token_expires_at=expires_at,
         token_life=turn.settings.task_token_ttl,
         kind=kind.value,
-        runtime="docker" if row.runtime == "docker" else "process",
-        container=_container(config, agent) if row.runtime == "docker" else None,
+        runtime=row.runtime,
+        container=_container(config, agent) if takes_image(row.runtime) else None,
         service=_service(turn, row, task, agent) if kind.served_by_hub else None,
         user_home=kind in {TaskKind.NOTEBOOK, TaskKind.SHELL},
         reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
