@@ -132,8 +132,8 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
     if over is not None:
         lower = "" if wish.fixed else f"lower {wish.where}; "
         raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"{lower}see `det quota list`")
-    if _starts_on(there, wish, pool):
-        return []  # whoever else there is changes nothing
+    if pool.name in shell.backend.queues or _starts_on(there, wish, pool):
+        return []  # what else is there changes nothing; or another one places what is asked for, and judges it
     return await _by_everybody(shell, wish, pool, there, now)
 
 

@@ -23,9 +23,8 @@ from detlab.schemas.wire import (
     SlotView,
     TokenReply,
 )
-from detlab_hub.backends.agents import Agents as Connections
-from detlab_hub.backends.agents import Send, knows_gangs
 from detlab_hub.backends.base import Node
+from detlab_hub.backends.connection import AgentBackend, Send, knows_gangs
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.connection import AgentSession, check_key, greet, lose
@@ -55,7 +54,7 @@ SOMEBODY = "somebody else"
 class Agents:
     """The agents as people and they themselves see them."""
 
-    def __init__(self, shell: Shell, connections: Connections, policies: PolicyLooks) -> None:
+    def __init__(self, shell: Shell, connections: AgentBackend, policies: PolicyLooks) -> None:
         self._shell = shell
         self._policies = policies
         self._connections = connections

@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.wire import AgentView
-from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.services.agents import drains
 from detlab_hub.services.agents import removed as departures
 from detlab_hub.services.agents.agents import Agents
@@ -30,10 +29,9 @@ _log = logging.getLogger(__name__)
 class Nodes:
     """What administrators do with agents. All of it raises Forbidden for others, NotFound for an unknown agent."""
 
-    def __init__(self, shell: Shell, agents: Agents, connections: Connections) -> None:
+    def __init__(self, shell: Shell, agents: Agents) -> None:
         self._shell = shell
         self._agents = agents
-        self._connections = connections
 
     async def enable(self, caller: Caller, agent_id: str) -> AgentView:
         """Let new work start on an agent again. A drain is over; what it asked to leave still does."""
@@ -134,7 +132,7 @@ class Nodes:
             return view
 
         view = await self._shell.write(remove)
-        self._connections.dismiss(agent_id)
+        self._shell.backend.dismiss(agent_id)
         _log.warning("agent %s: removed by %s", agent_id, caller.name)
         return view.model_copy(update={"state": "lost"})
 
