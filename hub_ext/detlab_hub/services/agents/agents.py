@@ -263,10 +263,10 @@ class Agents:
 
         def owned(s: Session) -> tuple[TaskCaller, int]:
             row = s.get(AllocationRow, allocation_id)
-            part = None if row is None else parts.on(s, row, agent.agent_id)
-            if row is None or (part is None and row.agent_id != agent.agent_id):
+            seat = None if row is None else parts.seat_on(s, row, agent.agent_id)
+            if row is None or seat is None:
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
-            return caller_of(row), 0 if part is None else part.rank
+            return caller_of(row), seat.rank
 
         _, node = await self._shell.read(owned)
         batch = await log_rate.thinned(self._shell, allocation_id, batch, node)
