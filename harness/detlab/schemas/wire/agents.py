@@ -42,9 +42,29 @@ class RunningTask(Wire):
     run: int
     exited: bool = False
     exit_code: int | None = None
+    node: str = ""
+    """Which of the agent's nodes has it; "" for the agent's own."""
 
 
 # --- from the agent ---------------------------------------------------------------------------------------
+
+
+class NodeHello(Wire):
+    """One of the nodes that an agent speaks for. What it does not say is as the agent's Hello says it."""
+
+    name: str
+    slots: Annotated[list[SlotView], FailFast()] = []
+    slot_count: Annotated[int, Field(ge=0, le=65536)] = 0
+    """Slots of which it says only how many: they are called any0, any1, …, and its own runtime knows the devices."""
+    labels: Annotated[dict[str, str], BeforeValidator(_not_huge)] = {}
+    """Beside those of the agent's Hello."""
+    pool: str | None = None
+    address: str | None = None
+    max_zero_slot_tasks: int | None = None
+    cpus: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    """Of this node; None: they are not counted."""
+    memory: Annotated[int, Field(ge=0, le=2**60)] | None = None
+    """Likewise."""
 
 
 class Hello(Wire):
@@ -76,6 +96,8 @@ class Hello(Wire):
     """Bytes of memory, likewise."""
     shares: bool = False
     """Whether it starts tasks with shares of its devices; the devices of one that does not are left whole."""
+    nodes: Annotated[list[NodeHello], FailFast()] = []
+    """Nodes that it speaks for beside its own; the master places tasks on each, and messages name the node."""
     uids: Annotated[dict[str, int] | None, BeforeValidator(_not_huge)] = None
     """Hub user -> uid of tasks that this node ran before the master assigned uids, and of its operator's map. None: an
     agent that assigns uids by itself."""
@@ -98,6 +120,8 @@ class TaskStarted(Wire):
     address: str | None = None
     """Where its service is reached, for a launch with one."""
     port: int | None = None
+    node: str = ""
+    """As in the Launch."""
 
 
 class TaskStage(Wire):
@@ -108,6 +132,8 @@ class TaskStage(Wire):
     run: int
     stage: Literal["pulling", "starting"]
     message: str = ""
+    node: str = ""
+    """As in the Launch."""
 
 
 class TaskExited(Wire):
@@ -125,6 +151,8 @@ class TaskExited(Wire):
     container's memory limit) | launcher_lost | machine_restarted (it went down with its node, which is never its own
     failure)"""
     message: str = ""
+    node: str = ""
+    """As in the Launch."""
 
 
 AgentMessage = Annotated[Hello | Heartbeat | TaskStarted | TaskStage | TaskExited, Field(discriminator="type")]
@@ -141,6 +169,8 @@ class Welcome(Wire):
     cluster_id: str
     keep: list[str] = []
     kill: list[str] = []
+    node: str = ""
+    """Whose tasks these are: an agent with `nodes` gets a Welcome for each, and one for its own node ("")."""
 
 
 class Refused(Wire):
@@ -221,6 +251,8 @@ class Launch(Wire):
     token_expires_at: float
     token_life: float | None = None
     """Seconds from now until then, for whom the clock is another one. Masters before this was said do not say it."""
+    node: str = ""
+    """Which of the agent's nodes it is for, by its name in the Hello; "" for the agent's own."""
     kind: str = "trial"
     """trial, or a taskwire.TaskKind."""
     runtime: str = "process"

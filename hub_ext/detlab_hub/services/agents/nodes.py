@@ -7,13 +7,14 @@ import logging
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.errors import Forbidden, NotFound
+from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.wire import AgentView
 from detlab_hub.services.agents import drains
 from detlab_hub.services.agents import removed as departures
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.connection import lose
 from detlab_hub.services.agents.drains import Drain
+from detlab_hub.services.agents.many_nodes import is_spoken_for
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
@@ -112,11 +113,20 @@ class Nodes:
 
         Returns:
             The agent as it was.
+
+        Raises:
+            Conflict: It is a node of a connected agent that speaks for many.
         """
         _check(caller)
 
         def remove(turn: Turn) -> AgentView:
             row = _agent(turn.session, agent_id)
+            if is_spoken_for(agent_id) and self._shell.backend.state_of(agent_id, turn.now) == "connected":
+                speaker = agent_id.partition("/")[0]
+                raise Conflict(
+                    f"{agent_id} is a node of agent {speaker}, which would bring it back",
+                    hint=f"det agent disable {agent_id}, or remove {speaker}",
+                )
             view = self._view(turn.session, caller, agent_id)
             tokens.revoke(turn.session, "agent", agent_id)
             departures.note(turn, caller, row)

@@ -58,6 +58,16 @@ def on_agents(agent_ids: Collection[str]) -> ColumnElement[bool]:
     return or_(AllocationRow.agent_id.in_(agent_ids), AllocationRow.id.in_(parts))
 
 
+def on_agent_or_its_nodes(agent_id: str) -> ColumnElement[bool]:
+    """Of an allocation: it runs on this agent or a node that it speaks for, or a part of it does."""
+    below = f"{agent_id}/"
+    parts = select(PartRow.allocation_id).where(
+        or_(PartRow.agent_id == agent_id, PartRow.agent_id.startswith(below, autoescape=True))
+    )
+    whole = or_(AllocationRow.agent_id == agent_id, AllocationRow.agent_id.startswith(below, autoescape=True))
+    return or_(whole, AllocationRow.id.in_(parts))
+
+
 def of_allocation(s: Session, row: AllocationRow) -> Sequence[PartRow]:
     """The parts of an allocation in their order; none of one that is on one agent."""
     if row.nodes < 2:
