@@ -14,10 +14,11 @@ import platformdirs
 from detlab.errors import DetlabError
 from detlab.launch.host.identity import ACCEPTED_RANGE, IdentityError, parse_range
 from detlab.schemas.expconf.blocks.environment import parse_size
-from detlab_agent.daemon import AgentError, AgentSettings, default_agent_id, read_user_map, run_agent
+from detlab_agent.daemon import default_agent_id, read_user_map, run_agent
 from detlab_agent.endpoints import PIN_FILE, UnsafeMaster, find_endpoints
-from detlab_agent.runtimes.process.control_groups import DEFAULT_PIDS
 from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS
+from detlab_agent.runtimes.registry import installed
+from detlab_agent.settings import DEFAULT_PIDS, AgentError, AgentSettings
 from detlab_agent.slots import GpuError
 
 
@@ -30,9 +31,11 @@ def _range(context: click.Context, parameter: click.Parameter, value: str) -> tu
 
 def _runtimes(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in (value or "").split(",") if part.strip()))
-    unknown = [name for name in names if name not in {"process", "docker"}]
+    there = installed()
+    unknown = [name for name in names if name not in there]
     if unknown:
-        raise click.BadParameter(f"no runtime {', '.join(unknown)}: write process, docker or process,docker")
+        known = ", ".join(sorted(there)) or "none"
+        raise click.BadParameter(f"no runtime {', '.join(unknown)} is installed here; installed: {known}")
     return names
 
 
@@ -141,7 +144,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "runtimes",
     callback=_runtimes,
     metavar="NAMES",
-    help="process, docker or both, as process,docker [default: process, and docker if root finds an engine].",
+    help="Installed runtimes, such as process,docker [default: process, and docker if root finds an engine].",
 )
 @click.option(
     "--docker-host", default="", metavar="URL", help="The engine [default: $DOCKER_HOST, or its usual socket]."

@@ -12,103 +12,26 @@ import secrets
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import detlab
-from detlab.launch.host.identity import ACCEPTED_RANGE, UidRules, read_uids
+from detlab.launch.host.identity import UidRules, read_uids
 from detlab.schemas import wire
 from detlab_agent.capacity import usable_cpus, usable_memory
 from detlab_agent.connection import Connector, run_until
-from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, NotEnrolled
 from detlab_agent.runtimes.bundles import BundleCache
-from detlab_agent.runtimes.dispatch import NodeRuntime, RuntimeTable
+from detlab_agent.runtimes.dispatch import RuntimeTable
 from detlab_agent.runtimes.ports import HeldPorts
 from detlab_agent.runtimes.preparation import TaskMaker
-from detlab_agent.runtimes.process.control_groups import DEFAULT_PIDS, NoGroups, TaskGroups
-from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
-from detlab_agent.runtimes.process.runtime import ProcessRuntime
-from detlab_agent.runtimes.process.warm_pool import WarmPool
+from detlab_agent.runtimes.registry import make_runtimes
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
+from detlab_agent.settings import AgentError, AgentSettings
 from detlab_agent.slots import discover_slots, load_nvml
 from detlab_agent.tasks import TaskTable
 from detlab_agent.undelivered import LeftoverShipper
 
-if TYPE_CHECKING:
-    from detlab_agent.runtimes.docker.runtime import DockerRuntime
-
 _log = logging.getLogger(__name__)
-
-
-class AgentError(Exception):
-    """The agent cannot start; the message says why and what to do."""
-
-
-@dataclass(frozen=True)
-class AgentSettings:
-    """What the command line says.
-
-    Attributes:
-        endpoints: The master.
-        directory: State of the agent, made if missing.
-        agent_id: Stable name of this agent.
-        slots: CPU slots, or the most GPUs to offer; None for what there is.
-        pool: Resource pool that it belongs to.
-        labels: For tasks that ask for some.
-        max_zero_slot_tasks: Tasks without slots that run here at a time.
-        cpus: CPUs that tasks may ask for together; None for what there is, 0 for any number.
-        memory: Bytes that they may ask for together; None and 0 likewise.
-        enrolment_token_file: For the first connection.
-        users_file: hub user -> uid, as a root agent of an earlier version kept it.
-        uid_range: uids that a root agent accepts of the master.
-        user_map: hub user -> uid that the master must agree with.
-        serves_user: The only user of an agent that is not root.
-        runtimes: `process`, `docker`; empty for processes, and containers where a root agent finds an engine.
-        docker_host: Address of the engine; empty for DOCKER_HOST, or its usual socket.
-        allow_mounts: Host directories whose parts containers may be given.
-        allow_privileges: Whether containers may be given capabilities and devices.
-        volumes: What every container has, each as `HOST[:CONTAINER][:ro|rw]`.
-        address: Where ports of tasks are reached from the Hub's proxy.
-        service_ports: First and last port that services may use; None for any.
-        homes: Homes of users who have none; None for `homes` in the directory.
-        warm_pool: Whether trials are forked from a process that has imported torch.
-        task_network: Whether each task has a network of its own; auto: where that works.
-        task_subnet: Addresses for these networks; None for some that are free.
-        task_ports: Ports of this machine's loopback that all tasks reach.
-        task_memory: Bytes that a task may have which does not ask for some; None for any.
-        task_pids: Processes and threads that a task may have; 0 for any number.
-    """
-
-    endpoints: Endpoints
-    directory: Path
-    agent_id: str
-    slots: int | None = None
-    pool: str = "default"
-    labels: dict[str, str] = field(default_factory=dict)
-    max_zero_slot_tasks: int = 100
-    cpus: float | None = None
-    memory: int | None = None
-    enrolment_token_file: Path | None = None
-    users_file: Path | None = None
-    uid_range: tuple[int, int] = ACCEPTED_RANGE
-    user_map: dict[str, int] | None = None
-    serves_user: str | None = None
-    runtimes: tuple[str, ...] = ()
-    docker_host: str = ""
-    allow_mounts: tuple[Path, ...] = ()
-    allow_privileges: bool = False
-    volumes: tuple[str, ...] = ()
-    address: str = "127.0.0.1"
-    service_ports: tuple[int, int] | None = None
-    homes: Path | None = None
-    warm_pool: bool = False
-    task_network: Literal["private", "host", "auto"] = "auto"
-    task_subnet: str | None = None
-    task_ports: tuple[int, ...] = ()
-    task_memory: int | None = None
-    task_pids: int = DEFAULT_PIDS
 
 
 def read_user_map(path: Path) -> dict[str, int]:
@@ -178,95 +101,6 @@ async def run_agent(settings: AgentSettings) -> None:
         os.close(lock)
 
 
-def _docker(settings: AgentSettings, maker: TaskMaker, directory: Path) -> DockerRuntime | None:
-    """Return the docker runtime if it was asked for, or if this agent is root and nothing else was said.
-
-    Raises:
-        AgentError: It was asked for, and the library that speaks to the engine is not installed; a volume is none.
-    """
-    if "docker" not in settings.runtimes and (settings.runtimes or os.geteuid() != 0):
-        return None
-    try:
-        from detlab_agent.runtimes.docker.container import Allowance, parse_volume
-        from detlab_agent.runtimes.docker.engine import DEFAULT_URL
-        from detlab_agent.runtimes.docker.runtime import DockerRuntime
-    except ImportError as error:
-        if "docker" in settings.runtimes:
-            raise AgentError(f"{error}; containers need the extra: pip install 'detlab[agent]'") from error
-        return None
-    try:
-        volumes = [parse_volume(text) for text in settings.volumes]
-    except ValueError as error:
-        raise AgentError(str(error)) from error
-    runtime = DockerRuntime(
-        maker,
-        settings.docker_host or os.environ.get("DOCKER_HOST") or DEFAULT_URL,
-        settings.agent_id,
-        Allowance(
-            settings.allow_mounts,
-            settings.allow_privileges,
-            volumes,
-            settings.task_memory,
-            settings.task_pids or None,
-        ),
-        directory / "package",
-        os.environ,
-    )
-    runtime.look()
-    return runtime
-
-
-def _runtimes(
-    settings: AgentSettings,
-    maker: TaskMaker,
-    docker: DockerRuntime | None,
-    warm: WarmPool | None,
-    places: tuple[TaskNetworks | None, TaskGroups | None],
-) -> list[NodeRuntime]:
-    processes = not settings.runtimes or "process" in settings.runtimes
-    ours = [ProcessRuntime(maker, os.environ, warm, *places)] if processes else []
-    return [*ours, *([docker] if docker is not None else [])]
-
-
-def _groups(settings: AgentSettings, directory: Path) -> TaskGroups | None:
-    """Return what gives tasks control groups; None where they have none."""
-    if os.geteuid() != 0:
-        return None
-    groups = TaskGroups(directory, settings.task_memory, settings.task_pids or None)
-    try:
-        groups.open()
-    except NoGroups as error:
-        _log.warning("tasks have no limits of memory and processes: no control groups here (%s)", error)
-        return None
-    return groups
-
-
-def _networks(settings: AgentSettings, directory: Path) -> TaskNetworks | None:
-    """Return what gives tasks networks of their own; None where they have the machine's.
-
-    Raises:
-        AgentError: The operator wants them, and they cannot be had.
-    """
-    if settings.task_network == "host" or (settings.task_network == "auto" and os.geteuid() != 0):
-        return None
-    if os.geteuid() != 0:
-        raise AgentError("--task-network private: only an agent that is root can give tasks networks of their own")
-    subnets = DEFAULT_SUBNETS if settings.task_subnet is None else (settings.task_subnet,)
-    networks = TaskNetworks(directory, subnets, settings.task_ports, settings.endpoints.base)
-    try:
-        networks.open()
-    except NoPrivateNetwork as error:
-        if settings.task_network == "private":
-            raise AgentError(f"--task-network private: {error}") from error
-        _log.warning(
-            "tasks share this machine's network, where each can connect to the loopback ports of all others: %s. "
-            "--task-network host says that this is meant",
-            error,
-        )
-        return None
-    return networks
-
-
 async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) -> None:
     slots = discover_slots(load_nvml(), os.environ, settings.slots)
     tenancy = _tenancy(settings)
@@ -287,15 +121,10 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         HeldPorts(settings.service_ports),
         settings.endpoints,
     )
-    docker = await asyncio.to_thread(_docker, settings, maker, directory)
-    warm = WarmPool(os.environ) if settings.warm_pool else None
-    networks = await asyncio.to_thread(_networks, settings, directory)
-    groups = _groups(settings, directory)
-    runtimes = RuntimeTable(maker, _runtimes(settings, maker, docker, warm, (networks, groups)))
+    made = await asyncio.to_thread(make_runtimes, maker, settings, directory, os.environ)
+    runtimes = RuntimeTable(maker, made)
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
-    if warm is not None:
-        await asyncio.to_thread(warm.start)
 
     process = secrets.token_hex(8)
     cpus = usable_cpus() if settings.cpus is None else settings.cpus
@@ -322,19 +151,11 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
 
     _log.info("agent %s offers %d slots: %s", settings.agent_id, len(slots), ", ".join(s.id for s in slots))
     connector = Connector(settings.endpoints, keys, table, hello)
-    if docker is not None:
-        docker.watch(connector.introduce_again)
+    await runtimes.begin(connector.introduce_again)
     try:
         await run_until(connector, stop)
     finally:
         await table.close()
         maker.ports.close()
-        if networks is not None:
-            await asyncio.to_thread(networks.close)
-        if groups is not None:
-            groups.close()
-        if warm is not None:
-            await asyncio.to_thread(warm.close)
-        if docker is not None:
-            await asyncio.to_thread(docker.engine.close)
+        await runtimes.close()
     _log.info("agent %s ends; its tasks run on", settings.agent_id)

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tornado.httpserver import HTTPServer
-from traitlets import Bool, Dict, Enum, Float, Integer, List, Unicode, default
+from traitlets import Bool, Dict, Float, Integer, List, Unicode, default
 from traitlets.config import Application
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -25,6 +25,7 @@ import detlab
 from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
 from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
+from detlab.schemas.runtimes import PROCESS
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
@@ -82,8 +83,9 @@ class DetHub(Application):
     checkpoint_storage = Dict(help="Default checkpoint_storage of experiments; a shared_fs in the state folder.").tag(
         config=True
     )
-    default_runtime = Enum(
-        ["process", "docker"], "process", help="How trials and tasks run that do not say `runtime`."
+    default_runtime = Unicode(
+        PROCESS,
+        help="How trials and tasks run that do not say `runtime`: process, docker, or another that agents have.",
     ).tag(config=True)
     default_image = Dict(
         Unicode(),

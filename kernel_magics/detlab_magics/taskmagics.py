@@ -34,7 +34,7 @@ class TaskMagics(Magics):
     @argument("--out", "-o", dest="outs", action="append", metavar="X,Y", help="variables that come back")
     @argument("--name", "-n", help="display name")
     @argument("--image", help="container image; runs it by docker")
-    @argument("--runtime", choices=["process", "docker"], help="a process on the node, or a container")
+    @argument("--runtime", help="process (on the node), docker (a container), or another that agents have")
     @argument("--pool", help="resource pool")
     @argument("--priority", type=int, help="1 to 99; lower goes first")
     @argument("--context", "-c", help="folder whose files are shipped; default: what the cell imports")

@@ -155,7 +155,7 @@ def test_a_notebook_is_up_when_its_address_is_printed(place: Cluster) -> None:
 
 
 def test_a_config_with_mistakes_is_refused_with_all_of_them(place: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text("resources: {slots: -1, slotz: 2}\nidle_timeout: soon\nruntime: podman\n")
+    (tmp_path / "bad.yaml").write_text("resources: {slots: -1, slotz: 2}\nidle_timeout: soon\nruntime: a podman\n")
     refused = det(place, "shell", "start", "--config-file", str(tmp_path / "bad.yaml"))
     assert refused.returncode == 2
     for path in ("resources.slots", "resources.slotz", "idle_timeout", "runtime"):

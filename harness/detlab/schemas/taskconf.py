@@ -7,7 +7,7 @@ config = parse(raw, TaskKind.COMMAND)        # a TaskConfig, or ConfigError
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -27,6 +27,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     SECONDS_SHORTHAND,
     Block,
     NonNegativeInt,
+    RuntimeName,
     Text,
     as_int,
     as_seconds,
@@ -39,6 +40,7 @@ from detlab.schemas.expconf.checks.unsupported import container_keys
 from detlab.schemas.expconf.checks.walk import visit
 from detlab.schemas.expconf.raw import structure
 from detlab.schemas.expconf.raw.paths import render
+from detlab.schemas.runtimes import takes_image
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
 
 DEFAULT_SLOTS = {
@@ -94,8 +96,10 @@ class TaskConfig(Block):
 
     description: Text | None = Field(None, description="Display name; by default one is drawn.")
     entrypoint: Entrypoint | None = Field(None, description="Of a command: its command line, or a list of its words.")
-    runtime: Literal["process", "docker"] | None = Field(
-        None, description="A process on the node or a container; by default the pool decides."
+    runtime: RuntimeName | None = Field(
+        None,
+        description="How it runs: process (on the node), docker (a container), or another runtime of the pool's"
+        " agents; by default the cluster decides.",
     )
     environment: EnvironmentConfig = Field(
         default_factory=EnvironmentConfig, description="Image and environment variables."
@@ -156,8 +160,8 @@ def parse(raw: object, kind: TaskKind) -> TaskConfig:
 
 
 def unsupported(config: TaskConfig, runtime: str, kind: TaskKind) -> list[Problem]:
-    """Return what a task asks for that its runtime, `process` or `docker`, or its kind cannot honour: warnings all."""
-    shared = container_keys(config.environment, config.bind_mounts, config.resources, containers=runtime == "docker")
+    """Return what a task asks for that its runtime or its kind cannot honour: warnings all."""
+    shared = container_keys(config.environment, config.bind_mounts, config.resources, containers=takes_image(runtime))
     return in_order([*shared, *([] if kind.served_by_hub else _for_servers(config))])
 
 

@@ -9,7 +9,7 @@ starts one, the Hub's spawner asks for the allocation (`SpawnRequest`).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -85,7 +85,7 @@ class TaskView(Wire):
     slots: list[str] = []
     agent_id: str | None = None
     resource_pool: str = "default"
-    runtime: Literal["process", "docker"] = "process"
+    runtime: str = "process"
     image: str | None = None
     priority: int = 42
     server_name: str | None = None

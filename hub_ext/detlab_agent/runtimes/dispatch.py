@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +28,18 @@ class NodeRuntime(Protocol):
 
     def available(self) -> bool:
         """Whether it could start a task now."""
+        ...
+
+    async def begin(self, on_change: Callable[[], None]) -> None:
+        """Start what runs beside the tasks; called once, after tasks of earlier lives were recovered.
+
+        Args:
+            on_change: To be called, in the event loop, when `available` has changed.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End what runs beside the tasks, when the agent ends; the tasks run on."""
         ...
 
     async def ready(self, order: Order, say: Say) -> None:
@@ -73,6 +85,16 @@ class RuntimeTable:
     def names(self) -> list[str]:
         """Return the runtimes that could start a task now."""
         return [name for name, runtime in self._runtimes.items() if runtime.available()]
+
+    async def begin(self, on_change: Callable[[], None]) -> None:
+        """See `NodeRuntime.begin`."""
+        for runtime in self._runtimes.values():
+            await runtime.begin(on_change)
+
+    async def close(self) -> None:
+        """See `NodeRuntime.close`."""
+        for runtime in self._runtimes.values():
+            await runtime.close()
 
     async def start(self, launch: Launch, say: Say, cancelled: asyncio.Event) -> RunningTask:
         """See `Runtime.start`."""

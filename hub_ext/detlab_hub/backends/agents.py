@@ -8,39 +8,24 @@ name of one that lives is not let in.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from detlab.schemas.wire import Hello, MasterMessage
-from detlab_hub.backends.base import Node, node_of
+from detlab_hub.backends.base import Node
+from detlab_hub.backends.connection import Connection, Send
 
 _log = logging.getLogger(__name__)
-Send = Callable[[MasterMessage], None]
-
-
-@dataclass
-class Connection:
-    """One connection of an agent. `send` puts a message into the connection's queue and must not block."""
-
-    agent_id: str
-    hello: Hello
-    send: Send
-    last_heard: float
-    hang_up: Callable[[], None] = lambda: None
-    """Closes the connection; the agent may come back if its key is still good."""
-    node: Node = field(init=False)
-    """What it said that it has. One object for as long as the connection: who asks again sees that nothing changed."""
-
-    def __post_init__(self) -> None:
-        self.node = _node(self.hello)
 
 
 @dataclass
 class Agents:
-    """All agents of which something may be expected."""
+    """All agents of which something may be expected; see `AgentBackend`."""
 
     suspect_after: float
     lost_after: float
+    queues: Mapping[str, str] = field(default_factory=dict)
+    """Agents place nothing themselves."""
     refused: dict[str, str] = field(default_factory=dict)
     """Why the last connection of an agent was not accepted, of those whose last one was not."""
     _connections: dict[str, Connection] = field(default_factory=dict)
@@ -154,27 +139,3 @@ class Agents:
             for connection in connections
         ]
         return tuple(sorted((*present, *(node for node, _ in missed)), key=lambda n: n.id))
-
-
-def _node(hello: Hello) -> Node:
-    return node_of(
-        hello.agent_id,
-        hello.slots,
-        serves_user=hello.serves_user,
-        suspect=False,
-        runtimes=hello.runtimes,
-        pool=hello.pool,
-        labels=hello.labels,
-        max_zero_slot_tasks=hello.max_zero_slot_tasks,
-        gangs=knows_gangs(hello),
-        millicpus=None if hello.cpus is None else round(hello.cpus * 1000),
-        host_memory=hello.memory,
-    )
-
-
-def knows_gangs(hello: Hello) -> bool:
-    """Whether an agent has a harness for trials over several agents.
-
-    Those that do not tell their processes apart are older than that: theirs would train the whole on each agent.
-    """
-    return bool(hello.process)

@@ -76,8 +76,46 @@ class Backend(Protocol):
     and a message that is not delivered is derived from the database again when the node comes back.
     """
 
+    @property
+    def queues(self) -> Mapping[str, str]:
+        """Who places: pools in which the backend chooses the nodes, and the id to which their allocations go.
+
+        In all other pools this master chooses, among `nodes`. In these it keeps the order of the queue, `max_slots` and
+        quotas, and hands over what may start: a Launch to the id that stands here, without nodes, and with as many
+        slots as were asked for (`any0`, `any1`, …). The id is asked of as a node is: by `state_of`, `last_heard`.
+        """
+        ...
+
     def deliver(self, node_id: str, message: MasterMessage) -> None:
         """Send a message if the node is connected; else do nothing. Never raises, never blocks."""
 
     def nodes(self, now: float) -> tuple[Node, ...]:
         """Connected nodes and those that are missed but not yet lost."""
+        ...
+
+    def state_of(self, node_id: str, now: float) -> str:
+        """Return `connected`, `suspect` or `lost`."""
+        ...
+
+    def last_heard(self, node_id: str) -> float | None:
+        """When the node was last heard by this master; None: never, or it is lost."""
+        ...
+
+    def expect(self, node: Node, now: float) -> None:
+        """Wait for a node that was there before this master started."""
+
+    def overdue(self, now: float) -> Sequence[str]:
+        """Return the nodes that were silent for so long that their tasks must be taken as dead."""
+        ...
+
+    def give_up(self, node_id: str) -> None:
+        """Expect nothing of a node until it comes back by itself: it is lost."""
+
+    def forgive(self, seconds: float) -> None:
+        """Count nobody's silence of the last seconds: this master did not run itself."""
+
+    def hang_up(self, node_id: str) -> None:
+        """Close the connection of a node, if there is one; it may come back."""
+
+    def dismiss(self, node_id: str) -> None:
+        """Close the connection of a node, and expect nothing of it any more."""

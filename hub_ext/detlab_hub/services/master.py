@@ -17,8 +17,9 @@ from sqlalchemy.orm import Session
 from detlab.errors import Unavailable
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskView
 from detlab.schemas.wire import ExperimentState
-from detlab_hub.backends.agents import Agents as Connections
+from detlab_hub.backends.connection import AgentBackend
 from detlab_hub.backends.instances.configuration import ElasticPool
+from detlab_hub.backends.registry import make_backend
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
 from detlab_hub.services.admission.bundles import Bundles
 from detlab_hub.services.admission.quotas import Quotas
@@ -119,8 +120,9 @@ class Services:
         hub: HubServers | None = None,
         elastic: Sequence[ElasticPool] = (),
         consumers: Sequence[EventConsumer] = (),
+        backend: AgentBackend | None = None,
     ) -> None:
-        connections = Connections(settings.agent_suspect_after, settings.agent_reconnect_wait)
+        connections = backend or make_backend(settings.agent_suspect_after, settings.agent_reconnect_wait)
         self.settings = settings
         self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections, lifecycle=_LIFECYCLE)
         self.connections = connections
@@ -146,7 +148,7 @@ class Services:
         self.stream = Stream(self.shell)
         self.overview = Overview(self.shell, self.cluster, self.agents)
         self.queue = Queue(self.shell)
-        self.provisioning = Provisioning(self.shell, connections, elastic)
+        self.provisioning = Provisioning(self.shell, elastic)
         self.jobs = Jobs(self.shell, self.provisioning.awaited)
         self.pools = PoolViews(self.shell)
         self.quotas = Quotas(self.shell)
@@ -157,10 +159,10 @@ class Services:
         self.audit = Audit(self.shell)
         self.refusals = Refusals(self.shell)
         self.limits = UserLimits(self.shell)
-        self.nodes = Nodes(self.shell, self.agents, connections)
-        self.credentials = Credentials(self.shell, connections)
+        self.nodes = Nodes(self.shell, self.agents)
+        self.credentials = Credentials(self.shell)
         self.metrics = Metrics(self.shell, self.cluster)
-        self.health = Health(self.shell, connections, self.loops)
+        self.health = Health(self.shell, self.loops)
         self._prepare_loops(clock, cpu_clock)
 
     def _prepare_loops(self, clock: Clock, cpu_clock: Clock) -> None:
@@ -293,11 +295,11 @@ class Services:
         """Assign what can start now and note why everything else waits."""
         shell = self.shell
         nodes = self.connections.nodes(shell.clock())
-        draining, refusals = shell.draining, dict(shell.refusals)
+        draining, refusals, queues = shell.draining, dict(shell.refusals), dict(self.connections.queues)
 
         def place(turn: Turn) -> placement.Verdict:
             began = self._cpu_clock()
-            verdict = placement.place(turn, nodes, refusals, self._known_tasks, shell.saving, draining=draining)
+            verdict = placement.place(turn, nodes, refusals, self._known_tasks, shell.saving, queues, draining=draining)
             # Before the commit: a checkpoint that is committed next is one of theirs, though nobody was told yet.
             shell.saving = verdict.saving
             self._pass_cost = self._cpu_clock() - began

@@ -95,7 +95,7 @@ def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) ->
     if kind is TaskKind.TENSORBOARD and not experiments and not trials:
         problems.append(Problem("experiment_ids", "a TensorBoard shows experiments or trials: name at least one"))
     problems += [in_words(problem) for problem in taskconf.check(raw, kind) if problem.level == "error"]
-    if raw.get("runtime") in ("process", "docker") and raw["runtime"] not in runtimes:
+    if isinstance(raw.get("runtime"), str) and raw["runtime"] not in runtimes:
         problems.append(Problem("Runtime", f"{raw['runtime']} is not offered here", f"one of {', '.join(runtimes)}"))
     bundle = options.get("bundle") or None
     if bundle is not None and not isinstance(bundle, str):

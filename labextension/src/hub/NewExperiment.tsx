@@ -12,7 +12,7 @@ import { useApp, useStore } from '../state/context';
 import type { CreateExperimentReply, ExperimentView } from '../state/wire';
 import type { HubApi } from './api';
 import type { PageInfo } from './page';
-import { closedRuntimes, withClosedRuntimes } from '../form/runtimes';
+import { withRuntimes } from '../form/runtimes';
 import { CodeChoice } from './upload/CodeChoice';
 import type { Source } from './upload/source';
 import { startingPoints, useCode, type Code, type Coded } from './upload/useCode';
@@ -37,7 +37,7 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
   const agents = useStore(snapshot => snapshot.agents);
   const ready = useStore(snapshot => snapshot.ready);
   const offered = useMemo(
-    () => schema.data && withClosedRuntimes(schema.data, ready ? closedRuntimes(agents, page.user) : {}), [schema.data, agents, ready, page.user]
+    () => schema.data && withRuntimes(schema.data, ready ? agents : null, page.user), [schema.data, agents, ready, page.user]
   );
   const busy = coded.state.kind === 'busy';
   const bundle = coded.state.kind === 'ready' ? coded.state.code.bundle : (source?.bundle ?? null);

@@ -65,6 +65,16 @@ test('a start dialog offers both where both are, and has nothing to explain', as
   expect(screen.queryByText(/No node/)).toBeNull();
 });
 
+test('a runtime of which the page knows only the name is offered by it where a node has it', async () => {
+  open('', [agent({ runtimes: ['process', 'slurm'] })]);
+  await userEvent.click(await screen.findByRole('button', { name: 'Notebook, shell …' }));
+  await userEvent.click(screen.getByRole('menuitem', { name: 'New shell …' }));
+  const field = screen.getByLabelText(/^Runs as/);
+  expect(choices(field)).toEqual(['as the cluster says', 'a process', 'a container (closed)', 'slurm']);
+  await userEvent.selectOptions(field, 'slurm');
+  expect(screen.getByLabelText(/^Image/)).toBeTruthy();
+});
+
 test('without any node the dialog says that, once', async () => {
   open('', []);
   await userEvent.click(await screen.findByRole('button', { name: 'Notebook, shell …' }));

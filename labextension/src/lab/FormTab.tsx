@@ -5,7 +5,7 @@ import { ReactElement, useId, useMemo, useState } from 'react';
 import { ErrorBanner, formatBytes, plural, useLoaded } from '../components/common';
 import { ExperimentForm, EXPERIMENT_SECTIONS, experimentText, RUN_SECTIONS, RUN_TEXT } from '../form';
 import { Problems } from '../form/Field';
-import { closedRuntimes, withClosedRuntimes } from '../form/runtimes';
+import { withRuntimes } from '../form/runtimes';
 import type { Schema } from '../form';
 import type { Validation } from '../form/useDryRun';
 import { useStore } from '../state/context';
@@ -40,7 +40,7 @@ export function FormTab({ chosen, api, submit }: {
   const me = useStore(s => s.me?.name ?? '');
   const ready = useStore(s => s.ready);
   const schema = useMemo(
-    () => withClosedRuntimes(chosen.schema, ready ? closedRuntimes(agents, me) : {}), [chosen.schema, agents, me, ready]
+    () => withRuntimes(chosen.schema, ready ? agents : null, me), [chosen.schema, agents, me, ready]
   );
   const run = kind === 'notebook_run';
   const script = path !== null && !/\.ya?ml$/.test(path);

@@ -31,3 +31,7 @@ test('what nodes have is offered without a word', async () => {
   expect(await choices(['process', 'docker'])).toEqual(['default', 'process', 'docker']);
   expect(screen.queryByText(/no node/)).toBeNull();
 });
+
+test('a runtime of a node that detlab does not bring is offered too', async () => {
+  expect(await choices(['process', 'slurm'])).toEqual(['default', 'process', 'docker (closed)', 'slurm']);
+});

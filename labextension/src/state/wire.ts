@@ -550,7 +550,7 @@ export interface TaskView {
   slots: string[];
   agent_id: string | null;
   resource_pool: string;
-  runtime: 'process' | 'docker';
+  runtime: string;
   image: string | null;
   priority: number;
   server_name: string | null;

@@ -41,18 +41,6 @@ def test_a_killed_agent_takes_the_same_process_up_again(master, agent):
     assert master.texts(task) == [f"step {n}" for n in range(200)]
 
 
-def test_an_exit_while_the_agent_was_dead_is_reported(master, agent):
-    task = master.launch("echo over; exit 4")
-    master.wait_for(lambda: task.started)
-    agent.kill()
-    wait_until((agent.task_dir(task) / "exit.json").exists)
-    task.exits.clear()
-    agent.start()
-    master.wait_for(exited(task))
-    assert task.exits[0].exit_code == 4
-    assert task.exits[0].reason == ""
-
-
 def test_a_terminated_agent_leaves_its_tasks_alone(master, agent):
     task = master.launch(trial("NeverExits"))
     master.wait_for(lambda: "up" in master.texts(task))
@@ -96,17 +84,6 @@ def test_a_launcher_killed_while_the_agent_was_dead_is_found_lost(master, agent)
     master.wait_for(exited(task))
     assert task.exits[0].reason == "launcher_lost"
     assert agent.processes(task) == []
-
-
-@pytest.mark.slow
-def test_an_exit_is_repeated_until_it_is_acknowledged(master, agent):
-    task = master.allocate("exit 2")
-    task.acknowledge = False
-    master.send(task.launch)
-    master.wait_for(lambda: len(task.exits) >= 2, timeout=15)
-    assert (agent.task_dir(task) / "exit.json").exists()
-    task.acknowledge = True
-    wait_until(lambda: not agent.task_dir(task).exists())
 
 
 def test_a_task_that_the_master_does_not_know_any_more_is_ended(master, agent):

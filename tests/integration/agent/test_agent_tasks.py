@@ -1,72 +1,14 @@
-"""A task from Launch to its acknowledged exit, and everything that may go wrong on the way."""
+"""What processes add to the contract of runtimes: stops that reach behind a shell, and shares of devices."""
 
 import shlex
-import signal
 import sys
 import time
 
-from agent_helpers import make_bundle, trial, wait_until
+from agent_helpers import trial
 
 
 def exited(allocation):
     return lambda: allocation.exits
-
-
-def test_a_task_runs_and_its_exit_and_output_arrive(master, agent):
-    bundle = master.add_bundle(make_bundle({"train.py": ("import os\nprint('hi', os.getcwd())", 0o644)}))
-    task = master.launch("python3 train.py; exit 5", bundle=bundle)
-    master.wait_for(exited(task))
-    assert task.exits[0].exit_code == 5
-    assert task.exits[0].reason == ""
-    assert master.texts(task) == [f"hi {agent.task_dir(task) / 'work'}"]
-    assert task.started
-    wait_until(lambda: not agent.task_dir(task).exists(), what="the directory is removed after exit_ack")
-
-
-def test_a_task_that_dies_on_start_reports_code_and_output(master, agent):
-    task = master.launch(trial("DiesOnStart"))
-    master.wait_for(exited(task))
-    assert task.exits[0].exit_code == 1
-    assert master.texts(task, "stderr") == ["cannot go on"]
-
-
-def test_a_command_that_does_not_exist_exits_127_and_says_so(master, agent):
-    task = master.launch(["no-such-program-here"])
-    master.wait_for(exited(task))
-    assert task.exits[0].exit_code == 127
-    assert "no-such-program-here" in master.texts(task, "launcher")[0]
-
-
-def test_a_duplicate_launch_starts_one_task(master, agent):
-    task = master.launch(trial("NeverExits"))
-    master.wait_for(lambda: task.started)
-    master.send(task.launch)
-    master.wait_for(lambda: task.started >= 2)
-    wait_until(lambda: "up" in master.texts(task))
-    assert len([p for p in agent.processes(task) if p.pgid == p.pid and p.session != p.pid]) == 1
-    master.send_kill(task)
-    master.wait_for(exited(task))
-
-
-def test_kill_ends_a_task_that_ignores_sigterm_after_the_grace(master, agent):
-    task = master.launch(trial("IgnoresSigterm"))
-    master.wait_for(lambda: "up" in master.texts(task))
-    began = time.monotonic()
-    master.send_kill(task, grace=2.0)
-    master.send_kill(task, grace=9.0)
-    master.wait_for(exited(task))
-    assert 2.0 <= time.monotonic() - began < 5.0
-    assert task.exits[0].exit_code == -signal.SIGKILL
-    assert agent.processes(task) == []
-
-
-def test_kill_gives_the_task_its_chance_to_end(master, agent):
-    task = master.launch(trial("EndsOnSigterm"))
-    master.wait_for(lambda: "up" in master.texts(task))
-    master.send_kill(task)
-    master.wait_for(exited(task))
-    assert task.exits[0].exit_code == 3
-    assert master.texts(task) == ["up", "asked to end"]
 
 
 def test_a_stop_gives_the_program_its_time_though_the_shell_around_it_dies(master, agent):

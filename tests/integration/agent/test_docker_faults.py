@@ -114,20 +114,6 @@ def test_an_engine_that_ends_its_tasks_with_itself_is_not_the_tasks_failure(mast
     assert "live-restore" in task.exits[0].message
 
 
-def test_an_agent_that_is_killed_and_started_again_takes_its_container_up(master, docker_agent):
-    task = counting(master, docker_agent)
-    docker_agent.kill()
-    seen = len(master.texts(task))
-    master.wait_for(lambda: len(master.texts(task)) > seen + 3, what="the task runs on")
-    docker_agent.start()
-    master.wait_for(lambda: task.started >= 2, what="it is taken up again")
-    assert task.starts[-1].pid == task.starts[0].pid
-    (docker_agent.shared / "open").touch()
-    master.wait_for(exited(task), timeout=40)
-    assert task.exits[0].exit_code == 7
-    check_nothing_is_lost(master, task)
-
-
 def test_agent_and_engine_are_killed_and_the_agent_comes_back_first(master, docker_agent):
     task = counting(master, docker_agent)
     docker_agent.kill()
@@ -136,18 +122,6 @@ def test_agent_and_engine_are_killed_and_the_agent_comes_back_first(master, dock
     master.wait_for(lambda: task.started >= 2, what="it is taken up again, unseen", timeout=40)
     docker_agent.engine.start()
     (docker_agent.shared / "open").touch()
-    master.wait_for(exited(task), timeout=40)
-    assert task.exits[0].exit_code == 7
-    check_nothing_is_lost(master, task)
-
-
-def test_a_task_that_ended_while_the_agent_was_dead_is_reported(master, docker_agent):
-    task = counting(master, docker_agent)
-    pid = task.starts[0].pid
-    docker_agent.kill()
-    (docker_agent.shared / "open").touch()
-    wait_until(lambda: not Path(f"/proc/{pid}/exe").exists())
-    docker_agent.start()
     master.wait_for(exited(task), timeout=40)
     assert task.exits[0].exit_code == 7
     check_nothing_is_lost(master, task)

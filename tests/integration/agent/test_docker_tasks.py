@@ -1,30 +1,16 @@
-"""A task in a container from Launch to its acknowledged exit, at a real Docker engine, and what may go wrong."""
+"""What containers add to the contract of runtimes, at a real Docker engine."""
 
 import json
 import os
 import signal
 import sys
-import time
 
 import pytest
 from agent_docker import exited, in_container, python
-from agent_helpers import TRIALS, make_bundle, wait_until
+from agent_helpers import TRIALS, wait_until
 
 from detlab.schemas import wire
 from testbed import docker_images
-
-
-def test_a_task_in_a_container_runs_and_its_exit_and_output_arrive(master, docker_agent):
-    bundle = master.add_bundle(
-        make_bundle({"train.py": ("import os\nprint('hi', os.getcwd(), os.getpid() > 1)", 0o644)})
-    )
-    task = in_container(master, "python3 train.py; exit 5", bundle=bundle)
-    master.wait_for(exited(task), timeout=40)
-    assert (task.exits[0].exit_code, task.exits[0].reason) == (5, ""), task.exits
-    assert master.texts(task) == [f"hi {docker_agent.task_dir(task) / 'work'} True"]
-    assert task.starts[0].pid is not None
-    wait_until(lambda: not docker_agent.task_dir(task).exists(), what="the directory is removed after exit_ack")
-    wait_until(lambda: docker_agent.engine.containers() == [], what="the container is removed too")
 
 
 def test_metrics_of_a_container_arrive(master, docker_agent):
@@ -113,26 +99,6 @@ def test_a_memory_limit_is_told_apart_from_other_kills(master, docker_agent):
     killed = in_container(master, python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), memory=128 << 20)
     master.wait_for(exited(killed), timeout=40)
     assert (killed.exits[0].reason, killed.exits[0].exit_code) == ("", -signal.SIGKILL)
-
-
-def test_a_container_that_ignores_sigterm_is_killed_after_the_grace(master, docker_agent):
-    task = in_container(master, python(TRIALS["IgnoresSigterm"]))
-    master.wait_for(lambda: "up" in master.texts(task), timeout=40)
-    began = time.monotonic()
-    master.send_kill(task, grace=1.5)
-    master.wait_for(exited(task))
-    assert 1.5 <= time.monotonic() - began < 8
-    assert (task.exits[0].exit_code, task.exits[0].reason) == (-signal.SIGKILL, "")
-    assert task.exits[0].message == ""  # the launcher said so itself: it was asked to deliver before it is killed too
-
-
-def test_a_container_ends_on_sigterm_with_its_last_words(master, docker_agent):
-    task = in_container(master, python(TRIALS["EndsOnSigterm"]))
-    master.wait_for(lambda: "up" in master.texts(task), timeout=40)
-    master.send_kill(task)
-    master.wait_for(exited(task))
-    assert task.exits[0].exit_code == 3
-    assert master.texts(task) == ["up", "asked to end"]
 
 
 def test_a_killed_container_leaves_no_output_behind(master, docker_agent):

@@ -266,7 +266,7 @@ async def test_a_spot_instance_that_is_taken_back_costs_its_trial_no_restart_and
     world = await make_world(training(200, save_every=1))
     market = SpotMarket()
     pool = ElasticPool("default", market, Limits(max_instances=1), Agent("template", 1))
-    provisioning = Provisioning(world.services.shell, world.services.connections, [pool])
+    provisioning = Provisioning(world.services.shell, [pool])
     made = await world.submit(config())
     await world.step()
     await provisioning.look()
@@ -302,7 +302,7 @@ async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list
     pool = ElasticPool("default", market, Limits(max_instances=1), Agent("template", 1))
 
     def looking():
-        return Provisioning(world.services.shell, world.services.connections, [pool])
+        return Provisioning(world.services.shell, [pool])
 
     provisioning = looking()
     made = await world.submit(config())
@@ -336,7 +336,7 @@ async def test_why_a_gang_waits_says_for_how_many_instances_and_since_when(make_
     world = await make_world(training(20))
     market = SpotMarket()
     pool = ElasticPool("default", market, Limits(max_instances=3), Agent("template", 1))
-    provisioning = Provisioning(world.services.shell, world.services.connections, [pool])
+    provisioning = Provisioning(world.services.shell, [pool])
     world.services.jobs._awaited = provisioning.awaited
     made = await world.submit(config(resources={"slots_per_trial": 2}))
     await world.step()

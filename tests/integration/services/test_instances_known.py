@@ -56,7 +56,7 @@ class Market:
 
 def looking(world: World, market: Market, provider: dict[str, Any] = AWS, limits: Limits = LIMITS) -> Provisioning:
     pool = ElasticPool("default", market, limits, Agent("template", 1), like_of(provider))
-    return Provisioning(world.services.shell, world.services.connections, [pool])
+    return Provisioning(world.services.shell, [pool])
 
 
 async def test_an_instance_that_no_list_has_yet_is_waited_for_by_the_next_master_too(make_world):

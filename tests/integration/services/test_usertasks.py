@@ -198,7 +198,7 @@ async def test_usertask_mistakes_are_said_all_at_once(make_world):
     world = await make_world(by_kind())
     wrong = CreateTask(
         kind=TaskKind.COMMAND,
-        config={"resources": {"slots": -1, "slot": 2}, "idle_timeout": "soon", "runtime": "vm"},
+        config={"resources": {"slots": -1, "slot": 2}, "idle_timeout": "soon", "runtime": "a vm"},
     )
     with pytest.raises(ConfigError) as caught:
         await world.services.usertasks.create(ALICE, wrong)

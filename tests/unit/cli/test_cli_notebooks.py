@@ -104,7 +104,7 @@ def test_the_config_of_file_overrides_and_options(master, det, workplace: Path) 
 
 def test_a_config_with_every_kind_of_mistake_names_all_of_them_at_once(master, det, workplace: Path) -> None:
     (workplace / "bad.yaml").write_text(
-        "resources: {slots: -1, priority: 200, slotz: 1}\nidle_timeout: soon\nruntime: podman\n"
+        "resources: {slots: -1, priority: 200, slotz: 1}\nidle_timeout: soon\nruntime: a podman\n"
         "bind_mounts: [{host_path: here, container_path: /x}]\nenviroment: {}\n"
     )
     result = det("notebook", "start", "--config-file", "bad.yaml", "-c", "nonsense", "-c", "runtime.x=1")

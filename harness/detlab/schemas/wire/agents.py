@@ -42,9 +42,29 @@ class RunningTask(Wire):
     run: int
     exited: bool = False
     exit_code: int | None = None
+    node: str = ""
+    """Which of the agent's nodes has it; "" for the agent's own."""
 
 
 # --- from the agent ---------------------------------------------------------------------------------------
+
+
+class NodeHello(Wire):
+    """One of the nodes that an agent speaks for. What it does not say is as the agent's Hello says it."""
+
+    name: str
+    slots: Annotated[list[SlotView], FailFast()] = []
+    slot_count: Annotated[int, Field(ge=0, le=65536)] = 0
+    """Slots of which it says only how many: they are called any0, any1, …, and its own runtime knows the devices."""
+    labels: Annotated[dict[str, str], BeforeValidator(_not_huge)] = {}
+    """Beside those of the agent's Hello."""
+    pool: str | None = None
+    address: str | None = None
+    max_zero_slot_tasks: int | None = None
+    cpus: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    """Of this node; None: they are not counted."""
+    memory: Annotated[int, Field(ge=0, le=2**60)] | None = None
+    """Likewise."""
 
 
 class Hello(Wire):
@@ -61,6 +81,7 @@ class Hello(Wire):
     slots: Annotated[list[SlotView], FailFast()]
     tasks: Annotated[list[RunningTask], FailFast()] = []
     runtimes: Annotated[list[str], FailFast()] = ["process"]
+    """Names of those that could start a task now."""
     address: str = "127.0.0.1"
     """Where the ports of its tasks are reached from the Hub's proxy."""
     pool: str = "default"
@@ -75,6 +96,8 @@ class Hello(Wire):
     """Bytes of memory, likewise."""
     shares: bool = False
     """Whether it starts tasks with shares of its devices; the devices of one that does not are left whole."""
+    nodes: Annotated[list[NodeHello], FailFast()] = []
+    """Nodes that it speaks for beside its own; the master places tasks on each, and messages name the node."""
     uids: Annotated[dict[str, int] | None, BeforeValidator(_not_huge)] = None
     """Hub user -> uid of tasks that this node ran before the master assigned uids, and of its operator's map. None: an
     agent that assigns uids by itself."""
@@ -97,6 +120,8 @@ class TaskStarted(Wire):
     address: str | None = None
     """Where its service is reached, for a launch with one."""
     port: int | None = None
+    node: str = ""
+    """As in the Launch."""
 
 
 class TaskStage(Wire):
@@ -107,6 +132,8 @@ class TaskStage(Wire):
     run: int
     stage: Literal["pulling", "starting"]
     message: str = ""
+    node: str = ""
+    """As in the Launch."""
 
 
 class TaskExited(Wire):
@@ -124,6 +151,8 @@ class TaskExited(Wire):
     container's memory limit) | launcher_lost | machine_restarted (it went down with its node, which is never its own
     failure)"""
     message: str = ""
+    node: str = ""
+    """As in the Launch."""
 
 
 AgentMessage = Annotated[Hello | Heartbeat | TaskStarted | TaskStage | TaskExited, Field(discriminator="type")]
@@ -140,6 +169,8 @@ class Welcome(Wire):
     cluster_id: str
     keep: list[str] = []
     kill: list[str] = []
+    node: str = ""
+    """Whose tasks these are: an agent with `nodes` gets a Welcome for each, and one for its own node ("")."""
 
 
 class Refused(Wire):
@@ -167,7 +198,7 @@ class DeviceMount(Wire):
 
 
 class ContainerSpec(Wire):
-    """How the docker runtime makes the task's container."""
+    """How a runtime of containers makes the task's container."""
 
     image: str
     force_pull: bool = False
@@ -220,11 +251,14 @@ class Launch(Wire):
     token_expires_at: float
     token_life: float | None = None
     """Seconds from now until then, for whom the clock is another one. Masters before this was said do not say it."""
+    node: str = ""
+    """Which of the agent's nodes it is for, by its name in the Hello; "" for the agent's own."""
     kind: str = "trial"
     """trial, or a taskwire.TaskKind."""
-    runtime: Literal["process", "docker"] = "process"
+    runtime: str = "process"
+    """Name of one of the runtimes of its Hello; what the agent does not have it refuses."""
     container: ContainerSpec | None = None
-    """For the docker runtime."""
+    """Image, mounts and limits that the config asks for; None for the process runtime."""
     service: ServiceSpec | None = None
     user_home: bool = False
     """HOME is the user's own persistent home on the node (notebooks, shells), not the task's."""

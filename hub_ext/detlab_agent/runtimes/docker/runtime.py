@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import shutil
 import threading
 import time
@@ -22,6 +23,7 @@ import docker
 import detlab
 from detlab.launch.host import procfs
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
+from detlab.schemas.runtimes import DOCKER
 from detlab.schemas.wire import ContainerSpec
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
 from detlab_agent.runtimes.docker.accounts import ImageAccounts, forget_names, name_user, sweep_names, write_names
@@ -34,11 +36,22 @@ from detlab_agent.runtimes.docker.container import (
     container_arguments,
     container_environment,
     mounts_for,
+    parse_volume,
 )
-from detlab_agent.runtimes.docker.engine import AGENT_LABEL, PLACE_LABEL, Engine, EngineAway, EngineRefused, Gone
+from detlab_agent.runtimes.docker.engine import (
+    AGENT_LABEL,
+    DEFAULT_URL,
+    PLACE_LABEL,
+    Engine,
+    EngineAway,
+    EngineRefused,
+    Gone,
+)
 from detlab_agent.runtimes.docker.images import find_image, pull_image
 from detlab_agent.runtimes.docker.task import DockerTask, noted_fields
 from detlab_agent.runtimes.preparation import Order, TaskMaker
+from detlab_agent.runtimes.registry import RuntimeSetup
+from detlab_agent.settings import AgentError
 
 _log = logging.getLogger(__name__)
 _OURS_SECONDS = 1.0
@@ -67,7 +80,7 @@ class DockerRuntime:
         agent_env: The agent's own environment.
     """
 
-    name = "docker"
+    name = DOCKER
 
     def __init__(
         self,
@@ -87,10 +100,14 @@ class DockerRuntime:
         self._accounts = ImageAccounts(self.engine)
         self._on_change: Callable[[], None] = lambda: None
 
-    def watch(self, on_change: Callable[[], None]) -> None:
-        """Follow the engine; `on_change` is called when it comes or goes."""
+    async def begin(self, on_change: Callable[[], None]) -> None:
+        """See `NodeRuntime.begin`: follow the engine, which comes and goes."""
         self._on_change = on_change
         self.engine.watch(asyncio.get_running_loop(), self._changed)
+
+    async def close(self) -> None:
+        """See `NodeRuntime.close`."""
+        await asyncio.to_thread(self.engine.close)
 
     def _changed(self) -> None:
         self._on_change()
@@ -306,6 +323,33 @@ class DockerRuntime:
                     self.engine.remove(container)
         except (EngineAway, EngineRefused) as error:
             _log.info("containers of earlier lives are looked for when the engine is there: %s", error)
+
+
+def make(setup: RuntimeSetup) -> DockerRuntime | None:
+    """Make the runtime of an agent, see `registry.Factory`; None if it is not required and the agent is not root.
+
+    Raises:
+        AgentError: A volume is not written as one.
+    """
+    if not setup.required and os.geteuid() != 0:
+        return None
+    settings = setup.settings
+    try:
+        volumes = [parse_volume(text) for text in settings.volumes]
+    except ValueError as error:
+        raise AgentError(str(error)) from error
+    runtime = DockerRuntime(
+        setup.maker,
+        settings.docker_host or setup.environ.get("DOCKER_HOST") or DEFAULT_URL,
+        settings.agent_id,
+        Allowance(
+            settings.allow_mounts, settings.allow_privileges, volumes, settings.task_memory, settings.task_pids or None
+        ),
+        setup.directory / "package",
+        setup.environ,
+    )
+    runtime.look()
+    return runtime
 
 
 def _spec(order: Order) -> ContainerSpec:

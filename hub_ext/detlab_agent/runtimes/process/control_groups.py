@@ -23,8 +23,6 @@ _log = logging.getLogger(__name__)
 
 ROOT = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
-DEFAULT_PIDS = 8192
-"""Processes and threads of one task: far more than a large trial has, far fewer than would stop the machine."""
 PIDS_SHARE = 0.8
 """Of all processes and threads that the kernel allows: what all tasks of an agent together may have."""
 _ABANDONED = 60.0

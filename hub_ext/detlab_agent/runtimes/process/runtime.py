@@ -6,12 +6,13 @@ on the agent only reads from it (through `taskfiles`) and in the end removes it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,17 @@ from detlab.launch.network import HOST, PRIVATE, NetworkPlan
 from detlab.launch.python_program import OPT_OUT, StartCold, read_program
 from detlab.launch.taskdir import TaskDir
 from detlab.launch.warm_wire import BEGUN, ForkRequest
+from detlab.schemas.runtimes import PROCESS
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
 from detlab_agent.runtimes.preparation import Order, TaskMaker, directories
 from detlab_agent.runtimes.process.control_groups import Group, NoGroups, TaskGroups
-from detlab_agent.runtimes.process.network import TaskNetworks
+from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
 from detlab_agent.runtimes.process.task import Launched, ProcessTask, noted_group
 from detlab_agent.runtimes.process.warm_pool import WarmPool
+from detlab_agent.runtimes.registry import RuntimeSetup
 from detlab_agent.runtimes.taskfiles import open_owned_log
+from detlab_agent.settings import AgentError, AgentSettings
 
 _log = logging.getLogger(__name__)
 _START_TIMEOUT = 60.0
@@ -59,7 +63,7 @@ class ProcessRuntime:
         groups: Gives each task a control group; None: none has one.
     """
 
-    name = "process"
+    name = PROCESS
 
     def __init__(
         self,
@@ -82,6 +86,20 @@ class ProcessRuntime:
     def available(self) -> bool:
         """See `NodeRuntime.available`."""
         return True
+
+    async def begin(self, on_change: Callable[[], None]) -> None:
+        """See `NodeRuntime.begin`: start the warm pool."""
+        if self._warm is not None:
+            await asyncio.to_thread(self._warm.start)
+
+    async def close(self) -> None:
+        """See `NodeRuntime.close`."""
+        if self._networks is not None:
+            await asyncio.to_thread(self._networks.close)
+        if self._groups is not None:
+            self._groups.close()
+        if self._warm is not None:
+            await asyncio.to_thread(self._warm.close)
 
     async def ready(self, order: Order, say: Say) -> None:
         """See `NodeRuntime.ready`: nothing but the code, which the table fetches."""
@@ -261,6 +279,57 @@ class ProcessRuntime:
         """See `NodeRuntime.sweep`: what a process leaves is in its control group."""
         if self._groups is not None:
             self._groups.sweep(kept)
+
+
+def make(setup: RuntimeSetup) -> ProcessRuntime:
+    """Make the runtime of an agent; see `registry.Factory`."""
+    settings = setup.settings
+    return ProcessRuntime(
+        setup.maker,
+        setup.environ,
+        WarmPool(setup.environ) if settings.warm_pool else None,
+        _networks(settings, setup.directory),
+        _groups(settings, setup.directory),
+    )
+
+
+def _groups(settings: AgentSettings, directory: Path) -> TaskGroups | None:
+    """Return what gives tasks control groups; None where they have none."""
+    if os.geteuid() != 0:
+        return None
+    groups = TaskGroups(directory, settings.task_memory, settings.task_pids or None)
+    try:
+        groups.open()
+    except NoGroups as error:
+        _log.warning("tasks have no limits of memory and processes: no control groups here (%s)", error)
+        return None
+    return groups
+
+
+def _networks(settings: AgentSettings, directory: Path) -> TaskNetworks | None:
+    """Return what gives tasks networks of their own; None where they have the machine's.
+
+    Raises:
+        AgentError: The operator wants them, and they cannot be had.
+    """
+    if settings.task_network == "host" or (settings.task_network == "auto" and os.geteuid() != 0):
+        return None
+    if os.geteuid() != 0:
+        raise AgentError("--task-network private: only an agent that is root can give tasks networks of their own")
+    subnets = DEFAULT_SUBNETS if settings.task_subnet is None else (settings.task_subnet,)
+    networks = TaskNetworks(directory, subnets, settings.task_ports, settings.endpoints.base)
+    try:
+        networks.open()
+    except NoPrivateNetwork as error:
+        if settings.task_network == "private":
+            raise AgentError(f"--task-network private: {error}") from error
+        _log.warning(
+            "tasks share this machine's network, where each can connect to the loopback ports of all others: %s. "
+            "--task-network host says that this is meant",
+            error,
+        )
+        return None
+    return networks
 
 
 def _may_be_warm(launch: Launch) -> bool:

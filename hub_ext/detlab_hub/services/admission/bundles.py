@@ -135,7 +135,7 @@ def _may_read(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str
 
 
 def _runs_it(s: Session, caller: AgentCaller, digest: str) -> bool:
-    placed = (parts.on_agent(caller.agent_id), AllocationRow.state.in_(PLACED))
+    placed = (parts.on_agent_or_its_nodes(caller.agent_id), AllocationRow.state.in_(PLACED))
     of_trial = select(AllocationRow.id).join(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
     of_task = select(AllocationRow.id).join(TaskRow, TaskRow.id == AllocationRow.task_id)
     found = s.scalar(of_trial.where(*placed, ExperimentRow.bundle == digest).limit(1))

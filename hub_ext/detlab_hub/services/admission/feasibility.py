@@ -3,9 +3,10 @@
 Judged by the code that schedules: the task alone on its pool's agents, all of them idle. Counted are the agents that
 are there, those whose connection is lost, and those that were there within a day: one that is restarted must not cost
 anybody a refusal. An engine comes and goes with its agent staying, so that a runtime which none has now is a warning
-only. A pool that starts agents by itself has, beside those, as many empty instances as it may: what they could not run
-either would wait for ever, as it launches none. Where only what was seen of instances speaks against it, not what the
-operator says of them, it is a warning: one of them may have been broken.
+only; a name that no agent of the pool reports, and that does not come with detlab, is refused. A pool that starts
+agents by itself has, beside those, as many empty instances as it may: what they could not run either would wait for
+ever, as it launches none. Where only what was seen of instances speaks against it, not what the operator says of them,
+it is a warning: one of them may have been broken.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem, ResourcesError
+from detlab.schemas.runtimes import KNOWN, takes_image
 from detlab_hub.backends.instances.configuration import largest_growth, like_of
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
 from detlab_hub.services.admission import instance_records, quotas
@@ -46,7 +48,7 @@ class Wish:
     Attributes:
         user: Whose it will be.
         slots: Slots of one agent, or of several.
-        runtime: `process` or `docker`.
+        runtime: The name of the runtime that it runs with.
         image: Of containers: a name, or a name for each kind of slot.
         resources: The block of the config.
         groups: Of the user.
@@ -130,8 +132,8 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
     if over is not None:
         lower = "" if wish.fixed else f"lower {wish.where}; "
         raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"{lower}see `det quota list`")
-    if _starts_on(there, wish, pool):
-        return []  # whoever else there is changes nothing
+    if pool.name in shell.backend.queues or _starts_on(there, wish, pool):
+        return []  # what else is there changes nothing; or another one places what is asked for, and judges it
     return await _by_everybody(shell, wish, pool, there, now)
 
 
@@ -140,6 +142,7 @@ async def _by_everybody(shell: Shell, wish: Wish, pool: PoolConfig, there: Prese
     away, kinds = await shell.read(lambda s: _beside(s, there, wish, pool.name, now))
     growth, to_come = await _growth(shell, pool, now)
     known, few = (*there.agents, *away), there.few(wish.slots)
+    _check_runtime(wish, pool, (*known, *growth))
     never = _impossible(Judged((*known, *growth), (*few, *away, *growth)).of_any_runtime(wish.runtime), wish, pool)
     if never is not None:
         most = f"; the pool starts {len(to_come)} instances at most, of {to_come[0].slots} slots" if to_come else ""
@@ -253,14 +256,31 @@ def _beside(
     return away, {row.id: kind_of_slots(row) for row in s.scalars(select(AgentRow).where(AgentRow.pool == pool))}
 
 
+def _check_runtime(wish: Wish, pool: PoolConfig, agents: Sequence[Agent]) -> None:
+    """Refuse a runtime that no agent of the pool offers and that does not come with detlab: its name is a mistake.
+
+    Raises:
+        ConfigError: It is.
+    """
+    offered = {runtime for agent in agents for runtime in agent.runtimes}
+    if wish.runtime in offered or wish.runtime in KNOWN:
+        return
+    if agents:
+        said = f"no agent of pool {pool.name} has the runtime {wish.runtime!r}; they offer {', '.join(sorted(offered))}"
+    else:
+        said = f"pool {pool.name} has no agent yet, and {wish.runtime!r} is not one of {', '.join(KNOWN)}"
+    raise ConfigError([Problem("runtime", said, "name one of these, or see `det agent list`")])
+
+
 def _names_images(wish: Wish) -> bool:
-    return wish.runtime == "docker" and isinstance(wish.image, dict)
+    named = isinstance(wish.image, dict) and any(wish.image.values())
+    return named and takes_image(wish.runtime)
 
 
 def _check_image(wish: Wish, known: Sequence[Agent], kinds: Mapping[str, str]) -> None:
     if not _names_images(wish):
         return
-    able = [agent for agent in known if _could_run(agent, wish) and "docker" in agent.runtimes]
+    able = [agent for agent in known if _could_run(agent, wish) and wish.runtime in agent.runtimes]
     there = sorted({kinds.get(agent.id, "cpu") for agent in able})
     if able and not any(wish.image.get(kind) for kind in there):
         named = ", ".join(sorted(kind for kind, image in wish.image.items() if image)) or "none"

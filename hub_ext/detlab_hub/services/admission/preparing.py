@@ -18,6 +18,7 @@ from detlab.errors import BundleError, ConfigError, Problem
 from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
 from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks.environment import DEVICE_KINDS
+from detlab.schemas.runtimes import DOCKER, takes_image
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
@@ -66,17 +67,18 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
     runtime = parsed.runtime or settings.default_runtime
     problems += expconf.unsupported_keys(parsed, runtime=runtime)
     given = raw.get("environment") or {}
-    if runtime == "docker" and "image" not in given:
+    if takes_image(runtime) and "image" not in given:
         if settings.default_image:
             raw = {**raw, "environment": {**given, "image": dict(settings.default_image)}}
-        else:
+        elif runtime == DOCKER:
             hint = "name one, or ask the operator for c.DetHub.default_image"
             problems.append(Problem("environment.image", "is required for containers on this cluster", hint))
     _refuse(problems)
     config = expconf.resolve(raw)
     config["runtime"] = runtime
-    if runtime == "docker":
-        config["environment"]["image"] = named_images(raw["environment"]["image"])
+    if takes_image(runtime):
+        asked = (raw.get("environment") or {}).get("image")
+        config["environment"]["image"] = {} if asked is None else named_images(asked)
     _draw_open(config, draw)
     problems += _too_many_rungs(config["searcher"])
     _refuse(problems)

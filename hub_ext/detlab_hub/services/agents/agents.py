@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from sqlalchemy import select
@@ -23,13 +24,13 @@ from detlab.schemas.wire import (
     SlotView,
     TokenReply,
 )
-from detlab_hub.backends.agents import Agents as Connections
-from detlab_hub.backends.agents import Send, knows_gangs
 from detlab_hub.backends.base import Node
+from detlab_hub.backends.connection import AgentBackend, Send, knows_gangs
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.connection import AgentSession, check_key, greet, lose
 from detlab_hub.services.agents.hello import check_hello
+from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, node_id, send_to
 from detlab_hub.services.ingest import records
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
@@ -55,7 +56,7 @@ SOMEBODY = "somebody else"
 class Agents:
     """The agents as people and they themselves see them."""
 
-    def __init__(self, shell: Shell, connections: Connections, policies: PolicyLooks) -> None:
+    def __init__(self, shell: Shell, connections: AgentBackend, policies: PolicyLooks) -> None:
         self._shell = shell
         self._policies = policies
         self._connections = connections
@@ -177,7 +178,7 @@ class Agents:
 
         return await self._shell.write(make)
 
-    async def connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession:
+    async def connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession | ManySessions:
         """Take an agent's connection: say which of its tasks go on, send again what it missed.
 
         Args:
@@ -192,12 +193,25 @@ class Agents:
                 it was sent away or connected anew meanwhile.
         """
         try:
-            session = await self._connect(agent, hello, send)
+            check_nodes(hello)
+            session = await (self._connect_each if hello.nodes else self._connect)(agent, hello, send)
         except Conflict as error:
             await self._note_refusal(agent.agent_id, str(error))
             raise
         self._connections.refused.pop(agent.agent_id, None)
         return session
+
+    async def _connect_each(self, agent: AgentCaller, hello: Hello, send: Send) -> ManySessions:
+        """Connect each node of an agent that speaks for many: all of them or none."""
+        sessions: dict[str, AgentSession] = {}
+        try:
+            for node, said in each_node(hello):
+                speaker = replace(agent, agent_id=node_id(agent.agent_id, node))
+                sessions[node] = await self._connect(speaker, said, send_to(send, node))
+        except BaseException:
+            ManySessions(sessions).closed()
+            raise
+        return ManySessions(sessions)
 
     async def _note_refusal(self, agent_id: str, why: str) -> None:
         """Keep for administrators why an agent is refused; it tries again for ever, and is noted once."""
@@ -254,8 +268,8 @@ class Agents:
         self._shell.scheduler_kick.set()
         return AgentSession(self._shell, self._connections, connection)
 
-    async def records(self, agent: AgentCaller, allocation_id: str, batch: RecordBatch) -> RecordAck:
-        """Take records that a dead launcher left behind.
+    async def records(self, agent: AgentCaller, allocation_id: str, batch: RecordBatch, on_node: str = "") -> RecordAck:
+        """Take records that a dead launcher left behind on a node of an agent.
 
         Raises:
             Forbidden: The allocation is not of this agent.
@@ -264,10 +278,10 @@ class Agents:
 
         def owned(s: Session) -> tuple[TaskCaller, int]:
             row = s.get(AllocationRow, allocation_id)
-            part = None if row is None else parts.on(s, row, agent.agent_id)
-            if row is None or (part is None and row.agent_id != agent.agent_id):
+            seat = None if row is None else parts.seat_on(s, row, node_id(agent.agent_id, on_node))
+            if row is None or seat is None:
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
-            return caller_of(row), 0 if part is None else part.rank
+            return caller_of(row), seat.rank
 
         _, node = await self._shell.read(owned)
         batch = await log_rate.thinned(self._shell, allocation_id, batch, node)

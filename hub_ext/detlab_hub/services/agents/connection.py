@@ -22,8 +22,7 @@ from detlab.schemas.wire import (
     TaskStarted,
     Welcome,
 )
-from detlab_hub.backends.agents import Agents as Connections
-from detlab_hub.backends.agents import Connection
+from detlab_hub.backends.connection import AgentBackend, Connection
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle.allocation import Graces, KillRequested, LeaveRequested, PreemptReason
 from detlab_hub.services.kernel.callers import AgentCaller
@@ -51,7 +50,7 @@ class AgentSession:
     """One connection of an agent, as the web layer drives it."""
 
     _shell: Shell
-    _connections: Connections
+    _connections: AgentBackend
     _connection: Connection
 
     async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:

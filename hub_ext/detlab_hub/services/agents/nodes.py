@@ -7,14 +7,14 @@ import logging
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.errors import Forbidden, NotFound
+from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.wire import AgentView
-from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.services.agents import drains
 from detlab_hub.services.agents import removed as departures
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.connection import lose
 from detlab_hub.services.agents.drains import Drain
+from detlab_hub.services.agents.many_nodes import is_spoken_for
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
@@ -30,10 +30,9 @@ _log = logging.getLogger(__name__)
 class Nodes:
     """What administrators do with agents. All of it raises Forbidden for others, NotFound for an unknown agent."""
 
-    def __init__(self, shell: Shell, agents: Agents, connections: Connections) -> None:
+    def __init__(self, shell: Shell, agents: Agents) -> None:
         self._shell = shell
         self._agents = agents
-        self._connections = connections
 
     async def enable(self, caller: Caller, agent_id: str) -> AgentView:
         """Let new work start on an agent again. A drain is over; what it asked to leave still does."""
@@ -114,11 +113,20 @@ class Nodes:
 
         Returns:
             The agent as it was.
+
+        Raises:
+            Conflict: It is a node of a connected agent that speaks for many.
         """
         _check(caller)
 
         def remove(turn: Turn) -> AgentView:
             row = _agent(turn.session, agent_id)
+            if is_spoken_for(agent_id) and self._shell.backend.state_of(agent_id, turn.now) == "connected":
+                speaker = agent_id.partition("/")[0]
+                raise Conflict(
+                    f"{agent_id} is a node of agent {speaker}, which would bring it back",
+                    hint=f"det agent disable {agent_id}, or remove {speaker}",
+                )
             view = self._view(turn.session, caller, agent_id)
             tokens.revoke(turn.session, "agent", agent_id)
             departures.note(turn, caller, row)
@@ -134,7 +142,7 @@ class Nodes:
             return view
 
         view = await self._shell.write(remove)
-        self._connections.dismiss(agent_id)
+        self._shell.backend.dismiss(agent_id)
         _log.warning("agent %s: removed by %s", agent_id, caller.name)
         return view.model_copy(update={"state": "lost"})
 

@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import TokenList, TokenView
 from detlab.schemas.wire import AllocationState
-from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.services.agents import removed
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.callers import Caller
@@ -32,9 +31,8 @@ _ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
 class Credentials:
     """Tokens of agents, of enrolment and of tasks. For administrators; others get Forbidden."""
 
-    def __init__(self, shell: Shell, connections: Connections) -> None:
+    def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._connections = connections
 
     async def list(self, caller: Caller) -> TokenList:
         """The tokens that are valid now, newest first.
@@ -78,7 +76,7 @@ class Credentials:
 
         view = await self._shell.write(revoke)
         if view.kind == "agent":
-            self._connections.hang_up(view.subject)
+            self._shell.backend.hang_up(view.subject)
         return view
 
 

@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 from detlab.errors import DetlabError, Forbidden
 from detlab.schemas.taskwire import HealthItem, HealthView
 from detlab.schemas.wire import AllocationState
-from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.store.tables import AgentRow, AllocationRow
@@ -35,13 +34,11 @@ class Health:
 
     Args:
         shell: What the services share.
-        connections: The agents.
         loops: Name -> whether it runs and does its work, of the master's loops.
     """
 
-    def __init__(self, shell: Shell, connections: Connections, loops: Callable[[], Mapping[str, bool]]) -> None:
+    def __init__(self, shell: Shell, loops: Callable[[], Mapping[str, bool]]) -> None:
         self._shell = shell
-        self._connections = connections
         self._loops = loops
 
     async def view(self, caller: Caller, ask_hub: AskHub) -> HealthView:
@@ -94,7 +91,7 @@ class Health:
             return [(row.id, row.enabled) for row in s.execute(select(AgentRow.id, AgentRow.enabled))]
 
         agents = await self._shell.read(look)
-        states = Counter(self._connections.state_of(agent_id, now) for agent_id, _ in agents)
+        states = Counter(self._shell.backend.state_of(agent_id, now) for agent_id, _ in agents)
         said = [f"{states[state]} {state}" for state in ("connected", "suspect", "lost") if states[state]]
         disabled = sum(not enabled for _, enabled in agents)
         said += [f"{disabled} disabled"] if disabled else []

@@ -30,7 +30,6 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Forbidden
 from detlab.schemas.elasticwire import ElasticPoolView, InstanceView, ProviderErrorView
-from detlab_hub.backends.agents import Agents as Connections
 from detlab_hub.backends.instances import Order, ProviderError
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.provisioning import (
@@ -97,7 +96,6 @@ class Provisioning:
 
     Args:
         shell: Store and clock.
-        connections: The agents that are there.
         pools: The pools.
         name: Names the agent of a new instance.
     """
@@ -105,12 +103,10 @@ class Provisioning:
     def __init__(
         self,
         shell: Shell,
-        connections: Connections,
         pools: Sequence[ElasticPool] = (),
         name: Callable[[str], str] = new_name,
     ) -> None:
         self._shell = shell
-        self._connections = connections
         self._name = name
         self._pools = {pool.name: (pool, _State()) for pool in pools}
 
@@ -166,7 +162,7 @@ class Provisioning:
                     id=instance.id,
                     agent_id=instance.agent_id,
                     state=instance.state.value,
-                    agent_state=self._connections.state_of(instance.agent_id, now),
+                    agent_state=self._shell.backend.state_of(instance.agent_id, now),
                     launched_at=instance.launched_at,
                     spot=instance.spot,
                 )
@@ -201,7 +197,7 @@ class Provisioning:
         gone = (notes.keys() | {i.agent_id for i in before}) - {i.agent_id for i in situation.instances}
         gone -= state.unheard.keys()
         # One that still speaks is none whose instance is gone: a provider's list may be wrong for a while.
-        await self._forget([one for one in sorted(gone) if self._connections.state_of(one, now) != "connected"])
+        await self._forget([one for one in sorted(gone) if self._shell.backend.state_of(one, now) != "connected"])
         await self._end(pool, state, decision.endings)
         if not self._shell.draining:
             await self._launch(pool, state, decision.launch)
@@ -210,7 +206,7 @@ class Provisioning:
         self, pool: ElasticPool, state: _State, listed: Sequence[Instance], now: float
     ) -> tuple[Situation, Mapping[str, Note]]:
         """The pool as the scheduler sees it, with every agent that runs something; and what is noted of instances."""
-        shell, nodes, refusals = self._shell, self._connections.nodes(now), dict(self._shell.refusals)
+        shell, nodes, refusals = self._shell, self._shell.backend.nodes(now), dict(self._shell.refusals)
 
         def read(s: Session) -> tuple[Situation, Mapping[str, Note], Learned | None]:
             snapshot = snapshots.snapshots(s, nodes, refusals, now, shell.settings)[pool.name]
@@ -273,7 +269,7 @@ class Provisioning:
         asked |= {
             agent_id: note.asked_at or now
             for agent_id, note in notes.items()
-            if agent_id not in names | asked.keys() and self._connections.state_of(agent_id, now) == "connected"
+            if agent_id not in names | asked.keys() and self._shell.backend.state_of(agent_id, now) == "connected"
         }
         known = {one.agent_id: one for one in state.instances if one.agent_id not in state.unlisted} | state.fresh
         state.unlisted = frozenset(asked.keys() - known.keys())
@@ -349,7 +345,7 @@ class Provisioning:
     async def _void_tokens(self, state: _State) -> None:
         """An agent that is there has its own key: nobody enrols with its token any more."""
         now = self._shell.clock()
-        there = {i.agent_id for i in state.instances if self._connections.state_of(i.agent_id, now) == "connected"}
+        there = {i.agent_id for i in state.instances if self._shell.backend.state_of(i.agent_id, now) == "connected"}
         new = sorted(there - state.enrolled)
         if new:
 
@@ -382,7 +378,7 @@ class Provisioning:
         """Strike agents whose instances are gone off the list, once they run nothing."""
         for agent_id in agent_ids:
             if await self._shell.write(partial(_strike, agent_id=agent_id, why=why)):
-                self._connections.dismiss(agent_id)
+                self._shell.backend.dismiss(agent_id)
 
 
 def _count(instances: int) -> str:

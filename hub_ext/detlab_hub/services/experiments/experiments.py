@@ -142,7 +142,9 @@ class Experiments:
             memory=asked["memory"],
         )
         pool = fields["resource_pool"]
-        return await shell.read(lambda s: passes.forecast(s, nodes, refusals, now, shell.settings, task, job, pool))
+        return await shell.read(
+            lambda s: passes.forecast(s, nodes, refusals, now, shell.settings, task, job, pool, shell.backend.queues)
+        )
 
     def _create(
         self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared

@@ -94,8 +94,6 @@ def _cannot_launch(turn: Turn, row: AllocationRow, why: str) -> None:
 
 def send_kill(turn: Turn, row: AllocationRow, agent_id: str | None = None) -> None:
     """Tell the allocation's agents, or one of them, to kill its task (again)."""
-    agents = [row.agent_id] if row.agent_id is not None else []
-    if row.nodes > 1:
-        agents = [part.agent_id for part in parts.of_allocation(turn.session, row) if part.end is None]
+    agents = [seat.agent_id for seat in parts.seats(turn.session, row) if seat.end is None]
     kill = Kill(allocation_id=row.id, run=row.run, grace=turn.settings.kill_grace)
     turn.outbox.messages += [(agent, kill) for agent in agents if agent_id in (None, agent)]

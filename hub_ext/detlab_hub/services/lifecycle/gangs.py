@@ -26,18 +26,14 @@ _log = logging.getLogger(__name__)
 
 def holds(turn: Turn, row: AllocationRow, agent_id: str) -> bool:
     """Whether an agent has the allocation, or a part of it that has not ended."""
-    if row.nodes < 2:
-        return row.agent_id == agent_id
-    part = parts.on(turn.session, row, agent_id)
-    return part is not None and part.end is None
+    seat = parts.seat_on(turn.session, row, agent_id)
+    return seat is not None and seat.end is None
 
 
 def slots_on(turn: Turn, row: AllocationRow, agent_id: str) -> Sequence[str]:
     """The slots that it has of an agent."""
-    if row.nodes < 2:
-        return row.slots
-    part = parts.on(turn.session, row, agent_id)
-    return [] if part is None else part.slots
+    seat = parts.seat_on(turn.session, row, agent_id)
+    return [] if seat is None else seat.slots
 
 
 def has_begun(turn: Turn, row: AllocationRow, agent_id: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.schemas import expconf
+from detlab.schemas.runtimes import takes_image
 from detlab.schemas.shares import devices_of, fractions
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
@@ -55,27 +56,22 @@ def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> l
         row: The allocation.
         only: The one agent that is to get its message; by default all of the allocation's.
     """
-    if row.agent_id is None:
-        return []
-    if row.nodes < 2:
-        launch = build_launch(turn, row)
-        return [] if launch is None or only not in (None, row.agent_id) else [(row.agent_id, launch)]
-    everywhere = parts.of_allocation(turn.session, row)
-    agents = [turn.session.get(AgentRow, part.agent_id) for part in everywhere]
+    everywhere = parts.seats(turn.session, row)
+    agents = [turn.session.get(AgentRow, seat.agent_id) for seat in everywhere]
     addresses = [LOCALHOST if agent is None or not agent.address else agent.address for agent in agents]
-    counts = [len(devices_of(part.slots)) for part in everywhere]
-    trial, experiment = turn.trial(row.trial_id or 0), turn.experiment(row.experiment_id or 0)
-    return [
-        (part.agent_id, _trial(turn, row, trial, experiment, _Seat(agent, part.slots, part.rank, addresses, counts)))
-        for part, agent in zip(everywhere, agents, strict=True)
-        if part.end is None and only in (None, part.agent_id)
+    if len(everywhere) == 1:
+        addresses = [LOCALHOST]  # its ranks meet on the node itself
+    counts = [len(devices_of(seat.slots)) for seat in everywhere]
+    launches = [
+        (seat.agent_id, _launch(turn, row, _Seat(agent, seat.slots, seat.rank, addresses, counts)))
+        for seat, agent in zip(everywhere, agents, strict=True)
+        if seat.end is None and only in (None, seat.agent_id)
     ]
+    return [(agent_id, launch) for agent_id, launch in launches if launch is not None]
 
 
-def build_launch(turn: Turn, row: AllocationRow) -> Launch | None:
-    """The launch message of an assigned allocation on one agent; see `build_launches`."""
-    agent = turn.session.get(AgentRow, row.agent_id)
-    seat = _Seat(agent, row.slots, 0, [LOCALHOST], [len(devices_of(row.slots))])
+def _launch(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
+    """The message for one of the nodes; None for a server whose environment this master does not have."""
     if row.trial_id is None or row.experiment_id is None:
         return _user_task(turn, row, seat)
     return _trial(turn, row, turn.trial(row.trial_id), turn.experiment(row.experiment_id), seat)
@@ -118,8 +114,8 @@ def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: Experime
         task_token=token,
         token_expires_at=expires_at,
         token_life=turn.settings.task_token_ttl,
-        runtime="docker" if row.runtime == "docker" else "process",
-        container=_container(config, agent, seat.addresses) if row.runtime == "docker" else None,
+        runtime=row.runtime,
+        container=_container(config, agent, seat.addresses) if takes_image(row.runtime) else None,
         reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
     )
 
@@ -141,7 +137,7 @@ def _user_task(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
         owner=task.owner,
         uid=uid.uid,
         account=uids.is_account(turn, uid),
-        slots=row.slots,
+        slots=seat.slots,
         entrypoint=entrypoint,
         environment={**_environment(config, agent), **secrets},
         bundle=task.bundle,
@@ -150,8 +146,8 @@ def _user_task(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
         token_expires_at=expires_at,
         token_life=turn.settings.task_token_ttl,
         kind=kind.value,
-        runtime="docker" if row.runtime == "docker" else "process",
-        container=_container(config, agent) if row.runtime == "docker" else None,
+        runtime=row.runtime,
+        container=_container(config, agent) if takes_image(row.runtime) else None,
         service=_service(turn, row, task, agent) if kind.served_by_hub else None,
         user_home=kind in {TaskKind.NOTEBOOK, TaskKind.SHELL},
         reach=_operators_directories(config, turn.settings.default_checkpoint_storage),

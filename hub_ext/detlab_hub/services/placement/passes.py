@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import ForecastView
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
-from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, schedule
+from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, hand_over, schedule
 from detlab_hub.core.scheduling.fit.slot_choice import pick
 from detlab_hub.core.scheduling.gc_pause import without_collection
 from detlab_hub.services.kernel.pending import NOBODY, Pending, Saving
@@ -31,6 +31,8 @@ from detlab_hub.services.placement.snapshots import Refusals, Scene, look, snaps
 from detlab_hub.store.tables import AllocationRow, PartRow
 
 __all__ = ["PLACED", "Verdict", "forecast", "place"]
+Queues = Mapping[str, str]
+"""Pools in which a backend places, and the id to which their allocations are handed over; see `Backend.queues`."""
 
 
 class Verdict(NamedTuple):
@@ -58,6 +60,7 @@ def forecast(
     task: Task,
     job: Job,
     pool: str,
+    queues: Queues,
 ) -> ForecastView:
     """What the next pass would do with one task more.
 
@@ -70,19 +73,37 @@ def forecast(
         task: What is asked for.
         job: Its job.
         pool: One that exists.
+        queues: Who places where it is not this master.
     """
-    snapshot = snapshots(s, nodes, refusals, now, settings)[pool]
+    snapshot = snapshots(s, [*nodes, *_stand_ins(queues)], refusals, now, settings)[pool]
     jobs = {**snapshot.jobs, job.id: job}
-    decision = schedule(replace(snapshot, jobs=jobs, tasks=(*snapshot.tasks, task)))
+    decision = _decide(replace(snapshot, jobs=jobs, tasks=(*snapshot.tasks, task)), queues.get(pool))
     if task.id in decision.allocate:
         return ForecastView(pool=pool, agent_id=", ".join(sorted(decision.allocate[task.id])))
     reason = decision.waiting[task.id]
     return ForecastView(pool=pool, reason=reason.code.value, detail=reason.detail)
 
 
+def _stand_ins(queues: Queues) -> list[Node]:
+    """A node without slots for each queue: what was handed over to it counts as held in its pool."""
+    return [Node(id=to, slots=(), pool=pool) for pool, to in queues.items()]
+
+
+def _decide(snapshot: Snapshot, queue: str | None) -> Decision:
+    """Choose nodes for what can start now; or only what goes to a queue, for a backend that places itself."""
+    return schedule(snapshot) if queue is None else hand_over(snapshot, queue)
+
+
 @without_collection()
 def place(
-    turn: Turn, nodes: Sequence[Node], refusals: Refusals, known: KnownTasks, before: Saving, *, draining: bool
+    turn: Turn,
+    nodes: Sequence[Node],
+    refusals: Refusals,
+    known: KnownTasks,
+    before: Saving,
+    queues: Queues,
+    *,
+    draining: bool,
 ) -> Verdict:
     """Assign what can start now, ask those to leave whose slots others get; return why everything else waits.
 
@@ -92,9 +113,10 @@ def place(
         refusals: Who is not asked to run what.
         known: The same in every pass.
         before: Who was to be asked later, by the pass before.
+        queues: Who places where it is not this master.
         draining: Nothing starts any more.
     """
-    scene = look(turn.session, nodes, refusals, turn.now, turn.settings, known)
+    scene = look(turn.session, [*nodes, *_stand_ins(queues)], refusals, turn.now, turn.settings, known)
     if scene is None:
         return Verdict(Pending(), {})
     texts: dict[str, str] = {}
@@ -110,9 +132,9 @@ def place(
         if name not in wanted:
             continue
         snapshot = sparing.as_leaving(scene.snapshot(pool))
-        decision = schedule(snapshot)
+        decision = _decide(snapshot, queues.get(name))
         later = sparing.hold_back(decision)
-        _carry_out(turn, scene, name, snapshot, decision, sparing.saving)
+        _carry_out(turn, scene, name, snapshot, decision, sparing.saving, handed=name in queues)
         texts.update((waiting, reason.detail) for waiting, reason in decision.waiting.items())
         texts.update((waiting, f"{texts[waiting]}, after a checkpoint that is near") for waiting in later)
         codes.update((waiting, reason.code.value) for waiting, reason in decision.waiting.items())
@@ -124,7 +146,9 @@ def place(
     return _in_order(scene, texts, codes)._replace(saving=sparing.saving)
 
 
-def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision: Decision, saving: Saving) -> None:
+def _carry_out(
+    turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision: Decision, saving: Saving, *, handed: bool
+) -> None:
     """What a pass decided becomes rows, and messages after the commit; whoever is held back is not asked yet."""
     free = _free_slots(scene, {agent for placement in decision.allocate.values() for agent in placement})
     tasks = {task.id: task for task in snapshot.tasks}
@@ -132,7 +156,7 @@ def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision
         row = turn.session.get_one(AllocationRow, allocation_id)
         seats = {}
         for agent_id, count in sorted(placement.items(), key=lambda one: (-one[1], one[0])):
-            seats[agent_id] = picked = pick(free[agent_id], count)
+            seats[agent_id] = picked = _any(count) if handed else pick(free[agent_id], count)
             free[agent_id] = [slot for slot in free[agent_id] if slot not in picked]
         _seat(turn, row, seats)
         apply_allocation(turn, row, Assigned())
@@ -141,6 +165,11 @@ def _carry_out(turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision
         if allocation_id not in saving:
             row = turn.session.get_one(AllocationRow, allocation_id)
             ask_to_leave(turn, turn.experiment(row.experiment_id or 0), row, PreemptReason.PREEMPT)
+
+
+def _any(count: int) -> list[str]:
+    """Slots of which only the number is known: another one chooses the devices."""
+    return [f"any{number}" for number in range(count)]
 
 
 def _seat(turn: Turn, row: AllocationRow, seats: Mapping[str, list[str]]) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas.runtimes import DOCKER, PROCESS
 from detlab.schemas.taskwire import CreateTask, SpawnOffers, SpawnRequest, SpawnView, TaskEnd
 from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.lifecycle import usertask
@@ -40,7 +41,7 @@ KEY_CHARS = 100
 SERVER_NAME_CHARS = 255
 URL_CHARS = 2000
 ENVIRONMENT_BYTES = 256 * 1024
-_HAS = {"process": "starts processes", "docker": "has a container engine"}
+_HAS = {PROCESS: "starts processes", DOCKER: "has a container engine"}
 """What is said of a node that has a runtime; the same words as in the other forms (form/runtimes.ts)."""
 _WAITING = (AllocationState.PENDING, *NOT_BEGUN)
 
@@ -68,7 +69,7 @@ class Spawns:
         _check(request)
         config, _ = judged(request.kind, request.config, None, self._shell)
         if request.hold:
-            config["runtime"] = "process"
+            config["runtime"] = PROCESS
         if await self._shell.read(lambda s: by_key(s, request.owner, _key(request))) is None:
             self._shell.limiter.submission(request.owner, request.groups)
             await feasible(self._shell, request.owner, request.kind, config)

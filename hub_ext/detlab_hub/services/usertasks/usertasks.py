@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas import expconf, taskconf
+from detlab.schemas.runtimes import DOCKER
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
@@ -312,7 +313,7 @@ def judged(
     given = (value or {}).get("environment") or {}
     if "image" not in given:
         images = {**dict.fromkeys(("cpu", "cuda", "rocm"), ""), **shell.settings.default_image}
-        if made["runtime"] == "docker" and not any(images.values()):
+        if made["runtime"] == DOCKER and not any(images.values()):
             hint = "name one (--image NAME), or ask the operator for c.DetHub.default_image"
             problem = Problem("environment.image", "is required for a container: this cluster has no default", hint)
             raise ConfigError([problem])

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from detlab.schemas.runtimes import PROCESS, takes_image
 from detlab.schemas.taskwire import TaskEnd, TaskKind, TaskView
 from detlab.schemas.wire import AllocationState, FailureView, TrialState
 from detlab_hub.services.kernel.masking import masked_config
@@ -58,7 +59,7 @@ def _view(row: TaskRow, current: AllocationRow | None, reasons: Reasons, *, full
         slots=[] if current is None else current.slots,
         agent_id=None if current is None else current.agent_id,
         resource_pool=resources.get("resource_pool") or "default",
-        runtime="docker" if row.config.get("runtime") == "docker" else "process",
+        runtime=row.config.get("runtime") or PROCESS,
         image=_image(row.config),
         priority=row.priority,
         server_name=row.server_name,
@@ -90,7 +91,7 @@ def _display(state: TrialState, current: AllocationRow | None) -> str:
 
 
 def _image(config: dict[str, Any]) -> str | None:
-    if config.get("runtime") != "docker":
+    if not takes_image(config.get("runtime") or PROCESS):
         return None
     image = (config.get("environment") or {}).get("image")
     return (image.get("cuda") or image.get("cpu") or None) if isinstance(image, dict) else image

@@ -1,9 +1,13 @@
-"""The parts of allocations that span several agents."""
+"""Where allocations run: a seat on each of their nodes, and the parts of those on several.
+
+An allocation on one node is a gang of one: its only seat is in its own row, and no part is stored.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, bindparam, or_, select
 from sqlalchemy.orm import Session
@@ -11,6 +15,36 @@ from sqlalchemy.orm import Session
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.session import StoreSession
 from detlab_hub.store.tables import AllocationRow, PartRow
+
+
+class Seat(NamedTuple):
+    """What an allocation has of one node.
+
+    Attributes:
+        rank: Its place in the order of nodes; the chief's is 0.
+        agent_id: The node.
+        slots: Those that it has there.
+        end: How its part ended (`EndKind`); None while it has not, and for an allocation on one node.
+    """
+
+    rank: int
+    agent_id: str
+    slots: list[str]
+    end: str | None = None
+
+
+def seats(s: Session, row: AllocationRow) -> list[Seat]:
+    """The seats of an allocation in their order; none before it has a place."""
+    if row.agent_id is None:
+        return []
+    if row.nodes < 2:
+        return [Seat(0, row.agent_id, row.slots)]
+    return [Seat(part.rank, part.agent_id, part.slots, part.end) for part in of_allocation(s, row)]
+
+
+def seat_on(s: Session, row: AllocationRow, agent_id: str) -> Seat | None:
+    """The seat of an allocation on a node, None if it has none there."""
+    return next((seat for seat in seats(s, row) if seat.agent_id == agent_id), None)
 
 
 def on_agent(agent_id: str) -> ColumnElement[bool]:
@@ -22,6 +56,16 @@ def on_agents(agent_ids: Collection[str]) -> ColumnElement[bool]:
     """Of an allocation: it runs on one of these agents, or a part of it does."""
     parts = select(PartRow.allocation_id).where(PartRow.agent_id.in_(agent_ids))
     return or_(AllocationRow.agent_id.in_(agent_ids), AllocationRow.id.in_(parts))
+
+
+def on_agent_or_its_nodes(agent_id: str) -> ColumnElement[bool]:
+    """Of an allocation: it runs on this agent or a node that it speaks for, or a part of it does."""
+    below = f"{agent_id}/"
+    parts = select(PartRow.allocation_id).where(
+        or_(PartRow.agent_id == agent_id, PartRow.agent_id.startswith(below, autoescape=True))
+    )
+    whole = or_(AllocationRow.agent_id == agent_id, AllocationRow.agent_id.startswith(below, autoescape=True))
+    return or_(whole, AllocationRow.id.in_(parts))
 
 
 def of_allocation(s: Session, row: AllocationRow) -> Sequence[PartRow]:

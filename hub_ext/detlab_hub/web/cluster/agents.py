@@ -62,6 +62,8 @@ class RecordsQuery(Wire):
     """Whose records."""
 
     allocation_id: str
+    node: str = ""
+    """Which of the agent's nodes had the launcher."""
 
 
 class Agents(Guarded):
@@ -98,7 +100,7 @@ class AgentRecords(Guarded):
     @needs("agent", cross_site="token")
     async def post(self, query: RecordsQuery, body: RecordBatch) -> RecordAck:
         """Take what a dead launcher left in its spool."""
-        return await self.services.agents.records(self.agent, query.allocation_id, body)
+        return await self.services.agents.records(self.agent, query.allocation_id, body, query.node)
 
 
 class Connect(Guarded, WebSocketHandler):

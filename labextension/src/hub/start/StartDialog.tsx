@@ -8,7 +8,7 @@ import { nameText } from '../../components/common/text';
 import { asApiError, type ApiError } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import type { CreateTaskReply, ProblemView } from '../../state/wire';
-import { closedRuntimes, type Runtime } from '../../form/runtimes';
+import { closedRuntimes, runtimeNames } from '../../form/runtimes';
 import { Started } from './Started';
 import { blank, byField, missing, problemsOf, requestOf, type Answers, type StartKind } from './task';
 
@@ -106,7 +106,7 @@ function Fields({ kind, answers, set, problems }: {
         </Field>
         <RuntimeField answers={answers} set={set} problem={problems.runtime} />
       </div>
-      {answers.runtime === 'docker' && (
+      {answers.runtime !== '' && answers.runtime !== 'process' && (
         <Field label="Image" name="image" problem={problems.image}>
           {text('image', { placeholder: 'cluster default' })}
         </Field>
@@ -146,23 +146,24 @@ function FreeSlots(): ReactElement {
   return <>{free} free now</>;
 }
 
+const CALLED: Readonly<Record<string, string>> = { process: 'a process', docker: 'a container' };
+
 function RuntimeField({ answers, set, problem }: {
   answers: Answers; set: (change: Partial<Answers>) => void; problem?: ProblemView;
 }): ReactElement {
   const agents = useStore(snapshot => snapshot.agents);
   const me = useStore(snapshot => snapshot.me?.name ?? '');
   const closed = closedRuntimes(agents, me);
-  const whys = Object.values(closed);
-  const choices: [Runtime, string][] = [['process', 'process'], ['docker', 'container']];
+  const whys = Object.values(closed).filter(why => why !== undefined);
   return (
     <Field label="Runtime" name="runtime" problem={problem} hint={whys.length > 0 && sentence(whys)}>
       <select
         className="det-input" value={answers.runtime}
-        onChange={event => set({ runtime: event.target.value as Answers['runtime'] })}
+        onChange={event => set({ runtime: event.target.value })}
       >
         <option value="">cluster default</option>
-        {choices.map(([runtime, word]) => (
-          <option key={runtime} value={runtime} disabled={closed[runtime] !== undefined}>{word}</option>
+        {runtimeNames(agents, me).map(runtime => (
+          <option key={runtime} value={runtime} disabled={closed[runtime] !== undefined}>{CALLED[runtime] ?? runtime}</option>
         ))}
       </select>
     </Field>

@@ -11,7 +11,8 @@ export const START_KINDS: readonly StartKind[] = ['notebook', 'shell', 'tensorbo
 export interface Answers {
   name: string;
   slots: string;
-  runtime: '' | 'process' | 'docker';
+  /** Its name; '' leaves it to the cluster. */
+  runtime: string;
   image: string;
   idle: string;
   entrypoint: string;

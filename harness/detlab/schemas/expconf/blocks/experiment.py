@@ -27,6 +27,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     Flag,
     NonNegativeInt,
     PositiveInt,
+    RuntimeName,
     Text,
     describe,
     ignored,
@@ -89,8 +90,10 @@ class ExperimentConfig(Block):
     environment: EnvironmentConfig = Field(
         default_factory=EnvironmentConfig, description="Image and environment variables."
     )
-    runtime: Literal["process", "docker"] | None = Field(
-        None, description="A process on the node or a container; by default the cluster decides. Only in detlab."
+    runtime: RuntimeName | None = Field(
+        None,
+        description="How it runs: process (on the node), docker (a container), or another runtime of the pool's"
+        " agents; by default the cluster decides. Only in detlab.",
     )
     checkpoint_storage: CheckpointStorage | None = Field(
         None, description="Where checkpoints go and how many stay; by default the cluster decides."

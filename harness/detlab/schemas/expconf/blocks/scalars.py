@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from detlab.schemas import runtimes
 from detlab.schemas.building import ON_FIRST_USE
 
 NOTE_OLD = "x-deprecated-because"
@@ -128,6 +129,15 @@ def as_filled_text(value: object) -> object:
     return text
 
 
+def as_runtime(value: object) -> object:
+    """Accept what may name a runtime; whether an agent has it is judged by the master."""
+    text = as_text(value)
+    if isinstance(text, str) and not re.fullmatch(runtimes.PATTERN, text):
+        known = " or ".join(runtimes.KNOWN)
+        refuse(f"must be the name of a runtime, such as {known}, not {describe(value)}", "see `det agent list`")
+    return text
+
+
 # constraints stand before the validator, so that pydantic knows them for the type and publishes them
 Int = Annotated[int, BeforeValidator(as_int)]
 NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(as_int)]
@@ -139,6 +149,9 @@ PositiveNumber = Annotated[float, Field(gt=0), BeforeValidator(as_number)]
 NumberAboveOne = Annotated[float, Field(gt=1), BeforeValidator(as_number)]
 Flag = Annotated[bool, BeforeValidator(as_flag)]
 Text = Annotated[str, BeforeValidator(as_text)]
+RuntimeName = Annotated[
+    str, Field(pattern=runtimes.PATTERN, examples=list(runtimes.KNOWN)), BeforeValidator(as_runtime)
+]
 FilledText = Annotated[str, Field(min_length=1), BeforeValidator(as_filled_text)]
 
 

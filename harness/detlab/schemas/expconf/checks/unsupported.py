@@ -17,6 +17,7 @@ from detlab.schemas.expconf.blocks.extras import OptimizationsConfig
 from detlab.schemas.expconf.blocks.scalars import Block
 from detlab.schemas.expconf.blocks.storage import COMMON, StorageBlock
 from detlab.schemas.expconf.checks.check import in_order, is_trial_class
+from detlab.schemas.runtimes import PROCESS, takes_image
 from detlab.schemas.storage_types import STORAGES
 
 _PROCESSES = "it runs as plain processes on the node, without a container"
@@ -145,16 +146,16 @@ def _trial_class(config: ExperimentConfig) -> Iterator[Problem]:
             yield _ignored(f"optimizations.{key}", "it was for Horovod and apex, which the trainer does not use")
 
 
-def unsupported_keys(config: ExperimentConfig, *, runtime: str = "process") -> list[Problem]:
+def unsupported_keys(config: ExperimentConfig, *, runtime: str = PROCESS) -> list[Problem]:
     """Return what this runtime cannot honour: errors where the trial would run wrong, warnings elsewhere.
 
     Only what the user set to something that matters is named; defaults are not.
 
     Args:
         config: A valid config.
-        runtime: How its trials will run: `process` or `docker`.
+        runtime: The runtime of its trials.
     """
-    containers = runtime == "docker"
+    containers = takes_image(runtime)
     return in_order(
         [
             *_entrypoint(config),

@@ -1,0 +1,21 @@
+"""Names of runtimes: a runtime is a way in which an agent runs tasks.
+
+The set is open. Agents find runtimes by the entry point `detlab.runtimes` and report the names of theirs to the master,
+which judges at submit whether an agent of the pool has the one that is asked for.
+"""
+
+from __future__ import annotations
+
+PROCESS = "process"
+"""A process on the node."""
+DOCKER = "docker"
+"""A container of the node's Docker engine."""
+KNOWN = (PROCESS, DOCKER)
+"""Those that come with detlab. An agent may have any of them later, so that their names are never mistakes."""
+PATTERN = "^[a-z][a-z0-9_-]{0,62}$"
+"""Of a name."""
+
+
+def takes_image(runtime: str) -> bool:
+    """Whether tasks of this runtime may run in a container: all do but plain processes."""
+    return runtime != PROCESS

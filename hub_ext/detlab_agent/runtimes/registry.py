@@ -1,0 +1,107 @@
+"""The runtimes that are installed on this node, found by their names.
+
+A runtime is registered by the entry point `detlab.runtimes` of its distribution, whose name is the runtime's name and
+whose value is a factory: it gets a `RuntimeSetup` and returns the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from detlab.schemas.runtimes import DOCKER, PROCESS
+from detlab_agent.runtimes.dispatch import NodeRuntime
+from detlab_agent.runtimes.preparation import TaskMaker
+from detlab_agent.settings import AgentError, AgentSettings
+
+GROUP = "detlab.runtimes"
+DEFAULT = (PROCESS, DOCKER)
+"""Tried in this order where the operator names no runtime."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeSetup:
+    """What a runtime is made of.
+
+    Attributes:
+        maker: Makes the directories of tasks.
+        settings: The command line of the agent.
+        directory: State of the agent, an absolute path; what a runtime keeps there survives the agent.
+        environ: Environment of the agent.
+        required: Whether the operator asked for this runtime by name.
+    """
+
+    maker: TaskMaker
+    settings: AgentSettings
+    directory: Path
+    environ: Mapping[str, str]
+    required: bool
+
+
+Factory = Callable[[RuntimeSetup], NodeRuntime | None]
+"""Makes a runtime; None if it cannot work here and is not required.
+
+Raises:
+    AgentError: It is required and cannot be made; or its options are wrong.
+"""
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Return the entry points of all runtimes by name."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def make_runtimes(
+    maker: TaskMaker,
+    settings: AgentSettings,
+    directory: Path,
+    environ: Mapping[str, str],
+    points: Mapping[str, EntryPoint] | None = None,
+) -> Sequence[NodeRuntime]:
+    """Make the runtimes that the operator asked for, or those of `DEFAULT` that work here.
+
+    Args:
+        maker: See `RuntimeSetup`.
+        settings: Likewise.
+        directory: Likewise.
+        environ: Likewise.
+        points: Entry points by name; by default those that are installed.
+
+    Raises:
+        AgentError: A runtime is not installed, cannot be imported, or cannot be made.
+    """
+    points = installed() if points is None else points
+    made = []
+    for name in settings.runtimes or DEFAULT:
+        required = name in settings.runtimes
+        factory = _load(name, points, required=required)
+        if factory is None:
+            continue
+        runtime = factory(RuntimeSetup(maker, settings, directory, environ, required))
+        if runtime is None:
+            continue
+        if runtime.name != name:
+            raise AgentError(
+                f"the runtime {points[name].value} is registered as {name} and calls itself {runtime.name}"
+            )
+        made.append(runtime)
+    return made
+
+
+def _load(name: str, points: Mapping[str, EntryPoint], *, required: bool) -> Factory | None:
+    """Import the factory of a runtime; None if what it needs is not installed and it is not required."""
+    point = points.get(name)
+    if point is None:
+        there = ", ".join(sorted(points)) or "none"
+        hint = "" if points else "; reinstall detlab: its entry points are missing"
+        raise AgentError(f"no runtime {name} is installed; installed: {there}{hint}")
+    try:
+        factory: Factory = point.load()
+    except ImportError as error:
+        if not required:
+            return None
+        extra = "; install its library: pip install 'detlab[agent]'" if name == DOCKER else ""
+        raise AgentError(f"the runtime {name} ({point.value}) cannot be imported: {error}{extra}") from error
+    return factory

@@ -1,0 +1,86 @@
+"""A backend whose nodes are agents that dial in: a connection of one, and what the services ask of such a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from detlab.schemas.wire import Hello, MasterMessage
+from detlab_hub.backends.base import Backend, Node, node_of
+
+Send = Callable[[MasterMessage], None]
+
+
+@dataclass
+class Connection:
+    """One connection of an agent. `send` puts a message into the connection's queue and must not block."""
+
+    agent_id: str
+    hello: Hello
+    send: Send
+    last_heard: float
+    hang_up: Callable[[], None] = lambda: None
+    """Closes the connection; the agent may come back if its key is still good."""
+    node: Node = field(init=False)
+    """What it said that it has. One object for as long as the connection: who asks again sees that nothing changed."""
+
+    def __post_init__(self) -> None:
+        self.node = _node(self.hello)
+
+
+class AgentBackend(Backend, Protocol):
+    """A backend that agents connect to; only what serves their connections needs more than `Backend`."""
+
+    @property
+    def refused(self) -> MutableMapping[str, str]:
+        """Why the last connection of an agent was not accepted, of those whose last one was not."""
+        ...
+
+    def connect(self, hello: Hello, send: Send, now: float) -> Connection:
+        """Take a connection; an older one of the same agent is superseded."""
+        ...
+
+    def rival_of(self, hello: Hello, now: float) -> Connection | None:
+        """Return a connection of the same agent from another process, heard from lately."""
+        ...
+
+    def is_current(self, connection: Connection) -> bool:
+        """Whether this is the newest connection of its agent, and the agent is not given up."""
+        ...
+
+    def heard(self, connection: Connection, now: float) -> None:
+        """Note that something came from the agent."""
+        ...
+
+    def disconnect(self, connection: Connection) -> bool:
+        """Note that the connection is gone; return whether it was the current one."""
+        ...
+
+    def connected(self) -> Sequence[Connection]:
+        """Return the current connections."""
+        ...
+
+
+def _node(hello: Hello) -> Node:
+    return node_of(
+        hello.agent_id,
+        hello.slots,
+        serves_user=hello.serves_user,
+        suspect=False,
+        runtimes=hello.runtimes,
+        pool=hello.pool,
+        labels=hello.labels,
+        max_zero_slot_tasks=hello.max_zero_slot_tasks,
+        gangs=knows_gangs(hello),
+        millicpus=None if hello.cpus is None else round(hello.cpus * 1000),
+        host_memory=hello.memory,
+    )
+
+
+def knows_gangs(hello: Hello) -> bool:
+    """Whether an agent has a harness for trials over several agents.
+
+    Those that do not tell their processes apart are older than that: theirs would train the whole on each agent.
+    """
+    return bool(hello.process)

@@ -1,0 +1,16 @@
+"""Which backend a master has."""
+
+from __future__ import annotations
+
+from detlab_hub.backends.agents import Agents
+from detlab_hub.backends.connection import AgentBackend
+
+
+def make_backend(suspect_after: float, lost_after: float) -> AgentBackend:
+    """Make the backend of a master: agents that dial in.
+
+    Args:
+        suspect_after: Seconds of silence after which an agent gets no new work.
+        lost_after: Seconds of silence after which its tasks are taken as dead.
+    """
+    return Agents(suspect_after, lost_after)

@@ -1,0 +1,128 @@
+"""Agents that speak for many nodes: their Hello is one for each node, and their connection several.
+
+To everything else such a node is an agent of its own, called `AGENT/NODE`. No agent can enrol under such a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from detlab.errors import Conflict
+from detlab.schemas.wire import (
+    Heartbeat,
+    Hello,
+    Launch,
+    MasterMessage,
+    NodeHello,
+    SlotView,
+    TaskExited,
+    TaskStage,
+    TaskStarted,
+    Welcome,
+)
+from detlab_hub.backends.connection import Send
+from detlab_hub.services.agents.connection import AgentSession
+
+MOST_NODES = 1000
+_NAME_CHARS = 100
+
+
+def node_id(agent_id: str, node: str) -> str:
+    """Return what a node of an agent is called; "" is the agent's own."""
+    return f"{agent_id}/{node}" if node else agent_id
+
+
+def is_spoken_for(name: str) -> bool:
+    """Whether this is a node that an agent speaks for, not an agent."""
+    return "/" in name
+
+
+def check_nodes(hello: Hello) -> None:
+    """Accept nodes that can be told apart and steered by their names.
+
+    Raises:
+        Conflict: There are too many, or a name is twice there or cannot be one.
+    """
+    if len(hello.nodes) > MOST_NODES:
+        raise Conflict(f"the agent's Hello is refused: {len(hello.nodes)} nodes are more than {MOST_NODES}")
+    seen: set[str] = set()
+    for node in hello.nodes:
+        name = node.name
+        if not 0 < len(name) <= _NAME_CHARS or not name.isprintable() or set(name) & set("/\\") or name in {".", ".."}:
+            raise Conflict(f"the agent's Hello is refused: {name[:80]!r} cannot name a node")
+        if name in seen:
+            raise Conflict(f"the agent's Hello is refused: node {name!r} is there twice")
+        seen.add(name)
+
+
+def each_node(hello: Hello) -> Iterator[tuple[str, Hello]]:
+    """Yield the name of each node and what its own agent would say of it; the agent's own node first, as ""."""
+    tasks: dict[str, list[object]] = {}
+    for task in hello.tasks:
+        tasks.setdefault(task.node, []).append(task)
+    own = hello.model_copy(update={"nodes": []})
+    yield "", own.model_copy(update={"tasks": tasks.get("", [])})
+    for node in hello.nodes:
+        most = own.max_zero_slot_tasks if node.max_zero_slot_tasks is None else node.max_zero_slot_tasks
+        yield (
+            node.name,
+            own.model_copy(
+                update={
+                    "agent_id": node_id(hello.agent_id, node.name),
+                    "tasks": tasks.get(node.name, []),
+                    "slots": _slots(node),
+                    "labels": {**hello.labels, **node.labels},
+                    "pool": node.pool or hello.pool,
+                    "address": node.address or hello.address,
+                    "max_zero_slot_tasks": most,
+                    "cpus": node.cpus,
+                    "memory": node.memory,
+                }
+            ),
+        )
+
+
+def _slots(node: NodeHello) -> list[SlotView]:
+    return [*node.slots, *(SlotView(id=f"any{number}") for number in range(node.slot_count))]
+
+
+def send_to(send: Send, node: str) -> Send:
+    """Return how messages for a node are sent: they name it, and one heartbeat is enough for all."""
+
+    def named(message: MasterMessage) -> None:
+        if isinstance(message, Launch | Welcome):
+            message = message.model_copy(update={"node": node})
+        if not (node and isinstance(message, Heartbeat)):
+            send(message)
+
+    return named
+
+
+@dataclass(frozen=True)
+class ManySessions:
+    """The connection of an agent with many nodes: a session for each, by its name."""
+
+    sessions: Mapping[str, AgentSession]
+
+    async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
+        """Take a message of the agent; see `AgentSession.receive`. Any message shows that all nodes are reached.
+
+        Raises:
+            Conflict: The agent must connect anew, or has no such node.
+        """
+        about = getattr(message, "node", "")
+        if about not in self.sessions:
+            raise Conflict(f"the agent said nothing of a node {about[:80]!r} in its Hello")
+        for name, session in self.sessions.items():
+            await session.receive(message if name == about else Heartbeat())
+
+    def on_hang_up(self, close: Callable[[], None]) -> None:
+        """See `AgentSession.on_hang_up`."""
+        for session in self.sessions.values():
+            session.on_hang_up(close)
+
+    def closed(self) -> None:
+        """See `AgentSession.closed`."""
+        for session in self.sessions.values():
+            session.closed()

@@ -1,0 +1,174 @@
+"""An agent that speaks for many nodes: tasks are placed on each, and every message names the node."""
+
+from __future__ import annotations
+
+import pytest
+from services_scripted import ALICE, DIGEST, ROOT, training
+from sqlalchemy import update
+
+from detlab.errors import Conflict, Forbidden
+from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab.schemas.wire import (
+    ExitAck,
+    Heartbeat,
+    Hello,
+    Kill,
+    Launch,
+    NodeHello,
+    RecordBatch,
+    RunningTask,
+    SlotView,
+    TaskExited,
+    TaskStarted,
+    Welcome,
+)
+from detlab_hub.services import AgentCaller
+from detlab_hub.services.admission import bundles
+from detlab_hub.store.tables import TaskRow
+
+CLUSTER = AgentCaller("cluster")
+GPUS = [SlotView(id=f"cuda{n}", kind="cuda", name="H100", memory=80 << 30) for n in range(4)]
+NODES = [NodeHello(name="small", slot_count=2), NodeHello(name="big", slots=GPUS, labels={"rack": "r2"}, cpus=8.0)]
+
+
+class Speaker:
+    """An agent whose messages a test writes."""
+
+    def __init__(self, world):
+        self.world = world
+        self.told = []
+        self.session = None
+
+    async def connect(self, nodes=NODES, **more):
+        hello = Hello(agent_id="cluster", process="p1", slots=[], nodes=nodes, max_zero_slot_tasks=0, uids={}, **more)
+        self.told.clear()
+        self.session = await self.world.services.agents.connect(CLUSTER, hello, self.told.append)
+
+    def launches(self):
+        return {message.node: message for message in self.told if isinstance(message, Launch)}
+
+    async def start(self, slots=1, **more):
+        raw = {"entrypoint": "true", "resources": {"slots": slots, **more}}
+        made = await self.world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=raw))
+        await self.world.services.schedule()
+        return made.task.id
+
+    async def view(self, task_id):
+        return await self.world.services.usertasks.get(ALICE, task_id)
+
+
+@pytest.fixture
+async def cluster(make_world):
+    speaker = Speaker(await make_world(training(3)))
+    await speaker.connect()
+    return speaker
+
+
+async def test_each_node_is_placed_on_and_named_in_its_launch(cluster):
+    seen = {view.id: view for view in await cluster.world.services.agents.list(ROOT)}
+    assert {name: len(view.slots) for name, view in seen.items()} == {
+        "cluster": 0,
+        "cluster/big": 4,
+        "cluster/small": 2,
+    }
+    assert {view.state for view in seen.values()} == {"connected"}
+    assert [message.node for message in cluster.told if isinstance(message, Welcome)] == ["", "small", "big"]
+
+    large = await cluster.start(4)
+    labelled = await cluster.start(2)
+    launches = cluster.launches()
+    assert launches.keys() == {"big", "small"}
+    assert sorted(launches["big"].slots) == ["cuda0", "cuda1", "cuda2", "cuda3"]
+    assert launches["small"].slots == ["any0", "any1"]
+    assert launches["small"].info.agent_id == "cluster/small"
+    assert (await cluster.view(large)).agent_id == "cluster/big"
+    waits = await cluster.start(1, constraints={"labels": {"rack": "r2"}})
+    assert (await cluster.view(waits)).agent_id is None, "the other node has no such label"
+
+    launch = launches["small"]
+    named = {"allocation_id": launch.allocation_id, "run": launch.run, "node": "small"}
+    await cluster.session.receive(TaskStarted(**{**named, "node": "big"}))
+    assert (await cluster.view(labelled)).display_state != "RUNNING", "another node cannot speak of it"
+    await cluster.session.receive(TaskStarted(**named))
+    assert (await cluster.view(labelled)).display_state == "RUNNING"
+    await cluster.session.receive(TaskExited(**named, exit_code=0))
+    assert (await cluster.view(labelled)).state.value == "COMPLETED"
+    assert [m.allocation_id for m in cluster.told if isinstance(m, ExitAck)] == [launch.allocation_id]
+    await cluster.world.services.end_task(ALICE, large)
+    assert [m.allocation_id for m in cluster.told if isinstance(m, Kill)] == [launches["big"].allocation_id]
+    with pytest.raises(Conflict, match="nothing of a node 'new'"):
+        await cluster.session.receive(TaskStarted(**{**named, "node": "new"}))
+
+
+async def test_tasks_are_kept_by_the_node_that_has_them_and_lost_with_their_agent(cluster):
+    task = await cluster.start(2)
+    (launch,) = cluster.launches().values()
+    running = RunningTask(allocation_id=launch.allocation_id, run=launch.run, node=launch.node)
+    cluster.session.closed()
+    assert {view.state for view in await cluster.world.services.agents.list(ROOT)} == {"suspect"}
+    await cluster.connect(tasks=[running])
+    welcomes = {message.node: message.keep for message in cluster.told if isinstance(message, Welcome)}
+    assert welcomes == {"": [], "big": [], "small": []} | {launch.node: [launch.allocation_id]}
+    assert (await cluster.view(task)).display_state == "RUNNING"
+
+    cluster.told.clear()
+    cluster.world.services.agents.heartbeat()
+    assert [message.type for message in cluster.told] == ["heartbeat"], "one is enough for all nodes"
+    for _ in range(10):  # one message shows that all nodes are reached
+        await cluster.world.steps(8, 1.0)
+        await cluster.session.receive(Heartbeat())
+    assert {view.state for view in await cluster.world.services.agents.list(ROOT)} == {"connected"}
+    cluster.session.closed()
+    await cluster.world.steps(80, 1.0)
+    assert {view.state for view in await cluster.world.services.agents.list(ROOT)} == {"lost"}
+    assert (await cluster.view(task)).state.value == "ERROR"
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [(["a", "a"], "node 'a' is there twice"), (["a/b"], "'a/b' cannot name a node"), ([""], "'' cannot name a node")],
+)
+async def test_nodes_that_cannot_be_told_apart_are_refused_as_a_whole(make_world, names, why):
+    speaker = Speaker(await make_world(training(3)))
+    with pytest.raises(Conflict, match=why):
+        await speaker.connect([NodeHello(name=name, slot_count=1) for name in names])
+    assert await speaker.world.services.agents.list(ROOT) == []
+
+
+async def test_a_node_that_is_refused_lets_no_other_connect(make_world):
+    speaker = Speaker(await make_world(training(3), agent_slots_limit=3))
+    with pytest.raises(Conflict, match="slots: 4 are more than the limit of 3"):
+        await speaker.connect()
+    assert "connected" not in {view.state for view in await speaker.world.services.agents.list(ROOT)}
+
+
+async def test_a_node_is_disabled_by_its_name_and_goes_with_its_agent(cluster):
+    nodes = cluster.world.services.nodes
+    await nodes.disable(ROOT, "cluster/big")
+    task = await cluster.start(3)
+    assert "cluster/big is disabled" in ((await cluster.view(task)).pending_reason or "")
+    with pytest.raises(Conflict, match="is a node of agent cluster"):
+        await nodes.remove(ROOT, "cluster/small")
+    hung_up = []
+    cluster.session.on_hang_up(lambda: hung_up.append(True))
+    await nodes.remove(ROOT, "cluster")
+    assert hung_up
+    cluster.session.closed()
+    await cluster.world.steps(80, 1.0)
+    assert (await nodes.remove(ROOT, "cluster/small")).state == "lost"
+
+
+async def test_the_agent_gets_code_and_delivers_records_of_its_nodes_only(cluster):
+    services = cluster.world.services
+    task = await cluster.start(4)
+    launch = cluster.launches()["big"]
+    await services.shell.write(
+        lambda turn: turn.session.execute(update(TaskRow).where(TaskRow.id == task).values(bundle=DIGEST))
+    )
+    for name, may in (("cluster", True), ("clust", False), ("cluster/small", False), ("cluster/big", True)):
+        assert await services.shell.read(lambda s, name=name: bundles._may_read(s, AgentCaller(name), DIGEST)) is may
+    batch = RecordBatch(stream="metrics", records=[])
+    assert (await services.agents.records(CLUSTER, launch.allocation_id, batch, "big")).acked == 0
+    for node in ("", "small"):
+        with pytest.raises(Forbidden):
+            await services.agents.records(CLUSTER, launch.allocation_id, batch, node)

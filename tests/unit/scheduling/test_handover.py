@@ -1,0 +1,42 @@
+"""What is handed over to who places itself: the order of the queue, within what jobs and users may hold."""
+
+from __future__ import annotations
+
+from detlab_hub.core.scheduling import Job, Pool, Quota, Scheduler, Snapshot, Task, TaskState, hand_over
+
+
+def pool_of(*tasks: Task, jobs: tuple[Job, ...], quotas: tuple[Quota, ...] = (), pool: Pool | None = None) -> Snapshot:
+    return Snapshot(pool or Pool(), (), {job.id: job for job in jobs}, tasks, quotas)
+
+
+def test_all_goes_over_by_priority_then_in_the_order_of_the_queue_whatever_its_size() -> None:
+    jobs = (Job("late", submitted=3), Job("early", submitted=1), Job("urgent", priority=1, submitted=9))
+    tasks = [Task(f"{job.id}.{n}", job.id, slots=10_000 * n, requested=n) for job in jobs for n in (2, 1, 0)]
+    decision = hand_over(pool_of(*tasks, jobs=jobs), "slurm")
+    names = [f"{job}.{n}" for job in ("urgent", "early", "late") for n in (0, 1, 2)]
+    assert list(decision.allocate) == names
+    assert decision.allocate["late.2"] == {"slurm": 20_000}
+    assert (decision.waiting, decision.release) == ({}, ())
+    turns = hand_over(pool_of(*tasks, jobs=jobs, pool=Pool(Scheduler.ROUND_ROBIN)), "slurm")
+    assert list(turns.allocate)[:3] == ["early.0", "early.1", "early.2"], "priorities count for that scheduler only"
+
+
+def test_what_may_not_be_held_waits_with_its_reason_and_is_in_nobodys_way() -> None:
+    jobs = (Job("a", submitted=1), Job("b", submitted=2, max_slots=2))
+    held = Task("held", "a", slots=3, state=TaskState.RUNNING, on={"slurm": 0}, user="ada")
+    tasks = (
+        held,
+        Task("over", "a", slots=2, user="ada"),
+        Task("fits", "a", slots=1, user="ada", requested=1),
+        Task("large", "b", slots=3, user="bob"),
+        Task("first", "b", slots=2, user="bob", requested=1),
+        Task("second", "b", slots=1, user="bob", requested=2),
+        Task("none", "a", slots=0, user="ada", requested=9),
+    )
+    decision = hand_over(pool_of(*tasks, jobs=jobs, quotas=(Quota(4, user="ada"),)), "slurm")
+    assert decision.allocate == {"fits": {"slurm": 1}, "none": {"slurm": 0}, "first": {"slurm": 2}}
+    assert {name: reason.code for name, reason in decision.waiting.items()} == {
+        "over": "at_quota",
+        "large": "over_max_slots",
+        "second": "at_max_slots",
+    }
