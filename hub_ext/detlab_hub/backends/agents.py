@@ -25,7 +25,7 @@ class Connection:
     agent_id: str
     hello: Hello
     send: Send
-    last_heard: float
+    last_heartbeat: float
     hang_up: Callable[[], None] = lambda: None
     """Closes the connection; the agent may come back if its key is still good."""
     node: Node = field(init=False)
@@ -67,29 +67,31 @@ class Agents:
         there = self._connections.get(hello.agent_id)
         if there is None or not hello.process or there.hello.process in {"", hello.process}:
             return None
-        return there if now - there.last_heard <= self.suspect_after else None
+        return there if now - there.last_heartbeat <= self.suspect_after else None
 
     def is_current(self, connection: Connection) -> bool:
         """Whether this is the agent's newest connection, and the agent is not given up."""
         return self._connections.get(connection.agent_id) is connection
 
-    def heard(self, connection: Connection, now: float) -> None:
+    def record_heartbeat(self, connection: Connection, now: float) -> None:
         """Something came from the agent."""
-        connection.last_heard = max(connection.last_heard, now)
+        connection.last_heartbeat = max(connection.last_heartbeat, now)
 
     def disconnect(self, connection: Connection) -> bool:
         """The connection is gone; returns whether it was the current one."""
         if not self.is_current(connection):
             return False
         del self._connections[connection.agent_id]
-        self._missed[connection.agent_id] = (replace(connection.node, suspect=True), connection.last_heard)
+        self._missed[connection.agent_id] = (replace(connection.node, suspect=True), connection.last_heartbeat)
         return True
 
     def forgive(self, seconds: float) -> None:
         """This process was away for so long itself (a suspended machine): nobody's silence counts."""
         for connection in self._connections.values():
-            connection.last_heard += seconds
-        self._missed = {key: (node, heard + seconds) for key, (node, heard) in self._missed.items()}
+            connection.last_heartbeat += seconds
+        self._missed = {
+            key: (node, record_heartbeat + seconds) for key, (node, record_heartbeat) in self._missed.items()
+        }
 
     def give_up(self, agent_id: str) -> None:
         """The agent is lost: nothing is expected of it until it says Hello again."""
@@ -104,21 +106,25 @@ class Agents:
         """`connected`, `suspect` or `lost`."""
         connection = self._connections.get(agent_id)
         if connection is not None:
-            return "suspect" if now - connection.last_heard > self.suspect_after else "connected"
+            return "suspect" if now - connection.last_heartbeat > self.suspect_after else "connected"
         return "suspect" if agent_id in self._missed else "lost"
 
-    def last_heard(self, agent_id: str) -> float | None:
+    def last_heartbeat(self, agent_id: str) -> float | None:
         """When the agent was last heard in this master's life."""
         connection = self._connections.get(agent_id)
         if connection is not None:
-            return connection.last_heard
+            return connection.last_heartbeat
         missed = self._missed.get(agent_id)
         return None if missed is None else missed[1]
 
-    def overdue(self, now: float) -> list[str]:
+    def silent(self, now: float) -> list[str]:
         """Agents that were silent for so long that their tasks must be taken as dead."""
-        silent = [c.agent_id for c in self._connections.values() if now - c.last_heard > self.lost_after]
-        missed = [agent_id for agent_id, (_, heard) in self._missed.items() if now - heard > self.lost_after]
+        silent = [c.agent_id for c in self._connections.values() if now - c.last_heartbeat > self.lost_after]
+        missed = [
+            agent_id
+            for agent_id, (_, record_heartbeat) in self._missed.items()
+            if now - record_heartbeat > self.lost_after
+        ]
         return sorted(silent + missed)
 
     def hang_up(self, agent_id: str) -> None:
@@ -149,7 +155,7 @@ class Agents:
         connections, missed = list(self._connections.values()), list(self._missed.values())
         present = [
             replace(connection.node, suspect=True)
-            if now - connection.last_heard > self.suspect_after
+            if now - connection.last_heartbeat > self.suspect_after
             else connection.node
             for connection in connections
         ]

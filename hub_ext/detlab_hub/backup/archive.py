@@ -27,7 +27,7 @@ _LEVEL = 3
 _LEAST_ROOM = 16 << 20
 _KNOWN = {name for names in PARTS.values() for name in names}
 _OWNED_BY_USERS = "checkpoints"
-_FOR_EVERYBODY = {"certificate.pem", "servers.pem"}
+_PUBLIC_FILES = {"certificate.pem", "servers.pem"}
 _GONE = {errno.ENOENT, errno.ELOOP, errno.ENXIO}
 """A file that was removed, or has become a link or a pipe, since it was listed."""
 
@@ -286,7 +286,7 @@ def _give(path: Path, member: tarfile.TarInfo) -> None:
         os.chown(path, member.uid, member.gid, follow_symlinks=False)
     if of_users:
         path.chmod(member.mode & 0o777)
-    elif member.name in _FOR_EVERYBODY:
+    elif member.name in _PUBLIC_FILES:
         path.chmod(0o644)
     else:
         path.chmod(0o700 if member.isdir() else 0o600)

@@ -66,12 +66,12 @@ def status(folder: StateFolder) -> Status:
         view = master.view()
     finally:
         master.close()
-    problem, advice = _judge(folder, plan, report, parts, view)
+    problem, advice = _diagnose(folder, plan, report, parts, view)
     next_command = advice or (up_again if problem else None)
     return Status(where, parts, plan.url, plan.operator, view, problem, next_command, plan.fingerprint or None)
 
 
-def _judge(
+def _diagnose(
     folder: StateFolder, plan: Plan, report: Report, parts: list[PartStatus], view: ClusterView | None
 ) -> tuple[str | None, str | None]:
     if report.supervisor is None:

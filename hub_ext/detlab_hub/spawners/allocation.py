@@ -139,7 +139,7 @@ class AllocationMixin(Spawner):
             raise _refusal(problems)
         return chosen
 
-    def wish(self) -> options.Wish:
+    def wanted(self) -> options.SpawnOptions:
         """Return what is to be started.
 
         Raises:
@@ -150,19 +150,19 @@ class AllocationMixin(Spawner):
             raise _refusal(problems)
         return options.read(self.user_options or {}, runtimes=self.runtimes)[0]
 
-    def request(self, wish: options.Wish) -> SpawnRequest:
+    def request(self, wanted: options.SpawnOptions) -> SpawnRequest:
         """Return what the master is asked for, under a key of its own."""
         return SpawnRequest(
             owner=self.user.name,
             groups=sorted(group.name for group in self.user.groups),
             server_name=self.name,
             key=secrets.token_hex(16),
-            kind=wish.kind,
-            name=wish.name or (self.display_name or "")[: options.NAME_CHARS],
-            config=wish.config,
-            experiment_ids=wish.experiment_ids,
-            trial_ids=wish.trial_ids,
-            bundle=wish.bundle,
+            kind=wanted.kind,
+            name=wanted.name or (self.display_name or "")[: options.NAME_CHARS],
+            config=wanted.config,
+            experiment_ids=wanted.experiment_ids,
+            trial_ids=wanted.trial_ids,
+            bundle=wanted.bundle,
             base_url=self.server.base_url if self.server else "/",
             server_host=self.user.host if self.user.settings.get("subdomain_host") else "",
             environment={name: str(value) for name, value in self.get_env().items() if value is not None},

@@ -31,10 +31,10 @@ class DetSpawner(AllocationMixin, Spawner):
         self._news.begin()
         self._news.say(0, "Asking for a place")
         self._check_user()
-        wish = self.wish()
+        wanted = self.wanted()
         for attempt in range(1, PORT_ATTEMPTS + 1):
             try:
-                return self.address_of(await self.allocate(self.request(wish)))
+                return self.address_of(await self.allocate(self.request(wanted)))
             except SpawnFailed:
                 taken = self._view is not None and self._view.exit_code == PORT_TAKEN
                 if not taken or attempt == PORT_ATTEMPTS:

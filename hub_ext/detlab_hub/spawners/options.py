@@ -31,7 +31,7 @@ NAME_CHARS = 200
 
 
 @dataclass(frozen=True)
-class Wish:
+class SpawnOptions:
     """A server as its user wants it.
 
     Attributes:
@@ -67,7 +67,7 @@ def from_form(data: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     return options
 
 
-def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) -> tuple[Wish, list[Problem]]:
+def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) -> tuple[SpawnOptions, list[Problem]]:
     """Return the wish that user options stand for, and every mistake in them.
 
     Args:
@@ -75,7 +75,7 @@ def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) ->
         runtimes: Which runtimes this site offers.
     """
     if not isinstance(options, Mapping):
-        return Wish(), [Problem("", "user_options must be an object")]
+        return SpawnOptions(), [Problem("", "user_options must be an object")]
     problems = [
         Problem(str(name)[:80], "unknown option", f"known are {', '.join((*FIELDS, *_OTHERS))}")
         for name in options
@@ -101,7 +101,7 @@ def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) ->
     if bundle is not None and not isinstance(bundle, str):
         problems.append(Problem("bundle", "must be the digest of uploaded code"))
         bundle = None
-    return Wish(kind, raw, name, experiments, trials, bundle), problems
+    return SpawnOptions(kind, raw, name, experiments, trials, bundle), problems
 
 
 def _kind(value: object) -> tuple[TaskKind, list[Problem]]:

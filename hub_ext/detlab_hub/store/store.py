@@ -25,10 +25,10 @@ from detlab_hub.store import lease, migrate
 from detlab_hub.store.copies import CopyPolicy, copy_before_migration
 from detlab_hub.store.engine import (
     Verdict,
+    classify,
     failure_in,
     hint_of,
     in_transaction,
-    judge,
     parse_url,
     patient,
     reader_engine,
@@ -164,7 +164,7 @@ class Store:
             hint = hint_of(error.orig, self._url) or (
                 "check c.DetHub.db_url and that the database runs and may be written to"
             )
-            if judge(error) is Verdict.BUSY:
+            if classify(error) is Verdict.BUSY:
                 hint = (
                     "a process that writes to it does not come to an end: a master that stands still? end it (kill -9)"
                 )
@@ -320,7 +320,7 @@ class Store:
             self._broken = error
             raise
         except DBAPIError as error:
-            verdict = judge(error)
+            verdict = classify(error)
             if verdict is Verdict.CALLER:
                 raise
             if verdict is Verdict.BUSY:
@@ -396,7 +396,7 @@ class Store:
             with StoreSession(self._read_engine) as session, session.begin():
                 return fn(session)
         except DBAPIError as error:
-            verdict = judge(error, reading=True)
+            verdict = classify(error, reading=True)
             if verdict is Verdict.CALLER:
                 raise
             if verdict is Verdict.BUSY:

@@ -46,7 +46,7 @@ _FOREVER = "public, max-age=31536000, immutable"
 _TITLES = {403: "Not for you", 404: "Nothing is here", 405: "Nothing is here", 503: "Not now"}
 
 
-class Told(Guarded):
+class BrowserRoute(Guarded):
     """Base of routes whose refusals are pages for browsers; programs get the API's `ErrorView`."""
 
     @property
@@ -88,7 +88,7 @@ class Told(Guarded):
         self.finish(page)
 
 
-class Nowhere(Told, NoSuchRoute):
+class Nowhere(BrowserRoute, NoSuchRoute):
     """Everything under the prefix that is no route."""
 
     @needs("public", cross_site="open")
@@ -105,7 +105,7 @@ class Nowhere(Told, NoSuchRoute):
     head = post = put = patch = delete = options = get
 
 
-class Page(Told):
+class Page(BrowserRoute):
     """Base of the pages that a browser opens."""
 
     login_redirect = True

@@ -105,7 +105,7 @@ class Upload(Guarded):
         if self._sender is not None:
             self._sender.stop()
         if self._ticket is not None:
-            self._workers.open_uploads.give_back(self._ticket)
+            self._workers.open_uploads.release(self._ticket)
             self._ticket = None
         if self._upload is not None:
             with contextlib.suppress(OSError):  # a full disk: what was not written yet is not wanted

@@ -211,21 +211,21 @@ async def test_wishes_are_shared_while_somebody_has_them_and_forgotten_then(make
     world, mine = await made_by_alice(make_world)
     stream = world.services.stream
     one, two = stream.events(ALICE, mine, names=["loss"]), stream.events(BOB, mine, names=["loss"])
-    assert one._wants is two._wants
+    assert one._subscriptions is two._subscriptions
     del one
     gc.collect()
-    assert stream.events(ALICE, mine, names=["loss"])._wants is two._wants
+    assert stream.events(ALICE, mine, names=["loss"])._subscriptions is two._subscriptions
     for number in range(50):
         stream.events(ALICE, mine, names=[f"name{number}"])
     del two
     gc.collect()
-    assert not len(stream._wants)
+    assert not len(stream._subscriptions)
 
 
 async def test_a_tail_that_is_stopped_before_its_first_step_lets_its_readers_go(make_world):
     world, mine = await made_by_alice(make_world)
     tail = tails.Tail(world.services.shell, 0.0)
-    reader = batches.Reader(ALICE, batches.Wants(mine), 0, told=0)
+    reader = batches.Reader(ALICE, batches.Subscription(mine), 0, told=0)
     tail.enter(reader)
     member = tail.join(reader, Sink())
     await tail.stop()

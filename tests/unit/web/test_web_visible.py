@@ -13,7 +13,7 @@ import pytest
 from detlab_hub.web import pages
 from detlab_hub.web.visible import shown, visible
 
-TEXT_TS = Path(__file__).parents[3] / "labextension" / "src" / "components" / "logs" / "text.ts"
+TEXT_TS = Path(__file__).parents[3] / "labextension" / "src" / "components" / "common" / "text.ts"
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
     '"><script>alert(1)</script>',

@@ -131,7 +131,7 @@ class AwsProvider:
             if known.agent_id == order.agent_id:
                 return known
         with self._words():
-            reply = self._ec2().run_instances(**self._wish(order))
+            reply = self._ec2().run_instances(**self._request(order))
         return _instance(reply["Instances"][0])
 
     def list(self) -> tuple[Instance, ...]:
@@ -171,7 +171,7 @@ class AwsProvider:
             )
         return self._client
 
-    def _wish(self, order: Order) -> dict[str, Any]:
+    def _request(self, order: Order) -> dict[str, Any]:
         chosen = self._settings
         tags = {
             "Name": f"detlab {order.pool} {order.agent_id}",

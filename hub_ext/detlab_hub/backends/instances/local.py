@@ -34,7 +34,7 @@ _SELF = '{ read -r me < /proc/self/stat && printf "%s\\n" "$me" > "$0.new" && mv
 time stay the same; it is not ours, as it will outlive us."""
 _BORN = 10.0
 """Seconds that a process may take to write down who it is."""
-_LOOK = 1.5
+_POLL_SECONDS = 1.5
 """Seconds for which a new agent is watched: one with wrong options ends within them."""
 _STEP = 0.05
 _GRACE = 10.0
@@ -64,7 +64,7 @@ class LocalProvider:
         self._master = master
         self._arguments = tuple(arguments)
         self._command = tuple(command)
-        self._look = _LOOK
+        self._poll_seconds = _POLL_SECONDS
 
     def launch(self, order: Order) -> Instance:
         """Start an agent. See `Provider`."""
@@ -113,7 +113,7 @@ class LocalProvider:
         Raises:
             ProviderError: It has ended already.
         """
-        until = time.monotonic() + self._look
+        until = time.monotonic() + self._poll_seconds
         while (process := _process(place)) is None or procfs.is_alive(*process):
             if time.monotonic() > until:
                 return
@@ -164,7 +164,7 @@ class LocalProvider:
             self._remove(place)
 
     def _end(self, place: Path) -> None:
-        born = time.monotonic() + self._look
+        born = time.monotonic() + self._poll_seconds
         while (process := _process(place)) is None and time.monotonic() < born:
             time.sleep(_STEP)  # it may just be starting
         if process is not None:

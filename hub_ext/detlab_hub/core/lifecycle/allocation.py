@@ -231,7 +231,7 @@ def _step(old: Allocation, event: Event) -> Step:
         case KillRequested(now):
             return _kill(old, now)
         case DeadlinePassed(now):
-            return _kill(old, now) if _overdue(old, now) else Step(old)
+            return _kill(old, now) if _deadline_passed(old, now) else Step(old)
         case TaskExited():
             return _end(old, kind_of_exit(old, event))
         case AgentLost():
@@ -242,7 +242,7 @@ def _step(old: Allocation, event: Event) -> Step:
             assert_never(event)
 
 
-def _overdue(old: Allocation, now: float) -> bool:
+def _deadline_passed(old: Allocation, now: float) -> bool:
     return old.term_at is not None and now >= old.term_at and old.kill_sent_at is None
 
 

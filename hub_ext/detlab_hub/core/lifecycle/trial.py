@@ -128,7 +128,7 @@ class AttemptEnded:
 
     kind: EndKind
     retry: Retry = Retry.COUNTED
-    slain: bool = False
+    killed: bool = False
 
 
 Event: TypeAlias = (
@@ -232,7 +232,7 @@ def _step(old: Trial, event: Event) -> Step:
         case EarlyExitReported(reason):
             return _report_early(old, reason)
         case AttemptEnded():
-            return _judge(replace(old, attempt=Attempt.NONE), event)
+            return _after_attempt(replace(old, attempt=Attempt.NONE), event)
         case _:
             assert_never(event)
 
@@ -287,11 +287,11 @@ def _report_early(old: Trial, reason: str) -> Step:
     return Step(replace(old, early_exit=reason), told)
 
 
-def _judge(trial: Trial, ended: AttemptEnded) -> Step:
+def _after_attempt(trial: Trial, ended: AttemptEnded) -> Step:
     """What becomes of a trial whose attempt ended."""
     if is_stopping(trial.state):
         # It was to leave and is gone: who slew it meanwhile has not changed what was decided of it.
-        return _settle(trial, EndKind.KILLED if ended.slain else ended.kind)
+        return _settle(trial, EndKind.KILLED if ended.killed else ended.kind)
     match ended.kind:
         case EndKind.LOST | EndKind.REFUSED | EndKind.KILLED | EndKind.WITHDRAWN:
             return _again(trial)

@@ -33,15 +33,15 @@ _ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
 
 def decide(situation: Situation, history: History, limits: Limits) -> Decision:
     """Say what to do now. The same arguments give the same decision."""
-    look = _Look(situation, history, limits)
-    endings = look.dead()
-    left = look.without(endings)
-    starting = [i.agent_id for i in left if look.is_starting(i)]
+    evaluation = _Evaluation(situation, history, limits)
+    endings = evaluation.dead()
+    left = evaluation.without(endings)
+    starting = [i.agent_id for i in left if evaluation.is_starting(i)]
     room = max(0, limits.max_instances - len(left))
     demand = demand_of(situation, starting, room, limits.max_instances)
-    endings += look.idle(left, demand)
-    endings += look.over_max(look.without(endings))
-    kept = replace(look.count_duds(history, endings), launches=recent(history, limits, situation.now))
+    endings += evaluation.idle(left, demand)
+    endings += evaluation.over_max(evaluation.without(endings))
+    kept = replace(evaluation.count_duds(history, endings), launches=recent(history, limits, situation.now))
     launch, wanted, held_back = _launches(demand, kept, limits, situation.now, len(left), room)
     return Decision(
         launch, tuple(endings), wanted, held_back, demand.hopeless, kept, demand.awaited, demand.unfit
@@ -62,7 +62,7 @@ def _launches(
     return count, wanted, held_back
 
 
-class _Look:
+class _Evaluation:
     """The instances as they are now, with what is remembered of them brought up to date."""
 
     def __init__(self, situation: Situation, history: History, limits: Limits) -> None:

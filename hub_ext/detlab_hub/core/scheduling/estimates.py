@@ -26,7 +26,7 @@ def estimated_starts(snapshot: Snapshot, schedule: Callable[[Snapshot], Decision
     pending = [task.id for task in snapshot.tasks if task.state is TaskState.PENDING]
     future = _Future(snapshot)
     for _ in range(max(2, min(_MOST_PASSES, _MOST_WORK // (len(snapshot.tasks) + 1)))):
-        if len(future.started) == len(pending) or not future.go_on(schedule):
+        if len(future.started) == len(pending) or not future.advance(schedule):
             break
     return {name: future.started.get(name) for name in pending}
 
@@ -53,7 +53,7 @@ class _Future:
         if task.max_time is not None:
             self._ends[task.id] = self._now + max(0.0, task.max_time)
 
-    def go_on(self, schedule: Callable[[Snapshot], Decision]) -> bool:
+    def advance(self, schedule: Callable[[Snapshot], Decision]) -> bool:
         """One pass, or the next end; False if nothing more is known to happen."""
         decision = schedule(replace(self._snapshot, tasks=tuple(map(self._at_present, self._tasks.values()))))
         for name, placement in decision.allocate.items():

@@ -190,7 +190,7 @@ class Task:
     constraints: Constraints = ANYWHERE
     max_time: float | None = None
     runtime: str = ""
-    overdue: bool = False
+    aged: bool = False
     leaving: bool = False
     millicpus: int = 0
     memory: int = 0

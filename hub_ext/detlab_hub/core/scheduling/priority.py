@@ -26,9 +26,9 @@ from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import Job, Reason, ReasonCode, Task
 from detlab_hub.core.scheduling.order import Place, by_weight, place_of, position_of
 from detlab_hub.core.scheduling.planner import Planner
-from detlab_hub.core.scheduling.preemption.spared import spared
+from detlab_hub.core.scheduling.preemption.redundant import redundant_victims
 from detlab_hub.core.scheduling.preemption.victims import Victims
-from detlab_hub.core.scheduling.reservation import keep_place_beside
+from detlab_hub.core.scheduling.reservation import reserve_place_beside
 
 _Waiting: TypeAlias = tuple[Task, Shape]
 _Failed: TypeAlias = tuple[Task, Shape, bool]
@@ -64,7 +64,7 @@ class _Pass:
         self._leaving = [task for task in kept if task.leaving]
         ahead = (jobs[task.job] for task in reversed(candidates))
         self._bounds = [(job.priority, position_of(job)) for job in ahead]
-        self._victims = Victims(planner.rooms, [*self._leaving, *candidates])
+        self._victims = Victims(planner.capacity, [*self._leaving, *candidates])
         self._released: list[Task] = []
         self._for_whom: list[tuple[Task, list[Task]]] = []
         """Who waits for slots that are released, and those that were chosen for it."""
@@ -93,7 +93,7 @@ class _Pass:
         for priority in sorted(self._levels):
             failed = self._start_level(self._levels[priority], priority)
             if not (self._preempts and self._heads):  # with preemption the first one says it all
-                self._add_heads([task for task, _, _ in failed if not task.overdue])
+                self._add_heads([task for task, _, _ in failed if not task.aged])
             self._make_rooms(failed[self._looked :])
         self._spare()
 
@@ -104,35 +104,35 @@ class _Pass:
         if priority not in self._unequal:
             self._start_in_order(level, failed)
         else:
-            tasks, shapes = [task for task, _ in level], self._planner.rooms.known
+            tasks, shapes = [task for task, _ in level], self._planner.capacity.known
             for task, tell in by_weight(tasks, self._jobs, self._planner.limits.by_job):
                 tell(self._start_in_order([(task, shapes[task.id])], failed))
         return failed
 
     def _start_in_order(self, level: Sequence[_Waiting], failed: list[_Failed]) -> bool:
         """Start whom there is room for, one after the other; whether the last one started."""
-        planner, rooms = self._planner, self._planner.rooms
-        full, unlimited, leaving = rooms.failed, planner.limits.none, self._leaving
+        planner, capacity = self._planner, self._planner.capacity
+        full, unlimited, leaving = capacity.failed, planner.limits.none, self._leaving
         started = False
         for task, shape in level:
             started = False
             if not (unlimited or planner.allowed(task)):
                 continue
             # As `fit` would find: thousands wait, and few are alike.
-            placement = None if full.get(shape) == rooms.widened else rooms.fit(task)
+            placement = None if full.get(shape) == capacity.widened else capacity.fit(task)
             if placement is not None:
                 started = self._try(task, placement)
                 continue
             failed.append((task, shape, not self._heads))
             if leaving:
                 self._await(task)
-            if task.overdue:
+            if task.aged:
                 self._add_heads([task])
                 if self._preempts:
                     # Before those behind it start, as they do in each pass: they are nobody's victims in their first.
                     self._make_rooms(failed[self._looked :])
                     self._looked = len(failed)
-                    self._keep_place(task)
+                    self._reserve_place(task)
         return started
 
     def _try(self, task: Task, placement: Placement) -> bool:
@@ -145,8 +145,8 @@ class _Pass:
             # It keeps its place: what comes after it must not take that.
             planner.reserve(task, placement)
             planner.wait(task, self._behind(task))
-        elif (passing := self._ahead.fit(task, placement)) is not None:
-            planner.start(task, passing)
+        elif (backfill := self._ahead.fit(task, placement)) is not None:
+            planner.start(task, backfill)
             return True
         else:
             planner.wait(task, self._behind(task))
@@ -175,15 +175,15 @@ class _Pass:
 
     # --- preemption
 
-    def _keep_place(self, task: Task) -> None:
+    def _reserve_place(self, task: Task) -> None:
         """Keep for the first that has waited for too long what becomes free, where its priority gives it no slots.
 
         Where jobs take turns nobody behind it does: those would start on each slot that it needs, for ever.
         """
         planner, priority = self._planner, self._priority(task)
         served = task.id in self._awaiting or (self._for_whom and self._for_whom[-1][0] is task)
-        if priority in self._unequal and not (served or task.aside) and planner.kept_for is None:
-            kept = keep_place_beside(planner, task, lambda one: one.preemptible and self._priority(one) > priority)
+        if priority in self._unequal and not (served or task.aside) and planner.reserved_for is None:
+            kept = reserve_place_beside(planner, task, lambda one: one.preemptible and self._priority(one) > priority)
             self._victims.leave_out(kept)
 
     def _await(self, task: Task) -> None:
@@ -200,7 +200,7 @@ class _Pass:
 
     def _make_rooms(self, failed: Sequence[_Failed]) -> None:
         """Take slots for those that did not fit, one after the other; what it cannot be done for waits for room."""
-        planner, rooms, hopeless = self._planner, self._planner.rooms, self._hopeless
+        planner, capacity, hopeless = self._planner, self._planner.capacity, self._hopeless
         awaiting, unlimited, preempts = self._awaiting, planner.limits.none, self._preempts
         limit_of, wait_for_room = self._limits, planner.wait_for_room
         for task, shape, first in failed:
@@ -212,15 +212,15 @@ class _Pass:
                     candidates = limit_of[task.job] = self._behind_in_queue(self._jobs[task.job])
                 # Where more who might leave were too few, fewer are.
                 known = hopeless.get(shape)
-                if known is None or known[0] != rooms.widened or known[1] < candidates:
+                if known is None or known[0] != capacity.widened or known[1] < candidates:
                     if self._make_room(task, candidates):
                         continue
-                    hopeless[shape] = rooms.widened, candidates
+                    hopeless[shape] = capacity.widened, candidates
             wait_for_room((task, shape, first and not self._released))
 
     def _make_room(self, task: Task, candidates: int) -> bool:
         """Whether the task finds room, if need be by taking slots from some of so many candidates."""
-        placement, victims = self._planner.rooms.fit(task), list[Task]()
+        placement, victims = self._planner.capacity.fit(task), list[Task]()
         if placement is None:
             placement, victims = self._victims.make_room(task, candidates)
         if placement is None:
@@ -242,7 +242,9 @@ class _Pass:
 
     def _spare(self) -> None:
         """Let those keep their slots without which all who wait for some would find room all the same."""
-        kept = spared(self._planner, sorted(self._released, key=self._rank), [task for task, _ in self._for_whom])
+        kept = redundant_victims(
+            self._planner, sorted(self._released, key=self._rank), [task for task, _ in self._for_whom]
+        )
         released = {task.id: task for task in self._released if task.id not in kept}
         self._planner.release += released.values()
         for task, victims in self._for_whom:

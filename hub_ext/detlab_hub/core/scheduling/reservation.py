@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 from detlab_hub.core.scheduling.model import Task
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.preemption.victims import Victims
 
 
-def serve_overdue(planner: Planner, entitled: Callable[[Task], bool], take: Callable[[Task], bool]) -> frozenset[str]:
+def serve_aged(planner: Planner, entitled: Callable[[Task], bool], take: Callable[[Task], bool]) -> frozenset[str]:
     """Start those with slots that have waited for too long, the oldest first, up to the first one that does not fit.
 
     Args:
@@ -33,40 +33,40 @@ def serve_overdue(planner: Planner, entitled: Callable[[Task], bool], take: Call
     Returns:
         The agents on which a place is now kept.
     """
-    late = [task for task in planner.pending if task.overdue and task.slots]
+    late = [task for task in planner.pending if task.aged and task.slots]
     for task in sorted(late, key=attrgetter("since")):  # of equal ones the first in the queue
         if planner.limits.now(task) is not None or not entitled(task):
             continue
         if not take(task):
-            return keep_place(planner, task)
+            return reserve_place(planner, task)
         if task.id not in planner.started:
             break
     return frozenset()
 
 
-def keep_place(planner: Planner, task: Task) -> frozenset[str]:
+def reserve_place(planner: Planner, task: Task) -> frozenset[str]:
     """Keep a place for a task that has none; the names of its agents, none if only what starts now was in its way."""
-    rooms, holding = planner.rooms.copy(), [task for task in planner.running if not task.aside]
+    capacity, holding = planner.capacity.copy(), [task for task in planner.running if not task.aside]
     holding += [replace(one, on=placement, began=None) for one, placement in planner.started.values() if not one.aside]
-    return _keep_soonest(planner, task, rooms, holding)
+    return _keep_soonest(planner, task, capacity, holding)
 
 
-def keep_place_beside(planner: Planner, task: Task, takes: Callable[[Task], bool]) -> frozenset[str]:
+def reserve_place_beside(planner: Planner, task: Task, takes: Callable[[Task], bool]) -> frozenset[str]:
     """The same where the task takes slots from some as soon as that is enough: those are in nobody's way."""
-    rooms = Rooms(planner.pool, planner.agents)
+    capacity = FreeCapacity(planner.pool, planner.agents)
     holding = [one for one in planner.running if not one.aside and not takes(one)]
     holding += [
         replace(one, on=on, began=None) for one, on in planner.started.values() if not one.aside and not takes(one)
     ]
     for one in holding:
-        rooms.place(one, one.on)
-    return _keep_soonest(planner, task, rooms, holding)
+        capacity.place(one, one.on)
+    return _keep_soonest(planner, task, capacity, holding)
 
 
-def _keep_soonest(planner: Planner, task: Task, rooms: Rooms, holding: Sequence[Task]) -> frozenset[str]:
-    placement = rooms.fit(task)
+def _keep_soonest(planner: Planner, task: Task, capacity: FreeCapacity, holding: Sequence[Task]) -> frozenset[str]:
+    placement = capacity.fit(task)
     if placement is None:
-        placement, _ = Victims(rooms, sorted(holding, key=_end)).make_room(task, len(holding))
+        placement, _ = Victims(capacity, sorted(holding, key=_end)).make_room(task, len(holding))
     if placement is None:
         return frozenset()
     planner.keep(task, placement)

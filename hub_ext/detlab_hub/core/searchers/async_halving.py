@@ -205,7 +205,7 @@ class AsyncHalving(SearchMethod):
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
         """Count an early end as the worst result, an invalid point as if it had never been."""
-        held_place = request_id in self._active
+        held_slot = request_id in self._active
         self._active.discard(request_id)
         level = self._level[request_id]
         decisions: list[Decision] = []
@@ -213,9 +213,9 @@ class AsyncHalving(SearchMethod):
             self._invalid += 1
             for rung in self._rungs[: level + 1]:
                 rung.remove(request_id)
-            if held_place:
+            if held_slot:
                 decisions.append(StopTrial(request_id))
-        elif held_place:
+        elif held_slot:
             self._rungs[level].insert(request_id, EXITED_METRIC)
         return decisions + self._fill_place(factory)
 

@@ -119,7 +119,7 @@ def _refuse(problems: Iterable[Problem]) -> None:
 
 def _draw_open(config: dict[str, Any], draw: random.Random) -> None:
     if not config.get("name"):
-        config["name"] = f"Experiment ({_petname(draw)})"
+        config["name"] = f"Experiment ({_generated_name(draw)})"
     reproducibility = config.get("reproducibility") or {}
     if reproducibility.get("experiment_seed") is None:
         config["reproducibility"] = {**reproducibility, "experiment_seed": draw.randrange(MAX_SEED + 1)}
@@ -266,6 +266,6 @@ _ANIMALS = _words(
 )
 
 
-def _petname(draw: random.Random) -> str:
+def _generated_name(draw: random.Random) -> str:
     """Three words joined by hyphens, such as `calmly-vivid-otter`."""
     return f"{draw.choice(_ADVERBS)}-{draw.choice(_ADJECTIVES)}-{draw.choice(_ANIMALS)}"

@@ -74,7 +74,7 @@ class UserLimits:
         """The limits, with who is at or near each: everybody to administrators, else only the caller."""
         owners = None if caller.admin else [caller.name]
 
-        def look(s: Session) -> tuple[dict[str, Mapping[str, float]], dict[str, str]]:
+        def read(s: Session) -> tuple[dict[str, Mapping[str, float]], dict[str, str]]:
             used: dict[str, Mapping[str, float]] = {
                 "queued_jobs": counts.live_jobs_by_owner(s, owners),
                 "zero_slot_tasks": counts.zero_slot_tasks_by_owner(s, owners),
@@ -82,7 +82,7 @@ class UserLimits:
             tasks = {user for name in SETTINGS_OF for user in self.limiter.hits.of(name) if user.startswith(_TASK)}
             return used, {user: _owner_of(s, user) for user in tasks}
 
-        used, owner_of = await self._shell.read(look)
+        used, owner_of = await self._shell.read(read)
         used |= self._counted()
         views = [self._view(name, setting, used.get(name, {}), owner_of) for name, setting in SETTINGS_OF.items()]
         if not caller.admin:

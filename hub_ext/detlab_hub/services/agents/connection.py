@@ -63,7 +63,7 @@ class AgentSession:
         """
         if not self._connections.is_current(self._connection):
             raise Conflict(f"agent {self._connection.agent_id} has another connection, or was lost")
-        self._connections.heard(self._connection, self._shell.clock())
+        self._connections.record_heartbeat(self._connection, self._shell.clock())
         match message:
             case Hello():
                 raise Conflict("an agent says Hello once per connection")

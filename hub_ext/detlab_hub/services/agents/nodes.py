@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.wire import AgentView
 from detlab_hub.backends.agents import Agents as Connections
-from detlab_hub.services.agents import drains
-from detlab_hub.services.agents import removed as departures
+from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.connection import lose
 from detlab_hub.services.agents.drains import Drain
@@ -92,19 +91,19 @@ class Nodes:
             if enabled is (slot_id in row.slots_off):
                 off = set(row.slots_off) ^ {slot_id}
                 row.slots_off = sorted(off)
-                deed = "slot.enable" if enabled else "slot.disable"
-                self._note(turn, caller, deed, f"slot {slot_id} of agent {agent_id}")
+                action = "slot.enable" if enabled else "slot.disable"
+                self._note(turn, caller, action, f"slot {slot_id} of agent {agent_id}")
             return self._view(turn.session, caller, agent_id)
 
         return await self._shell.write(change)
 
-    def _note(self, turn: Turn, caller: Caller, deed: str, subject: str, detail: str = "") -> None:
+    def _note(self, turn: Turn, caller: Caller, action: str, subject: str, detail: str = "") -> None:
         """After a change of what may start where: the audit entry, and what follows."""
-        audit.note(turn, caller, deed, subject, detail)
+        audit.note(turn, caller, action, subject, detail)
         turn.changed_cluster()
         turn.outbox.kick_scheduler = True
         turn.session.flush()
-        _log.info("%s: %s by %s %s", subject, deed, caller.name, detail)
+        _log.info("%s: %s by %s %s", subject, action, caller.name, detail)
 
     async def remove(self, caller: Caller, agent_id: str) -> AgentView:
         """Send an agent away: its key is void, its tasks are killed and lost, its connection is closed.
@@ -121,7 +120,7 @@ class Nodes:
             row = _agent(turn.session, agent_id)
             view = self._view(turn.session, caller, agent_id)
             tokens.revoke(turn.session, "agent", agent_id)
-            departures.note(turn, caller, row)
+            removed.note(turn, caller, row)
             for allocation in turn.session.scalars(
                 select(AllocationRow).where(parts.on_agent(agent_id), AllocationRow.state.in_(PLACED))
             ).all():

@@ -23,7 +23,7 @@ MISSED = 1.5
 """Periods that may pass until the next look."""
 
 
-def vouch(turn: Turn, agents: Collection[str], period: float) -> None:
+def extend_tokens(turn: Turn, agents: Collection[str], period: float) -> None:
     """Give the tokens of late launchers a new life, where these agents hold their tasks; asked every `period` seconds.
 
     A launcher that has renewed its token needs nobody's word for the old one. Of an attempt on several agents each has

@@ -36,9 +36,9 @@ class Cluster:
 
     async def view(self, caller: Caller) -> ClusterView:
         """One look at the cluster; experiments are counted as far as the caller may see them."""
-        return await self._shell.read(lambda s: self.look(s, caller))
+        return await self._shell.read(lambda s: self.read(s, caller))
 
-    def look(self, s: Session, caller: Caller) -> ClusterView:
+    def read(self, s: Session, caller: Caller) -> ClusterView:
         """`view` in a read that is under way."""
         shell = self._shell
         nodes = shell.backend.nodes(shell.clock())

@@ -45,12 +45,12 @@ class Credentials:
         _check(caller)
         now = self._shell.clock()
 
-        def look(s: Session) -> TokenList:
+        def read(s: Session) -> TokenList:
             query = select(TokenRow).where(or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > now), _HOLDER_LIVES)
             rows = s.scalars(query.order_by(TokenRow.created_at.desc(), TokenRow.hash).limit(LIMIT))
             return TokenList(items=[_view(row) for row in rows])
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
     async def revoke(self, caller: Caller, token_id: str) -> TokenView:
         """Make a token void. The connection of an agent whose key it is ends; what runs there gets lost in time.

@@ -90,10 +90,10 @@ class Health:
     async def _agents(self) -> HealthItem:
         now = self._shell.clock()
 
-        def look(s: Session) -> list[tuple[str, bool]]:
+        def read(s: Session) -> list[tuple[str, bool]]:
             return [(row.id, row.enabled) for row in s.execute(select(AgentRow.id, AgentRow.enabled))]
 
-        agents = await self._shell.read(look)
+        agents = await self._shell.read(read)
         states = Counter(self._connections.state_of(agent_id, now) for agent_id, _ in agents)
         said = [f"{states[state]} {state}" for state in ("connected", "suspect", "lost") if states[state]]
         disabled = sum(not enabled for _, enabled in agents)

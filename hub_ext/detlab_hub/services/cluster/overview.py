@@ -40,20 +40,20 @@ class Overview:
         """
         owner = None if everybody and caller.admin else caller.name
 
-        def look(s: Session) -> OverviewView:
+        def read(s: Session) -> OverviewView:
             reasons = self._shell.pending_reasons
             rows = experiments.page(s, EXPERIMENTS, owner=owner)
             return OverviewView(
                 cursor=events.head(s),
                 me=me(caller),
-                cluster=self._cluster.look(s, caller),
+                cluster=self._cluster.read(s, caller),
                 experiments=experiment_views.experiment_views(s, rows, caller, reasons),
                 tasks=task_views.task_views(s, _tasks(s, owner), reasons),
                 queue=queue.items(s, caller, self._shell, QUEUE),
                 agents=list(self._agents.views(s, caller)),
             )
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
 
 def me(caller: Caller) -> UserView:

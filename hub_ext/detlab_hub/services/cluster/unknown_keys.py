@@ -50,9 +50,9 @@ class UnknownKeys:
         """Look at the experiments and the tasks that have not ended, some at a time; again if that failed midway."""
         if self._told:
             return
-        for look in (_experiments, _tasks):
+        for read in (_experiments, _tasks):
             after: Any = None
-            while (last := await self._shell.read(partial(look, after=after))) is not None:
+            while (last := await self._shell.read(partial(read, after=after))) is not None:
                 after = last
         self._told = True
 

@@ -44,7 +44,7 @@ class Usage:
         begin = first or end - timedelta(days=DEFAULT_DAYS - 1)
         owner = None if caller.admin else caller.name
 
-        def look(s: Session) -> UsageView:
+        def read(s: Session) -> UsageView:
             sums: defaultdict[tuple[str, str, str], float] = defaultdict(float)
             for row in usage.between(s, begin.isoformat(), end.isoformat(), owner):
                 sums[row.day, row.owner, row.kind] += row.slot_seconds
@@ -58,7 +58,7 @@ class Usage:
             ]
             return UsageView(first=begin.isoformat(), last=end.isoformat(), items=items)
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
 
 def _running(s: Session, owner: str | None) -> list[tuple[str, str, int, float]]:

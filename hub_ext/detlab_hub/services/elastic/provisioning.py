@@ -177,7 +177,7 @@ class Provisioning:
 
     # --- the loop
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look at every pool once, at all at the same time: a slow provider is its own pool's problem."""
         looks = (self._look_at(pool, state) for pool, state in self._pools.values())
         for found in await asyncio.gather(*looks, return_exceptions=True):

@@ -116,8 +116,8 @@ class Experiments:
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
     async def _check_resources(self, caller: Caller, config: dict[str, Any]) -> list[Problem]:
-        wish = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
-        return await feasibility.judge(self._shell, wish)
+        required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
+        return await feasibility.check(self._shell, required)
 
     async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
         """What would happen to the first trial now."""
@@ -342,7 +342,7 @@ class Experiments:
         """
         return await self._steer(caller, experiment_id, "kill", lifecycle.KillRequested())
 
-    async def _steer(self, caller: Caller, experiment_id: int, deed: str, event: lifecycle.Event) -> ExperimentView:
+    async def _steer(self, caller: Caller, experiment_id: int, action: str, event: lifecycle.Event) -> ExperimentView:
         def steer(turn: Turn) -> ExperimentView:
             row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
             before = row.state
@@ -353,7 +353,7 @@ class Experiments:
             except lifecycle.RequestRefusedError as error:
                 raise Conflict(f"experiment {experiment_id}: {error}") from error
             if row.state != before:
-                audit.note(turn, caller, f"experiment.{deed}", f"experiment {experiment_id}", row.name)
+                audit.note(turn, caller, f"experiment.{action}", f"experiment {experiment_id}", row.name)
             finish_turn(turn)
             return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
 

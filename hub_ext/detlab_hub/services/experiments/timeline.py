@@ -33,7 +33,7 @@ _ORDER = {
     )
 }
 """Of what happened in one moment."""
-_DEEDS = {
+_ACTIONS = {
     "experiment.pause": "paused",
     "experiment.activate": "activated",
     "experiment.cancel": "cancel asked for",
@@ -75,7 +75,7 @@ def _course(s: Session, row: ExperimentRow) -> list[TimelineItem]:
         *_of_trials(trials),
         *_of_attempts(s, row.id),
         *_of_checkpoints(s, row.id),
-        *_of_deeds(s, row.id, [trial.id for trial in trials]),
+        *_of_actions(s, row.id, [trial.id for trial in trials]),
     ]
     found.sort(key=lambda item: (item.time, _ORDER.get(item.what, len(_ORDER) // 2), item.trial_id or 0, item.run or 0))
     if len(found) <= LIMIT:
@@ -135,10 +135,10 @@ def _of_checkpoints(s: Session, experiment_id: int) -> Iterator[TimelineItem]:
         yield TimelineItem(time=time, what="checkpoint", trial_id=trial_id, run=run, detail=f"at step {steps}")
 
 
-def _of_deeds(s: Session, experiment_id: int, trial_ids: Sequence[int]) -> Iterator[TimelineItem]:
+def _of_actions(s: Session, experiment_id: int, trial_ids: Sequence[int]) -> Iterator[TimelineItem]:
     subjects = {f"experiment {experiment_id}": None, **{f"trial {key}": key for key in trial_ids}}
     rows: list[AuditRow] = audit.of_subjects(s, list(subjects), LIMIT)
     for row in rows:
-        if row.action in _DEEDS:
+        if row.action in _ACTIONS:
             said = f"by {row.actor}"
-            yield TimelineItem(time=row.time, what=_DEEDS[row.action], trial_id=subjects[row.subject], detail=said)
+            yield TimelineItem(time=row.time, what=_ACTIONS[row.action], trial_id=subjects[row.subject], detail=said)

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView
-from detlab_hub.services.failures.diagnosis import Evidence, judge
+from detlab_hub.services.failures.diagnosis import Evidence, classify
 from detlab_hub.services.failures.rank_faults import Line
 from detlab_hub.services.kernel.masking import masked_text, secrets_of
 from detlab_hub.services.kernel.offers import kind_of_slots
@@ -26,7 +26,7 @@ from detlab_hub.store.tables import (
     TrialRow,
 )
 
-LOOK_BACK = 400
+LINES_READ = 400
 """Lines of output read to understand a failure."""
 
 _HINTS = {
@@ -118,7 +118,7 @@ def _card(
             command="det agent list",
         )
     cells = owner.source.get("cells") if isinstance(owner.source, dict) else None
-    diagnosis = judge(
+    diagnosis = classify(
         _last_lines(s, holder, row.run),
         evidence,
         allocation_id=row.id,
@@ -145,7 +145,7 @@ def _card(
 
 
 def _last_lines(s: Session, holder: int | str, run: int) -> list[Line]:
-    return [Line(line.rank, line.text) for line in logs.last_lines(s, holder, run, LOOK_BACK)]
+    return [Line(line.rank, line.text) for line in logs.last_lines(s, holder, run, LINES_READ)]
 
 
 def without_restart(card: FailureView) -> FailureView:

@@ -25,7 +25,9 @@ _EVICTIONS = {
 def of_experiment(s: Session, row: ExperimentRow) -> FailureView | None:
     """The card of an experiment that failed, or that a user stopped."""
     if row.state == ExperimentState.CANCELED:
-        return _stopped(f"experiment {row.id}", _deed(s, f"experiment {row.id}"), f"det experiment logs {row.id}")
+        return _stopped(
+            f"experiment {row.id}", _recorded_action(s, f"experiment {row.id}"), f"det experiment logs {row.id}"
+        )
     return None if row.failure is None else FailureView.model_validate(row.failure)
 
 
@@ -105,13 +107,13 @@ def _timed_out(s: Session, row: TrialRow) -> FailureView:
 
 
 def _stopped_trial(s: Session, row: TrialRow) -> FailureView:
-    deed = _deed(s, f"trial {row.id}") or _deed(s, f"experiment {row.experiment_id}")
-    card = _stopped(f"trial {row.id}", deed, f"det trial logs {row.id}")
+    action = _recorded_action(s, f"trial {row.id}") or _recorded_action(s, f"experiment {row.experiment_id}")
+    card = _stopped(f"trial {row.id}", action, f"det trial logs {row.id}")
     return card.model_copy(update={"trial_id": row.id})
 
 
-def _stopped(what: str, deed: tuple[str, str] | None, command: str) -> FailureView:
-    how = "stopped" if deed is None else f"{deed[0]} by {deed[1]}"
+def _stopped(what: str, action: tuple[str, str] | None, command: str) -> FailureView:
+    how = "stopped" if action is None else f"{action[0]} by {action[1]}"
     return FailureView(
         kind="user_stop",
         message=f"{what} was {how}",
@@ -120,7 +122,7 @@ def _stopped(what: str, deed: tuple[str, str] | None, command: str) -> FailureVi
     )
 
 
-def _deed(s: Session, subject: str) -> tuple[str, str] | None:
+def _recorded_action(s: Session, subject: str) -> tuple[str, str] | None:
     """How something was stopped, and by whom; None if that is not noted (any more)."""
     query = select(AuditRow.action, AuditRow.actor).where(AuditRow.subject == subject, AuditRow.action.in_(_STOPS))
     found = s.execute(query.order_by(AuditRow.id.desc()).limit(1)).first()

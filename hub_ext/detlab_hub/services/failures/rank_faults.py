@@ -39,7 +39,7 @@ _ROOT = "Root Cause (first observed failure)"
 _ROOT_RANK = re.compile(r"^\s*rank\s*:\s*(\d+)\b")
 _ROOT_EXIT = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)\b")
 _ROOT_LINES = 10
-_LOOKED_AT = 1000
+_CHARS_READ = 1000
 """Characters of a line in which a hang is looked for: what users print must not cost the master time."""
 _ERROR = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$")
 
@@ -80,7 +80,7 @@ def hang_of(lines: Sequence[Line], size: int | None) -> Hang | None:
         lines: The last lines of output, oldest first, all ranks.
         size: How many ranks the task has, None if that is unknown.
     """
-    lines = [Line(line.rank, line.text[:_LOOKED_AT]) for line in lines]
+    lines = [Line(line.rank, line.text[:_CHARS_READ]) for line in lines]
     for line in lines:
         told = _OURS.match(line.text)
         if told is not None:

@@ -17,7 +17,7 @@ KEPT = 120.0
 """Seconds after which nobody counts what was said."""
 
 
-class Standing:
+class RankStates:
     """What the nodes of each attempt said last."""
 
     def __init__(self, shell: Shell) -> None:

@@ -40,7 +40,7 @@ def arrive(turn: Turn, task: TaskCaller, arrival: Arrival) -> Rendezvous:
     return reply
 
 
-def look(s: Session, task: TaskCaller, number: int) -> Rendezvous:
+def read(s: Session, task: TaskCaller, number: int) -> Rendezvous:
     """How a meeting stands.
 
     Raises:

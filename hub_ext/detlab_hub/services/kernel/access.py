@@ -92,7 +92,7 @@ def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.RE
     return row
 
 
-def may_look(s: Session, caller: Caller, experiment_id: int) -> bool:
+def may_read(s: Session, caller: Caller, experiment_id: int) -> bool:
     """Whether the caller may look at an experiment; False if there is none."""
     row = s.get(ExperimentRow, experiment_id)
     return row is not None and right_to(s, caller, row) >= Right.READ

@@ -63,12 +63,12 @@ class Audit:
         if not caller.admin:
             raise Forbidden("only administrators may read the audit log")
 
-        def look(s: Session) -> AuditPage:
+        def read(s: Session) -> AuditPage:
             rows = audit.page(s, limit + 1, before, actor, action)
             shown = rows[:limit]
             return AuditPage(items=[_item(row) for row in shown], next=shown[-1].id if len(rows) > limit else None)
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
 
 def trim(turn: Turn, keep: float) -> int:

@@ -55,4 +55,4 @@ class HeldBack(NamedTuple):
 
 
 Saving: TypeAlias = Mapping[str, HeldBack]
-NOBODY: Saving = MappingProxyType({})
+NONE_HELD_BACK: Saving = MappingProxyType({})

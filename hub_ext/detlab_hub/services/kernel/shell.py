@@ -181,7 +181,7 @@ class Shell:
             after: The last line that is known.
         """
 
-        def look(s: Session) -> tuple[list[LogLine], int | None, bool]:
+        def read(s: Session) -> tuple[list[LogLine], int | None, bool]:
             over = ended(s)
             wanted = logs.Wanted(after or None, limit=LINES_PER_BATCH, chars=CHARS_PER_BATCH)
             lines, edges = logs.pick(s, holder, wanted)
@@ -191,7 +191,7 @@ class Shell:
             while not self.stopped:
                 news.clear()
                 async with self.catching_up.of(user):
-                    lines, more, over = await self.read(look)
+                    lines, more, over = await self.read(read)
                 if lines:
                     after = lines[-1].id
                     batch = [lines]

@@ -114,7 +114,7 @@ class Tickets:
             raise _full(f"{self._held.total():,} {self._what} are under way, and there may be {self._total:,}")
         self._held[user] += count
 
-    def give_back(self, user: str, count: int = 1) -> None:
+    def release(self, user: str, count: int = 1) -> None:
         """End one, or so many."""
         self._held[user] -= count
         if self._held[user] <= 0:
@@ -127,7 +127,7 @@ class Tickets:
         try:
             yield
         finally:
-            self.give_back(user)
+            self.release(user)
 
 
 def _full(why: str) -> Unavailable:

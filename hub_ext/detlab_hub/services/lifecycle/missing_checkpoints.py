@@ -39,7 +39,7 @@ def note(turn: Turn, trial: TrialRow, row: AllocationRow, record: CheckpointGone
     turn.changed_trial(trial)
 
 
-def judge(
+def check(
     turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
 ) -> tuple[Retry, FailureView] | None:
     """What the end of an attempt means that had no checkpoint to go on from; None: it ended by something else."""

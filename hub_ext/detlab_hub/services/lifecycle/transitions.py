@@ -59,7 +59,7 @@ from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow,
 
 _log = logging.getLogger(__name__)
 
-_SLAIN = frozenset({None, -signal.SIGKILL, -signal.SIGTERM})
+_KILLED_BY_SIGNAL = frozenset({None, -signal.SIGKILL, -signal.SIGTERM})
 """Exit codes of tasks that others ended; unknown, when even the launcher died."""
 _OWN_FAILURES = frozenset({"oom", "setup"})
 """Reasons for such a code that are the task's own: its memory limit, code or files that could not be made ready."""
@@ -120,8 +120,8 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
     retry = trials.Retry.COUNTED
     heard = turn.exits.get(row.id)
     own = heard is not None and heard.reason in _OWN_FAILURES
-    slain = kind is allocations.EndKind.FAILED and row.exit_code in _SLAIN and not own
-    if kind is allocations.EndKind.FAILED and not condemned and not (slain and is_stopping(trial.state)):
+    killed = kind is allocations.EndKind.FAILED and row.exit_code in _KILLED_BY_SIGNAL and not own
+    if kind is allocations.EndKind.FAILED and not condemned and not (killed and is_stopping(trial.state)):
         experiment = turn.experiment(trial.experiment_id)
         card = cards.of_exit(
             turn.session,
@@ -133,21 +133,21 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
             message="" if heard is None else heard.message,
         )
         # A trial that has reported could import its code before: then a restart may help.
-        retry, card = _judge(turn, experiment, trial, row, card)
+        retry, card = _after_attempt(turn, experiment, trial, row, card)
         trial.failure = card.model_dump()
     elif (given_up := lost_attempts.given_up(turn, trial, row, kind)) is not None:
         kind, retry, trial.failure = allocations.EndKind.FAILED, trials.Retry.NEVER, given_up.model_dump()
-    apply_trial(turn, trial, trials.AttemptEnded(kind, retry, slain))
+    apply_trial(turn, trial, trials.AttemptEnded(kind, retry, killed))
 
 
-def _judge(
+def _after_attempt(
     turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
 ) -> tuple[trials.Retry, FailureView]:
     """What a failure means for the next attempt, and its card with that on it."""
     # A trial that has reported could import its code before: then a restart may help.
     if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
         return trials.Retry.NEVER, cards.without_restart(card)
-    if (found := missing_checkpoints.judge(turn, experiment, trial, row, card)) is not None:
+    if (found := missing_checkpoints.check(turn, experiment, trial, row, card)) is not None:
         return found
     if (why := log_policies.canceled_retries(trial)) is not None:
         return trials.Retry.NEVER, log_policies.without_retries(card, why)

@@ -198,10 +198,10 @@ class UserUids:
         if not caller.admin:
             raise Forbidden("only administrators may see the uids of users")
 
-        def look(s: Session) -> UidList:
+        def read(s: Session) -> UidList:
             rows = uids.everyone(s)
             return UidList(
                 items=[UidView(user=row.owner, uid=row.uid, account=row.account, since=row.since) for row in rows]
             )
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)

@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 STEPS_PER_SWEEP = 200
 CHUNKS_PER_STEP = 50
 """Some 300 kB of text, 3,000 lines of usual length."""
-TRIALS_PER_LOOK = 1000
-LOOKS_PER_SWEEP = 100
+TRIALS_PER_READ = 1000
+READS_PER_SWEEP = 100
 
 
 class LogRetention:
@@ -74,9 +74,9 @@ class LogRetention:
 
     async def _clean(self, now: float) -> None:
         days, steps = self._shell.settings.log_retention_days, STEPS_PER_SWEEP
-        for _ in range(LOOKS_PER_SWEEP):
-            look = partial(cuts.window, after=self._after or 0, length=TRIALS_PER_LOOK, now=now, days=days)
-            due, end = await self._shell.read(look)
+        for _ in range(READS_PER_SWEEP):
+            read = partial(cuts.window, after=self._after or 0, length=TRIALS_PER_READ, now=now, days=days)
+            due, end = await self._shell.read(read)
             for trial_id in due:
                 self._after = trial_id - 1
                 gone = CHUNKS_PER_STEP

@@ -156,7 +156,7 @@ def _question(pattern: str, texts: Sequence[str], seconds: float) -> bytes:
     return json.dumps({"pattern": pattern, "texts": list(texts), "seconds": seconds}).encode() + b"\n"
 
 
-class PolicyLooks:
+class PolicyMatcher:
     """Looks for what log policies look for, in lines on their way in and before they are written."""
 
     def __init__(self, shell: Shell) -> None:
@@ -168,7 +168,7 @@ class PolicyLooks:
         self._told: set[tuple[str, str]] = set()
         """(allocation, pattern): its trial has the warning."""
 
-    async def look(self, allocation_id: str, batch: RecordBatch, check: Check) -> list[Finding]:
+    async def match(self, allocation_id: str, batch: RecordBatch, check: Check) -> list[Finding]:
         """Return what the policies of an attempt's experiment find in a batch, each at most once.
 
         A pattern that takes too long is given up for the experiment, once what is returned here has been `written`.

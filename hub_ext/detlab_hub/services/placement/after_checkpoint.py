@@ -34,7 +34,7 @@ _LONGEST = 2
 leave together there is always one that is about to save."""
 
 
-class Sparing:
+class DelayedPreemption:
     """Who is held back in one pass.
 
     Args:

@@ -10,7 +10,7 @@ from detlab_hub.core.scheduling import Job
 from detlab_hub.core.scheduling.order import place_of_job
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.queue.queue import SOMEBODY, by_priority
+from detlab_hub.services.queue.queue import ANOTHER_USER, by_priority
 from detlab_hub.services.views.experiment_views import Reasons
 from detlab_hub.store.queries.jobs import Live
 from detlab_hub.store.tables import ExperimentRow, TaskRow
@@ -103,7 +103,7 @@ def job_view(
     public = JobView(
         id=f"place {order}",
         kind=entry.kind,
-        owner=SOMEBODY,
+        owner=ANOTHER_USER,
         pool=entry.pool,
         state=RUNNING if held else QUEUED,
         order=order,

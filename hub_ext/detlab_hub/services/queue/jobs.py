@@ -65,7 +65,7 @@ class Jobs:
 
         around = self._around()
 
-        def look(s: Session) -> JobList:
+        def read(s: Session) -> JobList:
             starts: dict[str, float | None] = {}
             if not self._shell.draining:
                 for name, snapshot in self._snapshots(s, around).items():
@@ -76,14 +76,14 @@ class Jobs:
             found = views(kept, caller, self._shell.pending_reasons, starts, around.now)
             return JobList(items=[view for entry, view in found if not mine or entry.owner == caller.name])
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
     async def why(self, caller: Caller, job_id: str) -> JobWhy:
         """Why what waits of a job waits, and what would let it start; of `trial-12` only that trial."""
 
         around = self._around()
 
-        def look(s: Session) -> JobWhy:
+        def read(s: Session) -> JobWhy:
             row, trial_id = _asked(s, caller, job_id)
             live = entries(jobs.live(s))
             entry = live.get(str(row.id)) or entry_of(row)
@@ -98,7 +98,7 @@ class Jobs:
             )
             return JobWhy(job=view, items=items, waiting=len(wanted))
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
     async def update(self, caller: Caller, job_id: str, change: JobUpdate) -> JobView:
         """Change a job; its owner may, and administrators. What stands already stays as it is.
@@ -137,14 +137,14 @@ class Jobs:
                 else:
                     turn.changed_task(row)
 
-        def look(s: Session) -> JobView:
+        def read(s: Session) -> JobView:
             row = _owned(s, caller, job_id)
             live = entries(jobs.live(s))
             return self._view(s, caller, live.get(str(row.id)) or entry_of(row), live, around)
 
         await shell.write(run)
         around = self._around()
-        return await shell.read(look)  # not in the transaction: it runs the scheduler to say when the job may start
+        return await shell.read(read)  # not in the transaction: it runs the scheduler to say when the job may start
 
     # --- how
 
@@ -176,14 +176,14 @@ class Jobs:
             ResourcesError: No agent there could ever run it, with the reason.
         """
 
-        def look(s: Session) -> feasibility.Wish | None:
+        def read(s: Session) -> feasibility.Requirements | None:
             row = _owned(s, caller, job_id)
             _check_lives(row)
-            return None if row.resource_pool == pool else _wish(row, pool, self._shell.settings.default_runtime)
+            return None if row.resource_pool == pool else _requirements(row, pool, self._shell.settings.default_runtime)
 
-        wish = await self._shell.read(look)
-        if wish is not None:
-            await feasibility.judge(self._shell, wish)
+        required = await self._shell.read(read)
+        if required is not None:
+            await feasibility.check(self._shell, required)
 
     def _move(self, turn: Turn, caller: Caller, row: ExperimentRow | TaskRow, change: JobUpdate) -> dict[str, str]:
         """Put the job beside another one; what was done."""
@@ -269,15 +269,15 @@ def _check_lives(row: ExperimentRow | TaskRow) -> None:
         raise Conflict(f"{_words(row)} has ended")
 
 
-def _wish(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feasibility.Wish:
+def _requirements(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feasibility.Requirements:
     """What a job that is there would ask for in another pool."""
     config = {**row.config, "runtime": row.config.get("runtime") or runtime}
     if isinstance(row, ExperimentRow):
-        wish = feasibility.of_trial(row.owner, row.owner_groups, config, f"a trial of experiment {row.id}")
+        required = feasibility.of_trial(row.owner, row.owner_groups, config, f"a trial of experiment {row.id}")
     else:
-        wish = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}")
-    resources = {**wish.resources, "resource_pool": pool, "max_slots": row.max_slots}
-    return replace(wish, resources=resources, what=f"{wish.what} in the pool {pool}", fixed=True)
+        required = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}")
+    resources = {**required.resources, "resource_pool": pool, "max_slots": row.max_slots}
+    return replace(required, resources=resources, what=f"{required.what} in the pool {pool}", fixed=True)
 
 
 def _not_in_line(row: ExperimentRow | TaskRow, other: ExperimentRow | TaskRow, *, ranked: bool) -> str:

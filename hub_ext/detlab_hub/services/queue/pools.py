@@ -23,9 +23,9 @@ class PoolViews:
 
     async def list(self) -> PoolList:
         """All pools that the operator configured, and the default one, in the operator's order."""
-        return await self._shell.read(self._look)
+        return await self._shell.read(self._read)
 
-    def _look(self, s: Session) -> PoolList:
+    def _read(self, s: Session) -> PoolList:
         configured = self._shell.settings.pools
         nodes = self._shell.backend.nodes(self._shell.clock())
         used, running = Counter[str](), Counter[str]()

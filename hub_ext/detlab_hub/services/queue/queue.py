@@ -19,7 +19,7 @@ from detlab_hub.store.queries.jobs import Live
 
 LIMIT = 1000
 """Most items of one look: so many of all, and so many of the caller's, each the first of their pools."""
-SOMEBODY = "somebody else"
+ANOTHER_USER = "somebody else"
 """Stands for a user whom the caller may not know."""
 
 
@@ -92,7 +92,7 @@ def _item(one: Live, place: int, caller: Caller, reasons: Reasons) -> QueueItem:
         allocation_id=f"place {place} in {one.pool}",
         place=place,
         kind=one.kind or TRIAL,
-        owner=SOMEBODY,
+        owner=ANOTHER_USER,
         pool=one.pool,
         slots=one.slots_needed,
         priority=one.priority,

@@ -44,7 +44,7 @@ def _key_of(snapshot: Snapshot) -> Hashable:
     """What of a pool the answer depends on, but for the time that goes by."""
     tasks = [
         (task.id, task.job, task.slots, task.millicpus, task.memory, task.state, task.leaving, task.preemptible,
-         task.blocked_nodes, task.overdue)
+         task.blocked_nodes, task.aged)
         for task in snapshot.tasks
     ]  # fmt: skip
     jobs = [snapshot.jobs[name] for name in sorted(snapshot.jobs)]

@@ -37,7 +37,7 @@ class Follow:
 
 
 @dataclass(frozen=True)
-class Wants:
+class Subscription:
     """What a reader wants to be told."""
 
     experiment_id: int | None
@@ -68,7 +68,7 @@ class Reader:
     """One stream: who reads what, and how far they are."""
 
     caller: Caller
-    wants: Wants
+    subscription: Subscription
     cursor: int
     told: int
     """The last cursor that the reader was told."""
@@ -180,10 +180,12 @@ class Batch:
 
     def serves(self, reader: Reader) -> bool:
         """Whether all that the reader wants of this stretch of the log is in it."""
-        one = reader.wants.experiment_id
+        one = reader.subscription.experiment_id
         if one is not None and one not in self.holders and not self.lost:
             return False  # the look began before the reader came: whose the experiment is was not asked
-        return reader.cursor >= self.after and (self.metrics_of is None or reader.wants.metrics_of <= self.metrics_of)
+        return reader.cursor >= self.after and (
+            self.metrics_of is None or reader.subscription.metrics_of <= self.metrics_of
+        )
 
     def behind(self, reader: Reader) -> bool:
         """Whether the reader has looked later than this and knows all that is in it; its rights are older, too."""
@@ -200,10 +202,10 @@ class Batch:
             return self._single("resync")
         rights = self._rights_of(reader)
         if reader.cursor > self.after:  # joined in the middle
-            return _part(list(self._told(reader.wants, rights, reader.cursor)))
-        key = (id(reader.wants), rights)
+            return _part(list(self._visible(reader.subscription, rights, reader.cursor)))
+        key = (id(reader.subscription), rights)
         if key not in self._parts:
-            self._parts[key] = _part(list(self._told(reader.wants, rights, self.after)))
+            self._parts[key] = _part(list(self._visible(reader.subscription, rights, self.after)))
         found = self._parts[key]
         return self._single("cursor") if found is None and self.upto - reader.told >= CURSOR_EVERY else found
 
@@ -220,7 +222,7 @@ class Batch:
         return self._parts[kind]
 
     def _rights_of(self, reader: Reader) -> tuple[Right, ...]:
-        one = reader.wants.experiment_id
+        one = reader.subscription.experiment_id
         key = (reader.who, one)
         if key not in self._rights:
             about = self.holders.values() if one is None else [self.holders.get(one)]
@@ -232,8 +234,8 @@ class Batch:
             raise missing(f"there is no experiment {one}", hint="det experiment list")
         return found
 
-    def _told(self, wants: Wants, rights: tuple[Right, ...], after: int) -> Iterator[Line]:
-        one = wants.experiment_id
+    def _visible(self, subscription: Subscription, rights: tuple[Right, ...], after: int) -> Iterator[Line]:
+        one = subscription.experiment_id
         held = dict(zip(self.holders if one is None else [one], rights, strict=True))
         for line in self.lines:
             event = line.event
@@ -243,7 +245,7 @@ class Batch:
             if right is Right.NONE:
                 continue
             if event.kind == "metrics":
-                yield from _filtered(line, wants)
+                yield from _filtered(line, subscription)
             elif event.kind == "experiment" and "may" in event.data:
                 yield self._variant(line, right)
             else:
@@ -266,13 +268,13 @@ def _holder_of(event: Event) -> int | str | None:
     return event.task_id if event.kind == "task" else event.experiment_id
 
 
-def _filtered(line: Line, wants: Wants) -> list[Line]:
+def _filtered(line: Line, subscription: Subscription) -> list[Line]:
     """A metrics event with the names and groups that are wanted; nothing if it has none of them."""
-    if wants.experiment_id is None:
-        return _followed(line, wants.follows_of.get(line.event.experiment_id or 0, ()))
-    if wants.groups is not None and line.event.data.get("group") not in wants.groups:
+    if subscription.experiment_id is None:
+        return _followed(line, subscription.follows_of.get(line.event.experiment_id or 0, ()))
+    if subscription.groups is not None and line.event.data.get("group") not in subscription.groups:
         return []
-    return _named(line, wants.names)
+    return _named(line, subscription.names)
 
 
 def _followed(line: Line, follows: Sequence[Follow]) -> list[Line]:

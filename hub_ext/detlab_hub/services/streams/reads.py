@@ -43,7 +43,7 @@ Subject: TypeAlias = tuple[str, int | str | None]
 
 
 @dataclass(frozen=True)
-class Look:
+class LogRead:
     """A look at the log, to be taken in a thread.
 
     Attributes:

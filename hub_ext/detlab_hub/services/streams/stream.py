@@ -19,8 +19,8 @@ from detlab.schemas.wire import Event, LogLine, TrialState
 from detlab_hub.services.kernel.access import experiment_for, trial_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.streams.batches import Follow, Part, Reader, Wants
-from detlab_hub.services.streams.reads import Look
+from detlab_hub.services.streams.batches import Follow, Part, Reader, Subscription
+from detlab_hub.services.streams.reads import LogRead
 from detlab_hub.services.streams.tails import Sink, Tail, Tails
 from detlab_hub.store.queries import events
 from detlab_hub.store.tables import TrialRow
@@ -37,7 +37,7 @@ class Stream:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._tails = Tails(shell)
-        self._wants: WeakKeyDictionary[Wants, ref[Wants]] = WeakKeyDictionary()
+        self._subscriptions: WeakKeyDictionary[Subscription, ref[Subscription]] = WeakKeyDictionary()
         """Those of the open streams, each by itself; weak on both sides, or none would ever be let go."""
 
     def events(
@@ -63,21 +63,21 @@ class Stream:
             follows: With the states of all: the metrics that come, too. What there is not, or not for the caller, is
                 left out: one closed subject must not end a stream that carries many.
         """
-        wants = Wants(
+        subscription = Subscription(
             experiment_id,
             None if not names else frozenset(names),
             None if not groups else frozenset(groups),
             tuple(follows) if experiment_id is None else (),
         )
-        return EventStream(self._shell, self._tails, caller, self._shared(wants), after)
+        return EventStream(self._shell, self._tails, caller, self._shared(subscription), after)
 
-    def _shared(self, wants: Wants) -> Wants:
+    def _shared(self, subscription: Subscription) -> Subscription:
         """One object for all who want the same: what they are told is found by it."""
-        known = self._wants.get(wants)
+        known = self._subscriptions.get(subscription)
         found = None if known is None else known()
         if found is None:
-            self._wants[wants] = ref(wants)
-        return found or wants
+            self._subscriptions[subscription] = ref(subscription)
+        return found or subscription
 
     async def logs(self, caller: Caller, trial_id: int, after: int = 0) -> AsyncIterator[list[LogLine]]:
         """Batches of a trial's output after a line; ends when the trial has ended and all is said.
@@ -103,11 +103,13 @@ class Stream:
 class EventStream:
     """The events for one reader: iterate over it, or run it; one of them, once."""
 
-    def __init__(self, shell: Shell, tails: Tails, caller: Caller, wants: Wants, after: int | None) -> None:
+    def __init__(
+        self, shell: Shell, tails: Tails, caller: Caller, subscription: Subscription, after: int | None
+    ) -> None:
         self._shell = shell
         self._tails = tails
         self._caller = caller
-        self._wants = wants
+        self._subscriptions = subscription
         self._after = after
         self._batches = self._iterate()
 
@@ -143,9 +145,9 @@ class EventStream:
 
         A slice that finds no room is dropped, not kept: it is in the database.
         """
-        look = self._look(reader)
+        log_read = self._log_read(reader)
         async with self._shell.catching_up.of(self._caller.name):
-            found = await self._shell.read(lambda s: look(s).slice_for(reader))
+            found = await self._shell.read(lambda s: log_read(s).slice_for(reader))
         return found.tell(reader, sink.put) and not found.more
 
     async def _with_others(self, reader: Reader, tail: Tail, sink: Sink) -> None:
@@ -177,22 +179,22 @@ class EventStream:
 
     async def _open(self) -> Reader:
         def start(s: Session) -> int:
-            if self._wants.experiment_id is not None:
-                experiment_for(s, self._caller, self._wants.experiment_id)
+            if self._subscriptions.experiment_id is not None:
+                experiment_for(s, self._caller, self._subscriptions.experiment_id)
             return events.head(s) if self._after is None else self._after
 
         cursor = await self._shell.read(start)
-        return Reader(self._caller, self._wants, cursor, told=cursor)
+        return Reader(self._caller, self._subscriptions, cursor, told=cursor)
 
-    def _look(self, reader: Reader) -> Look:
-        wants = reader.wants
-        return Look(
+    def _log_read(self, reader: Reader) -> LogRead:
+        subscription = reader.subscription
+        return LogRead(
             reader.cursor,
             self._shell.clock(),
             self._shell.pending_reasons,
-            experiment_id=wants.experiment_id,
-            metrics_of=wants.metrics_of,
-            watched=() if wants.experiment_id is None else (wants.experiment_id,),
+            experiment_id=subscription.experiment_id,
+            metrics_of=subscription.metrics_of,
+            watched=() if subscription.experiment_id is None else (subscription.experiment_id,),
         )
 
 

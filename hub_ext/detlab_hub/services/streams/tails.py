@@ -20,7 +20,7 @@ from typing import Protocol
 
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.streams.batches import Batch, Holders, Part, Reader, Slice
-from detlab_hub.services.streams.reads import Look
+from detlab_hub.services.streams.reads import LogRead
 
 PERIOD = 0.08
 """Least seconds between two looks of one tail, but for the first after a silence."""
@@ -66,17 +66,17 @@ class Member:
         if self.left.done() or batch.behind(self.reader):
             return
         if not batch.serves(self.reader):
-            self.let_go()
+            self.release()
             return
         try:
             told = tell(self.reader, batch, self.sink)
         except Exception as error:  # what one reader ends with is not the end of the others
-            self.let_go(error)
+            self.release(error)
         else:
             if not told:
-                self.let_go()
+                self.release()
 
-    def let_go(self, error: Exception | None = None) -> None:
+    def release(self, error: Exception | None = None) -> None:
         """Leave the rest to the reader."""
         if self.left.done():
             return
@@ -121,14 +121,16 @@ class Tail:
     def enter(self, reader: Reader) -> None:
         """Count a reader in: from the next look on the tail covers what it wants, also while it catches up."""
         self._readers.add(reader)
-        self._followed.update(reader.wants.metrics_of)
-        self._watched.update(() if reader.wants.experiment_id is None else (reader.wants.experiment_id,))
+        self._followed.update(reader.subscription.metrics_of)
+        self._watched.update(() if reader.subscription.experiment_id is None else (reader.subscription.experiment_id,))
 
     def leave(self, reader: Reader) -> None:
         """Forget a reader."""
         self._readers.discard(reader)
-        self._forget(self._followed, reader.wants.metrics_of)
-        self._forget(self._watched, () if reader.wants.experiment_id is None else (reader.wants.experiment_id,))
+        self._forget(self._followed, reader.subscription.metrics_of)
+        self._forget(
+            self._watched, () if reader.subscription.experiment_id is None else (reader.subscription.experiment_id,)
+        )
 
     @staticmethod
     def _forget(counted: Counter[int], ids: frozenset[int] | tuple[int, ...]) -> None:
@@ -168,7 +170,7 @@ class Tail:
         self._running = None
         members, self._members = self._members, {}
         for member in members.values():
-            member.let_go(error)
+            member.release(error)
 
     async def _run(self) -> None:
         error: Exception | None = None
@@ -215,17 +217,17 @@ class Tail:
         for pause in AGAIN:
             try:
                 # made anew each time: what is remembered of rights may have changed meanwhile
-                return await self._shell.read(self._look())
+                return await self._shell.read(self._log_read())
             except Exception as error:  # whatever it is, the database may be well again in a moment
                 _log.warning("streams: a look failed, again in %g s: %s", pause, error)
             await asyncio.sleep(pause)
-        return await self._shell.read(self._look())
+        return await self._shell.read(self._log_read())
 
-    def _look(self) -> Look:
+    def _log_read(self) -> LogRead:
         if self._grants != self._shell.grants or len(self._holders) > MOST_HOLDERS:
             self._grants = self._shell.grants
             self._holders = {}
-        return Look(
+        return LogRead(
             self._cursor,
             self._shell.clock(),
             self._shell.pending_reasons,

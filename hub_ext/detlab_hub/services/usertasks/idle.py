@@ -59,13 +59,13 @@ class Idle:
             self._heard[task.task_id] = self._shell.clock()
         return reply
 
-    async def look(self) -> list[tuple[str, str]]:
+    async def poll(self) -> list[tuple[str, str]]:
         """Warn and end what is idle; return (owner, server name) of the Hub's servers that were ended."""
         now = self._shell.clock()
         found = await self._shell.read(_watched)
         self._heard = {task_id: heard for task_id, heard in self._heard.items() if task_id in found}
         due = [task_id for task_id, (last, timeout) in found.items() if self._counts(task_id, last, timeout, now)]
-        return await self._shell.write(lambda turn: _judge(turn, due)) if due else []
+        return await self._shell.write(lambda turn: _cull(turn, due)) if due else []
 
     def _counts(self, task_id: str, last: float, timeout: float, now: float) -> bool:
         """Whether a server may be judged now: it is near its end, and its watcher was heard or has long been silent."""
@@ -104,7 +104,7 @@ def _watched(s: Session) -> dict[str, tuple[float, float]]:
     return {task_id: (last or 0.0, timeout or 0.0) for task_id, last, timeout in s.connection().execute(_WATCHED)}
 
 
-def _judge(turn: Turn, task_ids: Sequence[str]) -> list[tuple[str, str]]:
+def _cull(turn: Turn, task_ids: Sequence[str]) -> list[tuple[str, str]]:
     ended = []
     for task_id in task_ids:
         row = turn.task(task_id)

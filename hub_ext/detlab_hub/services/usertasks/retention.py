@@ -28,7 +28,7 @@ from detlab_hub.store.tables import AllocationRow, OutputRow, TaskRow
 _log = logging.getLogger(__name__)
 STEPS_PER_SWEEP = 200
 LINES_PER_STEP = 5_000
-TASKS_PER_LOOK = 100
+TASKS_PER_READ = 100
 ORPHANS_PERIOD = 86400.0
 """Seconds between two looks for files that no row names."""
 UPLOAD_SECONDS = 86400.0
@@ -92,7 +92,7 @@ def _due(s: Session, before: float) -> list[str]:
         select(TaskRow.id)
         .where(TaskRow.state.in_(ENDED), TaskRow.created_at < before, TaskRow.ended_at < before)
         .order_by(TaskRow.created_at)
-        .limit(TASKS_PER_LOOK)
+        .limit(TASKS_PER_READ)
     )
     return list(s.scalars(query))
 

@@ -25,7 +25,7 @@ from detlab_hub.services.usertasks.ended_servers import StoppedServers
 from detlab_hub.services.usertasks.hub_client import HubServers, Server
 from detlab_hub.services.usertasks.idle import Idle
 from detlab_hub.services.usertasks.spawns import Spawns
-from detlab_hub.services.usertasks.usertasks import DRAWN, UserTasks, feasible, judged, owned_task, unknown
+from detlab_hub.services.usertasks.usertasks import DRAWN, UserTasks, checked_config, feasible, owned_task, unknown
 from detlab_hub.services.views import task_views
 from detlab_hub.store.tables import TaskRow
 
@@ -57,7 +57,7 @@ class Servers:
             ResourcesError: No agent could ever run it.
             Unavailable: The Hub cannot be asked.
         """
-        config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
+        config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._shell)
         asker = replace(caller, admin=False)  # a server reads with its own Hub token, which is no administrator's
         problems = await self._shell.read(lambda s: unknown(s, asker, request))
         if problems:
@@ -117,7 +117,7 @@ class Servers:
 
     async def look_for_idle(self) -> None:
         """Warn about and end what nobody uses."""
-        for owner, name in await self.idle.look():
+        for owner, name in await self.idle.poll():
             self._stop_at_hub(owner, name)
 
     async def reconcile(self) -> None:

@@ -27,11 +27,11 @@ from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle.allocation_transitions import send_launch
 from detlab_hub.services.lifecycle.launching import has_certificate
 from detlab_hub.services.lifecycle.task_transitions import apply_task, current_allocation
-from detlab_hub.services.usertasks.usertasks import LIVE, by_key, create_row, feasible, judged
+from detlab_hub.services.usertasks.usertasks import LIVE, by_key, checked_config, create_row, feasible
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 """A follower looks at least so often: its place in the queue changes without an event of its own."""
 PAUSE_SECONDS = 0.1
 """Least time between two looks."""
@@ -66,7 +66,7 @@ class Spawns:
         """
         del hub  # its token is all it takes
         _check(request)
-        config, _ = judged(request.kind, request.config, None, self._shell)
+        config, _ = checked_config(request.kind, request.config, None, self._shell)
         if request.hold:
             config["runtime"] = "process"
         if await self._shell.read(lambda s: by_key(s, request.owner, _key(request))) is None:
@@ -118,7 +118,7 @@ class Spawns:
                     if view.state.terminal:
                         return
                     await asyncio.sleep(PAUSE_SECONDS)
-                    await wait_until(event, LOOK_SECONDS)
+                    await wait_until(event, POLL_SECONDS)
         finally:
             self._readers[task_id] -= 1
             if not self._readers[task_id]:

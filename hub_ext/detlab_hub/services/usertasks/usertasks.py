@@ -19,7 +19,7 @@ from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.admission.preparing import named_images
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import Hidden, may_look
+from detlab_hub.services.kernel.access import Hidden, may_read
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
@@ -68,7 +68,7 @@ class UserTasks:
         """
         if request.kind.served_by_hub and not request.dry_run:
             raise Conflict(f"a {request.kind} is started by the Hub")
-        config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
+        config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._shell)
         if await self._shell.read(lambda s: by_key(s, caller.name, request.idempotency_key)) is None:
             if not request.dry_run:
                 self._shell.limiter.submission(caller.name, caller.groups)
@@ -232,11 +232,11 @@ def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:
     if request.bundle is not None and not may_use(s, caller, request.bundle):
         found.append(Problem("bundle", f"{request.bundle[:80]} was not uploaded", "upload it: PUT bundles/DIGEST"))
     for number in request.experiment_ids:
-        if number not in ROW_IDS or not may_look(s, caller, number):
+        if number not in ROW_IDS or not may_read(s, caller, number):
             found.append(Problem("experiment_ids", f"there is no experiment {number}", "det experiment list"))
     for number in request.trial_ids:
         trial = s.get(TrialRow, number) if number in ROW_IDS else None
-        if trial is None or not may_look(s, caller, trial.experiment_id):
+        if trial is None or not may_read(s, caller, trial.experiment_id):
             found.append(Problem("trial_ids", f"there is no trial {number}", "det experiment list-trials EXPERIMENT"))
     return found
 
@@ -290,7 +290,7 @@ def _of_server(s: Session, caller: Caller, name: str) -> TaskRow | None:
     return found
 
 
-def judged(
+def checked_config(
     kind: TaskKind, raw: dict[str, Any] | None, text: str | None, shell: Shell
 ) -> tuple[dict[str, Any], list[ProblemView]]:
     """The complete config of a task, with the cluster's defaults, and the warnings.
@@ -329,5 +329,5 @@ async def feasible(shell: Shell, owner: str, kind: TaskKind, config: dict[str, A
         ResourcesError: No agent could ever run it.
         ConfigError: None could ever run its image.
     """
-    wish = feasibility.of_task(owner, (), config, f"this {kind.value.replace('_', ' ')}")
-    return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.judge(shell, wish)]
+    required = feasibility.of_task(owner, (), config, f"this {kind.value.replace('_', ' ')}")
+    return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.check(shell, required)]

@@ -123,7 +123,7 @@ class Index:
             self.sizes.setdefault(self.nodes[rank].size, []).append(rank)
         self._most: dict[Size, tuple[int, int]] = {}
         """No agent of a size has more CPUs left, or more memory, where it is known."""
-        self.looked = 0
+        self.checked = 0
 
     def move(self, node: Node, old: Size) -> None:
         """An agent has another number of free slots."""
@@ -141,9 +141,9 @@ class Index:
         else:
             insort(listed, rank)
         if self._most:
-            self.look_again(node)
+            self.reindex(node)
 
-    def look_again(self, node: Node) -> None:
+    def reindex(self, node: Node) -> None:
         """An agent that has its size may have more CPUs or memory left than before."""
         most = self._most.get(node.size)
         if most is not None and node.rank in self.nodes:
@@ -155,10 +155,10 @@ class Index:
             return None
         nodes = self.nodes
         millicpus, memory = shape.millicpus or -WORD, shape.memory or -WORD
-        for looked, rank in enumerate(nearest(end, self.sizes[size]), 1):
+        for checked, rank in enumerate(nearest(end, self.sizes[size]), 1):
             node = nodes[rank]
             if node.millicpus >= millicpus and node.memory >= memory:
-                self.looked += looked
+                self.checked += checked
                 return rank
         self._bound(size)
         return None
@@ -170,7 +170,7 @@ class Index:
         for size, ranks in self.sizes.items():
             if size.free == 0 or self._in_vain(shape, size):
                 continue
-            self.looked += len(ranks)
+            self.checked += len(ranks)
             left = [rank for rank in ranks if (node := nodes[rank]).millicpus >= millicpus and node.memory >= memory]
             if left:
                 found[size] = left
@@ -184,11 +184,11 @@ class Index:
 
     def _bound(self, size: Size) -> None:
         nodes = [self.nodes[rank] for rank in self.sizes[size]]
-        self.looked += len(nodes)
+        self.checked += len(nodes)
         self._most[size] = max(node.millicpus for node in nodes), max(node.memory for node in nodes)
 
 
-class Room:
+class FitCounter:
     """Whether a task would fit if agents had other numbers of free slots: counted only, nothing is changed.
 
     A task fits on one agent that has all its slots; on several if enough of them have the same part of its slots each,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-TELL_PERIOD = 3600.0
+REPORT_PERIOD = 3600.0
 """Of one user and limit the audit log has at most one row in so many seconds."""
 MOST = 5000
 """Users and limits that are remembered; of more, those forgotten that were hit longest ago."""
@@ -17,9 +17,9 @@ class Hit:
 
     count: int = 0
     last: float = 0.0
-    untold: int = 0
+    unreported: int = 0
     """Those that the audit log does not have."""
-    told_at: float | None = None
+    reported_at: float | None = None
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Hits:
         """Count that a user met a limit."""
         hit = self._hits.setdefault((user, name), Hit())
         hit.count += count
-        hit.untold += count
+        hit.unreported += count
         hit.last = now
         self._hits.move_to_end((user, name))
         if len(self._hits) > MOST:
@@ -42,9 +42,9 @@ class Hits:
         """Return (user, limit, how often) of what the audit log is to be told now."""
         found = []
         for (user, name), hit in self._hits.items():
-            if hit.untold and (hit.told_at is None or not 0 <= now - hit.told_at < TELL_PERIOD):
-                found.append((user, name, hit.untold))
-                hit.untold, hit.told_at = 0, now
+            if hit.unreported and (hit.reported_at is None or not 0 <= now - hit.reported_at < REPORT_PERIOD):
+                found.append((user, name, hit.unreported))
+                hit.unreported, hit.reported_at = 0, now
         return found
 
     def of(self, name: str) -> dict[str, Hit]:

@@ -13,7 +13,7 @@ from detlab_hub.services.kernel.limits.reached import TooFast
 from detlab_hub.store import Clock
 
 DAY = 86400.0
-_NOBODY: frozenset[str] = frozenset()
+_NO_GROUPS: frozenset[str] = frozenset()
 
 
 class Limiter:
@@ -62,7 +62,7 @@ class Limiter:
             user = name if isinstance(caller, Caller) else f"task {name}"
             raise TooFast("requests", user, setting, message, wait)
 
-    def submission(self, user: str, groups: Collection[str] = _NOBODY) -> None:
+    def submission(self, user: str, groups: Collection[str] = _NO_GROUPS) -> None:
         """Count an experiment or a task that is submitted.
 
         Raises:
