@@ -187,7 +187,7 @@ def read_scenario(text: str, name: str) -> tuple[scheduling.Snapshot | None, lis
 
     Args:
         text: YAML (or JSON, which is YAML).
-        name: Of the file, for mistakes.
+        name: Of the file, for errors.
     """
     raw, problems = load_yaml(text, name)
     if problems:

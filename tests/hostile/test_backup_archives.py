@@ -171,7 +171,7 @@ def test_a_hostile_archive_is_refused_and_reaches_nothing(name: str, tmp_path: P
     write(hostile, HOSTILE[name], manifest_of(HOSTILE[name]))
     with pytest.raises(ArchiveError) as refused:
         restore(hostile, folder, replace=True, config=None, say=quiet)
-    assert refused.value.message.startswith((f"{hostile} is not restored", f"{hostile} is no sound archive"))
+    assert refused.value.message.startswith((f"{hostile} is not restored", f"{hostile} is not a valid archive"))
     (folder.root / "supervisor.lock").unlink()
     assert sorted(str(path) for path in place.rglob("*")) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hostile.tar.gz", "place"]

@@ -182,13 +182,13 @@ def _read(path: Path, into: Path | None, progress: Progress) -> Manifest:
         for member, content in _members(path):
             reading.take(member, content)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError) as error:
-        raise ArchiveError(f"{path} is no sound archive: {error}", hint=_HINT) from error
+        raise ArchiveError(f"{path} is not a valid archive: {error}", hint=_HINT) from error
     except ArchiveError as error:
         raise ArchiveError(f"{path} is not restored: {error.message}", hint=error.hint or _HINT) from error
     except OSError as error:
         raise ArchiveError(f"{path} cannot be read or unpacked: {error}", hint="df -h; ls -l") from error
     if reading.manifest is None:
-        raise ArchiveError(f"{path} is no sound archive: it has no end", hint=_HINT)
+        raise ArchiveError(f"{path} is not a valid archive: it has no end", hint=_HINT)
     _compare(path, reading.manifest, reading.found)
     for folder, member in reversed(reading.folders):
         _give(folder, member)
@@ -242,9 +242,9 @@ def _check(member: tarfile.TarInfo) -> None:
     if not (member.isreg() or member.isdir()):
         raise ArchiveError(f"{name!r} is neither a file nor a folder")
     if any(part in {"", ".", ".."} or "\0" in part for part in parts):
-        raise ArchiveError(f"{name!r} is no name of a file of an archive")
+        raise ArchiveError(f"{name!r} is not a valid name of a file in an archive")
     if name != MANIFEST and parts[0] not in _KNOWN:
-        raise ArchiveError(f"{name!r} is no part of a cluster's state")
+        raise ArchiveError(f"{name!r} is not part of a cluster's state")
 
 
 def _manifest(member: tarfile.TarInfo, content: IO[bytes]) -> Manifest:

@@ -75,9 +75,9 @@ def _diagnose(
     folder: StateFolder, plan: Plan, report: Report, parts: list[PartStatus], view: ClusterView | None
 ) -> tuple[str | None, str | None]:
     if report.supervisor is None:
-        return "the supervisor is gone: its parts still run, but nobody would start them again", None
+        return "the supervisor has ended: its parts still run, but would not be restarted", None
     if full := folder.full:
-        return f"{full}; what ends now comes back when there is room", f"df -h {folder}, and make room there"
+        return f"{full}; parts that end now restart when there is room", f"df -h {folder}, and make room there"
     for part in parts:
         if part.pid is None:
             return f"the {part.name} is {part.state}{_last_words(folder, part.name)}", f"tail {folder.log(part.name)}"

@@ -428,7 +428,7 @@ def drain(plan: Plan, token: str, timeout: float, say: Say) -> tuple[bool, int]:
         before = master.view()
         if before is None or not master.drain(timeout):
             say(
-                "The master does not answer, so running trials are not asked to save; they go on at the next det up,"
+                "The master does not answer, so running trials are not asked to save; they continue at the next det up,"
                 " those of local elastic pools from their last checkpoints."
             )
             return False, 0

@@ -164,7 +164,7 @@ def check_address(setting: str, said: str) -> str:
         wrong = True
     if wrong:
         raise DetlabError(
-            f"{setting} is {said!r}, which is no address of a Hub", hint="Write https://NAME or https://NAME:PORT"
+            f"{setting} is {said!r}, which is not the address of a Hub", hint="Write https://NAME or https://NAME:PORT"
         )
     return said.rstrip("/")
 

@@ -357,7 +357,7 @@ class StateFolder:
         """
         with self._locked("up.lock", fcntl.LOCK_EX, patience) as ours:
             if not ours:
-                raise FolderInUse(f"another det up on {self.root} has not come to its end", hint="det status")
+                raise FolderInUse(f"another det up on {self.root} is still in progress", hint="det status")
             yield
 
     @contextlib.contextmanager

@@ -170,7 +170,7 @@ class Keeper:
 
 def _ending(code: int | None) -> str:
     if code is None:
-        return "nobody saw how"
+        return "status unknown"
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
 
 
@@ -300,10 +300,10 @@ class Supervisor:
                 write_if_changed(self._folder.cluster_file, self._announcement, mode=0o644)
         except OSError as error:
             if not self._trouble:
-                log.error("the state of the cluster cannot be written down: %s", error)
+                log.error("the state of the cluster cannot be saved: %s", error)
             self._trouble = True
             self._again = asyncio.get_running_loop().call_later(_WRITE_AGAIN, self._write)
         else:
             if self._trouble:
-                log.info("the state of the cluster can be written down again")
+                log.info("the state of the cluster can be saved again")
             self._trouble = False

@@ -22,10 +22,10 @@ _ENDINGS = {
     TaskEnd.COMPLETED: "The server ended before it answered.",
     TaskEnd.FAILED: "The server failed.",
     TaskEnd.KILLED: "The server was killed.",
-    TaskEnd.IDLE: "The server was ended: nobody used it.",
+    TaskEnd.IDLE: "The server was ended: it was idle.",
     TaskEnd.CANCELED: "The start was canceled.",
-    TaskEnd.ABANDONED: "The start was given up: the Hub did not follow it any more.",
-    TaskEnd.LOST: "The node of the server is gone.",
+    TaskEnd.ABANDONED: "The start was abandoned: the Hub did not follow it any more.",
+    TaskEnd.LOST: "The node of the server was lost.",
     TaskEnd.MAX_TIME: "The server ran for as long as it may (resources.max_time).",
 }
 
@@ -67,7 +67,7 @@ def progress_of(view: SpawnView) -> tuple[int, str]:
 
 def _waiting(view: SpawnView) -> str:
     if view.place is None and not view.reason:
-        return "Asking for a place"  # the scheduler has not looked yet
+        return "Requesting an allocation"  # the scheduler has not looked yet
     where = "Waiting in the queue" + (f", place {view.place}" if view.place is not None else "")
     return f"{where}: {view.reason}" if view.reason else where
 

@@ -262,7 +262,7 @@ def _write_script(dump: Path, raw: Path, script: Path) -> None:
     command = [find_program("pg_restore"), "--no-owner", "--no-privileges", f"--file={raw}", str(dump)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
-        raise CannotCopy(f"{dump} is no dump that pg_restore reads: {done.stderr.decode(errors='replace').strip()}")
+        raise CannotCopy(f"{dump} is not a dump that pg_restore reads: {done.stderr.decode(errors='replace').strip()}")
     with raw.open("rb") as source, script.open("wb") as target:
         for line in source:
             if line.rstrip() != _NEWER_SETTING.encode():

@@ -87,7 +87,7 @@ def _quick_check(path: Path, url: URL) -> None:
         finally:
             connection.close()
     except sqlite3.OperationalError as error:  # a full disk, a lock: it says nothing of the file
-        hint = hint_of(error, url) or f"see that its disk is sound and nobody else uses it: ls -l {path}*; dmesg"
+        hint = hint_of(error, url) or f"see that its disk is sound and no other process uses it: ls -l {path}*; dmesg"
         raise StoreError(f"the database {path} cannot be opened: {error}", hint=hint) from error
     except sqlite3.DatabaseError as error:
         raise _damaged(path, str(error)) from error

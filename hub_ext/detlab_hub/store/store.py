@@ -165,9 +165,7 @@ class Store:
                 "check c.DetHub.db_url and that the database runs and may be written to"
             )
             if classify(error) is Verdict.BUSY:
-                hint = (
-                    "a process that writes to it does not come to an end: a master that stands still? end it (kill -9)"
-                )
+                hint = "a process that writes to it does not finish: a hung master? kill it (kill -9)"
             raise StoreError(f"the database {self.url} cannot be opened: {reason}", hint=hint) from error
 
     def _migrate(self, connection: Connection, copies: CopyPolicy | None) -> None:
@@ -237,7 +235,7 @@ class Store:
     def _break(self, error: DBAPIError, doing: str) -> StoreBroken:
         broken = StoreBroken(
             f"the database {self.url} failed while {doing}: {str(error.orig).strip()}. "
-            "Nothing more is written until a master is started anew",
+            "Nothing more is written until the master is restarted",
             hint=hint_of(error.orig, self._url)
             or "see that the disk has room and is sound (df -h; dmesg), then: det down && det up",
         )

@@ -118,14 +118,14 @@ def error_view(error: BaseException) -> ErrorView:
         case ValidationError() if error.error_count() > MISTAKES:
             return ErrorView(
                 code="request.invalid",
-                message=f"the request is not what this route takes: it has {error.error_count():,} mistakes",
+                message=f"the request is not valid for this route: it has {error.error_count():,} errors",
             )
         case ValidationError():
             found = [
                 ProblemView(path=".".join(str(part) for part in item["loc"]), message=item["msg"])
                 for item in error.errors(include_url=False, include_context=False, include_input=False)
             ]
-            return ErrorView(code="request.invalid", message="the request is not what this route takes", problems=found)
+            return ErrorView(code="request.invalid", message="the request is not valid for this route", problems=found)
         case web.HTTPError():
             phrase = error.reason or HTTPStatus(error.status_code).phrase
             return ErrorView(code=f"http.{error.status_code}", message=phrase)

@@ -43,7 +43,7 @@ _RECENT = 20
 _FOREVER = "public, max-age=31536000, immutable"
 
 
-_TITLES = {403: "Not for you", 404: "Nothing is here", 405: "Nothing is here", 503: "Not now"}
+_TITLES = {403: "No permission", 404: "Not found", 405: "Not found", 503: "Not now"}
 
 
 class BrowserRoute(Guarded):
@@ -67,7 +67,7 @@ class BrowserRoute(Guarded):
         self.set_status(status)
         page = _ERROR.generate(
             shown=shown,
-            title=_TITLES.get(status, "This went wrong"),
+            title=_TITLES.get(status, "Error"),
             message=view.message[:1].upper() + view.message[1:],
             hint=view.hint,
             status=status,

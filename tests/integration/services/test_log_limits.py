@@ -110,7 +110,7 @@ async def test_a_policy_is_given_up_when_that_is_written_and_each_trial_says_so(
         for first in (2, 3):
             await tasks.records(caller, lines(BAIT, first=first))
         (warning,) = (await trial_of(world, caller)).warnings
-        assert "log policy 'slow' is not looked for any more: the regular expression" in warning
+        assert "log policy 'slow' is not checked any more: the regular expression" in warning
 
 
 async def test_all_policies_of_an_experiment_share_the_time_of_a_batch(make_world, monkeypatch):

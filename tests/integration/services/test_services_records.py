@@ -416,7 +416,7 @@ async def test_records_slots_of_others_are_shown_without_their_allocation(make_w
     for caller in (ALICE, BOB, ROOT):
         (agent,) = await world.services.agents.list(caller)
         shown[caller.name] = agent.slots[0].allocation_id
-    assert shown == {"alice": task.caller.allocation_id, "bob": "somebody else", "root": task.caller.allocation_id}
+    assert shown == {"alice": task.caller.allocation_id, "bob": "another user", "root": task.caller.allocation_id}
 
 
 # --- streams

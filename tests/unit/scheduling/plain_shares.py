@@ -118,7 +118,7 @@ def _serve_aged(
 
 
 def plain_fill(shares: Sequence[PlainShare], capacity: int) -> None:
-    """Offer the capacity, round by round, until nothing is left or nobody could use it."""
+    """Offer the capacity, round by round, until none is left or no job could use it."""
     ordered = sorted(shares, key=lambda share: (share.demand, place_of_job(share.job)))
     for share in shares:
         share.stands_back = False

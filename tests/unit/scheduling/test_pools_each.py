@@ -144,7 +144,7 @@ def test_who_makes_room_for_the_second_makes_it_for_the_first_too() -> None:
     snapshot = random_snapshot(606, preemption=True, scheduler=Scheduler.FAIR_SHARE)
     decision = schedule(snapshot)
     assert decision.release == ("t8",)
-    assert decision.waiting["t9"].detail == "waits for t8 to give back their slots"
+    assert decision.waiting["t9"].detail == "waits for t8 to release their slots"
     assert decision.waiting["t2"].code is ReasonCode.RELEASING
 
 

@@ -37,19 +37,19 @@ _QUOTA = {
     "MaxSpotInstanceCountExceeded": "the account has as many spot instances as it may have",
 }
 _CREDENTIALS = {
-    "AuthFailure": "AWS does not know the credentials that the master has",
-    "InvalidClientTokenId": "AWS does not know the credentials that the master has",
-    "UnrecognizedClientException": "AWS does not know the credentials that the master has",
+    "AuthFailure": "AWS does not recognise the master's credentials",
+    "InvalidClientTokenId": "AWS does not recognise the master's credentials",
+    "UnrecognizedClientException": "AWS does not recognise the master's credentials",
     "SignatureDoesNotMatch": "AWS refuses the signature: the secret key is wrong, or this machine's clock is",
-    "ExpiredToken": "the credentials that the master has have expired",
+    "ExpiredToken": "the master's credentials have expired",
     "RequestExpired": "AWS refuses the request as too old: the credentials expired, or this machine's clock is wrong",
-    "UnauthorizedOperation": "the credentials that the master has do not allow this",
-    "AccessDenied": "the credentials that the master has do not allow this",
+    "UnauthorizedOperation": "the master's credentials do not allow this",
+    "AccessDenied": "the master's credentials do not allow this",
     "OptInRequired": "the account has not been activated for EC2",
 }
 _BUSY = {"RequestLimitExceeded", "Throttling", "ServiceUnavailable", "Unavailable", "InternalError"}
 _HINTS = {
-    Trouble.CAPACITY: "it is tried again; another instance_type or subnet may have some",
+    Trouble.CAPACITY: "the launch is retried; another instance_type or subnet may have some",
     Trouble.QUOTA: "ask AWS for a higher quota, or lower max_instances",
     Trouble.CREDENTIALS: "the master finds them as every AWS program does; it needs ec2:RunInstances,"
     " ec2:CreateTags, ec2:DescribeInstances and ec2:TerminateInstances",
@@ -271,7 +271,7 @@ class AwsProvider:
         if code in _BUSY:
             return ProviderError(Trouble.UNREACHABLE, f"AWS is busy: {text} [{code}]", "it is tried again")
         if code.startswith(("Invalid", "Missing", "Unknown", "Malformed")):
-            message = f"AWS refuses what was asked for: {text} [{code}]"
+            message = f"AWS refuses the request: {text} [{code}]"
             return ProviderError(Trouble.CONFIGURATION, message, _HINTS[Trouble.CONFIGURATION])
         refused = isinstance(status, int) and 400 <= status < 500
         return ProviderError(Trouble.OTHER, f"AWS says: {text} [{code}]", may_be_done=not refused)

@@ -122,7 +122,7 @@ class LocalProvider:
         self._remove(place)
         raise ProviderError(
             Trouble.CONFIGURATION,
-            f"the agent {place.name} ended at once: {said}",
+            f"the agent {place.name} ended immediately: {said}",
             "see the options of this pool's provider, and det agent run --help",
         )
 
@@ -180,7 +180,7 @@ class LocalProvider:
             (place / "instance.json").unlink(missing_ok=True)
             shutil.rmtree(place)
         except FileNotFoundError:
-            _log.info("instance %s: somebody else removes it, too", place.name)
+            _log.info("instance %s: another process removes it, too", place.name)
         except OSError as error:
             raise ProviderError(Trouble.OTHER, f"{place} cannot be removed: {error}") from error
 

@@ -1,6 +1,6 @@
-"""A trial: asks for allocations until it has ended, and tells the searcher how.
+"""A trial: requests allocations until it has ended, and reports its end to the searcher.
 
-The order in which an exit is judged is Determined's (`trial.go:handleAllocationExit`), with the searcher's
+An exit is evaluated in Determined's order (`trial.go:handleAllocationExit`), with the searcher's
 stop delivered: stopping states first, then what is never counted (lost, refused, killed by us, preempted),
 then failures, which count restarts, then the ordinary end.
 """

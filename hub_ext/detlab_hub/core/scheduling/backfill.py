@@ -19,7 +19,7 @@ from detlab_hub.core.scheduling.model import Task
 from detlab_hub.core.scheduling.planner import Planner
 
 _AT_ONCE = 64
-"""So many tasks end between two looks whether anybody has room; only where somebody has, each end is looked at."""
+"""So many tasks end between two checks whether any pending task fits; each end is checked only where one does."""
 _NEVER: frozenset[str] = frozenset()
 
 
@@ -35,7 +35,7 @@ class Ahead:
         self._agents: dict[Shape, frozenset[str]] = {}
         """Where tasks of each shape could ever run."""
         self._starts: dict[Shape, float] = {}
-        """In so many seconds one can start at the latest, as far as it was asked; -inf: nobody knows."""
+        """Latest start of each checked task, in seconds from now; -inf: unknown."""
         self._new: dict[Shape, Task] = {}
         self._known: tuple[list[float], list[frozenset[str]]] = ([], [_NEVER])
         """When they start, sorted, and where those could that start first: none, the first, the first two."""
@@ -55,7 +55,7 @@ class Ahead:
         return self._planner.capacity.fit(task, avoid=barred) if barred else placement
 
     def _barred(self, end: float) -> frozenset[str]:
-        """Where those that wait could run who may start before that, or at the same time."""
+        """Agents on which pending tasks could run that may start before that, or at the same time."""
         if end == math.inf:
             return _NEVER.union(*self._agents.values())
         if self._new:
@@ -76,7 +76,7 @@ class Ahead:
 
 
 def latest_starts(planner: Planner, tasks: Sequence[Task]) -> Iterator[tuple[str, float]]:
-    """In how many seconds each task has room at the latest, alone, if those that run take their maximum times.
+    """Return in how many seconds each task has room at the latest, alone, if running tasks use their maximum times.
 
     Those are left out of which that is not known: they wait for one whose maximum time is not.
     """

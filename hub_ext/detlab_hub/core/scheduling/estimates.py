@@ -1,6 +1,6 @@
-"""When tasks that wait will start, as far as the maximum times of those that run say it.
+"""Estimated starts of pending tasks, from the maximum times of running ones.
 
-The future is played with the scheduler itself: who ends at its maximum time leaves, and the next pass follows. Tasks
+The future is simulated with the scheduler itself: a task ends at its maximum time, and the next pass follows. Tasks
 that end sooner make it sooner; tasks that are submitted later, agents that come or go, and moved jobs change it.
 """
 
@@ -13,7 +13,7 @@ from detlab_hub.core.scheduling.model import Decision, Snapshot, Task, TaskState
 
 _MOST_PASSES = 64
 _MOST_WORK = 20_000
-"""Passes by tasks. What is not known by then is told as unknown."""
+"""Most passes, by the number of tasks. A start that is not found by then is reported as unknown."""
 
 
 def estimated_starts(snapshot: Snapshot, schedule: Callable[[Snapshot], Decision]) -> Mapping[str, float | None]:
@@ -32,7 +32,7 @@ def estimated_starts(snapshot: Snapshot, schedule: Callable[[Snapshot], Decision
 
 
 class _Future:
-    """What is going on at a time to come.
+    """The state of a pool at a future time.
 
     Attributes:
         started: When each task that waits now has started, in seconds from now.

@@ -1,4 +1,4 @@
-"""Schedulers that look at what each job holds: fair share and round robin.
+"""Schedulers by what each job holds: fair share and round robin.
 
 Fair share is Determined's: every job is offered slots in proportion to its weight, up to what it asks for, in rounds
 until all are offered; jobs that hold more than that give slots back, the others start tasks within their offer. Where
@@ -58,7 +58,7 @@ class _Share:
     _asked: int = 0
 
     def keep(self, pending: list[Task]) -> None:
-        """Set what waits. It is summed here, as each filling asks often, and of many jobs."""
+        """Set the pending tasks. The sums are made here, as each filling reads them often, for many jobs."""
         self.pending = pending
         self._asked = sum(task.slots for task in pending)
         self.smallest = min((task.slots for task in pending), default=0)
@@ -123,7 +123,7 @@ def by_fair_share(planner: Planner) -> None:
 def _serve_aged(
     planner: Planner, shares: Sequence[_Share], capacity: int, gathered: list[tuple[Task, list[Task]]]
 ) -> frozenset[str]:
-    """Start those that have waited for too long, or keep a place for the oldest; on which agents one is kept.
+    """Start aged tasks, or make a reservation for the oldest; return the agents of the reservation.
 
     Of a job that holds something only what is within its share: else those that wait with the most tasks would get
     most. Slots are not taken for them from jobs that hold no more than their share: jobs that hold one task each would
@@ -172,21 +172,21 @@ def _start_or_reserve(planner: Planner, task: Task, victims: Victims, gathered: 
 
 
 def _take(planner: Planner, gathered: Sequence[tuple[Task, list[Task]]]) -> None:
-    """Let those keep their slots that are not needed after all, and say who waits for whom."""
+    """Let redundant victims keep their slots, and note which task waits for which victims."""
     kept = redundant_victims(planner, planner.release[::-1], [task for task, _ in gathered])
     planner.release = [victim for victim in planner.release if victim.id not in kept]
     for task, chosen in gathered:
         gone = [victim for victim in chosen if victim.id not in kept]
         first = planner.reserved_for
         if first is not None and chosen and not gone:
-            detail = f"comes after {planner.told(first, task)}, for which a place is kept"
+            detail = f"comes after {planner.told(first, task)}, which holds a reservation"
             planner.wait(task, Reason(ReasonCode.BEHIND, detail, behind=first.id))
         else:
             planner.wait(task, planner.releasing(task, gone))
 
 
 def _beyond_offers(planner: Planner, shares: Sequence[_Share], kept: frozenset[str] = frozenset()) -> list[Task]:
-    """The running tasks that jobs hold beyond their offers, those of the youngest job first; before them who leaves.
+    """The running tasks of jobs beyond their offers, the youngest job's first; before them tasks that are leaving.
 
     Without those on the agents that are kept: what they give back is not for others.
     """
@@ -212,7 +212,7 @@ def _may_go(task: Task) -> bool:
 
 
 def fill(shares: Sequence[_Share], capacity: int) -> None:
-    """Offer the capacity, round by round, until nothing is left or nobody could use it.
+    """Offer the capacity, round by round, until none is left or no job could use it.
 
     Args:
         shares: Of all jobs, oldest first.
@@ -312,7 +312,7 @@ def by_turns(planner: Planner) -> None:
 
 
 def _serve_first(planner: Planner, waiting: dict[str, list[Task]]) -> set[str]:
-    """Start those that have waited for too long while their jobs hold nothing, or keep a place for the oldest.
+    """Start aged tasks whose jobs hold nothing, or make a reservation for the oldest.
 
     Returns:
         The jobs that have had a turn for it.
@@ -334,14 +334,14 @@ def _serve_first(planner: Planner, waiting: dict[str, list[Task]]) -> set[str]:
 
 
 def _wait_behind(planner: Planner, task: Task, tasks: list[Task]) -> None:
-    """A job's own tasks do not overtake each other: those that are left wait, the last one first."""
+    """A job's own tasks do not overtake each other: the remaining ones wait, the last one first."""
     for later in reversed(tasks):
         planner.wait(later, Reason(ReasonCode.BEHIND, f"comes after {task.id} of the same job", behind=task.id))
     tasks.clear()
 
 
 def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
-    """Start whom there is room for of those without slots; who is to be looked at again at the end of the pass.
+    """Start the tasks without slots that fit; return those to be tried again at the end of the pass.
 
     They come first, as they take no slots. But CPUs and memory are what others wait for, too: what was requested after
     one that has waited for too long is not ahead of it.
@@ -360,7 +360,7 @@ def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
 
 
 def _start_later(planner: Planner, tasks: Sequence[Task]) -> None:
-    """Start those without slots where nobody waits for CPUs or memory alone, and for too long."""
+    """Start tasks without slots on agents for which no aged task waits for CPUs or memory alone."""
     if not tasks:
         return
     capacity, kept = planner.capacity, set[str]()

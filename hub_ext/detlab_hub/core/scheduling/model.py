@@ -125,7 +125,7 @@ class Job:
 
 
 class Constraints(NamedTuple):
-    """What the agents of a task must be like; of those that are so it gets the ones that it prefers.
+    """The constraints of a task on its agents; among agents that meet them it gets those that it prefers.
 
     Attributes:
         slot_type: Exactly this one; "" for any.

@@ -43,7 +43,7 @@ class Planner:
         started: What starts in this pass, so far.
         release: Whose slots are to be given back, so far.
         gathered: Whose slots are being given back for whom, as far as it was said (`releasing`).
-        kept_for: The task for which a place is kept until it is free, if there is one.
+        kept_for: The task which holds a reservation until it is free, if there is one.
         reserved: For so many tasks something is reserved that do not start.
     """
 
@@ -79,7 +79,7 @@ class Planner:
         self.pending, self.shapes = self._possible(pending, shapes.of_all(pending))
 
     def _possible(self, tasks: list[Task], shapes: list[Shape]) -> tuple[list[Task], list[Shape]]:
-        """Those that could start if there were room; of the others it is noted why they could not."""
+        """The tasks that could start if there were room; for the others the reason is noted."""
         never, unlimited = self._never, self.limits.none
         firsts = dict(zip(reversed(shapes), reversed(tasks), strict=True))
         for shape, task in firsts.items():
@@ -147,13 +147,13 @@ class Planner:
         return all(node.free >= slots and node.has(task) for node, slots in nodes)
 
     def reserve(self, task: Task, placement: Placement) -> None:
-        """The task gets this later: nobody else does in this pass. Why it waits is said with `wait`."""
+        """Reserve this for the task: no other gets it in this pass. `wait` notes its pending reason."""
         self.capacity.place(task, placement)
         self.limits.hold(task)
         self.reserved += 1
 
     def keep(self, task: Task, placement: Placement) -> None:
-        """What is free of this is for the task, and for nobody else in this pass; the rest when others have ended."""
+        """Reserve the free part of this for the task in this pass; the rest is free when other tasks have ended."""
         nodes = self.capacity.nodes
         self.reserve(task, {name: max(0, min(slots, nodes[name].free)) for name, slots in placement.items()})
         self.reserved_for = task
@@ -187,8 +187,8 @@ class Planner:
     # --- what is said of others ---------------------------------------------------------------------------
 
     def told(self, other: Task, task: Task) -> str:
-        """What the owner of a task is told of another one: its name, if it is theirs or nothing is private (I9)."""
-        return "a task of somebody else" if self._private and other.user != task.user else other.id
+        """The name of another task for a task's owner: its id, if both have one owner or nothing is private (I9)."""
+        return "another user's task" if self._private and other.user != task.user else other.id
 
     def releasing(self, task: Task, victims: Sequence[Task]) -> Reason:
         """Why a task waits for which slots are taken from others; for the decision it is noted from whom."""
@@ -196,8 +196,8 @@ class Planner:
         names = [victim.id for victim in victims if not self._private or victim.user == task.user]
         others = len(victims) - len(names)
         if others:
-            names.append("a task of somebody else" if others == 1 else f"{others} tasks of others")
-        what = f"{named(names, ', ')} to give back their slots" if victims else "slots that others are giving back"
+            names.append("another user's task" if others == 1 else f"{others} tasks of others")
+        what = f"{named(names, ', ')} to release their slots" if victims else "slots that other users are releasing"
         return Reason(ReasonCode.RELEASING, f"waits for {what}")
 
     # --- why there is no room -----------------------------------------------------------------------------
@@ -224,13 +224,13 @@ class Planner:
         if short and self._free.fits_but_for_demands(task):
             return self._no_resources(task, next_in_line)
         if task.slots == 0 and self._free.fit(task) is not None:
-            return Reason(ReasonCode.BEHIND, "there is room, kept for tasks that come first")
+            return Reason(ReasonCode.BEHIND, "there is room, reserved for tasks ahead of it")
         if task.slots == 0:
             return Reason(ReasonCode.NO_FREE_SLOTS, "every agent runs as many tasks without slots as it may")
         total = self._open_slots(task)
         free = self._free.free_slots(task)
         if self._free.fit(task) is not None:
-            return Reason(ReasonCode.BEHIND, f"{free} of {total} slots are free, kept for tasks that come first")
+            return Reason(ReasonCode.BEHIND, f"{free} of {total} slots are free, reserved for tasks ahead of it")
         most = self._free.largest(task) if next_in_line else 0
         hint = f"; would start now with {count_slots(most)}" if most else ""
         if free >= task.slots:
@@ -281,7 +281,7 @@ class Planner:
 
 
 def _told_apart(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
-    """Those that wait, and those that run."""
+    """Pending tasks, and running ones."""
     waits, runs = TaskState.PENDING, TaskState.RUNNING  # names of an enumeration are found slowly, and there are many
     return [task for task in tasks if task.state is waits], [task for task in tasks if task.state is runs]
 

@@ -1,14 +1,14 @@
-"""The priority scheduler: lower numbers first, and what may pass by a task that waits.
+"""The priority scheduler: lower numbers first, with backfill.
 
 The pass of Determined, level by level: the tasks of a priority that fit start; once one did not, lower priorities only
-fill what it leaves. With preemption those that can be preempted may do so, and a task that did not fit takes slots from
-running tasks of lower priorities, and from those of its own that are behind it in the queue. When slots are released,
-nothing of lower priority starts in the same pass.
+backfill. With preemption only preemptible tasks may do so, and a task that did not fit takes slots from running tasks
+of lower priorities, and from those of its own priority behind it in the queue. When slots are released, nothing of
+lower priority starts in the same pass.
 
-Different here, on purpose: `max_slots`, quotas and weights count; a task that could not run whatever the others do is
-in nobody's way; victims that are not needed keep their slots; what is being gathered for a task is not given to one
-behind it of the same priority; and without preemption, where Determined lets nothing pass, a task of lower priority
-does if its maximum time ends before any that waits ahead of it can start, or if it runs where those never could.
+Different here, on purpose: `max_slots`, quotas and weights count; a task that could not run whatever the others do
+blocks no other; redundant victims keep their slots; slots that are being gathered for a task are not given to one
+behind it of the same priority; and without preemption, where Determined allows no backfill, a task of lower priority
+backfills if its maximum time ends before any pending task ahead of it can start, or if it runs where those never could.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from detlab_hub.core.scheduling.reservation import reserve_place_beside
 
 _Waiting: TypeAlias = tuple[Task, Shape]
 _Failed: TypeAlias = tuple[Task, Shape, bool]
-"""Who did not fit; whether nobody else had failed to: with fewer slots it would have started."""
+"""A task that did not fit, and whether it was the first: with fewer slots it would have started."""
 
 
 def by_priority(planner: Planner) -> None:
-    """Schedule a pool by priority; apart those that ask for no slots, CPUs or memory: they are in nobody's way."""
+    """Schedule a pool by priority; tasks that request no slots, CPUs or memory separately, as they block no other."""
     waiting = list(zip(planner.pending, planner.shapes, strict=True))
     if any(shape.aside for shape in set(planner.shapes)):
         _Pass(planner, [one for one in waiting if one[1].aside], zero=True).run()
@@ -45,14 +45,14 @@ def by_priority(planner: Planner) -> None:
 
 
 class _Pass:
-    """One pass over the tasks that ask for something, or over those that do not."""
+    """One pass over the tasks that request something, or over those that do not."""
 
     def __init__(self, planner: Planner, waiting: Sequence[_Waiting], *, zero: bool) -> None:
         self._planner = planner
         self._jobs = planner.jobs
         self._preempts = planner.pool.preemption
         self._levels: defaultdict[int, list[_Waiting]] = defaultdict(list)
-        """Who waits, by priority and in queue order."""
+        """Pending tasks, by priority and in queue order."""
         jobs = self._jobs
         for one in waiting:
             self._levels[jobs[one[0].job].priority].append(one)
@@ -67,7 +67,7 @@ class _Pass:
         self._victims = Victims(planner.capacity, [*self._leaving, *candidates])
         self._released: list[Task] = []
         self._for_whom: list[tuple[Task, list[Task]]] = []
-        """Who waits for slots that are released, and those that were chosen for it."""
+        """Tasks that wait for released slots, each with its preemption victims."""
         self._unequal = _unequal(planner)
         self._awaiting: set[str] = set()
         """Who did not fit, and will when those are gone that are leaving."""
@@ -153,7 +153,7 @@ class _Pass:
         return False
 
     def _at_once(self, task: Task, placement: Placement) -> Placement | None:
-        """Where the task may start at once: nobody waits, or it can be preempted for those that do."""
+        """Where the task may start immediately: none is pending ahead of it, or it is preemptible for those."""
         if not self._heads:
             # What is being gathered for others may leave more than they need: that is free only when it is left.
             return self._planner.now(task, placement) if self._awaiting else placement
@@ -199,7 +199,7 @@ class _Pass:
             self._planner.reserve(task, placement)
 
     def _make_rooms(self, failed: Sequence[_Failed]) -> None:
-        """Take slots for those that did not fit, one after the other; what it cannot be done for waits for room."""
+        """Take slots for tasks that did not fit, one after the other; a task without enough victims waits for room."""
         planner, capacity, hopeless = self._planner, self._planner.capacity, self._hopeless
         awaiting, unlimited, preempts = self._awaiting, planner.limits.none, self._preempts
         limit_of, wait_for_room = self._limits, planner.wait_for_room
@@ -241,7 +241,7 @@ class _Pass:
         return len(self._leaving) + len(self._bounds) - ahead
 
     def _spare(self) -> None:
-        """Let those keep their slots without which all who wait for some would find room all the same."""
+        """Let redundant victims keep their slots: all tasks that wait for slots fit without them, too."""
         kept = redundant_victims(
             self._planner, sorted(self._released, key=self._rank), [task for task, _ in self._for_whom]
         )

@@ -1,12 +1,12 @@
-"""A place is kept for the task that has waited for too long: nobody waits without end.
+"""A reservation for the task that has waited for too long: no task waits without end.
 
-It is one task at a time, the oldest. Where it does not fit, the agents are found on which it has room soonest: those
-on which the last to end, of all that must end for it, has run the longest. What it needs there nobody else gets from
-then on. Another pass may find other agents, but only such on which all that must end has run longer still. So the
-task starts at the latest when all that ran when a place was first kept for it has ended.
+There is one reservation at a time, for the oldest such task. Where it does not fit, the agents are found on which it
+has room soonest: those on which the last to end, of all that must end for it, has run the longest. From then on no
+other task gets what it needs there. Another pass may find other agents, but only such on which all that must end has
+run longer still. So the task starts at the latest when all that ran when the reservation was first made has ended.
 
-Tasks that may run for ever (they are not preemptible and have no maximum time, as notebooks) count as the last to end,
-lest a place be kept behind one of them while others come and go elsewhere.
+Tasks that may run for ever (they are not preemptible and have no maximum time, as notebooks) count as the last to end;
+otherwise a place would be reserved behind one of them while others come and go elsewhere.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def reserve_place(planner: Planner, task: Task) -> frozenset[str]:
 
 
 def reserve_place_beside(planner: Planner, task: Task, takes: Callable[[Task], bool]) -> frozenset[str]:
-    """The same where the task takes slots from some as soon as that is enough: those are in nobody's way."""
+    """The same where the task can preempt some tasks as soon as that is enough: those do not block it."""
     capacity = FreeCapacity(planner.pool, planner.agents)
     holding = [one for one in planner.running if not one.aside and not takes(one)]
     holding += [
@@ -74,6 +74,6 @@ def _keep_soonest(planner: Planner, task: Task, capacity: FreeCapacity, holding:
 
 
 def _end(task: Task) -> tuple[bool, bool, float]:
-    """Less for those that are expected to end sooner."""
+    """A sort key: less for tasks that are expected to end sooner."""
     endless = not task.preemptible and task.max_time is None
     return not task.leaving, endless, math.inf if task.began is None else task.began

@@ -1,11 +1,11 @@
-"""Whether what is submitted could ever run here: refused, or warned about, at submit and not by waiting for ever.
+"""Whether a submission could ever run here: refused, or warned about, at submission, instead of pending for ever.
 
-Judged by the code that schedules: the task alone on its pool's agents, all of them idle. Counted are the agents that
-are there, those whose connection is lost, and those that were there within a day: one that is restarted must not cost
-anybody a refusal. An engine comes and goes with its agent staying, so that a runtime which none has now is a warning
-only. A pool that starts agents by itself has, beside those, as many empty instances as it may: what they could not run
-either would wait for ever, as it launches none. Where only what was seen of instances speaks against it, not what the
-operator says of them, it is a warning: one of them may have been broken.
+Checked with the scheduler's code: the task alone on its pool's agents, all of them idle. Counted are connected agents,
+those whose connection is lost, and those that were connected within a day: a restart of an agent must not cause a
+refusal. An engine comes and goes while its agent stays, so that a runtime which no agent has now is a warning only. An
+elastic pool has, beside those, as many empty instances as its limit: what they could not run either would wait for
+ever, as it launches none. Where only observed instances speak against a task, not the operator's description of them,
+it is a warning: one of them may have been broken.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LATELY = Prepared(
 
 @dataclass(frozen=True)
 class Requirements:
-    """What somebody asks for.
+    """The requirements of a submission.
 
     Attributes:
         user: Whose it will be.
@@ -99,7 +99,7 @@ def of_task(user: str, groups: Collection[str], config: Mapping[str, Any], what:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Agents on which something is judged, and those few of them that suffice to see that it could start."""
+    """The agents of a check, and those few of them that suffice to see that a task could start."""
 
     agents: Sequence[Agent]
     few: Sequence[Agent]
@@ -138,7 +138,7 @@ async def check(shell: Shell, required: Requirements) -> list[Problem]:
 async def _against_all_agents(
     shell: Shell, required: Requirements, pool: PoolConfig, there: Present, now: float
 ) -> list[Problem]:
-    """The same by the agents that are there, those that are away, and those that a pool may start."""
+    """The same by the connected agents, those that are away, and those that a pool may start."""
     away, kinds = await shell.read(lambda s: _beside(s, there, required, pool.name, now))
     growth, to_come = await _growth(shell, pool, now)
     known, few = (*there.agents, *away), there.few(required.slots)

@@ -1,7 +1,7 @@
-"""What the database keeps of elastic pools: which agents are their instances, and what an instance turned out to have.
+"""The database's records of elastic pools: which agents are their instances, and the observed shape of an instance.
 
-A note of an instance is the name of its pool, or an object with more. Notes outlive the master: a provider's list may
-lag behind a launch, and whoever comes after that launch must wait for it, too.
+A record of an instance is the name of its pool, or an object with more. Records outlive the master: a provider's list
+may lag behind a launch, and a master started after that launch must wait for it, too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def keep(turn: Turn, agent_id: str, note: Note) -> None:
 
 
 def forget(turn: Turn, agent_id: str) -> None:
-    """Nobody comes by this name any more."""
+    """No agent will connect by this name any more."""
     turn.session.execute(delete(Meta).where(Meta.key == _INSTANCE + agent_id))
 
 

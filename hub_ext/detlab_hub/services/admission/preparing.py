@@ -1,4 +1,4 @@
-"""From what somebody submits to a config that can run, or to every reason why it cannot."""
+"""From a submitted config to one that can run, or to the list of every reason why it cannot."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 
 @dataclass
 class Prepared:
-    """A config that was judged."""
+    """A checked config."""
 
     config: dict[str, Any]
     warnings: list[Problem] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Prepared:
 
 
 def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) -> Prepared:
-    """Judge and complete a config; what was left open is drawn.
+    """Check and complete a config; open values are drawn.
 
     Raises:
         ConfigError: With every mistake, and the warnings.

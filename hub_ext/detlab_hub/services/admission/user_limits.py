@@ -1,4 +1,4 @@
-"""The limits as they are shown: each with its value, and who is at or near it."""
+"""The views of limits: each with its value, and the users at or near it."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class UserLimits:
         return self._shell.limiter
 
     def note(self, error: Reached) -> None:
-        """Count that somebody was refused by a limit."""
+        """Count a refusal by a limit."""
         self.limiter.hits.note(error.limited_user, error.code.removeprefix(PREFIX), self._shell.clock())
 
     async def write_hits(self) -> None:
-        """Note in the audit log who has met a limit: once an hour for each user and limit."""
+        """Write reached limits to the audit log: once an hour for each user and limit."""
         due = self.limiter.hits.due(self._shell.clock())
         if not due:
             return
@@ -71,7 +71,7 @@ class UserLimits:
         await self._shell.write(append)
 
     async def list(self, caller: Caller) -> LimitList:
-        """The limits, with who is at or near each: everybody to administrators, else only the caller."""
+        """Return the limits, with the users at or near each: all to administrators, else only the caller."""
         owners = None if caller.admin else [caller.name]
 
         def read(s: Session) -> tuple[dict[str, Mapping[str, float]], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Agents: who they are, how they enrol and connect, and which are gone. What they report is in `agentlives`."""
+"""Agents: identity, enrolment, connections, and loss. Their reports are handled in `connection`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OLDEST_PROTOCOL = 1
 ID_CHARS = 128
 NO_IDS = frozenset({".", "..", "enrol", "enrolments", "connect", "records"})
 """Steps and routes below `agents/`: an agent of such a name could not be disabled or sent away."""
-ANOTHER_USER = "somebody else"
+ANOTHER_USER = "another user"
 """Stands for an allocation that the caller may not know of."""
 
 
@@ -245,7 +245,7 @@ class Agents:
             self._connections.disconnect(connection)
             raise
         if not self._connections.is_current(connection):
-            raise Conflict(f"agent {agent.agent_id} was sent away or connected anew while it said hello")
+            raise Conflict(f"agent {agent.agent_id} was removed or reconnected during its Hello")
         # Welcome goes first; what was sent to the agent in the meantime comes after it.
         send(welcome)
         for message in early:
@@ -341,7 +341,7 @@ def check_id(agent_id: str) -> None:
         raise Conflict(f"an agent's id has 1 to {ID_CHARS} printable characters", hint="det agent run --name NAME")
     if agent_id in NO_IDS or set(agent_id) & set("/\\"):
         raise Conflict(
-            f"an agent cannot be called {agent_id!r}: that is no name in an address", hint="det agent run --name NAME"
+            f"an agent cannot be called {agent_id!r}: that is not valid in an address", hint="det agent run --name NAME"
         )
 
 

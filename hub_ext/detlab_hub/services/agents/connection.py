@@ -1,4 +1,4 @@
-"""What agents report, and what becomes of their tasks by it: one connection of an agent, from its Hello to its end."""
+"""One connection of an agent, from its Hello to its end: its reports, and their effect on its tasks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class AgentSession:
         self._connections.record_heartbeat(self._connection, self._shell.clock())
         match message:
             case Hello():
-                raise Conflict("an agent says Hello once per connection")
+                raise Conflict("an agent sends Hello once per connection")
             case Heartbeat():
                 return
             case TaskStarted():
@@ -106,7 +106,9 @@ def check_key(s: Session, agent: AgentCaller) -> None:
         Forbidden: It is void.
     """
     if agent.key_hash and s.get(TokenRow, agent.key_hash) is None:
-        raise Forbidden(f"the key of agent {agent.agent_id} is void: it was sent away, or enrolled again")
+        raise Forbidden(
+            f"the key of agent {agent.agent_id} is not valid any more: the agent was removed, or enrolled again"
+        )
 
 
 def check_address(address: str) -> None:

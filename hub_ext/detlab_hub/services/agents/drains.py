@@ -1,7 +1,7 @@
-"""Draining an agent: nothing new starts on it, and what runs there goes, so that its machine can be switched off.
+"""Draining an agent: nothing new starts on it, and running tasks end, so that its machine can be switched off.
 
-A drain is a state of the agent's row, so that it survives the master and the agent. What it asks of allocations is a
-state of theirs: nothing has to be asked again after a restart. `enable` takes back the drain, not what was asked.
+A drain is a state of the agent's row, so that it survives the master and the agent. Its requests to allocations are
+states of theirs: nothing has to be requested again after a restart. `enable` cancels the drain, not these requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Agents as administrators steer them: let nothing new start, drain, close single slots, send one away for good."""
+"""Administrators' actions on agents: disable, drain, close single slots, remove for good."""
 
 from __future__ import annotations
 
@@ -160,4 +160,4 @@ def _check_slot(row: AgentRow, slot_id: str) -> None:
 
 def _check(caller: Caller) -> None:
     if not caller.admin:
-        raise Forbidden("only administrators may steer agents")
+        raise Forbidden("only administrators may manage agents")

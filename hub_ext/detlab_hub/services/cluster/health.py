@@ -51,7 +51,7 @@ class Health:
             Forbidden: The caller is not an administrator.
         """
         if not caller.admin:
-            raise Forbidden("only administrators may look at the service's health")
+            raise Forbidden("only administrators may read the service's health")
         found = await asyncio.gather(
             self._database(),
             self._hub(ask_hub),

@@ -1,4 +1,4 @@
-"""Experiments as their owners see them: submit, list, steer, delete."""
+"""The operations of owners on experiments: submit, list, pause and end, delete."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Experiments:
         """Make an experiment, or say everything that is wrong with it.
 
         Raises:
-            ConfigError: The config has mistakes.
+            ConfigError: The config has errors.
             ResourcesError: No agent could ever run one of its trials.
             BundleError: Its code is not here.
             NoUid: No uid is left for the caller.

@@ -1,4 +1,4 @@
-"""Sharing experiments: their owners let other users, or groups of the Hub, look at them or change them."""
+"""Sharing experiments: owners grant other users, or groups of the Hub, the right to read or to change them (I9)."""
 
 from __future__ import annotations
 

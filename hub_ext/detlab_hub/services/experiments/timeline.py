@@ -1,4 +1,4 @@
-"""What happened to an experiment, put together from its rows; nothing is kept for it."""
+"""The history of an experiment, assembled from its rows; nothing is stored for it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _ORDER = {
 _ACTIONS = {
     "experiment.pause": "paused",
     "experiment.activate": "activated",
-    "experiment.cancel": "cancel asked for",
-    "experiment.kill": "kill asked for",
+    "experiment.cancel": "cancel requested",
+    "experiment.kill": "kill requested",
     "experiment.delete": "deleted",
-    "trial.kill": "kill of a trial asked for",
+    "trial.kill": "kill of a trial requested",
 }
 """Deeds that nothing else in the rows tells."""
 
@@ -80,7 +80,7 @@ def _course(s: Session, row: ExperimentRow) -> list[TimelineItem]:
     found.sort(key=lambda item: (item.time, _ORDER.get(item.what, len(_ORDER) // 2), item.trial_id or 0, item.run or 0))
     if len(found) <= LIMIT:
         return found
-    return [TimelineItem(time=row.created_at, what="earlier", detail="what came before is left out"), *found[-LIMIT:]]
+    return [TimelineItem(time=row.created_at, what="earlier", detail="earlier entries are left out"), *found[-LIMIT:]]
 
 
 def _of_experiment(row: ExperimentRow) -> Iterator[TimelineItem]:

@@ -1,4 +1,4 @@
-"""Trials as their owners see them."""
+"""The views of trials for their owners."""
 
 from __future__ import annotations
 

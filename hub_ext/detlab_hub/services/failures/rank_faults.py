@@ -102,7 +102,7 @@ def _named(line: Line, found: re.Match[str]) -> Hang:
     what = found.groupdict().get("what") or "monitored_barrier()"
     waiter = "the others" if line.rank is None else f"rank {line.rank}"
     word = "rank" if len(ranks) == 1 else "ranks"
-    return Hang(f"{word} {names} did not come to {what}, in which {waiter} waited", ranks[0])
+    return Hang(f"{word} {names} did not reach {what}, in which {waiter} waited", ranks[0])
 
 
 def _waited(text: str) -> str | None:
@@ -122,10 +122,10 @@ def _unnamed(waiting: dict[int | None, str], lines: Sequence[Line], size: int | 
     outside = sorted(known.difference(inside))
     waiter = ", ".join(f"rank {rank}" for rank in inside) or "a rank"
     if len(outside) == 1:
-        return Hang(f"rank {outside[0]} did not come to {what}, in which {waiter} waited", outside[0])
+        return Hang(f"rank {outside[0]} did not reach {what}, in which {waiter} waited", outside[0])
     if outside:
         names = ", ".join(map(str, outside))
-        return Hang(f"none of the ranks {names} came to {what}, in which {waiter} waited", outside[0])
+        return Hang(f"none of the ranks {names} reached {what}, in which {waiter} waited", outside[0])
     return Hang(f"{what} did not end within its limit on {waiter}: its ranks did not all call the same one", None)
 
 

@@ -1,6 +1,6 @@
-"""How the ranks of trials over several nodes stand: kept for a moment, so that their launchers hear of each other.
+"""States of the ranks of trials over several nodes: kept for a moment, so that their launchers can read each other's.
 
-The launchers judge who hangs (`detlab.launch.ranks.watchdog`). Nothing is lost with a master: they say it again.
+The launchers detect hangs (`detlab.launch.ranks.watchdog`). A restart of the master loses nothing: they report again.
 """
 
 from __future__ import annotations

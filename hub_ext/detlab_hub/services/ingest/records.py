@@ -1,6 +1,6 @@
-"""What trials report: metrics, progress, status, early exits and log lines, each taken exactly once.
+"""Reports of trials: metrics, progress, status, early exits and log lines, each stored exactly once (I4).
 
-A batch is one transaction: the allocation's high-water mark, the rows, the search's journal and the events move
+A batch is one transaction: the allocation's high-water mark, the rows, the search's journal and the events are written
 together or not at all. A record seen before is skipped by its number, so a batch may be sent again at any time.
 """
 

@@ -1,4 +1,4 @@
-"""The rendezvous of an attempt's nodes: who is there, and where the chief listens. Nobody goes before all are there."""
+"""The rendezvous of an attempt's nodes: which have come, and where the chief listens. None starts before all have."""
 
 from __future__ import annotations
 

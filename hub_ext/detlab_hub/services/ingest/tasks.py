@@ -1,4 +1,4 @@
-"""What a running task asks of the master: take records, tell of preemption, commit checkpoints."""
+"""Requests of a running task to the master: store records, poll for preemption, commit checkpoints."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -
     if known is not None:
         same = known.trial_id == trial.id and known.manifest_digest == commit.manifest_digest
         if not same or known.state != "COMPLETED":
-            raise Conflict(f"checkpoint {commit.uuid} exists and is another one")
+            raise Conflict(f"checkpoint {commit.uuid} exists already, with other content")
         return experiment_views.checkpoint_view(turn.session, known)
     experiment = turn.experiment(trial.experiment_id)
     made = CheckpointRow(

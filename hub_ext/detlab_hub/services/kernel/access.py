@@ -1,7 +1,7 @@
-"""Who may look at an experiment, change it, or own it: its owner, administrators, and whom the owner lets (I9).
+"""The right of a caller to read, change or own an experiment: its owner, administrators, and users with a grant (I9).
 
-Everything that hangs on an experiment (trials, metrics, output, checkpoints, code, events) follows its rule. One who
-may not even look cannot tell whether there is such an experiment.
+Everything that belongs to an experiment (trials, metrics, output, checkpoints, code, events) follows its rule. A caller
+without the right to read cannot tell whether the experiment exists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
 class Hidden(NotFound):
-    """It is there, and not the caller's: they are told that it is not, administrators that they asked for it."""
+    """The object exists, but not for the caller, who gets a plain 404; administrators see the attempt."""
 
 
 class Right(IntEnum):
@@ -27,7 +27,7 @@ class Right(IntEnum):
 
     NONE = 0
     READ = 1
-    """Look at it, download from it, start from its checkpoints."""
+    """Read it, download from it, start from its checkpoints."""
     WRITE = 2
     """Pause, activate, cancel and kill it and its trials."""
     OWN = 3
@@ -35,7 +35,7 @@ class Right(IntEnum):
 
     @property
     def wire(self) -> Literal["read", "write", "own"]:
-        """How views say it to the one who holds it. Who holds none is shown none: READ is the least that is said."""
+        """The name in views for the holder of the right. A caller without one gets no view: READ is the least."""
         match self:
             case Right.OWN:
                 return "own"
@@ -93,7 +93,7 @@ def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.RE
 
 
 def may_read(s: Session, caller: Caller, experiment_id: int) -> bool:
-    """Whether the caller may look at an experiment; False if there is none."""
+    """Whether the caller may read an experiment; False if it does not exist."""
     row = s.get(ExperimentRow, experiment_id)
     return row is not None and right_to(s, caller, row) >= Right.READ
 
@@ -104,6 +104,6 @@ def _check(row: ExperimentRow, held: Right, right: Right) -> None:
     if right is Right.OWN:
         raise Forbidden(f"experiment {row.id} is {row.owner}'s: only they and administrators may do that")
     raise Forbidden(
-        f"experiment {row.id} is {row.owner}'s, who lets you look at it, not change it",
+        f"experiment {row.id} is {row.owner}'s, who lets you read it, not change it",
         hint=f"They may allow it: det experiment share {row.id} --user … --write",
     )

@@ -1,7 +1,7 @@
-"""Threads for work that users cause, apart by kind, so that one kind cannot hold up another.
+"""Threads for work that users cause, separate by kind, so that one kind cannot delay another.
 
 Nothing here is used by the writer, the lease or the database's readers, which have threads of their own. Long work is
-done in steps of a fraction of a second; between two steps others have their turn, and work whose client is gone ends.
+done in steps of a fraction of a second; between two steps other work runs, and work whose client has disconnected ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Warm starts: the checkpoint of another trial that an experiment's trials start from, fixed when it is submitted.
+"""Warm starts: the checkpoint of another trial that an experiment's trials start from, fixed at submission.
 
-`source_trial_id` means that trial's latest checkpoint at the submit. The stored config then has it as
-`source_checkpoint_uuid` beside what was asked, which no config that is sent may have; who looks at the config, and the
-trial, see what was asked. So all trials of a search start from the same weights, and whoever was let look at a trial
-for a while goes on reading what they had then, nothing that came later.
+`source_trial_id` means that trial's latest checkpoint at submission. The stored config then has it as
+`source_checkpoint_uuid` beside the submitted key, a combination that no submitted config may have; views of the config
+and the trial show the submitted key. So all trials of a search start from the same weights, and a user whose grant was
+withdrawn keeps what was readable then, and nothing that came later.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def as_asked(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def source_of(s: Session, config: dict[str, Any]) -> CheckpointRow | None:
-    """The checkpoint that a stored config starts from; None: it starts anew, or the checkpoint is gone."""
+    """The checkpoint that a stored config starts from; None: it starts without one, or the checkpoint was deleted."""
     uuid, trial_id = _said(config)
     if uuid:
         found = s.get(CheckpointRow, str(uuid))

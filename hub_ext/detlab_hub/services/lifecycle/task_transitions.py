@@ -1,4 +1,4 @@
-"""The shell around the machine of user tasks; what `lives` is to trials."""
+"""The shell around the machine of user tasks; the counterpart of `transitions` for trials."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TaskHolder:
     """What the allocations of user tasks mean for their tasks."""
 
     def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
-        """Nothing: readers are told when it moves."""
+        """Do nothing: readers are notified when it moves."""
 
     def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
         """Note when the task first ran."""

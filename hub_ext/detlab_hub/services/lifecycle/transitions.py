@@ -1,6 +1,6 @@
 """Trials, their searches and experiments: load a row, step its machine, write it back, carry out the actions.
 
-All in one `Turn`: what belongs to the database happens here; what leaves it goes to the turn's outbox. The machines
+All in one `Turn`: changes of the database happen here; effects outside go to the turn's outbox. The machines
 call each other through their actions: an allocation's end is an event of its trial, a trial's end one of the searcher,
 the searcher's decisions are events of trials and of the experiment.
 """
@@ -306,7 +306,7 @@ def tell_checkpoint(turn: Turn, experiment: ExperimentRow, trial: TrialRow, row:
 
 
 def ask_open_questions(turn: Turn, experiment: ExperimentRow) -> None:
-    """Ask again what the search has asked and was not told."""
+    """Repeat the search's unanswered questions."""
     try:
         asked = turn.searches.get(turn.session, experiment).questions()
     except SearchMismatch as error:
@@ -323,7 +323,7 @@ def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) 
     if experiment.failure is None:
         experiment.failure = FailureView(
             kind="searcher",
-            message=f"this version of detlab does not decide as the journal of the search says: {error}",
+            message=f"this version of detlab decides otherwise than the journal of the search records: {error}",
             hint="It is paused, and what its trials report is kept. It goes on under the version that began it: install"
             " that, then activate it; or kill it and submit it anew.",
             command=f"det experiment activate {experiment.id}",
@@ -344,7 +344,7 @@ def resume_search(turn: Turn, experiment: ExperimentRow) -> None:
         caught = turn.searches.catch_up(turn.session, experiment)
     except SearchLostError as error:
         raise Conflict(
-            f"experiment {experiment.id}: its search cannot go on under this version of detlab: {error}",
+            f"experiment {experiment.id}: its search cannot continue under this version of detlab: {error}",
             hint=f"Install the version that began it, or kill it: det experiment kill {experiment.id}",
         ) from error
     experiment.failure = None

@@ -87,7 +87,7 @@ class Matcher:
             )
         if code == match_worker.HOPELESS:
             raise PatternTooSlow(
-                f"the regular expression {pattern[:100]!r} takes more memory than it may for {lines}, or is none",
+                f"the regular expression {pattern[:100]!r} takes more memory than it may for {lines}, or is invalid",
                 hint=hint,
             )
         raise Unavailable(f"the process that matches regular expressions ended ({code}) and gave no answer")

@@ -1,7 +1,7 @@
-"""Placing: a pass over each pool that somebody waits for, and its decision as allocations.
+"""Placing: a scheduling pass over each pool with pending tasks, and its decision as allocations.
 
-A decision to preempt a task is a row before the task hears of it: a master that is started anew finds it there, and
-takes nobody else in its stead.
+A preemption is stored before the task is notified: a restarted master finds it there, and chooses no other victim in
+its place.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Verdict(NamedTuple):
     texts: Pending
     codes: dict[str, str]
     saving: Saving = NONE_HELD_BACK
-    """Who is to leave, and is asked after the checkpoint that is near."""
+    """Victims whose preemption is delayed until a checkpoint."""
 
 
 def _in_order(cluster: ClusterSnapshot, texts: Mapping[str, str], codes: Mapping[str, str]) -> Verdict:
-    """What was said, in the order of the queue: places are told by it."""
+    """The pending reasons in the order of the queue, from which positions are read."""
     queue = [(holder.pool, row.id) for holder, rows in cluster.queue() for row in rows if row.id in texts]
     pools = {name: pool for pool, name in queue}
     return Verdict(Pending({name: texts[name] for name in pools}, pools), {name: codes[name] for name in pools})
@@ -127,7 +127,7 @@ def place(
 def _carry_out(
     turn: Turn, cluster: ClusterSnapshot, pool: str, snapshot: Snapshot, decision: Decision, saving: Saving
 ) -> None:
-    """What a pass decided becomes rows, and messages after the commit; whoever is held back is not asked yet."""
+    """Write a pass's decision as rows, and messages after the commit; delayed preemptions are not sent yet."""
     free = _free_slots(cluster, {agent for placement in decision.allocate.values() for agent in placement})
     tasks = {task.id: task for task in snapshot.tasks}
     for allocation_id, placement in decision.allocate.items():

@@ -1,4 +1,4 @@
-"""What a scheduling pass remembers of the one before: the rows it read, and the tasks and agents it made of them."""
+"""A scheduling pass's cache of the previous one: the rows it read, and the tasks and agents made of them."""
 
 from __future__ import annotations
 

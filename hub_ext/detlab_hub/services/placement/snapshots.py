@@ -1,7 +1,7 @@
-"""The scene: from the rows and the agents that are there to a snapshot of each pool.
+"""A snapshot of each pool, made from the rows and the connected agents.
 
-A trial runs on one agent or on several, a user task on one. A task that was told to leave holds its slots until it is
-out.
+A trial runs on one agent or on several, a user task on one. A task that was asked to stop holds its slots until it has
+exited (I2).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ClusterSnapshot:
         return found
 
     def queue(self) -> list[tuple[Holder, list[Waiting]]]:
-        """What waits by job, jobs in the order of the whole queue; each pool's may have reasons to start others first.
+        """Pending allocations by job, jobs in the order of the whole queue; a pool's scheduler may start others first.
 
         Of jobs that share a place in it the requests are in one list, under one of them that has the same pool.
         """

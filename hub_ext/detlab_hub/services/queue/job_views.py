@@ -1,4 +1,4 @@
-"""Jobs as they stand in the lines of their pools, and how callers see them."""
+"""Jobs in the order of their pools' queues, and the views of them that callers get."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def lines(settings: Settings, found: Iterable[Entry]) -> dict[str, list[Entry]]:
 def job_view(
     entry: Entry, order: int, caller: Caller, reasons: Reasons, starts: Mapping[str, float | None], now: float
 ) -> JobView:
-    """A job as a caller may see it (I9): of somebody else's only place, size and age.
+    """A job as a caller may see it (I9): of another user's only position, size and age.
 
     Args:
         entry: The job.

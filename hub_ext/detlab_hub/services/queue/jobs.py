@@ -1,7 +1,7 @@
-"""The job queue: what holds slots or waits for some, changing its place, and why it waits.
+"""The job queue: jobs that hold slots or wait for some, changing a job's position, and why it is pending.
 
-A job is an experiment or a user task. Why it waits, what would let it start and when it starts is the scheduler's own
-answer, on a snapshot of now.
+A job is an experiment or a user task. Its pending reason, what would let it start and its estimated start come from the
+scheduler itself, on a snapshot of now.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Jobs:
         return await self._shell.read(read)
 
     async def why(self, caller: Caller, job_id: str) -> JobWhy:
-        """Why what waits of a job waits, and what would let it start; of `trial-12` only that trial."""
+        """Return why a job's tasks are pending, and what would let them start; of `trial-12` only that trial."""
 
         around = self._around()
 
@@ -101,7 +101,7 @@ class Jobs:
         return await self._shell.read(read)
 
     async def update(self, caller: Caller, job_id: str, change: JobUpdate) -> JobView:
-        """Change a job; its owner may, and administrators. What stands already stays as it is.
+        """Change a job; its owner may, and administrators. A value that is set already is left unchanged.
 
         Raises:
             ConfigError: There is no such pool, or no agent of it could run the job's image.
@@ -149,7 +149,7 @@ class Jobs:
     # --- how
 
     def _around(self) -> _Around:
-        """What is not in the database, for a reader thread: only the event loop may look at it, as it changes there."""
+        """State outside the database, copied for a reader thread: only the event loop may read the original."""
         shell = self._shell
         now = shell.clock()
         return _Around(shell.backend.nodes(now), dict(shell.refusals), now)
@@ -210,7 +210,7 @@ class Jobs:
             positions = move([entry.job for entry in line], me.job.id, str(other.id), ahead=ahead, mine=mine)
         except Overtaking:
             raise Forbidden(
-                f"{_words(row)} would go ahead of somebody else's job: only administrators may do that",
+                f"{_words(row)} would go ahead of another user's job: only administrators may do that",
                 hint="Your own jobs can change places among themselves.",
             ) from None
         for number, position in positions.items():
@@ -219,7 +219,7 @@ class Jobs:
 
 
 def _asked(s: Session, caller: Caller, job_id: str) -> tuple[ExperimentRow | TaskRow, int | None]:
-    """The row of a job that the caller may look at, and the trial, if it is named by one.
+    """The row of a job that the caller may read, and the trial, if it is named by one.
 
     Raises:
         NotFound: There is none for the caller.

@@ -1,4 +1,4 @@
-"""Resource pools as people see them: how each is scheduled, and how full it is."""
+"""The views of resource pools: how each is scheduled, and how full it is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from detlab_hub.store.queries import pools
 
 
 class PoolViews:
-    """Use cases of pools. They hold numbers only, so that everybody may see them (I9)."""
+    """Use cases of pools. They hold numbers only, so that all users may read them (I9)."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell

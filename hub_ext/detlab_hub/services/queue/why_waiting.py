@@ -1,4 +1,4 @@
-"""Why tasks of a job wait: the scheduler's own answer, on a snapshot of now."""
+"""Why tasks of a job are pending: the scheduler's own reason, on a snapshot of now."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _with_instances(view: WaitView, awaited: str) -> WaitView:
 
 
 def queue_of(snapshot: Snapshot) -> list[Task]:
-    """What waits in a pool, in the order in which the scheduler looks at it."""
+    """Pending tasks of a pool, in the scheduler's order."""
     ordered = [task for task in in_order(snapshot.tasks, snapshot.jobs) if task.state is TaskState.PENDING]
     if snapshot.pool.scheduler is Scheduler.PRIORITY:
         ordered.sort(key=lambda task: snapshot.jobs[task.job].priority)

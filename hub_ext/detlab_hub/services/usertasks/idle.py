@@ -117,13 +117,13 @@ def _cull(turn: Turn, task_ids: Sequence[str]) -> list[tuple[str, str]]:
             say(
                 turn,
                 row,
-                f"nobody has used this {row.kind} for {turn.now - last:.0f} s:"
+                f"this {row.kind} has been idle for {turn.now - last:.0f} s:"
                 f" it is ended in {row.cull_at - turn.now:.0f} s unless it is used",
             )
             turn.changed_task(row)
         elif turn.now >= row.cull_at:
             _log.info("task %s is idle, ending it", row.id)
-            say(turn, row, f"nobody has used this {row.kind} for {turn.now - last:.0f} s: it is ended")
+            say(turn, row, f"this {row.kind} has been idle for {turn.now - last:.0f} s: it is ended")
             apply_task(turn, row, usertask.EndRequested(TaskEnd.IDLE))
             ended.append((row.owner, row.server_name or ""))
     return ended

@@ -90,7 +90,7 @@ class Servers:
                         await starting  # says what the Hub refused
                     if self._shell.clock() > deadline:
                         raise Unavailable(
-                            f"the Hub did not ask for a place for {server.name} within {START_SECONDS:.0f} s",
+                            f"the Hub did not request an allocation for {server.name} within {START_SECONDS:.0f} s",
                             hint="See the Hub's log.",
                         )
                     await wait_until(event, 0.2)

@@ -193,7 +193,7 @@ def _check(request: SpawnRequest) -> None:
     """
     problems = []
     if not request.kind.served_by_hub:
-        problems.append(Problem("kind", f"a {request.kind} is no server of the Hub", "post it to tasks"))
+        problems.append(Problem("kind", f"a {request.kind} is not a server of the Hub", "post it to tasks"))
     if not 8 <= len(request.key) <= KEY_CHARS:
         problems.append(Problem("key", f"must have 8 to {KEY_CHARS} characters"))
     if not request.owner:
@@ -207,7 +207,7 @@ def _check(request: SpawnRequest) -> None:
     if any("\0" in text or "=" in name for name, value in request.environment.items() for text in (name, value)):
         problems.append(Problem("environment", "has a name or a value that no process can be given"))
     if problems:
-        raise ConfigError(problems, "the spawn request has mistakes")
+        raise ConfigError(problems, "the spawn request has errors")
 
 
 def _key(request: SpawnRequest) -> str:

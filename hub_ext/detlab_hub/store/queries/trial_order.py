@@ -64,7 +64,7 @@ class Condition:
         """
         match = _PARTS.fullmatch(text) if re.search(CONDITION, text) else None
         if match is None:
-            raise ValueError(f"{text!r} is no condition: write NAME<VALUE, with one of < <= > >= = !=")
+            raise ValueError(f"{text!r} is not a condition: write NAME<VALUE, with one of < <= > >= = !=")
         name, operator, value = match.groups()
         return cls(tuple(name.strip().split(".")), operator, value.strip())
 

@@ -74,7 +74,7 @@ class FreeCapacity:
     # --- what changes -------------------------------------------------------------------------------------
 
     def place(self, task: Task, placement: Mapping[str, int]) -> None:
-        """A task takes slots. Agents that are not known are left out: their slots are nobody's to give."""
+        """A task takes slots. Unknown agents are left out: their slots cannot be assigned."""
         for name, slots in placement.items():
             node = self.nodes.get(name)
             if node is None:

@@ -1,9 +1,9 @@
-"""Agents by what is free on them: lists in the order of hashes, so that a fit costs a few binary searches.
+"""An index of agents by their free slots: lists in the order of hashes, so that a fit costs a few binary searches.
 
-In the lists agents are numbers, their ranks in the order of hashes: those are compared faster than what they stand for.
+In the lists agents are numbers, their ranks in the order of hashes: those compare faster than names.
 
-There is one such index for all tasks that the same agents suit, whatever CPUs and memory they ask for: that is looked
-at on the way through a list, and of each list a bound is known beyond which the way would be in vain.
+There is one such index for all tasks that the same agents suit, whatever CPUs and memory they request: these are
+checked on the way through a list, and of each list a bound is known above which no agent of it can fit.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class FitCounter:
 
 
 def first_before(end: int, ranks: Sequence[int]) -> int:
-    """The nearest agent to a task that begins to look before this rank."""
+    """Return the nearest agent to a task whose search begins before this rank."""
     return ranks[bisect_left(ranks, end) - 1]  # below 0 it goes round: the last one
 
 

@@ -1,7 +1,7 @@
-"""Who was chosen to leave and turns out not to be needed, when several wait.
+"""Redundant victims: chosen for one of several pending tasks, and not needed in the end.
 
-For each that waits as few leave as will do. Together they may be more than are needed: who leaves for the second may
-make room for the first one, too.
+For each pending task as few victims as possible are chosen. Together they may be more than are needed: a victim for the
+second task may make room for the first one, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FITS = 20_000
 
 
 def redundant_victims(planner: Planner, victims: Sequence[Task], served: Sequence[Task]) -> set[str]:
-    """The names of victims without which all who wait for slots of theirs would find room all the same.
+    """Return the names of redundant victims: all pending tasks that wait for their slots fit without them, too.
 
     What is free, but kept for a task that comes first, is room: for that one waits, it is no reason to take more. As
     who waits takes nearly all that is freed, most victims hold more than would be left: for those nothing is tried.
@@ -84,7 +84,7 @@ class _Amount(NamedTuple):
 
 
 class _Left:
-    """What is left on the agents that those who wait may have, when they have what they need, wherever that is.
+    """What remains on the suitable agents of pending tasks when these have their slots, wherever they are placed.
 
     Who holds more than that cannot stay, however the others are placed.
     """
@@ -121,7 +121,7 @@ class _Left:
         return min(_less(self._left, held)) >= 0
 
     def take(self, held: _Amount) -> None:
-        """Somebody stays."""
+        """A victim keeps its slots."""
         self._left = _less(self._left, held)
 
 

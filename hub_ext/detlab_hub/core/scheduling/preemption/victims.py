@@ -1,10 +1,10 @@
-"""Whose slots are taken for a task that comes first: as few as will do, of the last in the queue.
+"""Preemption victims for a task ahead of them: as few as possible, from the end of the queue.
 
-Determined takes tasks away from the lowest priority and the newest on until the one that waits fits, and releases all
-of them, needed or not. Here each that turns out not to be needed keeps its slots.
+Determined preempts tasks from the lowest priority and the newest on until the pending one fits, and releases all of
+them, needed or not. Here redundant victims keep their slots.
 
-Who goes is found by counting, without a change to the working copy: whether a task fits depends on how many agents have
-how many free slots, and nothing but what is on its own agents makes room for a task that wants one.
+Victims are found by counting, without a change to the working copy: whether a task fits depends on how many agents have
+how many free slots, and only what runs on a suitable agent can make room for a task that needs a single one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Left:
         self._slots, self._millicpus, self._memory = node.free, node.millicpus, node.memory
 
     def change(self, task: Task, slots: int, sign: int) -> None:
-        """A task gives back what it holds there (1), or keeps it after all (-1)."""
+        """A task releases what it holds there (1), or keeps it after all (-1)."""
         self._slots += sign * slots
         self._millicpus += sign * task.millicpus
         self._memory += sign * task.memory
@@ -99,7 +99,7 @@ class Victims:
         return len(self._candidates)
 
     def leave_out(self, agents: Iterable[str]) -> None:
-        """Take nobody on these agents from now on: what they would give back is not for others."""
+        """Choose no victims on these agents from now on: the slots that they would release are reserved."""
         for name in agents:
             for number in self._by_agent.get(name, ()):
                 self._taken[number] = 1

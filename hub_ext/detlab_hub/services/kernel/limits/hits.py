@@ -1,4 +1,4 @@
-"""Who meets which limit, and how often: counted in memory, and in the audit log once an hour. Pure."""
+"""How often each user reached each limit: counted in memory, written to the audit log once an hour. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Hit:
     count: int = 0
     last: float = 0.0
     unreported: int = 0
-    """Those that the audit log does not have."""
+    """Hits that are not in the audit log yet."""
     reported_at: float | None = None
 
 
@@ -39,7 +39,7 @@ class Hits:
             self._hits.popitem(last=False)
 
     def due(self, now: float) -> list[tuple[str, str, int]]:
-        """Return (user, limit, how often) of what the audit log is to be told now."""
+        """Return (user, limit, how often) of the hits to be written to the audit log now."""
         found = []
         for (user, name), hit in self._hits.items():
             if hit.unreported and (hit.reported_at is None or not 0 <= now - hit.reported_at < REPORT_PERIOD):

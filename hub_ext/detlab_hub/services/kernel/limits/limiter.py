@@ -1,4 +1,4 @@
-"""What each user has asked for lately, and the refusal of what is too much. No I/O: the caller brings the time."""
+"""The recent requests of each user, and the refusal of those above a limit. No I/O: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Limiter:
     # --- rates
 
     def request(self, caller: Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller) -> None:
-        """Count a request. Agents and the Hub ask for everybody: they are not limited.
+        """Count a request. Agents and the Hub act for all users: they are not limited.
 
         Raises:
             TooFast: Too many lately.

@@ -1,4 +1,4 @@
-"""How fast each task has written its output, by the times of its lines. No I/O: the caller brings the time."""
+"""The rate at which each task writes output, by the times of its lines. No I/O: the caller passes the time."""
 
 from __future__ import annotations
 

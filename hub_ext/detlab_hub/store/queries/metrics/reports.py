@@ -69,7 +69,7 @@ def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> d
     """
     if not group or len(group) > GROUP_CHARS or "." in group:
         raise BadReport(
-            f"{group[:80]!r} is no metric group: 1 to {GROUP_CHARS} characters, none of them a dot",
+            f"{group[:80]!r} is not a metric group: 1 to {GROUP_CHARS} characters, none of them a dot",
             code="report.group",
         )
     if not 0 <= steps_completed <= MAX_STEP:
