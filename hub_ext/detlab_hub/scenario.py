@@ -1,4 +1,4 @@
-"""A described pool, as `det cluster simulate` reads it, and what a scheduling pass says of it."""
+"""A described pool, as `det cluster simulate` reads it, and the report of a scheduling pass over it."""
 
 from __future__ import annotations
 

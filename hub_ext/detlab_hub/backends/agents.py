@@ -1,8 +1,8 @@
-"""The agents that are connected, and those that are missed.
+"""The connected agents, and those whose connection was lost.
 
-Pure bookkeeping over injected time: who may send to us, whom we may send to, who is suspect (no new work) and
-who is overdue (lost). An agent that connects twice is served by its newer connection only; a second process under the
-name of one that lives is not let in.
+Pure bookkeeping over injected time: which agents may send, to which to send, which are suspect (no new work) and
+which are lost. An agent that connects twice is served by its newer connection only; a second process under the
+name of a connected one is refused.
 """
 
 from __future__ import annotations

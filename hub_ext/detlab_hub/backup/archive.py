@@ -1,7 +1,7 @@
-"""Archives as files: a compressed tar whose last member says what the others are, digests included.
+"""Archives as files: a compressed tar whose last member lists the others with their digests.
 
-Reading trusts nothing in it: regular files and folders only, names that an archive of ours has, each once, and nothing
-that does not fit on the disk.
+Reading trusts nothing in it: regular files and folders only, only names that detlab's archives have, each once, and
+nothing that does not fit on the disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`det up --foreground`: the supervisor in this very process, for people who watch and for service managers."""
+"""`det up --foreground`: the supervisor in this process, for a terminal and for service managers."""
 
 from __future__ import annotations
 

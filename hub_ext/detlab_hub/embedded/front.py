@@ -1,4 +1,4 @@
-"""How the world reaches the embedded cluster: on which address, and with which certificate."""
+"""The public address of the embedded cluster, and its certificate."""
 
 from __future__ import annotations
 

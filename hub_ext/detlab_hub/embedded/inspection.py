@@ -1,4 +1,4 @@
-"""`det status`, without its command line: which parts run, and whether they do their work."""
+"""`det status`, without its command line: which parts run, and whether they work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The few questions that `det up`, `down` and `status` ask the master."""
+"""The requests that `det up`, `down` and `status` make to the master."""
 
 from __future__ import annotations
 

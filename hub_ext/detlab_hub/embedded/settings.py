@@ -1,4 +1,4 @@
-"""What an operator may say about the embedded cluster, in `detlab_config.py` or the file given by `--config`."""
+"""The operator's settings of the embedded cluster, in `detlab_config.py` or the file given by `--config`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state folder of an embedded cluster: what is where, with which mode, and how it is written."""
+"""The state folder of an embedded cluster: its files, their modes, and how they are written."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Keeps the parts running: starts them, starts them again with back-off, takes them over, stops them in order.
+"""The supervisor of the parts: start, restart with back-off, take over, stop in order.
 
 The parts are in sessions of their own, so that they outlive a killed supervisor; the next one finds them by pid and
-start time in the report and takes them over. Tasks are not its business: the agent leaves them running.
+start time in the report and takes them over. It does not handle tasks: the agent leaves them running.
 """
 
 from __future__ import annotations

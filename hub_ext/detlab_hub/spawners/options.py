@@ -1,4 +1,4 @@
-"""What a user may ask of a server: from the form, from the REST API's `user_options`, checked all at once.
+"""A user's options for a server: from the form, or from the REST API's `user_options`, all errors reported together.
 
 `user_options` is a flat mapping of the names in `FIELDS`; `config` may hold a whole task config
 (`detlab.schemas.taskconf`), over which the flat names win.

@@ -1,4 +1,4 @@
-"""What the spawn page says, as plain text; whoever shows it escapes it."""
+"""The texts of the spawn page, as plain text; the caller escapes them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Copies of a whole database, and putting one back: SQLite by its backup interface, PostgreSQL by `pg_dump`.
+"""Copies of a whole database, and restoring one: SQLite by its backup interface, PostgreSQL by `pg_dump`.
 
-A copy is one consistent snapshot, taken beside a master that goes on writing. It is a file for its owner alone, is
+A copy is one consistent snapshot, taken beside a master that keeps writing. It is a file for its owner alone, is
 there whole or not at all, and holds everything that the database does, secrets included.
 """
 

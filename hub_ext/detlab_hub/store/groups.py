@@ -1,4 +1,4 @@
-"""Writes that wait for the same thread are handed over together, so that they share one commit.
+"""Group commit: writes that wait for the same thread run together, so that they share one commit.
 
 A commit costs an fsync, whatever was written. While one is under way, others wait; taken together they wait for one
 more, not for one each. A write that finds nothing beside it is run as ever.

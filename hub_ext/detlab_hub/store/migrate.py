@@ -1,4 +1,4 @@
-"""Bring a database to the schema of this code, or say why that must not be done.
+"""Bring a database to the schema of this code, or refuse with the reason.
 
 Alembic is imported only where there is something to migrate: it takes longer than all else that a start does with a
 database, and most databases have the newest schema.

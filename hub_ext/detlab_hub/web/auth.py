@@ -1,4 +1,4 @@
-"""Who calls: Hub tokens and browser sessions by asking the Hub, detlab's own tokens by the services."""
+"""Authentication: Hub tokens and browser sessions by a request to the Hub, detlab's own tokens by the services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request bodies on their way in: how much of them waits in memory, and how slowly they may come."""
+"""Incoming request bodies: how much of them is buffered in memory, and how slowly they may arrive."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What other sites' pages may make a person's browser ask of the master: the rule that every verb declares.
+"""Requests that other sites' pages can make with a user's browser: the rule that every verb declares.
 
-Browsers send a session's cookie with every request, whoever's page makes it. So a session counts only where a verb's
-rule lets it, and tokens in the `Authorization` header, which no foreign page can send, count whatever the rule says.
+Browsers send a session's cookie with every request, from the page of any site. So a session counts only where a verb's
+rule permits it, and tokens in the `Authorization` header, which no foreign page can send, count independent of the
+rule.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The open streams: how many each user has, and how many bytes wait in them for readers who do not read."""
+"""The open streams: how many each user has, and how many bytes are buffered in them for clients that do not read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The pages at `/services/detlab/`: the shell of the hub page, its static files, and a page that needs no script.
 
-The shell holds no data of anybody's: a policy that allows no inline script or style, the names of its files, and the
+The shell holds no user's data: a policy that allows no inline script or style, the names of its files, and the
 token that its requests carry. Everything else is fetched by `hub.js` from the API.
 """
 

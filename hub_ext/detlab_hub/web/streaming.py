@@ -1,4 +1,4 @@
-"""Newline-delimited JSON streams: one model a line, an empty line as keep-alive, an end when the reader goes."""
+"""Newline-delimited JSON streams: one model a line, an empty line as keep-alive, an end when the client disconnects."""
 
 from __future__ import annotations
 

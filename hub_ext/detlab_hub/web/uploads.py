@@ -1,4 +1,4 @@
-"""Bodies that are files: streamed to a temporary one, on the file system where they stay."""
+"""Bodies that are files: streamed to a temporary one, on the file system of their destination."""
 
 from __future__ import annotations
 

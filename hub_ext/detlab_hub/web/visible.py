@@ -1,4 +1,4 @@
-"""Text of people in pages that are made here: shown as text, and nothing in it hides or reorders what is read."""
+"""Users' text in pages that are made here: shown as text, and nothing in it hides or reorders what is read."""
 
 from __future__ import annotations
 

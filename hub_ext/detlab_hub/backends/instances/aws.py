@@ -1,4 +1,4 @@
-"""Instances of Amazon EC2. They are found by their tags, and are asked for with a token, so that none is made twice."""
+"""Instances of Amazon EC2. They are found by their tags, and are launched with a token, so that none is made twice."""
 
 from __future__ import annotations
 

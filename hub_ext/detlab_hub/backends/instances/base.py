@@ -1,4 +1,4 @@
-"""What an elastic pool asks of whoever has machines: to launch one, to say which there are, to end some."""
+"""The protocol of an elastic pool's provider: launch an instance, list them, end some."""
 
 from __future__ import annotations
 

@@ -43,11 +43,11 @@ class EndKind(StrEnum):
     WITHDRAWN = "withdrawn"
     """It never had a place."""
     FINISHED = "finished"
-    """Exit 0, of its own accord."""
+    """Exit 0, without a request."""
     PREEMPTED = "preempted"
     """Exit 0 after it acknowledged that it should leave."""
     FAILED = "failed"
-    """Any other exit, of its own accord."""
+    """Any other exit, without a request."""
     KILLED = "killed"
     """We sent the signal, so its exit code means nothing."""
     REFUSED = "refused"
@@ -96,7 +96,7 @@ class StageReached:
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted:
-    """The agent said so, or the task itself was heard."""
+    """Reported by the agent, or by the task itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ class RequestRefusedError(ValueError):
 
 
 class Order(StrEnum):
-    """What all trials are told."""
+    """The requests to all trials."""
 
     PAUSE = "pause"
     ACTIVATE = "activate"

@@ -175,7 +175,7 @@ class TellSearcherEarly:
 
 @dataclass(frozen=True, slots=True)
 class WarnNeverReported:
-    """Say, where people look, that the searcher metric never came."""
+    """Warn on the trial's page that the searcher metric was never reported."""
 
 
 @dataclass(frozen=True, slots=True)

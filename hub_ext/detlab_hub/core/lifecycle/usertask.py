@@ -37,7 +37,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class EndRequested:
-    """Somebody wants it gone: its owner, the idle rule, or the Hub that does not know it."""
+    """A request to end it: by its owner, the idle rule, or for a server that the Hub does not know."""
 
     reason: TaskEnd
 

@@ -1,9 +1,9 @@
-"""One look at an elastic pool: Determined's rules, over the scheduler's own idea of what fits.
+"""One evaluation of an elastic pool: Determined's rules, with the scheduler's own fitting.
 
 An instance ends that is stopped, whose agent has been away for too long, or that has been idle for too long while
-`min_instances` are left; then, if there are still more than `max_instances`, pending spot requests, idle instances,
-those without an agent, and the newest. What runs something never ends. Beyond Determined: an idle instance stays while
-waiting tasks would start on it, or wait for more than can be had, so that nothing is ended and launched in turns.
+`min_instances` remain; then, if there are still more than `max_instances`, pending spot requests, idle instances, those
+without an agent, and the newest. An instance with running tasks never ends. Beyond Determined: an idle instance stays
+while pending tasks would start on it, or wait for more than is available, to avoid cycles of ending and launching.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Evaluation:
     # --- endings
 
     def dead(self) -> list[Ending]:
-        """What nobody can work on."""
+        """Instances that cannot run tasks."""
         found = []
         for instance in filter(self._may_end, self._instances):
             remembered = self.memory[instance.id]

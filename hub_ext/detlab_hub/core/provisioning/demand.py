@@ -1,9 +1,9 @@
-"""How many new instances the waiting tasks ask for.
+"""The number of new instances for the pending tasks.
 
 The tasks that could start if there were room are packed by the scheduler's own fitting, in the order of the queue:
-first into what is free now and into instances whose agents are still to come, then into empty new ones. Determined
+first into what is free now and into instances whose agents have not connected yet, then into empty new ones. Determined
 divides the sum of their slots by those of an instance: that is too few where tasks do not pack (five notebooks of
-three slots need five instances of four), and too many where an idle agent would do for a part of a task.
+three slots need five instances of four), and too many where an idle agent has room for a part of a task.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def demand_of(situation: Situation, starting: Sequence[str], room: int, most: in
 
 
 def _in_order(situation: Situation) -> list[Task]:
-    """Waiting tasks, those that the scheduler looks at first ahead. What they prefer brings nothing: they start where
+    """Pending tasks, in the scheduler's order. What they prefer brings nothing: they start where
     there is room already.
     """
     jobs = situation.pool.jobs

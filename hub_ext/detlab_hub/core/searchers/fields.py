@@ -1,6 +1,6 @@
-"""The fields of a `searcher` block as a method reads them: plain values, of any version, judged once more.
+"""The fields of a `searcher` block as a method reads them: plain values, of any version, checked once more.
 
-A stored config was checked when it was submitted, perhaps by an earlier version; the master judges what it uses.
+A stored config was checked when it was submitted, perhaps by an earlier version; the master checks what it uses.
 """
 
 import math

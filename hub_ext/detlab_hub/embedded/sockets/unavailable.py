@@ -1,4 +1,4 @@
-"""Answers on the sockets of a part that is down: who connects is told at once, instead of waiting until it is back."""
+"""Replies on the sockets of a part that is down: clients get an error immediately, instead of a wait."""
 
 from __future__ import annotations
 

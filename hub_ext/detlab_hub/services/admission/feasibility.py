@@ -131,7 +131,7 @@ async def check(shell: Shell, required: Requirements) -> list[Problem]:
         lower = "" if required.fixed else f"lower {required.where}; "
         raise ResourcesError(f"{required.what} could never start: {over}", hint=f"{lower}see `det quota list`")
     if _starts_on(there, required, pool):
-        return []  # whoever else there is changes nothing
+        return []  # further agents change nothing
     return await _against_all_agents(shell, required, pool, there, now)
 
 

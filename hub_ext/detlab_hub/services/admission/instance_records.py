@@ -76,7 +76,7 @@ def learned(s: Session, pool: str, like: str, now: float) -> Learned | None:
     """What instances of a pool were seen to have; None: none was seen with these settings, or only long ago."""
     row = s.get(Meta, _SHAPE + pool)
     found = {} if row is None else json.loads(row.value)
-    seen_at = found.get("seen_at", -BELIEVED_SECONDS)  # earlier notes say no time: they are made anew
+    seen_at = found.get("seen_at", -BELIEVED_SECONDS)  # earlier notes have no time: they are made anew
     if found.get("like") != like or abs(now - seen_at) >= BELIEVED_SECONDS:
         return None
     return Learned(Shape(found["millicpus"], found["memory"]), seen_at)

@@ -177,7 +177,7 @@ def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Proble
     """Check that the script an entrypoint names is in the code that was sent.
 
     Returns:
-        Warnings where the line cannot be judged for sure.
+        Warnings where the line cannot be checked for sure.
 
     Raises:
         ConfigError: If it is plainly `python FILE.py` and there is no such file.

@@ -83,7 +83,7 @@ class Quotas:
                 turn.outbox.kick_scheduler = True
 
         await self._shell.write(run)
-        return await self.list(caller)  # not in the transaction: it looks at all that runs
+        return await self.list(caller)  # not in the transaction: it reads all running tasks
 
 
 def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | None:

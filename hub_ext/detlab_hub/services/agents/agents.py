@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 OLDEST_PROTOCOL = 1
 ID_CHARS = 128
 NO_IDS = frozenset({".", "..", "enrol", "enrolments", "connect", "records"})
-"""Steps and routes below `agents/`: an agent of such a name could not be disabled or sent away."""
+"""Steps and routes below `agents/`: an agent of such a name could not be disabled or removed."""
 ANOTHER_USER = "another user"
 """Stands for an allocation that the caller may not know of."""
 
@@ -63,7 +63,7 @@ class Agents:
     # --- people
 
     async def list(self, caller: Caller) -> list[AgentView]:
-        """All agents. That a slot is in use, or an agent one user's, everybody sees; whose, its owner only (I9)."""
+        """Return all agents. All callers see which slots are in use; only the owner sees by whom (I9)."""
         return [*await self._shell.read(lambda s: self.views(s, caller))]
 
     def views(self, s: Session, caller: Caller, agent_id: str | None = None) -> Sequence[AgentView]:

@@ -100,7 +100,7 @@ class AgentSession:
 
 
 def check_key(s: Session, agent: AgentCaller) -> None:
-    """Check that an agent's key is still good: between its authentication and its Hello it may be sent away.
+    """Check that an agent's key is still good: between its authentication and its Hello it may be removed.
 
     Raises:
         Forbidden: It is void.
@@ -133,7 +133,7 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
 
     Raises:
         Forbidden: Its key is void: a row that was removed must not come back.
-        Conflict: Nobody could dial its address.
+        Conflict: Its address cannot be dialled.
     """
     check_key(turn.session, agent)
     check_address(hello.address)

@@ -88,7 +88,7 @@ def act_on_deadline(turn: Turn, agent_id: str) -> None:
 
 
 def _placed(s: Session, agent_id: str) -> Sequence[AllocationRow]:
-    """What has a place on an agent and was not told to go for good."""
+    """Allocations on an agent that were not asked to stop for good."""
     return s.scalars(
         select(AllocationRow)
         .where(

@@ -39,7 +39,7 @@ class Nodes:
         return await self._set(caller, agent_id, enabled=True)
 
     async def disable(self, caller: Caller, agent_id: str) -> AgentView:
-        """Let nothing new start on an agent; what runs there goes on. It stays so when the master is restarted."""
+        """Let nothing new start on an agent; running tasks continue. The state survives a restart of the master."""
         return await self._set(caller, agent_id, enabled=False)
 
     async def _set(self, caller: Caller, agent_id: str, *, enabled: bool) -> AgentView:
@@ -56,7 +56,7 @@ class Nodes:
         return await self._shell.write(change)
 
     async def drain(self, caller: Caller, agent_id: str, drain: Drain, deadline: float | None = None) -> AgentView:
-        """Empty an agent: nothing new starts; trials leave or finish; users of tasks there are told.
+        """Drain an agent: nothing new starts; trials leave or finish; users of its tasks are notified.
 
         It stays so when the master or the agent is restarted. Called again, it changes how and by when.
 

@@ -29,7 +29,7 @@ def note(turn: Turn, caller: Caller, agent: AgentRow) -> None:
 
 
 def check_return(turn: Turn, agent_id: str, token_hash: str) -> None:
-    """Let an agent enrol; one that was sent away only by a token that an administrator made.
+    """Let an agent enrol; a removed one only by a token that an administrator made.
 
     Raises:
         Forbidden: It comes by the cluster's own token.

@@ -20,7 +20,7 @@ LATE = 0.25
 """The part of a token's life that is left when its launcher is late with the renewal."""
 
 MISSED = 1.5
-"""Periods that may pass until the next look."""
+"""Periods that may pass until the next check."""
 
 
 def extend_tokens(turn: Turn, agents: Collection[str], period: float) -> None:

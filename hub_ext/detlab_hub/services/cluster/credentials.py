@@ -1,4 +1,4 @@
-"""detlab's own tokens as administrators see them: who holds which, and making one void. Never their text."""
+"""detlab's own tokens for administrators: list their holders, revoke one. Their text is never shown."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Credentials:
     async def revoke(self, caller: Caller, token_id: str) -> TokenView:
         """Make a token void. The connection of an agent whose key it is ends; what runs there gets lost in time.
 
-        The enrolment token that such an agent came by is void, too: else it would be back with a new key at once.
+        The enrolment token that such an agent came by is void, too: else it would be back with a new key immediately.
 
         Raises:
             Forbidden: The caller is not an administrator.

@@ -1,4 +1,4 @@
-"""How the service is, part by part, for administrators."""
+"""The health of the service, part by part, for administrators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AskHub = Callable[[], Awaitable[str]]
 
 
 class Health:
-    """Looks at every part of the service.
+    """Checks of every part of the service.
 
     Args:
         shell: What the services share.

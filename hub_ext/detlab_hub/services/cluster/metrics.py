@@ -1,4 +1,4 @@
-"""What monitoring reads: one table of metrics, each a function of one look at the master."""
+"""The metrics for monitoring: one table, each metric a function of one sample of the master."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Metrics:
 
 
 def render(sample: Sample) -> bytes:
-    """Return all metrics of one look in Prometheus' text format."""
+    """Return all metrics of one sample in Prometheus' text format."""
     registry = CollectorRegistry()
     for metric in METRICS:
         Gauge(metric.name, metric.about, registry=registry).set(metric.value(sample))

@@ -1,4 +1,4 @@
-"""Who held how many slots for how long: the sums of what has ended, and what runs now."""
+"""Slot time by user: the sums of ended allocations, and the running ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from detlab_hub.store.queries import usage
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
 DEFAULT_DAYS = 30
-"""Days that are shown when nobody says which."""
+"""Days that are shown by default."""
 _RISKY = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a spreadsheet may take for the beginning of a formula; the last four are the wide forms."""
 
@@ -32,7 +32,7 @@ class Usage:
         self._shell = shell
 
     async def view(self, caller: Caller, first: date | None = None, last: date | None = None) -> UsageView:
-        """Slot hours by day, user and kind: of everybody for an administrator, else the caller's own.
+        """Return slot hours by day, user and kind: of all users for an administrator, else the caller's own.
 
         Args:
             caller: Who asks.

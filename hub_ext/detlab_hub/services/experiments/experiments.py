@@ -85,7 +85,7 @@ class Experiments:
                 return known
         if not request.dry_run:
             self._shell.limiter.submission(caller.name, caller.groups)
-        # A config of a megabyte takes seconds to parse: nobody else should wait for it.
+        # A config of a megabyte takes seconds to parse: other requests should not wait for it.
         workers = self._shell.workers
         prepared = await workers.submissions.run(caller.name, prepare, request, self._shell.settings, self._draw)
         await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
@@ -272,7 +272,7 @@ class Experiments:
         max_points: int = 500,
         max_trials: int = 100,
     ) -> CurvesView:
-        """Experiment, trials and curves as of one cursor, from which the stream goes on.
+        """Return experiment, trials and curves as of one cursor, from which the stream continues.
 
         Raises:
             NotFound: There is no such experiment for the caller.
@@ -309,7 +309,7 @@ class Experiments:
 
         Raises:
             Conflict: It has ended or is ending.
-            Forbidden: The caller may look at it, not change it.
+            Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "pause", lifecycle.PauseRequested())
@@ -319,7 +319,7 @@ class Experiments:
 
         Raises:
             Conflict: It has ended or is ending.
-            Forbidden: The caller may look at it, not change it.
+            Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "activate", lifecycle.ActivateRequested())
@@ -328,7 +328,7 @@ class Experiments:
         """End it; trials may checkpoint first. One that has ended stays as it is.
 
         Raises:
-            Forbidden: The caller may look at it, not change it.
+            Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "cancel", lifecycle.CancelRequested())
@@ -337,7 +337,7 @@ class Experiments:
         """End it now. One that has ended stays as it is.
 
         Raises:
-            Forbidden: The caller may look at it, not change it.
+            Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "kill", lifecycle.KillRequested())
@@ -366,7 +366,7 @@ class Experiments:
 
         Raises:
             Conflict: It has not ended.
-            Forbidden: It is somebody else's, who shares it.
+            Forbidden: It is another user's, who shares it.
             NotFound: There is no such experiment for the caller.
         """
 

@@ -156,7 +156,7 @@ class Suggestions:
                 raise ValueError(f"it made {len(points)} of {question.count} points")
         except TimeoutError:
             return Suggested(question.ticket, (), f"{searcher} took more than {PATIENCE:g} s")
-        except Exception as error:  # of the method, which may be anybody's: the search goes on at random
+        except Exception as error:  # of the method, which may be third-party code: the search continues at random
             return Suggested(question.ticket, (), f"{searcher} failed: {type(error).__name__}: {error}"[:_TOLD_CHARS])
         return Suggested(question.ticket, tuple(points[: question.count]))
 

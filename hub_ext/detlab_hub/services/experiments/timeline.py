@@ -41,7 +41,7 @@ _ACTIONS = {
     "experiment.delete": "deleted",
     "trial.kill": "kill of a trial requested",
 }
-"""Deeds that nothing else in the rows tells."""
+"""Actions that no other rows record."""
 
 
 class Timeline:

@@ -197,7 +197,7 @@ def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: It
     names = ", ".join(reported[:TAIL_NAMES]) or "nothing"
     wanted = experiment.config["searcher"].get("time_metric")
     meant = [] if wanted in reported else get_close_matches(str(wanted), reported, n=1)
-    told = error.replace(trial.request_id, str(trial.id))  # the search knows no numbers of trials
+    told = error.replace(trial.request_id, str(trial.id))  # the search knows no ids of trials
     advice = f"write searcher.time_metric: {meant[0]}, which the trial reports, or " if meant else ""
     return FailureView(
         kind="searcher",

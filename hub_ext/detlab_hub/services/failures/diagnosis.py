@@ -1,4 +1,4 @@
-"""From the last lines of a task's output, and what else is known of its end, to what went wrong and where. Pure.
+"""The diagnosis of a failure, from the last lines of a task's output and what else is known of its end. Pure.
 
 Tracebacks of captured notebook cells name `cell 14 (train.py)` or a module that the experiment's `source` maps
 to its cell: `{"cells": {"train.py": {"cell": 14, "line_offset": 0}}}`.
@@ -40,7 +40,7 @@ _NAN = re.compile(
 )
 _NAN_NAMES = re.compile(r"nan(?:[A-Z_]|$)|NaN|NonFinite|FloatingPointError|Diverge")
 _OF_NUMBERS = ("ValueError", "RuntimeError", "AssertionError", "ArithmeticError", "OverflowError", "Exception")
-"""Exceptions that code raises about a number that is none; others mention one by chance, as a name of a file."""
+"""Exceptions about a NaN or an infinity; others mention one by chance, as a name of a file."""
 _HANG_PLACE = re.compile(r"\((?P<file>[^()]+), line (?P<line>\d+), in ")
 _TORCH_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
 """What torch puts before each line of a traceback once a process group exists."""
@@ -88,7 +88,7 @@ def diagnose(
     allocation_id: str = "",
     cells: Mapping[str, Any] | None = None,
 ) -> Diagnosis:
-    """Say what went wrong, from no more than output and exit code; see `judge`."""
+    """Say what went wrong, from no more than output and exit code; see `classify`."""
     return classify(lines, Evidence(exit_code, rank), allocation_id=allocation_id, cells=cells)
 
 

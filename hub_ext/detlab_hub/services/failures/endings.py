@@ -1,6 +1,6 @@
-"""Cards of what ended or waits without having failed: a lost node, a preemption, a user's stop, a metric that is none.
+"""Cards of ends and waits that are not failures: a lost node, a preemption, a stop, a non-finite or missing metric.
 
-They are made from rows when somebody looks at one trial or one experiment; a failure's own card is stored with it.
+They are made from rows when one trial or one experiment is read; a failure's own card is stored with it.
 """
 
 from __future__ import annotations

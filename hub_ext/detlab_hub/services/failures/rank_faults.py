@@ -1,7 +1,7 @@
-"""From the output of several ranks to the one that failed first, or that the others waited for in vain. Pure.
+"""From the output of several ranks to the one that failed first, or that the others waited for. Pure.
 
-The texts are those of our watchdogs (`detlab.pytorch.parallel.watchdog`, `detlab.launch.ranks.watchdog`), of the Core
-API's own messages between ranks, and of torch: NCCL's watchdog, gloo's timeouts, monitored barriers and torchrun's
+The texts are those of detlab's watchdogs (`detlab.pytorch.parallel.watchdog`, `detlab.launch.ranks.watchdog`), of the
+Core API's messages between ranks, and of torch: NCCL's watchdog, gloo's timeouts, monitored barriers and torchrun's
 summary.
 """
 
@@ -74,7 +74,7 @@ class Root:
 
 
 def hang_of(lines: Sequence[Line], size: int | None) -> Hang | None:
-    """Return who hangs by what the ranks said, None if nobody waited in vain.
+    """Return the hanging rank by the ranks' output, None if no rank waited without success.
 
     Args:
         lines: The last lines of output, oldest first, all ranks.

@@ -14,7 +14,7 @@ from detlab_hub.services.kernel.fencing import current_attempt
 from detlab_hub.services.kernel.shell import Shell
 
 KEPT = 120.0
-"""Seconds after which nobody counts what was said."""
+"""Seconds after which a report is ignored."""
 
 
 class RankStates:

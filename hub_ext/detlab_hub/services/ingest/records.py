@@ -76,7 +76,7 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0, found:
         StaleAttempt: The task may not write any more.
     """
     row, holder = current_holder(turn.session, task)
-    # The task is heard, whether or not its agent has told us that it started.
+    # The task has reported, whether or not its agent has reported its start.
     counted = gangs.heard(turn, row, node) or row
     if isinstance(holder, TaskRow):
         return _take_of_task(turn, row, holder, batch)
@@ -128,7 +128,7 @@ def _take_of_task(turn: Turn, row: AllocationRow, task: TaskRow, batch: RecordBa
 
 
 def _plain(record: Record, now: float) -> Record:
-    """A record whose numbers a database can hold: no time that is none, no rank beyond reason."""
+    """A record whose numbers a database can hold: a finite time, a rank within its limit."""
     fixed: dict[str, object] = {}
     if not math.isfinite(record.time):
         fixed["time"] = now

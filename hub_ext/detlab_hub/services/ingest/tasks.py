@@ -239,7 +239,7 @@ def _may_read(s: Session, task: TaskCaller, row: CheckpointRow) -> bool:
     if not is_source(experiment.config, row):
         return False
     origin = s.get(ExperimentRow, row.experiment_id)
-    # Whether the owner may see the source was judged at submit; ids are never used again.
+    # Whether the owner may read the source was checked at submission; ids are never used again.
     return origin is not None
 
 

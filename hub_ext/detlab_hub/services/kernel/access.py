@@ -63,8 +63,8 @@ def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right 
     """An experiment with which the caller may do what `right` says.
 
     Raises:
-        NotFound: There is none, or the caller may not look at it: they cannot tell.
-        Forbidden: They may look at it, and no more.
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and no more.
     """
     row = s.get(ExperimentRow, experiment_id)
     held = Right.NONE if row is None else right_to(s, caller, row)
@@ -79,8 +79,8 @@ def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.RE
     """A trial with whose experiment the caller may do what `right` says.
 
     Raises:
-        NotFound: There is none, or the caller may not look at it: they cannot tell.
-        Forbidden: They may look at it, and no more.
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and no more.
     """
     row = s.get(TrialRow, trial_id)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)

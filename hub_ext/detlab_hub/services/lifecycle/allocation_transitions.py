@@ -74,7 +74,7 @@ def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None
     except (NoCertificate, NoUid) as error:
         _cannot_launch(turn, row, str(error))
     except (LookupError, TypeError, ValueError) as error:
-        # A stored config that makes no launch, whichever master took it in: it must not be everybody's end.
+        # A stored config that is not a valid launch, of whichever version: it must not stop the whole pass.
         _cannot_launch(turn, row, f"its stored record is not a valid launch: {_places(error)}")
 
 

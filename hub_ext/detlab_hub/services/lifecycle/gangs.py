@@ -65,7 +65,7 @@ def heard(turn: Turn, row: AllocationRow, node: int) -> PartRow | None:
         The part of that node, None for the chief's and for an allocation on one agent.
 
     Raises:
-        Conflict: It is on several agents, and has no such node: nobody else's records must be counted as its own.
+        Conflict: It is on several agents, and has no such node: records of others must not be counted as its own.
     """
     if row.nodes < 2:
         apply_allocation(turn, row, allocations.TaskStarted())

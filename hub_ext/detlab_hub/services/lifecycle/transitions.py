@@ -276,7 +276,7 @@ def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> No
 def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> list[Decision]:
     state = ExperimentState(experiment.state)
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
-        # The search is over for this experiment: it must not make trials that nobody wants.
+        # The search is over for this experiment: it must not create further trials.
         return []
     try:
         decisions = turn.searches.step(turn.session, experiment, event)
@@ -299,7 +299,7 @@ def tell_checkpoint(turn: Turn, experiment: ExperimentRow, trial: TrialRow, row:
     """Tell the search of a committed checkpoint, if its method wants to know."""
     try:
         wanted = method_class(experiment.searcher_name).wants_checkpoints
-    except SearcherNotInstalled:  # noticed, and told, when the search is next needed
+    except SearcherNotInstalled:  # noticed, and reported, when the search is next needed
         return
     if wanted:
         tell_search(turn, experiment, CheckpointCommitted(trial.request_id, row.uuid, row.steps_completed))
@@ -312,7 +312,7 @@ def ask_open_questions(turn: Turn, experiment: ExperimentRow) -> None:
     except SearchMismatch as error:
         _pause_search(turn, experiment, error)
     except SearchLostError:
-        _log.exception("experiment %d", experiment.id)  # told when the search is next needed
+        _log.exception("experiment %d", experiment.id)  # reported when the search is next needed
     else:
         turn.outbox.questions += [(experiment.id, experiment.searcher_name, question) for question in asked]
 

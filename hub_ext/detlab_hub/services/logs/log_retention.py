@@ -1,9 +1,9 @@
-"""How long the output of trials is kept: what people say of it, and the removal of what is older.
+"""Retention of trials' output: its configuration, and the removal of older output.
 
-The days count from the end of a trial; what has not ended keeps all its lines. Removal is by chunk, oldest first, in
-short transactions that note with each what is gone: after a crash anywhere the next look goes on, and a line that was
-removed is always one that the note counts. It takes place once a day, and after a start of the master, so many steps a
-minute: what is to be written need not wait for it.
+The days count from the end of a trial; one that has not ended keeps all its lines. Removal is by chunk, oldest first,
+in short transactions that note with each what was removed: after a crash anywhere the next sweep continues, and the
+note counts every removed line. It takes place once a day, and after a start of the master, with a limited number of
+steps a minute, so that other writes are not delayed.
 """
 
 from __future__ import annotations

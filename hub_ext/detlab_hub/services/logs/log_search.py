@@ -1,7 +1,7 @@
-"""Pages of output for people: filters are the database's, regular expressions are matched in a process of their own.
+"""Pages of output for users: filters run in the database, regular expressions in a process of their own.
 
-No question is without an end: a filter looks at so many chunks for so much time, an expression at so many lines for so
-much processor time. A page may then be short, or empty, and says where to go on.
+Every search is bounded: a filter reads so many chunks for so much time, an expression so many lines for so
+much processor time. A page may then be short, or empty, and says where to continue.
 """
 
 from __future__ import annotations

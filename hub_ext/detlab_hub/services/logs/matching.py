@@ -1,4 +1,4 @@
-"""Regular expressions of users, matched outside of the master with bounded work; log policies of lines that come in."""
+"""Users' regular expressions, matched outside of the master with bounded work; log policies of incoming lines."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class KnownTasks:
         self._agents, self._agents_now = self._agents_now, {}
 
     def waiting(self, s: Session) -> list[Waiting]:
-        """What waits now."""
+        """The pending allocations."""
         self._waiting = read_waiting(s, self._waiting)
         return [row for _, row in self._waiting.values()]
 

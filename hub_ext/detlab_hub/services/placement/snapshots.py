@@ -256,7 +256,7 @@ class ClusterSnapshot:
         known = self.known.get(row.id, made_of)
         if known is not None:
             return known
-        # A slot that was disabled since is nobody's to give.
+        # A slot that was disabled since cannot be assigned.
         on = {
             agent: len(there[agent].intersection(slots))
             for agent, slots in self.slots_of(row).items()

@@ -165,7 +165,7 @@ class Jobs:
             starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now))
         found = views(standing, caller, self._shell.pending_reasons, starts, around.now)
         view = next(view for one, view in found if one is entry)
-        # Who may look at a shared experiment may know its name here, too.
+        # A caller who may read a shared experiment sees its name here, too.
         return view.model_copy(update={"id": entry.job.id, "name": entry.name, "owner": entry.owner})
 
     async def _check_room(self, caller: Caller, job_id: str, pool: str) -> None:
@@ -238,7 +238,7 @@ def _owned(s: Session, caller: Caller, job_id: str) -> ExperimentRow | TaskRow:
 
     Raises:
         NotFound: There is none for the caller.
-        Forbidden: They may look at it, and no more.
+        Forbidden: They may read it, and no more.
     """
     if _is_number(job_id):
         return experiment_for(s, caller, int(job_id), Right.OWN)

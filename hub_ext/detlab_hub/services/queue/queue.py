@@ -43,7 +43,7 @@ def by_priority(settings: Settings, pool: str) -> bool:
 def items(s: Session, caller: Caller, shell: Shell, limit: int = LIMIT) -> list[QueueItem]:
     """The queue as a caller may see it: `limit` of all, and as many of the caller's own, the first of each pool.
 
-    Places are those in the pool: what waits in other pools is in nobody's way.
+    Positions are those in the pool: other pools do not block it.
     """
     settings, reasons = shell.settings, shell.pending_reasons
     ranked: dict[str, bool] = {}

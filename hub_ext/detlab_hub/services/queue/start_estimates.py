@@ -41,7 +41,7 @@ class Forecasts:
 
 
 def _key_of(snapshot: Snapshot) -> Hashable:
-    """What of a pool the answer depends on, but for the time that goes by."""
+    """The parts of a pool that the estimate depends on, except the passing of time."""
     tasks = [
         (task.id, task.job, task.slots, task.millicpus, task.memory, task.state, task.leaving, task.preemptible,
          task.blocked_nodes, task.aged)

@@ -1,9 +1,10 @@
 """Live streams: events of experiments and lines of output, read from the database, woken by commits.
 
-Every reader has its own cursor. Who is behind catches up by looks of its own; who is up to date shares the looks of a
-tail with others. Nobody waits for a reader and nothing is queued for one that does not read. Events of experiments,
-trials and user tasks carry no data in the log: they say *that* something changed, and get the view of the moment when
-they are read, once per look. `cluster` never has any: it says that the queue or the agents should be asked for again.
+Every reader has its own cursor. A reader that is behind catches up by its own reads; one that is up to date shares the
+reads of a tail with others. No reader delays another, and nothing is queued for one that does not read. Events of
+experiments, trials and user tasks carry no data in the log: they say *that* something changed, and get the current view
+when they are read, once per read. `cluster` never carries data: it says that the queue or the agents should be fetched
+again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Stream:
         self._shell = shell
         self._tails = Tails(shell)
         self._subscriptions: WeakKeyDictionary[Subscription, ref[Subscription]] = WeakKeyDictionary()
-        """Those of the open streams, each by itself; weak on both sides, or none would ever be let go."""
+        """Subscriptions of the open streams, each by itself; weak on both sides, or none would ever be freed."""
 
     def events(
         self,
@@ -72,7 +73,7 @@ class Stream:
         return EventStream(self._shell, self._tails, caller, self._shared(subscription), after)
 
     def _shared(self, subscription: Subscription) -> Subscription:
-        """One object for all who want the same: what they are told is found by it."""
+        """One object for all equal subscriptions: their output is found by it."""
         known = self._subscriptions.get(subscription)
         found = None if known is None else known()
         if found is None:
@@ -89,7 +90,7 @@ class Stream:
 
         def ended(s: Session) -> bool:
             row = s.get(TrialRow, trial_id)
-            # Judged before the lines are read: a right that was taken back ends the stream.
+            # Checked before the lines are read: a withdrawn right ends the stream.
             return row is None or TrialState(trial_for(s, caller, trial_id).state).terminal
 
         async for lines in self._shell.follow_lines(caller.name, trial_id, ended, after):
@@ -151,7 +152,7 @@ class EventStream:
         return found.tell(reader, sink.put) and not found.more
 
     async def _with_others(self, reader: Reader, tail: Tail, sink: Sink) -> None:
-        """Be told what the tail finds until it lets the reader go."""
+        """Receive the tail's events until it releases the reader."""
         member = tail.join(reader, sink)
         if member is None:
             return
@@ -199,7 +200,7 @@ class EventStream:
 
 
 class _Kept:
-    """What waits for somebody who iterates: not much, the rest stays in the database."""
+    """The buffer of an iterator: not much, the rest stays in the database."""
 
     def __init__(self) -> None:
         self.parts: deque[Part] = deque()

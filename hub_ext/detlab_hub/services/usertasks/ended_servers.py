@@ -1,4 +1,4 @@
-"""Servers that have ended by themselves: the Hub keeps their names as stopped ones, for ever, unless it is told."""
+"""Servers that ended on their own: unless it is notified, the Hub keeps their names as stopped servers for ever."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from detlab_hub.store.tables import TaskRow
 
 _log = logging.getLogger(__name__)
 GRACE_SECONDS = 60.0
-"""Between the end of a task and that: who looks at the Hub's page of a failed start may finish reading."""
+"""Seconds between the end of a task and that: a user may finish reading the Hub's page of a failed start."""
 WINDOW_SECONDS = 86400.0
 """A master that was restarted asks again about what ended within so long."""
 PER_SWEEP = 20

@@ -1,4 +1,4 @@
-"""Servers that nobody uses: what their watchers report, the warning, and the end."""
+"""Idle servers: the reports of their watchers, the warning, and the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from detlab_hub.store.tables import AllocationRow, TaskRow
 
 _log = logging.getLogger(__name__)
 DEAF_SECONDS = 600.0
-"""A server whose watcher is not heard is not ended for that until so long after its idle timeout."""
+"""Seconds after its idle timeout before a server with a silent watcher is ended for that."""
 REPORTS_COUNT = 120.0
 """A report is believed for so long: its watcher may have lost its way to the master since."""
 
@@ -68,7 +68,7 @@ class Idle:
         return await self._shell.write(lambda turn: _cull(turn, due)) if due else []
 
     def _counts(self, task_id: str, last: float, timeout: float, now: float) -> bool:
-        """Whether a server may be judged now: it is near its end, and its watcher was heard or has long been silent."""
+        """Whether a server is due: its idle time is over, and its watcher has reported or has long been silent."""
         if now < last + timeout - self._warning(timeout):
             return False
         heard = self._heard.get(task_id)

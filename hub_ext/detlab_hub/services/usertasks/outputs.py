@@ -1,7 +1,7 @@
-"""Files that user tasks hand over (an executed notebook, the variables of a cell): bytes by digest, names by task.
+"""Output files of user tasks (an executed notebook, the variables of a cell): bytes by digest, names by task.
 
-The bytes outlive the node they came from. What is replaced and named by nobody else is removed. A user task may hold so
-many bytes at a time; that is the quota an operator sets.
+The bytes outlive the node they came from. Replaced bytes that no other name refers to are removed. The bytes that a
+user task may hold at a time are limited by a quota that an operator sets.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Outputs:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        # Storing a digest and removing one that nobody names must not cross.
+        # Storing a digest and removing an unreferenced one must not interleave.
         self._moving = asyncio.Lock()
 
     async def put(self, task: TaskCaller, name: str, upload: Path) -> OutputView:
@@ -199,7 +199,7 @@ def _check_quota(s: Session, holder: TaskRow, name: str, size: int, settings: Se
 
 
 def _note(turn: Turn, task: TaskCaller, name: str, size: int, digest: str) -> tuple[OutputView, str | None]:
-    """Note the file; return it, and the digest that nobody names any more."""
+    """Record the file; return it, and the digest that is not referenced any more."""
     holder = _holder(turn.session, task)
     _check_quota(turn.session, holder, name, size, turn.settings)
     row = turn.session.get(OutputRow, (holder.id, name))

@@ -1,4 +1,4 @@
-"""User tasks that are servers of the Hub: started, stopped, ended for idleness and given up with the Hub's help."""
+"""User tasks that are servers of the Hub: started, stopped, ended when idle and abandoned through the Hub."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from detlab_hub.store.tables import TaskRow
 
 _log = logging.getLogger(__name__)
 START_SECONDS = 20.0
-"""The Hub has so long to ask for the place of a server that it was told to start."""
+"""Seconds in which the Hub must request the allocation of a server that it was asked to start."""
 UNLISTED_SECONDS = 120.0
-"""A server that the Hub does not list for so long is nobody's."""
+"""Seconds after which a server that the Hub does not list is taken for an orphan."""
 
 
 class Servers:
@@ -116,7 +116,7 @@ class Servers:
         return view
 
     async def look_for_idle(self) -> None:
-        """Warn about and end what nobody uses."""
+        """Warn the users of idle servers, and end them."""
         for owner, name in await self.idle.poll():
             self._stop_at_hub(owner, name)
 

@@ -1,7 +1,7 @@
-"""Servers that the Hub's spawner asks for: make the task, keep its environment, tell how it stands, let it go.
+"""Servers that the Hub's spawner requests: create the task, keep its environment, report its state, release it.
 
-Until the Hub has the server's address (`claim`), the stream that its spawner reads is the task's lease: a Hub that
-died while it waited leaves nobody reading, and the task is given up after a while. The environment of a server holds
+Until the Hub has the server's address (`claim`), the stream that its spawner reads is the task's lease: if the Hub
+dies, no client reads it, and the task is abandoned after a while. The environment of a server holds
 its Hub token; it is in memory until the task runs and nowhere else.
 """
 
@@ -32,7 +32,7 @@ from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow
 
 POLL_SECONDS = 2.0
-"""A follower looks at least so often: its place in the queue changes without an event of its own."""
+"""Seconds between two reads of a follower: its position in the queue changes without an event of its own."""
 PAUSE_SECONDS = 0.1
 """Least time between two looks."""
 TAIL_LINES = 20
@@ -160,7 +160,7 @@ class Spawns:
         return await self._shell.write(end)
 
     async def guard(self) -> None:
-        """Give up the spawns that nobody follows, and forget the environments of tasks that run."""
+        """Abandon the spawns without a follower, and forget the environments of running tasks."""
         now = self._shell.clock()
         unclaimed = await self._shell.read(_unclaimed)
         self._silent_since = {
@@ -319,7 +319,7 @@ def _unclaimed(s: Session) -> list[str]:
 def _begun(s: Session, known: set[str]) -> set[str]:
     """Those of the known tasks whose launch needs their environment no more.
 
-    One that this look does not see is being written just now: its environment has only come.
+    One that this read does not see is being written just now: its environment has just arrived.
     """
     there = set(s.scalars(select(TaskRow.id).where(TaskRow.id.in_(known))))
     waiting = s.scalars(

@@ -1,4 +1,4 @@
-"""Tasks that users start outright: notebooks, shells, commands, TensorBoards, borrowed cells, notebook runs."""
+"""Tasks that users start directly: notebooks, shells, commands, TensorBoards, borrowed cells, notebook runs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class UserTasks:
         states: Sequence[str] = (),
         owner: str | None = None,
     ) -> TaskPage:
-        """A page of tasks, newest first; administrators see everybody's.
+        """Return a page of tasks, newest first; administrators see those of all users.
 
         Raises:
             NotFound: `before` is no task that the caller may know of.
@@ -182,7 +182,7 @@ def create_row(
     """Make a user task and ask for its place.
 
     Raises:
-        ConfigError: Its code was not uploaded, or the owner may not look at what a TensorBoard shows.
+        ConfigError: Its code was not uploaded, or the owner may not read what a TensorBoard shows.
         NoUid: No uid is left for the owner.
         TooMany: The owner has too many jobs that have not ended.
         NotAllowed: Its priority is better than the owner may give.
@@ -249,7 +249,7 @@ def by_key(s: Session, owner: str, key: str | None) -> TaskRow | None:
 
 
 def _draw_id(s: Session, kind: TaskKind, server_name: str) -> str:
-    """An id that no task has. One of a server whose name was drawn goes on from that name: people see both."""
+    """An unused task id. The id of a server with a drawn name derives from that name, as users see both."""
     for _ in range(10):
         drawn = DRAWN.fullmatch(server_name) is not None and server_name.startswith(f"{kind.value}-")
         found = f"{server_name}{secrets.token_hex(2)}" if drawn else f"{kind.value}-{secrets.token_hex(6)}"
@@ -264,7 +264,7 @@ def owned_task(s: Session, caller: Caller, task_id: str) -> TaskRow:
     A server's name means the task that it runs now, or ran last; the caller's own server goes before others'.
 
     Raises:
-        NotFound: There is none, or it is somebody else's: the caller cannot tell.
+        NotFound: It does not exist, or is another user's: the caller cannot tell.
         Conflict: Several users have a server of this name, none of them the caller, an administrator.
     """
     row = s.get(TaskRow, task_id) if TASK_ID.fullmatch(task_id) else None

@@ -1,4 +1,4 @@
-"""Bundles: who has sent which, and who sees something that runs it."""
+"""Bundles: who has uploaded which, and who may read an object that runs it."""
 
 from __future__ import annotations
 

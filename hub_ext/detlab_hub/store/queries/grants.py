@@ -1,4 +1,4 @@
-"""Grants: whom the owner of an experiment lets look at it, or change it."""
+"""Grants: the users and groups that may read an experiment, or change it."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class LogCut(Base):
 
 
 class AuditRow(Base):
-    """Who did what, for administrators. Written in the transaction of the deed; never changed."""
+    """Who did what, for administrators. Written in the transaction of the action; never changed."""
 
     __tablename__ = "audit"
     __table_args__ = (Index(None, "actor", "id"), Index(None, "subject", "id"), {"sqlite_autoincrement": True})

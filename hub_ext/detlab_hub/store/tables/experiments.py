@@ -1,4 +1,4 @@
-"""Tables of what people submit and what becomes of it: workspaces, experiments, trials, allocations, checkpoints."""
+"""Tables of submissions and their runs: workspaces, experiments, trials, allocations, checkpoints."""
 
 from __future__ import annotations
 

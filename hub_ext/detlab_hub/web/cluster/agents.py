@@ -1,4 +1,4 @@
-"""Routes of agents: enrolment, the WebSocket they dial, and what their dead launchers left."""
+"""Routes of agents: enrolment, their WebSocket, and output spooled by launchers that died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of the cluster itself: health, who am I, one look, drain, and the API's own description."""
+"""Routes of the cluster itself: health, who am I, its view, drain, and the API's own description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes by which administrators steer agents."""
+"""Routes of administrators' actions on agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of the faces: what they start from, the queue, and an experiment's course."""
+"""Routes of front ends: their initial state, the queue, and an experiment's timeline."""
 
 from __future__ import annotations
 

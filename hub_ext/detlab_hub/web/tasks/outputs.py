@@ -1,4 +1,4 @@
-"""Routes of the files that user tasks hand over."""
+"""Routes of the output files of user tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of the Hub's spawner, by its own token; and what tasks say of their use."""
+"""Routes of the Hub's spawner, by its own token, and of tasks' reports of their use."""
 
 from __future__ import annotations
 

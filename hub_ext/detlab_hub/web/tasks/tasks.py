@@ -1,4 +1,4 @@
-"""Routes of tasks: what a trial says and asks, by the token of its current run."""
+"""Routes of tasks: a trial's reports and requests, by the token of its current run (I3)."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class OutputRates:
     def thinned(self, task: str, node: int, writer: Writer, batch: RecordBatch, now: float) -> tuple[RecordBatch, int]:
         """Leave out the lines of a batch that are beyond a task's log rate; a line says how many.
 
-        The line that says so has the number of the last one left out, so that the sender goes on behind it.
+        The line that says so has the number of the last one left out, so that the sender continues behind it.
 
         Returns:
             The batch, and how many lines were left out.

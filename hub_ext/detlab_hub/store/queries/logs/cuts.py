@@ -1,4 +1,4 @@
-"""What retention removes of the output of trials, by chunk, and what it says of that afterwards."""
+"""Removal of trials' output by retention, chunk by chunk, and the notes that it leaves."""
 
 from __future__ import annotations
 
