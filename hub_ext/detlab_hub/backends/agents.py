@@ -45,7 +45,7 @@ class Agents:
     """Why the last connection of an agent was not accepted, of those whose last one was not."""
     _connections: dict[str, Connection] = field(default_factory=dict)
     _missed: dict[str, tuple[Node, float]] = field(default_factory=dict)
-    """Agents without a connection: what they had, and when they were last heard."""
+    """Agents without a connection: their node, and the time of their last heartbeat."""
 
     def expect(self, node: Node, now: float) -> None:
         """Wait for an agent that was there before this master started."""
@@ -59,7 +59,7 @@ class Agents:
         return connection
 
     def rival_of(self, hello: Hello, now: float) -> Connection | None:
-        """A connection of the same agent from another process that is alive: heard from lately.
+        """A connection of the same agent from another process that is alive: with a recent heartbeat.
 
         The same process that dials again takes over from its own broken connection at once; another one does when
         this one is suspect. Agents that do not tell their processes apart take over always.
@@ -86,7 +86,7 @@ class Agents:
         return True
 
     def forgive(self, seconds: float) -> None:
-        """This process was away for so long itself (a suspended machine): nobody's silence counts."""
+        """This process itself did not run for so long (a suspended machine): agents' silence does not count."""
         for connection in self._connections.values():
             connection.last_heartbeat += seconds
         self._missed = {
@@ -110,7 +110,7 @@ class Agents:
         return "suspect" if agent_id in self._missed else "lost"
 
     def last_heartbeat(self, agent_id: str) -> float | None:
-        """When the agent was last heard in this master's life."""
+        """Time of the agent's last heartbeat since this master's start."""
         connection = self._connections.get(agent_id)
         if connection is not None:
             return connection.last_heartbeat

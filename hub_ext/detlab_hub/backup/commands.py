@@ -105,7 +105,7 @@ def backup(
 )
 @_json_option
 def restore(*, file: Path, folder: Path, replace: bool, config: Path | None, as_json: bool) -> None:
-    """Make a state folder what an archive of `det backup` holds; then `det up` goes on from there.
+    """Make a state folder what an archive of `det backup` holds; then `det up` continues from there.
 
     All of FILE is verified before anything is changed. Nothing that is there is deleted.
 

@@ -22,7 +22,7 @@ from detlab_hub.embedded.supervisor import Supervisor
 
 _DRAIN_SECONDS = 60.0
 _POLL_SECONDS = 0.5
-"""Seconds between two looks at the source files."""
+"""Seconds between two checks of the source files."""
 _RELOADED = {".py", ".html", ".js", ".css", ".sql"}
 _CODE = {
     names.HUB: ("detlab_hub.spawners", "detlab_hub.embedded"),

@@ -54,7 +54,7 @@ class Status:
 
 
 def status(folder: StateFolder) -> Status:
-    """Look at the cluster of a state folder."""
+    """Inspect the cluster of a state folder."""
     plan, report = folder.read_plan(), read_report(folder)
     where = str(folder)
     parts = _part_states(report)
@@ -107,7 +107,7 @@ def _part_states(report: Report | None) -> list[PartStatus]:
             state = PartState.STOPPED if part is None or part.state is PartState.RUNNING else part.state
             found.append(PartStatus(name, str(state), None, None, part.restarts if part else 0))
         else:
-            # by a clock that nobody sets
+            # by a monotonic clock
             began = running.ticks / os.sysconf("SC_CLK_TCK")
             uptime = max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
             found.append(PartStatus(name, str(part.state), running.pid, uptime, part.restarts))

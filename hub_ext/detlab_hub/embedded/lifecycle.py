@@ -113,7 +113,7 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
     _finish_restore(folder, say)
     folder.create()
     deadline = time.monotonic() + options.timeout
-    with folder.starting(patience=options.timeout):  # of several at once one starts the cluster, and the others join
+    with folder.starting(patience=options.timeout):  # one of several starts the cluster, the others join
         return _join(folder, deadline, say) if folder.locked else _start(folder, options, deadline, say)
 
 

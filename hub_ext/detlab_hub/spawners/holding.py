@@ -37,7 +37,7 @@ class HoldingMixin(AllocationMixin):
         return []  # the other spawner is the runtime
 
     def problems(self, chosen: Any) -> list[Problem]:
-        """Return every mistake in the user options, what only the nodes' agents can do included."""
+        """Return every error in the user options, including options that only the nodes' agents support."""
         wanted, found = read(chosen, runtimes=self.runtimes)
         if wanted.kind is TaskKind.TENSORBOARD:
             found.append(Problem("kind", "this Hub starts no TensorBoards", "in a notebook: %det_tensorboard"))

@@ -68,7 +68,7 @@ def from_form(data: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 
 def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) -> tuple[SpawnOptions, list[Problem]]:
-    """Return the wish that user options stand for, and every mistake in them.
+    """Return the options of the spawn, and every error in the user options.
 
     Args:
         options: As the form or the REST API gave them.

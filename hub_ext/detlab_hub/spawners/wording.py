@@ -48,7 +48,7 @@ class SpawnFailed(SpawnException):
 
 
 def progress_of(view: SpawnView) -> tuple[int, str]:
-    """Return percent and text of a spawn that goes on."""
+    """Return percent and text of a spawn in progress."""
     state = view.allocation_state or AllocationState.PENDING
     percent = _PERCENT.get(state, 10)
     node = view.agent_id or "a node"
@@ -82,7 +82,7 @@ def ended(view: SpawnView) -> bool:
 
 
 def status_of(view: SpawnView) -> int:
-    """Return the exit status that the Hub is told of an ended task."""
+    """Return the exit status of an ended task that is reported to the Hub."""
     if view.exit_code is not None:
         return view.exit_code
     return 0 if view.end_reason in _WELL else 1

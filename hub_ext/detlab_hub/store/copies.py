@@ -91,7 +91,7 @@ def _copy_sqlite(path: Path, target: Path) -> None:
         raise CannotCopy(f"there is no database {path}", hint=f"ls -l {path.parent}")
     _check_room(path.stat().st_size + _size(path.with_name(path.name + "-wal")), target.parent, path)
     try:
-        # All pages in one step: one read transaction, beside which the writer goes on.
+        # All pages in one step: one read transaction, beside which the writer continues.
         with contextlib.closing(sqlite3.connect(path, timeout=30)) as source:
             with contextlib.closing(sqlite3.connect(target)) as copy:
                 copy.execute("PRAGMA synchronous=OFF")
@@ -105,7 +105,7 @@ def _copy_sqlite(path: Path, target: Path) -> None:
 
 
 def check_sqlite(path: Path) -> None:
-    """Check that a copy, which nobody uses, is a sound database.
+    """Check that a copy, which no process uses, is a sound database.
 
     Raises:
         StoreDamaged: It is not.
@@ -213,7 +213,7 @@ class Occupant:
 
 
 def occupant(url: URL, now: float) -> Occupant:
-    """Look at a PostgreSQL database.
+    """Inspect a PostgreSQL database.
 
     Raises:
         CannotCopy: It cannot be reached.

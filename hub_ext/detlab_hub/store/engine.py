@@ -112,7 +112,7 @@ def reader_engine(url: URL, size: int) -> Engine:
 
         @event.listens_for(engine, "connect")
         def read_only(connection: Any, _record: Any) -> None:
-            connection.read_only = True  # its BEGIN says so: no statement of its own, and nobody listens to each begin
+            connection.read_only = True  # its BEGIN says so: no statement of its own, and no listener for each begin
 
         return engine
     engine = create_engine(url, pool_size=size, max_overflow=0)

@@ -140,7 +140,7 @@ def take(session: Session, *, holder: str, process: ProcessIdentity, now: float,
 
 
 def check(session: Session, epoch: int) -> float:
-    """Raise LeaseLost unless `epoch` is current; on PostgreSQL nobody can take the lease until we commit.
+    """Raise LeaseLost unless `epoch` is current; on PostgreSQL no other master can take the lease until we commit.
 
     Returns:
         When the lease runs out.

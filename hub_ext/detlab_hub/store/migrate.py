@@ -38,7 +38,7 @@ def alembic_config(connection: Connection | None = None) -> Config:
 
 
 def check_file(url: URL) -> None:
-    """Look at an SQLite file before SQLite does: it would take an empty one for new and go on.
+    """Check an SQLite file before SQLite opens it: it would take an empty one for new and continue.
 
     Raises:
         StoreError: The folder is missing or cannot be used.
@@ -70,7 +70,7 @@ def check_file(url: URL) -> None:
 
 
 def _create(path: Path) -> None:
-    """Make the file ours alone before SQLite makes it everybody's; its journal files follow its mode."""
+    """Make the file private before SQLite makes it readable to all; its journal files follow its mode."""
     try:
         path.touch(mode=0o600)
     except OSError as error:

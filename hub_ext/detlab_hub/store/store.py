@@ -85,7 +85,7 @@ class Store:
         self._broken: StoreBroken | None = None
         self._closed = False
         self._released = False
-        """The lease is given back: what is written from then on does not make it last."""
+        """Release the lease: later writes do not extend it."""
         private = url.get_backend_name() == "sqlite" and sqlite_path(url) is None
         self._inline_reads = private or writer is not None
         # A database in memory lives in its only connection: readers share it, and the writer's executor.
@@ -376,7 +376,7 @@ class Store:
         try:
             outcome.result = outcome.write.fn(session)
             session.commit()  # of the savepoint
-        except Exception as error:  # whoever waits for this write gets it
+        except Exception as error:  # the waiting caller gets it
             if (failure := failure_in(error)) is not None:
                 raise failure from error
             outcome.result, outcome.error = None, error

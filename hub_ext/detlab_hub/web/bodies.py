@@ -87,7 +87,7 @@ class Pace:
 
     @property
     def patience(self) -> float:
-        """Seconds for which to wait now before the sender is judged."""
+        """Seconds until the next check of the sender's pace."""
         return max(0.0, min(self._limits.silence - self._silent, self._limits.window - self._waited))
 
     def fault(self, seconds: float, came: int) -> str | None:

@@ -51,7 +51,7 @@ class BrowserRoute(Guarded):
 
     @property
     def wants_page(self) -> bool:
-        """Whether a browser asks for something to look at."""
+        """Whether a browser requests a page."""
         path = urlsplit(self.request.uri or "").path
         api = path.startswith(self.hub_auth.base_url + API_PREFIX)
         return not api and "text/html" in self.request.headers.get("Accept", "")

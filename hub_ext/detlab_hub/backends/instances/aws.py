@@ -22,7 +22,7 @@ _STATES = {
     "stopped": InstanceState.STOPPED,
     "shutting-down": InstanceState.ENDING,
 }
-"""What EC2 calls them; terminated ones are listed for an hour and are nobody's."""
+"""Their names in EC2; terminated ones are listed for an hour and are ignored."""
 _CAPACITY = {
     "InsufficientInstanceCapacity": "EC2 has no {type} left in this zone now",
     "InsufficientHostCapacity": "EC2 has no host for {type} left in this zone now",

@@ -169,7 +169,7 @@ class LocalProvider:
             time.sleep(_STEP)  # it may just be starting
         if process is not None:
             _end_process(*process)
-        # Tasks outlive an agent that crashed; after this nobody would look after them.
+        # Tasks outlive an agent that crashed; after this nothing would stop them.
         left = [found for found in procfs.processes() if found.alive and _is_task_of(found.pid, place)]
         if procfs.send_signal(left, signal.SIGKILL):
             _log.warning("instance %s: %d processes of its tasks were left and are killed", place.name, len(left))

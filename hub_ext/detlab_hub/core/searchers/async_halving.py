@@ -145,7 +145,7 @@ class AsyncHalving(SearchMethod):
         return self._rungs
 
     def level_of(self, request_id: str) -> int:
-        """Index of the highest rung at which a trial was or will be judged."""
+        """Index of the highest rung at which a trial was or will be evaluated."""
         return self._level[request_id]
 
     def units_of(self, request_id: str) -> list[int]:
@@ -174,7 +174,7 @@ class AsyncHalving(SearchMethod):
         return []
 
     def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
-        """Judge a trial at every rung that it has reached; stop it at the first where it falls behind."""
+        """Evaluate a trial at every rung that it has reached; stop it at the first where it falls behind."""
         if request_id not in self._active:
             return []
         if time is None or not math.isfinite(time):

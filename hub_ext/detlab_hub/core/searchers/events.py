@@ -69,7 +69,7 @@ class TrialExited:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCommitted:
-    """A trial's checkpoint was committed. Told only to methods that say `wants_checkpoints`.
+    """A trial's checkpoint was committed. Sent only to methods with `wants_checkpoints`.
 
     Attributes:
         request_id: The trial.

@@ -63,7 +63,7 @@ class Fields:
 
     @property
     def divisor(self) -> float:
-        """Which part of the trials goes on beyond a rung: one in so many.
+        """The part of the trials that continues beyond a rung: one in so many.
 
         Raises:
             SearcherConfigError: It is not above 1.

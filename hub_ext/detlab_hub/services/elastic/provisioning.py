@@ -257,7 +257,7 @@ class Provisioning:
         """What is listed, and what was asked for so lately that the list may lag behind."""
         names = {instance.agent_id for instance in listed}
         # Placed again for a while only: what is given up then counts, as below, from when it was asked for last. As in
-        # notes, none is of a later time than now: nobody waits for as long as a clock was put back.
+        # notes, none is of a later time than now: a clock that was set back delays nothing.
         state.unheard = {
             name: replace(order, now=min(order.now, now))
             for name, order in state.unheard.items()

@@ -37,7 +37,7 @@ class LogRetention:
         self._after: int | None = None
         """The cleaning under way has looked at trials up to here; None: there is none."""
         self._begins = 0.0
-        """When the next one does; the first one at once."""
+        """Time of the next sweep; the first one is immediate."""
         self._removed = 0
 
     async def keep(self, caller: Caller, wanted: KeepLogs) -> KeepLogsReply:

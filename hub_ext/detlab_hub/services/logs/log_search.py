@@ -25,7 +25,7 @@ from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.logs.lines import Edges, Holder, Wanted
 
 REGEX_LINES = 5_000
-"""Lines that an expression is tried on at once."""
+"""Lines that an expression is matched against in one request."""
 REGEX_CHARS = 4_000_000
 """Text of these, about."""
 REGEX_MOST = 50_000

@@ -18,8 +18,8 @@ HOPELESS = 3
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
-    warnings.simplefilter("ignore")  # of expressions that are deprecated in part: nobody reads them here
+    """Answer requests until standard input ends."""
+    warnings.simplefilter("ignore")  # of expressions that are deprecated in part: they are not shown here
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin.buffer:

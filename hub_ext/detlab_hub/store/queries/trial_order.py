@@ -123,7 +123,7 @@ def _whole(
     """
     keys = first.subquery()
     if s.get_bind().dialect.name == "postgresql":
-        # One by one: as a plain join it would look at the hyperparameters of all trials. OFFSET keeps it from that.
+        # One by one: as a plain join it would read the hyperparameters of all trials. OFFSET keeps it from that.
         trial = aliased(TrialRow, select(TrialRow).where(TrialRow.id == keys.c.id).offset(0).lateral())
         query = select(trial).select_from(keys).join(trial, true())
     else:

@@ -28,7 +28,7 @@ class Lease(Base):
     epoch: Mapped[int] = mapped_column(BigInteger)
     holder: Mapped[str] = mapped_column(CleanText)
     process: Mapped[str] = mapped_column(CleanText, default="")
-    """Boot id, pid namespace, pid and start time of the holder, to see at once that it is dead."""
+    """Boot id, pid namespace, pid and start time of the holder, to see immediately that it is dead."""
     expires_at: Mapped[float] = mapped_column(Double)
 
 

@@ -56,7 +56,7 @@ class Cluster(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self) -> ClusterView:
-        """Return one look at the cluster."""
+        """Return a view of the cluster."""
         return await self.services.cluster.view(self.person)
 
 

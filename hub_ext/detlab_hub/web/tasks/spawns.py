@@ -62,7 +62,7 @@ class SpawnStream(StreamHandler):
 
     @needs("hub", cross_site="token", streams=SpawnView)
     async def get(self, task_id: str) -> None:
-        """Follow a spawn until it has ended; an unclaimed one that nobody follows is given up."""
+        """Follow a spawn until it has ended; an unclaimed one without a follower is abandoned."""
         await self.stream(self.services.spawns.follow(self.hub, task_id))
 
 

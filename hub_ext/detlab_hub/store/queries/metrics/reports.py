@@ -318,7 +318,7 @@ def _fold_among(series: SeriesLine, column: Column, stored: Stored) -> _Merge:
 
 
 def recompute(s: Session, rows: Sequence[SeriesLine]) -> None:
-    """Make summaries anew from the points; a series without points is removed."""
+    """Recompute summaries from the points; a series without points is removed."""
     empty = summarise(s, rows)
     for part in chunks(empty):
         ids = [row.id for row in part]
@@ -329,7 +329,7 @@ def recompute(s: Session, rows: Sequence[SeriesLine]) -> None:
 
 
 def summarise(s: Session, rows: Sequence[SeriesLine]) -> list[SeriesLine]:
-    """Make summaries anew from the points; return the series that have none, as they were. The caller saves."""
+    """Recompute summaries from the points; return the series that have none, as they were. The caller saves."""
     empty: list[SeriesLine] = []
     for part in chunks(rows):
         ids = [row.id for row in part]
