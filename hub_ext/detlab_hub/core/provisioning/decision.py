@@ -44,7 +44,7 @@ def decide(situation: Situation, history: History, limits: Limits) -> Decision:
     kept = replace(evaluation.count_duds(history, endings), launches=recent(history, limits, situation.now))
     launch, wanted, held_back = _launches(demand, kept, limits, situation.now, len(left), room)
     return Decision(
-        launch, tuple(endings), wanted, held_back, demand.hopeless, kept, demand.awaited, demand.unfit
+        launch, tuple(endings), wanted, held_back, demand.infeasible, kept, demand.awaited, demand.unfit
     )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ class Demand:
     new: int
     used: frozenset[str]
     unplaced: bool
-    hopeless: tuple[str, ...]
+    infeasible: tuple[str, ...]
     unfit: frozenset[str]
     awaited: Mapping[str, Awaited]
 
@@ -58,7 +58,7 @@ def demand_of(situation: Situation, starting: Sequence[str], room: int, most: in
         packing.take(task)
     used = frozenset(packing.used)
     unfit = frozenset(packing.unfit)
-    return Demand(packing.opened, used, packing.unplaced, tuple(packing.hopeless), unfit, packing.awaited)
+    return Demand(packing.opened, used, packing.unplaced, tuple(packing.infeasible), unfit, packing.awaited)
 
 
 def _in_order(situation: Situation) -> list[Task]:
@@ -86,7 +86,7 @@ class _Packing:
         self.opened = 0
         self.used: set[str] = set()
         self.unplaced = False
-        self.hopeless: list[str] = []
+        self.infeasible: list[str] = []
         self.unfit: set[str] = set()
         self.awaited: dict[str, Awaited] = {}
         self._starting = frozenset(starting)
@@ -110,7 +110,7 @@ class _Packing:
         """Find a place for a task that could start if there were room."""
         never = self._held.never(task)
         if never or not self._ever.fits(task, self._capacity.shape(task)):
-            self.hopeless.append(task.id)
+            self.infeasible.append(task.id)
             if not never:
                 self.unfit.add(task.id)
             return

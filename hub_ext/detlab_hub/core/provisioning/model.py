@@ -205,7 +205,7 @@ class Decision:
     endings: tuple[Ending, ...]
     wanted: int
     held_back: tuple[HoldReason, str] | None
-    hopeless: tuple[str, ...]
+    infeasible: tuple[str, ...]
     history: History
     awaited: Mapping[str, Awaited] = field(default_factory=dict, hash=False)
     unfit: frozenset[str] = frozenset()

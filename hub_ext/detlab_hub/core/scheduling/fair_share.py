@@ -179,10 +179,10 @@ def _take(planner: Planner, gathered: Sequence[tuple[Task, list[Task]]]) -> None
         gone = [victim for victim in chosen if victim.id not in kept]
         first = planner.reserved_for
         if first is not None and chosen and not gone:
-            detail = f"comes after {planner.told(first, task)}, which holds a reservation"
+            detail = f"comes after {planner.name_for(first, task)}, which holds a reservation"
             planner.wait(task, Reason(ReasonCode.BEHIND, detail, behind=first.id))
         else:
-            planner.wait(task, planner.releasing(task, gone))
+            planner.wait(task, planner.wait_for_release(task, gone))
 
 
 def _beyond_offers(planner: Planner, shares: Sequence[_Share], kept: frozenset[str] = frozenset()) -> list[Task]:

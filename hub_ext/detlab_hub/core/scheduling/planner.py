@@ -186,11 +186,11 @@ class Planner:
 
     # --- what is said of others ---------------------------------------------------------------------------
 
-    def told(self, other: Task, task: Task) -> str:
+    def name_for(self, other: Task, task: Task) -> str:
         """The name of another task for a task's owner: its id, if both have one owner or nothing is private (I9)."""
         return "another user's task" if self._private and other.user != task.user else other.id
 
-    def releasing(self, task: Task, victims: Sequence[Task]) -> Reason:
+    def wait_for_release(self, task: Task, victims: Sequence[Task]) -> Reason:
         """Why a task waits for which slots are taken from others; for the decision it is noted from whom."""
         self.gathered[task.id] = tuple(victim.id for victim in victims)
         names = [victim.id for victim in victims if not self._private or victim.user == task.user]

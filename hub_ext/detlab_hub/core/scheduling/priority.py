@@ -71,7 +71,7 @@ class _Pass:
         self._unequal = _unequal(planner)
         self._awaiting: set[str] = set()
         """Who did not fit, and will when those are gone that are leaving."""
-        self._hopeless: dict[Shape, tuple[int, int]] = {}
+        self._infeasible: dict[Shape, tuple[int, int]] = {}
         """(how often slots had become free, how many candidates there were) when no room could be made for a shape."""
         self._limits: dict[str, int] = {}
         """How many of the candidates may have to leave for a task of each job."""
@@ -163,7 +163,7 @@ class _Pass:
 
     def _behind(self, task: Task) -> Reason:
         head = self._heads[0] if self._heads else self._for_whom[0][0]
-        detail = f"comes after {self._planner.told(head, task)}, which waits for {count_slots(head.slots)}"
+        detail = f"comes after {self._planner.name_for(head, task)}, which waits for {count_slots(head.slots)}"
         if not self._preempts and task.max_time is None:
             detail += "; with a maximum time that ends before that starts it could run now"
         return Reason(ReasonCode.BEHIND, detail, behind=head.id)
@@ -200,7 +200,7 @@ class _Pass:
 
     def _make_rooms(self, failed: Sequence[_Failed]) -> None:
         """Take slots for tasks that did not fit, one after the other; a task without enough victims waits for room."""
-        planner, capacity, hopeless = self._planner, self._planner.capacity, self._hopeless
+        planner, capacity, infeasible = self._planner, self._planner.capacity, self._infeasible
         awaiting, unlimited, preempts = self._awaiting, planner.limits.none, self._preempts
         limit_of, wait_for_room = self._limits, planner.wait_for_room
         for task, shape, first in failed:
@@ -211,11 +211,11 @@ class _Pass:
                 if candidates is None:
                     candidates = limit_of[task.job] = self._behind_in_queue(self._jobs[task.job])
                 # Where more who might leave were too few, fewer are.
-                known = hopeless.get(shape)
+                known = infeasible.get(shape)
                 if known is None or known[0] != capacity.widened or known[1] < candidates:
                     if self._make_room(task, candidates):
                         continue
-                    hopeless[shape] = capacity.widened, candidates
+                    infeasible[shape] = capacity.widened, candidates
             wait_for_room((task, shape, first and not self._released))
 
     def _make_room(self, task: Task, candidates: int) -> bool:
@@ -251,7 +251,7 @@ class _Pass:
             gone = [victim for victim in victims if victim.leaving or victim.id in released]
             # Nobody leaves if all who wait would find room: then it is room that is kept for the first of them all.
             for_room = victims and not gone and not self._planner.release
-            self._planner.wait(task, self._behind(task) if for_room else self._planner.releasing(task, gone))
+            self._planner.wait(task, self._behind(task) if for_room else self._planner.wait_for_release(task, gone))
 
 
 def _unequal(planner: Planner) -> frozenset[int]:

@@ -77,7 +77,7 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0, found:
     """
     row, holder = current_holder(turn.session, task)
     # The task has reported, whether or not its agent has reported its start.
-    counted = gangs.heard(turn, row, node) or row
+    counted = gangs.reported(turn, row, node) or row
     if isinstance(holder, TaskRow):
         return _take_of_task(turn, row, holder, batch)
     trial = holder

@@ -29,7 +29,7 @@ def arrive(turn: Turn, task: TaskCaller, arrival: Arrival) -> Rendezvous:
     mine = next((part for part in everywhere if part.rank == arrival.node), None)
     if mine is None:
         raise Conflict(f"attempt {row.run} has {row.nodes} node(s), and no node {arrival.node}")
-    gangs.heard(turn, row, arrival.node)
+    gangs.reported(turn, row, arrival.node)
     told = arrival.model_dump()
     if mine.meeting != told:
         mine.meeting = told

@@ -26,7 +26,7 @@ class Wakeups:
             if not self._waiting[key]:
                 del self._waiting[key]
 
-    def heard(self, key: Hashable) -> bool:
+    def has_waiters(self, key: Hashable) -> bool:
         """Whether anyone listens to `key`."""
         return key in self._waiting
 

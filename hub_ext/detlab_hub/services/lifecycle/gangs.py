@@ -58,7 +58,7 @@ def started(turn: Turn, row: AllocationRow, agent_id: str) -> None:
         _part_started(turn, row, part)
 
 
-def heard(turn: Turn, row: AllocationRow, node: int) -> PartRow | None:
+def reported(turn: Turn, row: AllocationRow, node: int) -> PartRow | None:
     """The task itself has reported, whether or not its agent has reported its start.
 
     Returns:

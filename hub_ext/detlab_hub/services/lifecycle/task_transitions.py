@@ -95,14 +95,14 @@ class TaskHolder:
         task = turn.task(row.task_id or "")
         task.exit_code = row.exit_code
         if kind is allocations.EndKind.FAILED:
-            heard = turn.exits.get(row.id)
+            exit_report = turn.exits.get(row.id)
             card = cards.of_task_exit(
                 turn.session,
                 task,
                 row,
-                rank=None if heard is None else heard.rank,
-                reason="" if heard is None else heard.reason,
-                message="" if heard is None else heard.message,
+                rank=None if exit_report is None else exit_report.rank,
+                reason="" if exit_report is None else exit_report.reason,
+                message="" if exit_report is None else exit_report.message,
             )
             task.failure = card.model_dump()
         turn.outbox.wake_logs.add(task.id)

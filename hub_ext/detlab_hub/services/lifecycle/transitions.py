@@ -118,8 +118,8 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
     turn.outbox.wake_logs.add(trial.id)
     condemned = trial.state == TrialState.STOPPING_ERROR
     retry = trials.Retry.COUNTED
-    heard = turn.exits.get(row.id)
-    own = heard is not None and heard.reason in _OWN_FAILURES
+    exit_report = turn.exits.get(row.id)
+    own = exit_report is not None and exit_report.reason in _OWN_FAILURES
     killed = kind is allocations.EndKind.FAILED and row.exit_code in _KILLED_BY_SIGNAL and not own
     if kind is allocations.EndKind.FAILED and not condemned and not (killed and is_stopping(trial.state)):
         experiment = turn.experiment(trial.experiment_id)
@@ -128,9 +128,9 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
             experiment,
             trial,
             row,
-            rank=None if heard is None else heard.rank,
-            reason="" if heard is None else heard.reason,
-            message="" if heard is None else heard.message,
+            rank=None if exit_report is None else exit_report.rank,
+            reason="" if exit_report is None else exit_report.reason,
+            message="" if exit_report is None else exit_report.message,
         )
         # A trial that has reported could import its code before: then a restart may help.
         retry, card = _after_attempt(turn, experiment, trial, row, card)

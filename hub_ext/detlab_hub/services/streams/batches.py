@@ -70,7 +70,7 @@ class Reader:
     caller: Caller
     subscription: Subscription
     cursor: int
-    told: int
+    sent_cursor: int
     """The last cursor that was sent to the reader."""
     who: tuple[str, bool, frozenset[str]] = field(init=False)
     """What rights depend on."""
@@ -155,7 +155,7 @@ class Slice:
         if self.part is not None:
             if not put(self.part):
                 return False
-            reader.told = self.part.last
+            reader.sent_cursor = self.part.last
         reader.cursor = self.upto
         return True
 
@@ -207,7 +207,7 @@ class Batch:
         if key not in self._parts:
             self._parts[key] = _part(list(self._visible(reader.subscription, rights, self.after)))
         found = self._parts[key]
-        return self._single("cursor") if found is None and self.upto - reader.told >= CURSOR_EVERY else found
+        return self._single("cursor") if found is None and self.upto - reader.sent_cursor >= CURSOR_EVERY else found
 
     def slice_for(self, reader: Reader) -> Slice:
         """Return the output for a reader, encoded in this thread and without the rest; raises what `part` does."""

@@ -110,7 +110,7 @@ class EventStream:
         self._shell = shell
         self._tails = tails
         self._caller = caller
-        self._subscriptions = subscription
+        self._subscription = subscription
         self._after = after
         self._batches = self._iterate()
 
@@ -180,12 +180,12 @@ class EventStream:
 
     async def _open(self) -> Reader:
         def start(s: Session) -> int:
-            if self._subscriptions.experiment_id is not None:
-                experiment_for(s, self._caller, self._subscriptions.experiment_id)
+            if self._subscription.experiment_id is not None:
+                experiment_for(s, self._caller, self._subscription.experiment_id)
             return events.head(s) if self._after is None else self._after
 
         cursor = await self._shell.read(start)
-        return Reader(self._caller, self._subscriptions, cursor, told=cursor)
+        return Reader(self._caller, self._subscription, cursor, sent_cursor=cursor)
 
     def _log_read(self, reader: Reader) -> LogRead:
         subscription = reader.subscription

@@ -69,11 +69,11 @@ class Member:
             self.release()
             return
         try:
-            told = tell(self.reader, batch, self.sink)
+            sent = tell(self.reader, batch, self.sink)
         except Exception as error:  # what one reader ends with is not the end of the others
             self.release(error)
         else:
-            if not told:
+            if not sent:
                 self.release()
 
     def release(self, error: Exception | None = None) -> None:
