@@ -152,7 +152,7 @@ def find_endpoints(url: str, *, insecure_http: bool = False, pin_file: Path | No
     parts = urlsplit(base)
     if parts.scheme == "http" and not insecure_http and not is_loopback(parts.hostname or ""):
         raise UnsafeMaster(
-            f"{base} is plain http to another machine: everybody on the way could read this agent's token and "
+            f"{base} is plain http to another machine: anyone on the network path could read this agent's token and "
             "run code here. Use https, or --insecure-http if the network is trusted"
         )
     return Endpoints(base, pin_file)

@@ -1,1 +1,1 @@
-"""The master: its pure core, its database, its use cases, its HTTP face, and the Hub's spawners that ask it."""
+"""The master: its pure core, its database, its services, its HTTP API, and the Hub's spawners that call it."""

@@ -9,11 +9,11 @@ import sys
 from detlab.errors import DetlabError
 
 GARBAGE = (20_000, 10, 10)
-"""New objects until the collector looks at them, and how many such looks until it looks at older ones."""
+"""New objects until a collection, and collections until one of older objects."""
 
 
 def main() -> int:
-    """Run the master until it is told to stop; 1 with one clear line if it cannot serve."""
+    """Run the master until it is asked to stop; 1 with one clear line if it cannot serve."""
     # What is imported stays: to look through it for garbage, again and again, takes a tenth of the start, and each
     # time a pause later on.
     gc.disable()

@@ -32,7 +32,7 @@ from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.embedded.sockets.listeners import inherited
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.kernel.server_certificates import ServerAuthority
-from detlab_hub.services.kernel.settings import UidPolicy, mistakes_in
+from detlab_hub.services.kernel.settings import UidPolicy, errors_in
 from detlab_hub.services.notify.consumers import installed
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.store import CopyPolicy, Store
@@ -63,7 +63,7 @@ class DetHub(Application):
     port = Integer(help="Port to listen on; default: JUPYTERHUB_SERVICE_URL's, else 8643.").tag(config=True)
     behind_tls_proxy = Bool(
         False,
-        help="What is before this process speaks TLS: it may listen beyond loopback. It speaks plain HTTP itself.",
+        help="A reverse proxy with TLS is in front of this process, so it may listen beyond loopback, by plain HTTP.",
     ).tag(config=True)
     base_path = Unicode(help="Prefix of all routes.").tag(config=True)
     hub_api_url = Unicode(help="Where this process reaches the Hub's API; ends with /hub/api.").tag(config=True)
@@ -79,7 +79,7 @@ class DetHub(Application):
     enrolment_token_file = Unicode(
         help="File with an enrolment token that does not expire (the embedded cluster's agent); may be missing."
     ).tag(config=True)
-    cluster_id = Unicode(help="Name of this cluster in tasks' environments; made up once if empty.").tag(config=True)
+    cluster_id = Unicode(help="Name of this cluster in tasks' environments; generated once if empty.").tag(config=True)
     checkpoint_storage = Dict(help="Default checkpoint_storage of experiments; a shared_fs in the state folder.").tag(
         config=True
     )
@@ -145,10 +145,12 @@ class DetHub(Application):
     ).tag(config=True)
     idle_warning = Float(300.0, help="Seconds before that in which its user is warned.").tag(config=True)
     spawn_lease = Float(
-        30.0, help="Seconds without a word of the Hub after which a server that is being started is given up."
+        30.0, help="Seconds without contact from the Hub after which the start of a server is abandoned."
     ).tag(config=True)
     bundle_limit_mb = Integer(95, help="Most that the code of one experiment may have, packed.").tag(config=True)
-    outputs_limit_mb = Integer(200, help="Most that one notebook run or borrowed cell may hand over.").tag(config=True)
+    outputs_limit_mb = Integer(200, help="Most that one notebook run or borrowed cell may upload as outputs.").tag(
+        config=True
+    )
     tasks_keep_days = Float(
         30.0,
         min=0,
@@ -175,9 +177,9 @@ class DetHub(Application):
     stream_slow_limit = Float(
         30.0,
         min=0.1,
-        help="Seconds after which the stream of a reader who does not read is cut; it comes back with its cursor.",
+        help="Seconds after which the stream of a client that reads too slowly is closed; it resumes at its cursor.",
     ).tag(config=True)
-    audit_keep_days = Float(400.0, min=1, help="Days for which the audit log says who did what.").tag(config=True)
+    audit_keep_days = Float(400.0, min=1, help="Days for which entries of the audit log are kept.").tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
     classes = [UserLimits]  # noqa: RUF012  (as traitlets declares it)
@@ -307,12 +309,12 @@ class DetHub(Application):
         """Return the pools.
 
         Raises:
-            DetlabError: Their configuration has mistakes; the message says all of them.
+            DetlabError: Their configuration has errors; the message says all of them.
         """
-        pools, mistakes = read_pools(self.pools, self.default_compute_pool, self.default_zero_slot_pool)
-        if mistakes:
+        pools, errors = read_pools(self.pools, self.default_compute_pool, self.default_zero_slot_pool)
+        if errors:
             raise DetlabError(
-                f"the configuration of the pools is wrong: {'; '.join(mistakes)}", hint="correct c.DetHub.pools"
+                f"the configuration of the pools is wrong: {'; '.join(errors)}", hint="correct c.DetHub.pools"
             )
         return pools
 
@@ -346,9 +348,9 @@ class DetHub(Application):
             )
         except (ValueError, IdentityError) as error:
             raise DetlabError(f"the uids of users: {error}", hint="correct c.DetHub.uid_range or .user_map") from error
-        mistakes = mistakes_in(policy)
-        if mistakes:
-            raise DetlabError(f"the user map is wrong: {'; '.join(mistakes)}", hint="correct c.DetHub.user_map")
+        errors = errors_in(policy)
+        if errors:
+            raise DetlabError(f"the user map is wrong: {'; '.join(errors)}", hint="correct c.DetHub.user_map")
         return policy
 
     def hub_token(self) -> str:

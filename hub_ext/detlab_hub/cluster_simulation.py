@@ -40,7 +40,7 @@ def rows_of(snapshot: scheduling.Snapshot, decision: scheduling.Decision) -> lis
 def cluster_simulate(*, scenario: Path, as_json_flag: bool) -> None:
     """Run one scheduling pass on the pool described in SCENARIO (`-` for standard input).
 
-    Says which tasks would start and where, which running ones would have to give back their slots, and for each
+    Says which tasks would start and where, which running ones would have to release their slots, and for each
     that waits the one reason that counts. Needs no cluster.
 
     \b

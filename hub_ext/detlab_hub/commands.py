@@ -78,7 +78,9 @@ def up(
 
     state = StateFolder(folder)
     if renew_certificate and state.locked:
-        raise DetlabError("the cluster runs, and shows the certificate that it has", hint="det down, then this again")
+        raise DetlabError(
+            "the cluster is running and serves the certificate that it has", hint="det down, then this again"
+        )
     options = lifecycle.Options(
         port=port,
         slots=slots,
@@ -157,7 +159,7 @@ def down(folder: Path, timeout: float) -> None:
             f"stopped, but {ending.left} slots were still in use: their trials had not left in time",
             hint="They are taken over, or started again from their last checkpoint, at the next det up.",
         )
-    click.echo("Stopped. Experiments that were running go on at the next det up.")
+    click.echo("Stopped. Experiments that were running continue at the next det up.")
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""A described pool, as `det cluster simulate` reads it, and what a scheduling pass says of it."""
+"""A described pool, as `det cluster simulate` reads it, and the report of a scheduling pass over it."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def read_scenario(text: str, name: str) -> tuple[scheduling.Snapshot | None, lis
 
     Args:
         text: YAML (or JSON, which is YAML).
-        name: Of the file, for mistakes.
+        name: Of the file, for errors.
     """
     raw, problems = load_yaml(text, name)
     if problems:

@@ -1,4 +1,4 @@
-"""`c.UserLimits`: what one user may ask of the master, as the operator sets it."""
+"""`c.UserLimits`: the limits of one user's requests, as the operator sets them."""
 
 from __future__ import annotations
 

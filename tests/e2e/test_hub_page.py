@@ -229,7 +229,7 @@ def test_what_is_not_there_says_so_in_a_page_with_the_way_home(operator: Lab, ad
     expect(admin.page.get_by_role("heading", name=f"Experiment {gone.id} not found")).to_be_visible()
     expect(admin.page.locator("main")).to_contain_text("It was deleted")
     admin.page.goto(f"{admin.cluster.service}no/such/place")
-    expect(admin.page.get_by_role("heading", name="Nothing is here")).to_be_visible()
+    expect(admin.page.get_by_role("heading", name="Not found")).to_be_visible()
     admin.page.get_by_role("link", name="detlab").click()
     expect(admin.page.locator("main h1")).to_have_text("My work")
 

@@ -152,8 +152,8 @@ def test_our_fields_on_the_hubs_spawn_page_are_accessible_in_both_themes(
         page.get_by_label("End it after").fill("soon")
         page.get_by_role("button", name="Start").click()
         told = page.get_by_role("alert")
-        expect(told).to_contain_text("The options have 1 mistake:", timeout=30_000)
-        assert page.locator("body").inner_text().count("The options have 1 mistake") == 1
+        expect(told).to_contain_text("The options have 1 error:", timeout=30_000)
+        assert page.locator("body").inner_text().count("The options have 1 error") == 1
         expect(page.get_by_label("End it after")).to_have_value("soon")
         for part in ("[role=alert]", "#spawn_form"):
             assert tab.findings(part, HUBS_BUTTON) == [], part

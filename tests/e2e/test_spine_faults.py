@@ -252,7 +252,7 @@ def test_kill_9_of_the_supervisor_leaves_all_running_and_det_up_takes_over(
     supervisor = fragile.pid("supervisor")
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
-    until("the supervisor is gone", lambda: not alive(supervisor), 5)
+    until("the supervisor has ended", lambda: not alive(supervisor), 5)
     assert answers(lab)
     taken = fragile.up()
     assert taken.returncode == 0, taken.stderr

@@ -41,7 +41,7 @@ def test_an_earlier_checkpoint_serves_where_the_newest_is_gone(lab: Lab, meeting
     assert (after.view.restarts, after.view.run) == (1, 3), "only the kill is counted"
     assert [int(more[0]) for _, _, more in lab.journal(after, "start")] == [0, 6]
     assert lab.steps(after) == list(range(1, STEPS + 1))
-    assert any("an earlier checkpoint serves, of step 6" in said for said in after.reload().view.warnings)
+    assert any("an earlier checkpoint is used, of step 6" in said for said in after.reload().view.warnings)
 
 
 def test_where_all_are_gone_the_trial_ends_at_once_and_says_which_and_where(lab: Lab, meeting_place: Path) -> None:

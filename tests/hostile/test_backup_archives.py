@@ -15,7 +15,7 @@ import pytest
 
 from detlab_hub.backup.archive import unpack, verify
 from detlab_hub.backup.restoring import restore
-from detlab_hub.backup.writing import Wishes, backup
+from detlab_hub.backup.writing import BackupOptions, backup
 from detlab_hub.embedded.moves import ArchiveError
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.store import Store
@@ -76,7 +76,7 @@ def test_no_other_user_reads_an_archive_while_it_is_made_or_afterwards(site: Sta
 
     previous = os.umask(0)
     try:
-        backup(site, Wishes(file=target), look)
+        backup(site, BackupOptions(file=target), look)
     finally:
         os.umask(previous)
     look()
@@ -97,7 +97,7 @@ def test_links_that_a_user_planted_among_checkpoints_are_not_followed(site: Stat
     (made / "model.pt").symlink_to(secret)
     (made / "state.pt").write_text("weights")
     target = site.root.parent / "x.tar.gz"
-    backup(site, Wishes(file=target, checkpoints=True), quiet)
+    backup(site, BackupOptions(file=target, checkpoints=True), quiet)
     raw = gzip.decompress(target.read_bytes())
     assert b"weights" in raw
     assert b"only root reads this" not in raw
@@ -171,7 +171,7 @@ def test_a_hostile_archive_is_refused_and_reaches_nothing(name: str, tmp_path: P
     write(hostile, HOSTILE[name], manifest_of(HOSTILE[name]))
     with pytest.raises(ArchiveError) as refused:
         restore(hostile, folder, replace=True, config=None, say=quiet)
-    assert refused.value.message.startswith((f"{hostile} is not restored", f"{hostile} is no sound archive"))
+    assert refused.value.message.startswith((f"{hostile} is not restored", f"{hostile} is not a valid archive"))
     (folder.root / "supervisor.lock").unlink()
     assert sorted(str(path) for path in place.rglob("*")) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hostile.tar.gz", "place"]

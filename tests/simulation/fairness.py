@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from detlab.schemas.shares import devices_of
 from detlab_hub.core.scheduling import AgentState, Decision, ReasonCode, Scheduler, Snapshot, Task, TaskState
-from detlab_hub.core.scheduling.fit.fitting import Rooms
-from detlab_hub.core.scheduling.preemption.spared import all_fit
+from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
+from detlab_hub.core.scheduling.preemption.redundant import all_fit
 from detlab_hub.services import Caller
 from simulation.master import as_json
 from simulation.plan import PEOPLE, ZERO_SLOT_TASKS
@@ -180,14 +180,14 @@ class Fairness(Promises):
         if snapshot.pool.scheduler is Scheduler.FAIR_SHARE and len(waiting) > 1:
             return  # who is entitled to what is left changes with each that starts
         for spared in decision.release:
-            rooms = Rooms(snapshot.pool, snapshot.agents)
+            capacity = FreeCapacity(snapshot.pool, snapshot.agents)
             for task in snapshot.tasks:
                 kept = task.id == spared or task.id not in decision.release
                 if task.state is TaskState.RUNNING and not task.leaving and kept:
-                    rooms.place(task, task.on)
+                    capacity.place(task, task.on)
             for name, placement in decision.allocate.items():
-                rooms.place(tasks[name], placement)
-            if all_fit(rooms, waiting):
+                capacity.place(tasks[name], placement)
+            if all_fit(capacity, waiting):
                 self._broken("I10", f"slots are taken needlessly from {spared} for {[task.id for task in waiting]}")
             self.checks["victims that were needed"] += 1
 

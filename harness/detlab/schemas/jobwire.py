@@ -29,7 +29,7 @@ class JobView(Wire):
     """experiment, or a TaskKind"""
     name: str = ""
     owner: str
-    """`somebody else` if the caller may not know."""
+    """`another user` if the caller may not know."""
     mine: bool = False
     pool: str = ""
     state: str

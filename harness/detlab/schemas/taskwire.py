@@ -252,7 +252,7 @@ class QueueItem(Wire):
     kind: str
     """trial or a TaskKind"""
     owner: str
-    """`somebody else` if the caller may not know."""
+    """`another user` if the caller may not know."""
     mine: bool = False
     name: str = ""
     experiment_id: int | None = None

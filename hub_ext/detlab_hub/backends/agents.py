@@ -1,8 +1,8 @@
-"""The agents that are connected, and those that are missed.
+"""The connected agents, and those whose connection was lost.
 
-Pure bookkeeping over injected time: who may send to us, whom we may send to, who is suspect (no new work) and
-who is overdue (lost). An agent that connects twice is served by its newer connection only; a second process under the
-name of one that lives is not let in.
+Pure bookkeeping over injected time: which agents may send, to which to send, which are suspect (no new work) and
+which are lost. An agent that connects twice is served by its newer connection only; a second process under the
+name of a connected one is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Agents:
     """Why the last connection of an agent was not accepted, of those whose last one was not."""
     _connections: dict[str, Connection] = field(default_factory=dict)
     _missed: dict[str, tuple[Node, float]] = field(default_factory=dict)
-    """Agents without a connection: what they had, and when they were last heard."""
+    """Agents without a connection: their node, and the time of their last heartbeat."""
 
     def expect(self, node: Node, now: float) -> None:
         """Wait for an agent that was there before this master started."""
@@ -44,7 +44,7 @@ class Agents:
         return connection
 
     def rival_of(self, hello: Hello, now: float) -> Connection | None:
-        """A connection of the same agent from another process that is alive: heard from lately.
+        """A connection of the same agent from another process that is alive: with a recent heartbeat.
 
         The same process that dials again takes over from its own broken connection at once; another one does when
         this one is suspect. Agents that do not tell their processes apart take over always.
@@ -52,29 +52,31 @@ class Agents:
         there = self._connections.get(hello.agent_id)
         if there is None or not hello.process or there.hello.process in {"", hello.process}:
             return None
-        return there if now - there.last_heard <= self.suspect_after else None
+        return there if now - there.last_heartbeat <= self.suspect_after else None
 
     def is_current(self, connection: Connection) -> bool:
         """Whether this is the agent's newest connection, and the agent is not given up."""
         return self._connections.get(connection.agent_id) is connection
 
-    def heard(self, connection: Connection, now: float) -> None:
+    def record_heartbeat(self, connection: Connection, now: float) -> None:
         """Something came from the agent."""
-        connection.last_heard = max(connection.last_heard, now)
+        connection.last_heartbeat = max(connection.last_heartbeat, now)
 
     def disconnect(self, connection: Connection) -> bool:
         """The connection is gone; returns whether it was the current one."""
         if not self.is_current(connection):
             return False
         del self._connections[connection.agent_id]
-        self._missed[connection.agent_id] = (replace(connection.node, suspect=True), connection.last_heard)
+        self._missed[connection.agent_id] = (replace(connection.node, suspect=True), connection.last_heartbeat)
         return True
 
     def forgive(self, seconds: float) -> None:
-        """This process was away for so long itself (a suspended machine): nobody's silence counts."""
+        """This process itself did not run for so long (a suspended machine): agents' silence does not count."""
         for connection in self._connections.values():
-            connection.last_heard += seconds
-        self._missed = {key: (node, heard + seconds) for key, (node, heard) in self._missed.items()}
+            connection.last_heartbeat += seconds
+        self._missed = {
+            key: (node, record_heartbeat + seconds) for key, (node, record_heartbeat) in self._missed.items()
+        }
 
     def give_up(self, agent_id: str) -> None:
         """The agent is lost: nothing is expected of it until it says Hello again."""
@@ -89,21 +91,25 @@ class Agents:
         """`connected`, `suspect` or `lost`."""
         connection = self._connections.get(agent_id)
         if connection is not None:
-            return "suspect" if now - connection.last_heard > self.suspect_after else "connected"
+            return "suspect" if now - connection.last_heartbeat > self.suspect_after else "connected"
         return "suspect" if agent_id in self._missed else "lost"
 
-    def last_heard(self, agent_id: str) -> float | None:
-        """When the agent was last heard in this master's life."""
+    def last_heartbeat(self, agent_id: str) -> float | None:
+        """Time of the agent's last heartbeat since this master's start."""
         connection = self._connections.get(agent_id)
         if connection is not None:
-            return connection.last_heard
+            return connection.last_heartbeat
         missed = self._missed.get(agent_id)
         return None if missed is None else missed[1]
 
-    def overdue(self, now: float) -> list[str]:
+    def silent(self, now: float) -> list[str]:
         """Agents that were silent for so long that their tasks must be taken as dead."""
-        silent = [c.agent_id for c in self._connections.values() if now - c.last_heard > self.lost_after]
-        missed = [agent_id for agent_id, (_, heard) in self._missed.items() if now - heard > self.lost_after]
+        silent = [c.agent_id for c in self._connections.values() if now - c.last_heartbeat > self.lost_after]
+        missed = [
+            agent_id
+            for agent_id, (_, record_heartbeat) in self._missed.items()
+            if now - record_heartbeat > self.lost_after
+        ]
         return sorted(silent + missed)
 
     def hang_up(self, agent_id: str) -> None:
@@ -134,7 +140,7 @@ class Agents:
         connections, missed = list(self._connections.values()), list(self._missed.values())
         present = [
             replace(connection.node, suspect=True)
-            if now - connection.last_heard > self.suspect_after
+            if now - connection.last_heartbeat > self.suspect_after
             else connection.node
             for connection in connections
         ]

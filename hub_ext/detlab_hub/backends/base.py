@@ -1,4 +1,4 @@
-"""What the services ask of a place where tasks run."""
+"""The protocol of a backend that runs tasks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Archives as files: a compressed tar whose last member says what the others are, digests included.
+"""Archives as files: a compressed tar whose last member lists the others with their digests.
 
-Reading trusts nothing in it: regular files and folders only, names that an archive of ours has, each once, and nothing
-that does not fit on the disk.
+Reading trusts nothing in it: regular files and folders only, only names that detlab's archives have, each once, and
+nothing that does not fit on the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEVEL = 3
 _LEAST_ROOM = 16 << 20
 _KNOWN = {name for names in PARTS.values() for name in names}
 _OWNED_BY_USERS = "checkpoints"
-_FOR_EVERYBODY = {"certificate.pem", "servers.pem"}
+_PUBLIC_FILES = {"certificate.pem", "servers.pem"}
 _GONE = {errno.ENOENT, errno.ELOOP, errno.ENXIO}
 """A file that was removed, or has become a link or a pipe, since it was listed."""
 
@@ -182,13 +182,13 @@ def _read(path: Path, into: Path | None, progress: Progress) -> Manifest:
         for member, content in _members(path):
             reading.take(member, content)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError) as error:
-        raise ArchiveError(f"{path} is no sound archive: {error}", hint=_HINT) from error
+        raise ArchiveError(f"{path} is not a valid archive: {error}", hint=_HINT) from error
     except ArchiveError as error:
         raise ArchiveError(f"{path} is not restored: {error.message}", hint=error.hint or _HINT) from error
     except OSError as error:
         raise ArchiveError(f"{path} cannot be read or unpacked: {error}", hint="df -h; ls -l") from error
     if reading.manifest is None:
-        raise ArchiveError(f"{path} is no sound archive: it has no end", hint=_HINT)
+        raise ArchiveError(f"{path} is not a valid archive: it has no end", hint=_HINT)
     _compare(path, reading.manifest, reading.found)
     for folder, member in reversed(reading.folders):
         _give(folder, member)
@@ -242,9 +242,9 @@ def _check(member: tarfile.TarInfo) -> None:
     if not (member.isreg() or member.isdir()):
         raise ArchiveError(f"{name!r} is neither a file nor a folder")
     if any(part in {"", ".", ".."} or "\0" in part for part in parts):
-        raise ArchiveError(f"{name!r} is no name of a file of an archive")
+        raise ArchiveError(f"{name!r} is not a valid name of a file in an archive")
     if name != MANIFEST and parts[0] not in _KNOWN:
-        raise ArchiveError(f"{name!r} is no part of a cluster's state")
+        raise ArchiveError(f"{name!r} is not part of a cluster's state")
 
 
 def _manifest(member: tarfile.TarInfo, content: IO[bytes]) -> Manifest:
@@ -286,7 +286,7 @@ def _give(path: Path, member: tarfile.TarInfo) -> None:
         os.chown(path, member.uid, member.gid, follow_symlinks=False)
     if of_users:
         path.chmod(member.mode & 0o777)
-    elif member.name in _FOR_EVERYBODY:
+    elif member.name in _PUBLIC_FILES:
         path.chmod(0o644)
     else:
         path.chmod(0o700 if member.isdir() else 0o600)

@@ -73,11 +73,11 @@ def backup(
       det backup
       det backup --with-checkpoints /backups/detlab.tar
     """
-    from detlab_hub.backup.writing import Wishes, report_of
+    from detlab_hub.backup.writing import BackupOptions, report_of
     from detlab_hub.backup.writing import backup as make
     from detlab_hub.embedded.state import StateFolder
 
-    wishes = Wishes(
+    options = BackupOptions(
         file=file,
         secrets=not without_secrets,
         code=not without_bundles,
@@ -85,7 +85,7 @@ def backup(
         config=config.absolute() if config else None,
     )
     with _progress() as (say, count):
-        made = make(StateFolder(folder), wishes, say, count)
+        made = make(StateFolder(folder), options, say, count)
     if as_json:
         click.echo(json.dumps(report_of(made), indent=1))
         return
@@ -105,7 +105,7 @@ def backup(
 )
 @_json_option
 def restore(*, file: Path, folder: Path, replace: bool, config: Path | None, as_json: bool) -> None:
-    """Make a state folder what an archive of `det backup` holds; then `det up` goes on from there.
+    """Make a state folder what an archive of `det backup` holds; then `det up` continues from there.
 
     All of FILE is verified before anything is changed. Nothing that is there is deleted.
 

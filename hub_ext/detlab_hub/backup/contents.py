@@ -1,4 +1,4 @@
-"""What an archive holds: parts of a state folder and its databases, and what it says of itself."""
+"""The content of an archive: parts of a state folder and its databases, and its manifest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`det restore`, without its command line.
 
-The archive is unpacked and verified beside the state that is there; only then does it take its place, wholly or not at
-all (`moves`). What was there goes aside and is never deleted.
+The archive is unpacked and verified beside the present state; only then does it replace it, completely or not at
+all (`moves`). The replaced state is moved aside and never deleted.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _LABELS: dict[Part, str] = {
 
 
 @dataclass(frozen=True)
-class Wishes:
+class BackupOptions:
     """What `det backup` was asked for.
 
     Attributes:
@@ -74,12 +74,12 @@ class Backup:
     manifest: Manifest
 
 
-def backup(folder: StateFolder, wishes: Wishes, say: Say, progress: Progress = lambda count: None) -> Backup:
+def backup(folder: StateFolder, options: BackupOptions, say: Say, progress: Progress = lambda count: None) -> Backup:
     """Copy the state of a cluster, running or not, into one archive that only its maker may read.
 
     Args:
         folder: The state folder.
-        wishes: What was asked for.
+        options: What was asked for.
         say: Told what is done.
         progress: Told the bytes that were read.
 
@@ -90,14 +90,14 @@ def backup(folder: StateFolder, wishes: Wishes, say: Say, progress: Progress = l
         raise ArchiveError(f"{folder} is not the state folder of a cluster", hint="name it: det backup --dir FOLDER")
     cluster_id = _cluster_id(folder)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    target = (wishes.file or Path(f"detlab-{cluster_id}-{stamp}.tar.gz")).absolute()
+    target = (options.file or Path(f"detlab-{cluster_id}-{stamp}.tar.gz")).absolute()
     if target.exists() or target.is_symlink():
         raise ArchiveError(f"{target} exists already", hint="name another file, or remove it")
     try:
         with tempfile.TemporaryDirectory(prefix=".detlab-backup-", dir=target.parent) as made:
             work = Path(made)
             partial = work / "archive"
-            _write(folder, wishes, cluster_id, partial, say, progress)
+            _write(folder, options, cluster_id, partial, say, progress)
             say("Verifying the archive …")
             manifest = verify(partial)
             partial.rename(target)
@@ -125,9 +125,11 @@ def _cluster_id(folder: StateFolder) -> str:
         return "cluster"
 
 
-def _write(folder: StateFolder, wishes: Wishes, cluster_id: str, partial: Path, say: Say, progress: Progress) -> None:
+def _write(
+    folder: StateFolder, options: BackupOptions, cluster_id: str, partial: Path, say: Say, progress: Progress
+) -> None:
     plan = folder.read_plan()
-    given = wishes.config or (Path(plan.config) if plan is not None and plan.config else None)
+    given = options.config or (Path(plan.config) if plan is not None and plan.config else None)
     urls = database_urls(folder, config_of(folder, given))
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -142,7 +144,7 @@ def _write(folder: StateFolder, wishes: Wishes, cluster_id: str, partial: Path, 
                 schema = copies.schema_of(url.set(database=str(copy)) if sqlite_path(url) is not None else url)
             writer.add_file(copy, f"db/{copy.name}")
             copy.unlink()
-        _add_parts(writer, folder, wishes, given, say)
+        _add_parts(writer, folder, options, given, say)
         writer.finish(
             Manifest(
                 format=FORMAT,
@@ -150,7 +152,7 @@ def _write(folder: StateFolder, wishes: Wishes, cluster_id: str, partial: Path, 
                 schema_revision=schema,
                 cluster_id=cluster_id,
                 created_at=time.time(),
-                parts=wishes.parts,
+                parts=options.parts,
                 databases={
                     name: "sqlite" if sqlite_path(url) is not None else "postgresql" for name, url in urls.items()
                 },
@@ -162,12 +164,14 @@ def _write(folder: StateFolder, wishes: Wishes, cluster_id: str, partial: Path, 
         os.fsync(file.fileno())
 
 
-def _add_parts(writer: ArchiveWriter, folder: StateFolder, wishes: Wishes, given: Path | None, say: Say) -> None:
+def _add_parts(
+    writer: ArchiveWriter, folder: StateFolder, options: BackupOptions, given: Path | None, say: Say
+) -> None:
     if (folder.root / "db" / "cluster_id").exists():
         writer.add_file(folder.root / "db" / "cluster_id", "db/cluster_id")
     if given is not None and given.exists():
         writer.add_file(given.resolve(), GIVEN_CONFIG)
-    for part in wishes.parts:
+    for part in options.parts:
         say(f"Copying {_LABELS[part]} …")
         for name in PARTS[part]:
             path = folder.root / name

@@ -1,4 +1,4 @@
-"""`det up --foreground`: the supervisor in this very process, for people who watch and for service managers."""
+"""`det up --foreground`: the supervisor in this process, for a terminal and for service managers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 
 _DRAIN_SECONDS = 60.0
-_LOOK_AGAIN = 0.5
-"""Seconds between two looks at the source files."""
+_POLL_SECONDS = 0.5
+"""Seconds between two checks of the source files."""
 _RELOADED = {".py", ".html", ".js", ".css", ".sql"}
 _CODE = {
     names.HUB: ("detlab_hub.spawners", "detlab_hub.embedded"),
@@ -123,11 +123,11 @@ class Sources:
 
     def __init__(self, folders: Mapping[str, Sequence[Path]]) -> None:
         self._folders = folders
-        self._seen = self._look()
+        self._seen = self._modified()
 
     def changes(self) -> dict[str, list[Path]]:
         """Return the files that changed, came or went since the last call, by the part that has to restart."""
-        before, self._seen = self._seen, self._look()
+        before, self._seen = self._seen, self._modified()
         changed = sorted(path for path, _ in before.items() ^ self._seen.items())
         found = {
             part: list(dict.fromkeys(path for path in changed if any(path.is_relative_to(one) for one in folders)))
@@ -135,7 +135,7 @@ class Sources:
         }
         return {part: paths for part, paths in found.items() if paths}
 
-    def _look(self) -> dict[Path, int]:
+    def _modified(self) -> dict[Path, int]:
         return dict(self._files())
 
     def _files(self) -> Iterator[tuple[Path, int]]:
@@ -155,7 +155,7 @@ async def reload_changed(supervisor: Supervisor, sources: Sources, say: lifecycl
         say: Told which file made which parts restart.
     """
     while True:
-        await asyncio.sleep(_LOOK_AGAIN)
+        await asyncio.sleep(_POLL_SECONDS)
         if changes := await asyncio.to_thread(sources.changes):
             first = next(iter(changes.values()))[0]
             say(f"{first.name} changed: restarting {', '.join(changes)}")

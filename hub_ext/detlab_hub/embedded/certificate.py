@@ -1,6 +1,6 @@
 """The certificate that `det up --tls` makes: self-signed, one for each state folder, pinned by agents and logins.
 
-And the authority for the certificates of servers on other nodes, which the proxy and the Hub believe and nobody else.
+Also the authority for the certificates of servers on other nodes, which only the proxy and the Hub trust.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the world reaches the embedded cluster: on which address, and with which certificate."""
+"""The public address of the embedded cluster, and its certificate."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said, subdo
     behind = said.behind_tls_proxy or wishes.behind_tls_proxy
     if not (ip.is_loopback or tls or behind):
         raise DetlabError(
-            f"{ip} can be reached from other machines, and without TLS everybody on the way could read passwords and"
-            " tokens, and run code with them",
-            hint="Add --tls; or --behind-tls-proxy if a server that speaks TLS stands before it",
+            f"{ip} can be reached from other machines, and without TLS anyone on the network path could read passwords"
+            " and tokens, and run code with them",
+            hint="Add --tls; or --behind-tls-proxy if a reverse proxy with TLS is in front of it",
         )
     host = wishes.public_host or (_own_name() if ip.is_unspecified else "")
     servers = make_server_authority(folder) if tls or behind else ""
@@ -100,7 +100,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
         return ipaddress.ip_address("127.0.0.1" if text == "localhost" else text)
     except ValueError as error:
         raise DetlabError(
-            f"{text!r} is no address to listen on", hint="Give one of this machine's in numbers, or 0.0.0.0 for all"
+            f"{text!r} is not an address to listen on", hint="Give one of this machine's in numbers, or 0.0.0.0 for all"
         ) from error
 
 

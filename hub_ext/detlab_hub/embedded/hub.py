@@ -93,7 +93,7 @@ def _roles(c: Any, folder: StateFolder, plan: Plan) -> None:
 def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
     c.JupyterHub.spawner_class = "detlab_hub.spawners.DetSpawner"
     c.JupyterHub.allow_named_servers = True
-    # whoever waits in the master's queue must not keep others from asking for a place
+    # starts that wait in the master's queue must not keep others from requesting an allocation
     c.JupyterHub.concurrent_spawn_limit = 0
     c.DetSpawner.service_url = plan.master_url
     c.DetSpawner.service_token_file = str(folder.secrets / "spawner_token")
@@ -104,7 +104,7 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
     c.Spawner.default_url = "/lab"
     c.Spawner.http_timeout = 60
     if os.getuid() != 0:
-        # its servers run as the operator: nobody else gets one, and the operator's opens where they were
+        # its servers run as the operator: no other user gets one, and the operator's opens in the present folder
         c.DetSpawner.only_user = plan.operator
         c.Spawner.notebook_dir = plan.workdir
 
@@ -151,7 +151,7 @@ def load(c: Any, load_subconfig: Any, folder: Path) -> None:
     for path in (state.config_file, Path(plan.config) if plan.config else None):
         if path is not None and path.exists():
             load_subconfig(str(path))
-    # Whoever sets headers of pages replaces the whole dict; without this the Hub would take servers for dead.
+    # A configuration that sets headers replaces the whole dict; without this the Hub would take servers for dead.
     c.JupyterHub.tornado_settings = {**_tornado(state, plan), **c.JupyterHub.tornado_settings}
     if plan.subdomain_host:
         _subdomains(c, plan)

@@ -1,7 +1,7 @@
-"""`python -m detlab_hub.embedded.hub_process`: JupyterHub on the socket that the supervisor lends it.
+"""`python -m detlab_hub.embedded.hub_process`: JupyterHub on the socket that it inherits from the supervisor.
 
-It also starts faster so. What it imports stays: to look through it for garbage, again and again, takes a tenth of the
-start.
+The start is also faster this way. Imported modules are frozen for the garbage collector: scanning them again and again
+takes a tenth of the start.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class HubApi:
         self._headers = {"Authorization": f"token {token}"}
 
     def _client(self) -> httpx.AsyncClient:
-        secure = system_trust(self._url)  # without TLS, certificates are read (50 ms) for nobody
+        secure = system_trust(self._url)  # without TLS, reading certificates (50 ms) has no use
         return httpx.AsyncClient(
             base_url=self._url,
             headers=self._headers,

@@ -1,4 +1,4 @@
-"""`det status`, without its command line: which parts run, and whether they do their work."""
+"""`det status`, without its command line: which parts run, and whether they work."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Status:
 
 
 def status(folder: StateFolder) -> Status:
-    """Look at the cluster of a state folder."""
+    """Inspect the cluster of a state folder."""
     plan, report = folder.read_plan(), read_report(folder)
     where = str(folder)
     parts = _part_states(report)
@@ -66,18 +66,18 @@ def status(folder: StateFolder) -> Status:
         view = master.view()
     finally:
         master.close()
-    problem, advice = _judge(folder, plan, report, parts, view)
+    problem, advice = _diagnose(folder, plan, report, parts, view)
     next_command = advice or (up_again if problem else None)
     return Status(where, parts, plan.url, plan.operator, view, problem, next_command, plan.fingerprint or None)
 
 
-def _judge(
+def _diagnose(
     folder: StateFolder, plan: Plan, report: Report, parts: list[PartStatus], view: ClusterView | None
 ) -> tuple[str | None, str | None]:
     if report.supervisor is None:
-        return "the supervisor is gone: its parts still run, but nobody would start them again", None
+        return "the supervisor has ended: its parts still run, but would not be restarted", None
     if full := folder.full:
-        return f"{full}; what ends now comes back when there is room", f"df -h {folder}, and make room there"
+        return f"{full}; parts that end now restart when there is room", f"df -h {folder}, and make room there"
     for part in parts:
         if part.pid is None:
             return f"the {part.name} is {part.state}{_last_words(folder, part.name)}", f"tail {folder.log(part.name)}"
@@ -107,7 +107,7 @@ def _part_states(report: Report | None) -> list[PartStatus]:
             state = PartState.STOPPED if part is None or part.state is PartState.RUNNING else part.state
             found.append(PartStatus(name, str(state), None, None, part.restarts if part else 0))
         else:
-            # by a clock that nobody sets
+            # by a monotonic clock
             began = running.ticks / os.sysconf("SC_CLK_TCK")
             uptime = max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
             found.append(PartStatus(name, str(part.state), running.pid, uptime, part.restarts))

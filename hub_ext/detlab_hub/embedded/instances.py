@@ -1,6 +1,6 @@
 """The agents that elastic pools started on this machine: `det down` ends them with everything else.
 
-Their folders say which there are, whichever master launched them, and whether it is still there or not.
+They are found by their folders, independent of the master that launched them, running or not.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
     _finish_restore(folder, say)
     folder.create()
     deadline = time.monotonic() + options.timeout
-    with folder.starting(patience=options.timeout):  # of several at once one starts the cluster, and the others join
+    with folder.starting(patience=options.timeout):  # one of several starts the cluster, the others join
         return _join(folder, deadline, say) if folder.locked else _start(folder, options, deadline, say)
 
 
@@ -428,7 +428,7 @@ def drain(plan: Plan, token: str, timeout: float, say: Say) -> tuple[bool, int]:
         before = master.view()
         if before is None or not master.drain(timeout):
             say(
-                "The master does not answer, so running trials are not asked to save; they go on at the next det up,"
+                "The master does not answer, so running trials are not asked to save; they continue at the next det up,"
                 " those of local elastic pools from their last checkpoints."
             )
             return False, 0

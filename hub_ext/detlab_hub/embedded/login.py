@@ -1,4 +1,4 @@
-"""Logging in to the embedded Hub: one generated password per user, and nobody without one."""
+"""Login to the embedded Hub: one generated password per user; users without one cannot log in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The few questions that `det up`, `down` and `status` ask the master."""
+"""The requests that `det up`, `down` and `status` make to the master."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class MasterClient:
             return False
 
     def view(self) -> ClusterView | None:
-        """Return one look at the cluster, None if the master does not answer."""
+        """Return a view of the cluster, None if the master does not answer."""
         try:
             reply = self._client.get(f"{self._base}{API_PREFIX}cluster")
         except httpx.HTTPError:

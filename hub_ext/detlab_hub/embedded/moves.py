@@ -1,6 +1,6 @@
 """Putting a restored state in the place of another, by renames that a crash may interrupt.
 
-What is to be renamed is written down first (an intent log). From then on the restore is rolled forward: `det up`, or
+The renames are written to an intent log first. From then on the restore is rolled forward: `det up`, or
 another `det restore`, finishes one that was interrupted. Before, nothing of the old state was touched.
 """
 

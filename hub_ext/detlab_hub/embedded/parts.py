@@ -63,7 +63,7 @@ class Part:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def environment(self) -> dict[str, str]:
-        """Return the whole environment: ours, less what belongs to somebody else's notebook or task."""
+        """Return the whole environment: the caller's, without the variables of a notebook or task around it."""
         ours = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "DET_"))}
         return {**ours, **self.extra_env}
 
@@ -195,7 +195,7 @@ def _master(folder: StateFolder, plan: Plan) -> Part:
 
 def _agent(folder: StateFolder, plan: Plan) -> Part:
     if (certificate := plan.certificate) is not None:
-        # It dials loopback itself; its tasks may be told the public address.
+        # It dials loopback itself; its tasks may get the public address.
         write_if_changed(folder.root / "agent" / "master.pem", certificate, mode=0o644)
     argv = [
         *(sys.executable, "-m", "detlab_agent"),
@@ -224,7 +224,7 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
 
 def _tasks_have(plan: Plan) -> list[str]:
     """Return the agent's options about what a task has to itself."""
-    # Tasks are told the public address, which is this machine's loopback where nothing else was asked for.
+    # Tasks get the public address, which is this machine's loopback by default.
     argv = ["--task-network", plan.task_network, "--task-port", str(plan.port)]
     for port in plan.task_ports:
         argv += ["--task-port", str(port)]

@@ -1,4 +1,4 @@
-"""Processes by pid and start time: a pid alone may belong to somebody else by now."""
+"""Processes by pid and start time: a pid alone may have been reused."""
 
 from __future__ import annotations
 

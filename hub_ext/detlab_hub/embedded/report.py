@@ -1,4 +1,4 @@
-"""What the supervisor writes down about itself and its parts, for `det status` and for the next supervisor."""
+"""The supervisor's report of itself and its parts, for `det status` and for the next supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator may say about the embedded cluster, in `detlab_config.py` or the file given by `--config`."""
+"""The operator's settings of the embedded cluster, in `detlab_config.py` or the file given by `--config`."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def check_address(setting: str, said: str) -> str:
         wrong = True
     if wrong:
         raise DetlabError(
-            f"{setting} is {said!r}, which is no address of a Hub", hint="Write https://NAME or https://NAME:PORT"
+            f"{setting} is {said!r}, which is not the address of a Hub", hint="Write https://NAME or https://NAME:PORT"
         )
     return said.rstrip("/")
 

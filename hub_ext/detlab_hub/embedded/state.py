@@ -1,4 +1,4 @@
-"""The state folder of an embedded cluster: what is where, with which mode, and how it is written."""
+"""The state folder of an embedded cluster: its files, their modes, and how they are written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from detlab.errors import DetlabError
 from detlab.trust import read_certificate
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a full disk, or a used up quota of one, is told by."""
+"""Error numbers of a full disk, or a used up quota of one."""
 _FULL = 1024 * 1024
 """Bytes; with less of them free a disk counts as full: a database wants more for what it does next."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
@@ -114,7 +114,7 @@ class Plan:
 
     @property
     def public_url(self) -> str:
-        """Address of the Hub for everybody."""
+        """Public address of the Hub."""
         return self.public_address or self.bind_url
 
     @property
@@ -206,7 +206,7 @@ class StateFolder:
 
     @property
     def cluster_file(self) -> Path:
-        """What commands look for; there while the cluster is up."""
+        """The file that commands look for; it exists while the cluster is up."""
         return self.root / "cluster.json"
 
     @property
@@ -231,7 +231,7 @@ class StateFolder:
 
     @property
     def certificate_file(self) -> Path:
-        """The certificate that `det up` made, for everybody to read."""
+        """The certificate that `det up` made, readable by all."""
         return self.root / "certificate.pem"
 
     @property
@@ -261,7 +261,7 @@ class StateFolder:
 
     @property
     def hub_pair(self) -> tuple[Path, Path]:
-        """A certificate and its key without which the Hub asks no server by TLS; it shows them to nobody."""
+        """A certificate and its key without which the Hub calls no server by TLS; it presents them to no server."""
         return self.secrets / "hub.pem", self.secrets / "hub_key.pem"
 
     @property
@@ -300,7 +300,7 @@ class StateFolder:
         return path.read_text(encoding="ascii").strip()
 
     def make_secrets(self, users: Iterable[str], operator: str) -> None:
-        """Make all secrets before any part starts: several of them are read by two parts at once."""
+        """Make all secrets before any part starts: several of them are read by two parts concurrently."""
         for name in ("user_token", "service_token", "supervisor_token", "proxy_token"):
             self.secret(name)
         for name in ("hub_cookie_secret", "cookie_secret"):
@@ -331,7 +331,7 @@ class StateFolder:
         Raises:
             FolderInUse: Another supervisor has it.
         """
-        # a moment's patience with those who only look whether it is locked
+        # a short wait for processes that only check whether it is locked
         with self._locked("supervisor.lock", fcntl.LOCK_EX, patience=0.5) as ours:
             if not ours:
                 raise FolderInUse(f"a supervisor already runs on {self.root}")
@@ -357,7 +357,7 @@ class StateFolder:
         """
         with self._locked("up.lock", fcntl.LOCK_EX, patience) as ours:
             if not ours:
-                raise FolderInUse(f"another det up on {self.root} has not come to its end", hint="det status")
+                raise FolderInUse(f"another det up on {self.root} is still in progress", hint="det status")
             yield
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""Keeps the parts running: starts them, starts them again with back-off, takes them over, stops them in order.
+"""The supervisor of the parts: start, restart with back-off, take over, stop in order.
 
 The parts are in sessions of their own, so that they outlive a killed supervisor; the next one finds them by pid and
-start time in the report and takes them over. Tasks are not its business: the agent leaves them running.
+start time in the report and takes them over. It does not handle tasks: the agent leaves them running.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Keeper:
                     self._ended(child, time.monotonic() - began)
                     child = None
                 await self._unavailable.begin(self._listeners.held(self.part.listens))
-            except OSError as error:  # such as no file descriptor left: whoever supervises must not end of that
+            except OSError as error:  # such as no file descriptor left: the supervisor must not end because of that
                 log.error("%s: cannot be watched: %s", self.part.name, error)
             await self._pause()
 
@@ -145,7 +145,7 @@ class Keeper:
         self._wake.clear()
 
     async def restart(self) -> None:
-        """Stop the part if it runs, and start it again at once; earlier failures do not delay it."""
+        """Restart the part immediately; earlier failures do not delay it."""
         self._backoff = Backoff()
         self._wake.set()
         if self._process is not None:
@@ -170,12 +170,12 @@ class Keeper:
 
 def _ending(code: int | None) -> str:
     if code is None:
-        return "nobody saw how"
+        return "status unknown"
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
 
 
 class Supervisor:
-    """Runs the parts of one state folder until it is told to stop.
+    """Runs the parts of one state folder until it is asked to stop.
 
     Args:
         folder: The state folder.
@@ -208,7 +208,7 @@ class Supervisor:
         self._stop.set()
 
     async def restart(self, parts: Collection[str]) -> None:
-        """Stop some parts and start them again at once, for instance because their code has changed.
+        """Restart some parts immediately, for instance because their code has changed.
 
         Args:
             parts: Their names.
@@ -239,7 +239,7 @@ class Supervisor:
                 self._again.cancel()
             self._folder.cluster_file.unlink(missing_ok=True)
             for task in done - {stopped}:
-                task.result()  # a keeper never ends by itself: whatever ended it is a mistake to be seen
+                task.result()  # a keeper never ends by itself: an exception in it is a bug that must be seen
 
     async def _stop_changed(self, before: Report | None) -> None:
         """Stop those parts of an earlier supervisor that would be started differently now."""
@@ -263,7 +263,7 @@ class Supervisor:
         self._write()
 
     async def _restore_routes(self) -> None:
-        """Have the Hub fill a new proxy's table at once instead of minutes later."""
+        """Have the Hub fill a new proxy's table immediately instead of minutes later."""
         if await self._hub.restore_routes(timeout=20.0):
             log.info("proxy: its routes are back")
         else:
@@ -300,10 +300,10 @@ class Supervisor:
                 write_if_changed(self._folder.cluster_file, self._announcement, mode=0o644)
         except OSError as error:
             if not self._trouble:
-                log.error("the state of the cluster cannot be written down: %s", error)
+                log.error("the state of the cluster cannot be saved: %s", error)
             self._trouble = True
             self._again = asyncio.get_running_loop().call_later(_WRITE_AGAIN, self._write)
         else:
             if self._trouble:
-                log.info("the state of the cluster can be written down again")
+                log.info("the state of the cluster can be saved again")
             self._trouble = False

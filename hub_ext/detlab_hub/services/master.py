@@ -60,7 +60,7 @@ from detlab_hub.services.lifecycle.task_transitions import TaskHolder
 from detlab_hub.services.lifecycle.transitions import TrialHolder, finish_turn
 from detlab_hub.services.lifecycle.uids import UserUids
 from detlab_hub.services.logs.log_retention import LogRetention
-from detlab_hub.services.logs.matching import PolicyLooks
+from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.notify.consumers import Consumers, EventConsumer
 from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement.remembered import KnownTasks
@@ -132,7 +132,7 @@ class Services:
         self.consumers = Consumers(self.shell, consumers)
         self.trials = Trials(self.shell)
         self.checkpoints = Checkpoints(self.shell)
-        self.policies = PolicyLooks(self.shell)
+        self.policies = PolicyMatcher(self.shell)
         self.tasks = Tasks(self.shell, self.policies)
         self.usertasks = UserTasks(self.shell)
         self.spawns = Spawns(self.shell)
@@ -206,7 +206,7 @@ class Services:
             (RECONCILE_PERIOD, self.servers.reconcile),
         ]
         if self.provisioning.elastic:
-            periods.append((provisioning.PERIOD, self.provisioning.look))
+            periods.append((provisioning.PERIOD, self.provisioning.poll))
         self._loops = [
             asyncio.create_task(self._every(period, work), name=work.__name__.strip("_")) for period, work in periods
         ]
@@ -260,7 +260,7 @@ class Services:
             _log.warning("this master did not run for %.0f s; agents and tokens of tasks get as much longer", away)
             self.connections.forgive(away)
             await self.shell.write(_renew_task_tokens)
-        await self.agents.lose_overdue()
+        await self.agents.lose_silent()
         reachable = {node.id: not node.suspect for node in self.connections.nodes(now)}
         if reachable != self._reachable:
             self._reachable = reachable
@@ -268,12 +268,12 @@ class Services:
         due, over, drained = await self.shell.read(
             lambda s: (_due(s, now), time_limits.due(s, now), drains.due(s, now))
         )
-        deeds: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
-        deeds += [partial(time_limits.act, allocation_id=allocation_id) for allocation_id in over]
-        deeds += [partial(drains.act_on_deadline, agent_id=agent_id) for agent_id in drained]
-        await self._each(deeds)
+        actions: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
+        actions += [partial(time_limits.act, allocation_id=allocation_id) for allocation_id in over]
+        actions += [partial(drains.act_on_deadline, agent_id=agent_id) for agent_id in drained]
+        await self._each(actions)
 
-    async def _each(self, deeds: Sequence[Callable[[Turn], None]]) -> None:
+    async def _each(self, actions: Sequence[Callable[[Turn], None]]) -> None:
         """Each in a turn of its own: one that fails is told of when the others are done.
 
         Raises:
@@ -281,9 +281,9 @@ class Services:
             ExceptionGroup: Some failed otherwise.
         """
         failed = []
-        for deed in deeds:
+        for action in actions:
             try:
-                await self.shell.write(deed)
+                await self.shell.write(action)
             except Unavailable:
                 raise
             except Exception as error:  # a bug in one must not keep the others where they are; raised below
@@ -314,7 +314,7 @@ class Services:
         """Keep and purge tokens, trim logs of events and deeds, purge refusals, remove tasks and output of long ago."""
         now = self.shell.clock()
         present = [node.id for node in self.connections.nodes(now) if not node.suspect]
-        await self.shell.write(lambda turn: token_renewal.vouch(turn, present, TIDY_PERIOD))
+        await self.shell.write(lambda turn: token_renewal.extend_tokens(turn, present, TIDY_PERIOD))
         lasting = {key for key, until in self.shell.refusals.items() if until == math.inf}
         if lasting:
             lasting.difference_update(await self.shell.read(log_policies.all_excluded))
@@ -357,8 +357,8 @@ class Services:
         passed = -math.inf
         while not self.shell.stopped:
             await wait_until(self.shell.scheduler_kick, 3600.0)
-            if (tired := passed + min(REST * self._pass_cost, MOST_REST) - loop.time()) > 0:
-                await asyncio.sleep(tired)
+            if (pause_left := passed + min(REST * self._pass_cost, MOST_REST) - loop.time()) > 0:
+                await asyncio.sleep(pause_left)
             if (early := passed + PASS_PERIOD - loop.time()) > 0 and self.shell.pending_reasons:
                 await wait_until(self.shell.room, early)
             self.shell.scheduler_kick.clear()

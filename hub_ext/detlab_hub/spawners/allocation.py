@@ -26,7 +26,7 @@ LONGEST_WAIT = 30 * 86400
 FORM_PATIENCE = 3.0
 """Seconds that a page waits for the master before it shows the form without its word."""
 PORT_TAKEN = 98
-"""Exit code of `detlab.launch.hub_server` when somebody else has its port."""
+"""Exit code of `detlab.launch.hub_server` when another process has its port."""
 PORT_ATTEMPTS = 3
 _background: set[asyncio.Task[Any]] = set()
 
@@ -123,7 +123,7 @@ class AllocationMixin(Spawner):
             return {}
 
     def problems(self, chosen: Any) -> list[Problem]:
-        """Return every mistake in the user options."""
+        """Return every error in the user options."""
         return options.read(chosen, runtimes=self.runtimes)[1]
 
     def read_form(self, data: dict[str, list[Any]]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class AllocationMixin(Spawner):
             raise _refusal(problems)
         return chosen
 
-    def wish(self) -> options.Wish:
+    def wanted(self) -> options.SpawnOptions:
         """Return what is to be started.
 
         Raises:
@@ -150,19 +150,19 @@ class AllocationMixin(Spawner):
             raise _refusal(problems)
         return options.read(self.user_options or {}, runtimes=self.runtimes)[0]
 
-    def request(self, wish: options.Wish) -> SpawnRequest:
+    def request(self, wanted: options.SpawnOptions) -> SpawnRequest:
         """Return what the master is asked for, under a key of its own."""
         return SpawnRequest(
             owner=self.user.name,
             groups=sorted(group.name for group in self.user.groups),
             server_name=self.name,
             key=secrets.token_hex(16),
-            kind=wish.kind,
-            name=wish.name or (self.display_name or "")[: options.NAME_CHARS],
-            config=wish.config,
-            experiment_ids=wish.experiment_ids,
-            trial_ids=wish.trial_ids,
-            bundle=wish.bundle,
+            kind=wanted.kind,
+            name=wanted.name or (self.display_name or "")[: options.NAME_CHARS],
+            config=wanted.config,
+            experiment_ids=wanted.experiment_ids,
+            trial_ids=wanted.trial_ids,
+            bundle=wanted.bundle,
             base_url=self.server.base_url if self.server else "/",
             server_host=self.user.host if self.user.settings.get("subdomain_host") else "",
             environment={name: str(value) for name, value in self.get_env().items() if value is not None},
@@ -208,7 +208,7 @@ class AllocationMixin(Spawner):
             await asyncio.gather(feed, up, return_exceptions=True)
 
     async def _feed(self, request: SpawnRequest) -> SpawnView:
-        """Keep the master told that somebody waits, and ourselves how it stands, until the task has ended."""
+        """Keep the master's lease alive and the task's state up to date here, until the task has ended."""
         while True:
             # a master that was restarted has lost the environment: the same key finds the task and brings it again
             view = await self._persist(lambda: self._post(request))
@@ -229,7 +229,7 @@ class AllocationMixin(Spawner):
                 await asyncio.sleep(0.5)
 
     async def _post(self, request: SpawnRequest) -> SpawnView:
-        """Post in a task of its own: whoever cancels a start must still learn which allocation it made."""
+        """Post in a task of its own: a canceled start must still learn which allocation it made."""
         self._posting = asyncio.ensure_future(self.master.post(request))
         view = await asyncio.shield(self._posting)
         self.task_id = view.task_id
@@ -314,7 +314,7 @@ class AllocationMixin(Spawner):
     # --- the end, and the Hub's own restart
 
     def _release_soon(self) -> None:
-        """Give the allocation back in the background: whoever cancels a start does not wait for that."""
+        """Release the allocation in the background: canceling a start does not wait for that."""
         posting, known = self._posting, self.task_id
         if self._over or (not known and posting is None):
             return

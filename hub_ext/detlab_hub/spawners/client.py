@@ -24,7 +24,7 @@ _ONCE = Backoff(attempts=0, refused=0)
 
 
 class StreamEnded(Exception):
-    """The stream ended or broke while the task goes on: post the same key again."""
+    """The stream ended or broke while the task continues: post the same key again."""
 
 
 class Spawns:

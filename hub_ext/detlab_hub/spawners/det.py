@@ -29,17 +29,17 @@ class DetSpawner(AllocationMixin, Spawner):
             SpawnFailed: The options are wrong, or the server did not come up.
         """
         self._news.begin()
-        self._news.say(0, "Asking for a place")
+        self._news.say(0, "Requesting an allocation")
         self._check_user()
-        wish = self.wish()
+        wanted = self.wanted()
         for attempt in range(1, PORT_ATTEMPTS + 1):
             try:
-                return self.address_of(await self.allocate(self.request(wish)))
+                return self.address_of(await self.allocate(self.request(wanted)))
             except SpawnFailed:
                 taken = self._view is not None and self._view.exit_code == PORT_TAKEN
                 if not taken or attempt == PORT_ATTEMPTS:
                     raise
-            self._news.say(0, "Somebody took the server's port in between; trying again with another")
+            self._news.say(0, "Another process took the server's port in between; trying again with another")
         raise AssertionError("unreachable")
 
     def _check_user(self) -> None:

@@ -63,14 +63,14 @@ def render(
 
 
 def problems_html(problems: Sequence[Problem]) -> str:
-    """Return all mistakes as an HTML list."""
+    """Return all errors as an HTML list."""
     items = "".join(f"<li>{escape(str(problem))}</li>" for problem in problems)
     return f"<p>{escape(headline(problems))}</p><ul>{items}</ul>"
 
 
 def headline(problems: Sequence[Problem]) -> str:
-    """Return how many mistakes there are."""
-    return f"The options have {len(problems)} {'mistake' if len(problems) == 1 else 'mistakes'}:"
+    """Return how many errors there are."""
+    return f"The options have {len(problems)} {'error' if len(problems) == 1 else 'errors'}:"
 
 
 def _row(name: str, label: str, control: str, help_text: str = "") -> str:

@@ -17,7 +17,7 @@ from traitlets import default
 from detlab.errors import DetlabError, Problem
 from detlab.schemas.taskwire import SpawnRequest, SpawnView, TaskKind
 from detlab_hub.spawners.allocation import AllocationMixin
-from detlab_hub.spawners.options import Wish, read
+from detlab_hub.spawners.options import SpawnOptions, read
 from detlab_hub.spawners.wording import SpawnFailed
 
 TERMINAL = "/terminals/1"
@@ -37,11 +37,11 @@ class HoldingMixin(AllocationMixin):
         return []  # the other spawner is the runtime
 
     def problems(self, chosen: Any) -> list[Problem]:
-        """Return every mistake in the user options, what only the nodes' agents can do included."""
-        wish, found = read(chosen, runtimes=self.runtimes)
-        if wish.kind is TaskKind.TENSORBOARD:
+        """Return every error in the user options, including options that only the nodes' agents support."""
+        wanted, found = read(chosen, runtimes=self.runtimes)
+        if wanted.kind is TaskKind.TENSORBOARD:
             found.append(Problem("kind", "this Hub starts no TensorBoards", "in a notebook: %det_tensorboard"))
-        if "idle_timeout" in wish.config:
+        if "idle_timeout" in wanted.config:
             found.append(Problem("Idle", "is not offered here: the Hub decides when its servers end"))
         return found
 
@@ -52,10 +52,10 @@ class HoldingMixin(AllocationMixin):
             env["JUPYTERHUB_DEFAULT_URL"] = TERMINAL
         return env
 
-    def request(self, wish: Wish) -> SpawnRequest:
+    def request(self, wanted: SpawnOptions) -> SpawnRequest:
         """Return the request of an allocation that runs nothing of the user's."""
-        config = {"resources": wish.config.get("resources") or {}, "idle_timeout": "never"}
-        return super().request(wish).model_copy(update={"hold": True, "config": config, "environment": {}})
+        config = {"resources": wanted.config.get("resources") or {}, "idle_timeout": "never"}
+        return super().request(wanted).model_copy(update={"hold": True, "config": config, "environment": {}})
 
     def use(self, view: SpawnView) -> None:
         """Give the server the slots of the allocation; for the class that knows the engine."""
@@ -67,7 +67,7 @@ class HoldingMixin(AllocationMixin):
             SpawnFailed: The options are wrong, or there is no place.
         """
         self._news.begin()
-        view = await self.allocate(self.request(self.wish()), answers=False)
+        view = await self.allocate(self.request(self.wanted()), answers=False)
         try:
             self.use(view)
             self._news.say(70, f"{view.agent_id or 'A node'} has room; the server is being started")

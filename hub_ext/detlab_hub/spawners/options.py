@@ -1,4 +1,4 @@
-"""What a user may ask of a server: from the form, from the REST API's `user_options`, checked all at once.
+"""A user's options for a server: from the form, or from the REST API's `user_options`, all errors reported together.
 
 `user_options` is a flat mapping of the names in `FIELDS`; `config` may hold a whole task config
 (`detlab.schemas.taskconf`), over which the flat names win.
@@ -31,7 +31,7 @@ NAME_CHARS = 200
 
 
 @dataclass(frozen=True)
-class Wish:
+class SpawnOptions:
     """A server as its user wants it.
 
     Attributes:
@@ -67,15 +67,15 @@ def from_form(data: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     return options
 
 
-def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) -> tuple[Wish, list[Problem]]:
-    """Return the wish that user options stand for, and every mistake in them.
+def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) -> tuple[SpawnOptions, list[Problem]]:
+    """Return the options of the spawn, and every error in the user options.
 
     Args:
         options: As the form or the REST API gave them.
         runtimes: Which runtimes this site offers.
     """
     if not isinstance(options, Mapping):
-        return Wish(), [Problem("", "user_options must be an object")]
+        return SpawnOptions(), [Problem("", "user_options must be an object")]
     problems = [
         Problem(str(name)[:80], "unknown option", f"known are {', '.join((*FIELDS, *_OTHERS))}")
         for name in options
@@ -101,7 +101,7 @@ def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) ->
     if bundle is not None and not isinstance(bundle, str):
         problems.append(Problem("bundle", "must be the digest of uploaded code"))
         bundle = None
-    return Wish(kind, raw, name, experiments, trials, bundle), problems
+    return SpawnOptions(kind, raw, name, experiments, trials, bundle), problems
 
 
 def _kind(value: object) -> tuple[TaskKind, list[Problem]]:

@@ -1,4 +1,4 @@
-"""The lines of a spawn page: kept for whoever comes later, new ones handed to all who wait."""
+"""The lines of a spawn page: kept for later readers, new ones sent to all waiting ones."""
 
 from __future__ import annotations
 

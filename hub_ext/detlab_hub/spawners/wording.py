@@ -1,4 +1,4 @@
-"""What the spawn page says, as plain text; whoever shows it escapes it."""
+"""The texts of the spawn page, as plain text; the caller escapes them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _ENDINGS = {
     TaskEnd.COMPLETED: "The server ended before it answered.",
     TaskEnd.FAILED: "The server failed.",
     TaskEnd.KILLED: "The server was killed.",
-    TaskEnd.IDLE: "The server was ended: nobody used it.",
+    TaskEnd.IDLE: "The server was ended: it was idle.",
     TaskEnd.CANCELED: "The start was canceled.",
-    TaskEnd.ABANDONED: "The start was given up: the Hub did not follow it any more.",
-    TaskEnd.LOST: "The node of the server is gone.",
+    TaskEnd.ABANDONED: "The start was abandoned: the Hub did not follow it any more.",
+    TaskEnd.LOST: "The node of the server was lost.",
     TaskEnd.MAX_TIME: "The server ran for as long as it may (resources.max_time).",
 }
 
@@ -48,7 +48,7 @@ class SpawnFailed(SpawnException):
 
 
 def progress_of(view: SpawnView) -> tuple[int, str]:
-    """Return percent and text of a spawn that goes on."""
+    """Return percent and text of a spawn in progress."""
     state = view.allocation_state or AllocationState.PENDING
     percent = _PERCENT.get(state, 10)
     node = view.agent_id or "a node"
@@ -67,7 +67,7 @@ def progress_of(view: SpawnView) -> tuple[int, str]:
 
 def _waiting(view: SpawnView) -> str:
     if view.place is None and not view.reason:
-        return "Asking for a place"  # the scheduler has not looked yet
+        return "Requesting an allocation"  # the scheduler has not looked yet
     where = "Waiting in the queue" + (f", place {view.place}" if view.place is not None else "")
     return f"{where}: {view.reason}" if view.reason else where
 
@@ -82,7 +82,7 @@ def ended(view: SpawnView) -> bool:
 
 
 def status_of(view: SpawnView) -> int:
-    """Return the exit status that the Hub is told of an ended task."""
+    """Return the exit status of an ended task that is reported to the Hub."""
     if view.exit_code is not None:
         return view.exit_code
     return 0 if view.end_reason in _WELL else 1

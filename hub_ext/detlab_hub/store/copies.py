@@ -1,6 +1,6 @@
-"""Copies of a whole database, and putting one back: SQLite by its backup interface, PostgreSQL by `pg_dump`.
+"""Copies of a whole database, and restoring one: SQLite by its backup interface, PostgreSQL by `pg_dump`.
 
-A copy is one consistent snapshot, taken beside a master that goes on writing. It is a file for its owner alone, is
+A copy is one consistent snapshot, taken beside a master that keeps writing. It is a file for its owner alone, is
 there whole or not at all, and holds everything that the database does, secrets included.
 """
 
@@ -91,7 +91,7 @@ def _copy_sqlite(path: Path, target: Path) -> None:
         raise CannotCopy(f"there is no database {path}", hint=f"ls -l {path.parent}")
     _check_room(path.stat().st_size + _size(path.with_name(path.name + "-wal")), target.parent, path)
     try:
-        # All pages in one step: one read transaction, beside which the writer goes on.
+        # All pages in one step: one read transaction, beside which the writer continues.
         with contextlib.closing(sqlite3.connect(path, timeout=30)) as source:
             with contextlib.closing(sqlite3.connect(target)) as copy:
                 copy.execute("PRAGMA synchronous=OFF")
@@ -105,7 +105,7 @@ def _copy_sqlite(path: Path, target: Path) -> None:
 
 
 def check_sqlite(path: Path) -> None:
-    """Check that a copy, which nobody uses, is a sound database.
+    """Check that a copy, which no process uses, is a sound database.
 
     Raises:
         StoreDamaged: It is not.
@@ -213,7 +213,7 @@ class Occupant:
 
 
 def occupant(url: URL, now: float) -> Occupant:
-    """Look at a PostgreSQL database.
+    """Inspect a PostgreSQL database.
 
     Raises:
         CannotCopy: It cannot be reached.
@@ -262,7 +262,7 @@ def _write_script(dump: Path, raw: Path, script: Path) -> None:
     command = [find_program("pg_restore"), "--no-owner", "--no-privileges", f"--file={raw}", str(dump)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
-        raise CannotCopy(f"{dump} is no dump that pg_restore reads: {done.stderr.decode(errors='replace').strip()}")
+        raise CannotCopy(f"{dump} is not a dump that pg_restore reads: {done.stderr.decode(errors='replace').strip()}")
     with raw.open("rb") as source, script.open("wb") as target:
         for line in source:
             if line.rstrip() != _NEWER_SETTING.encode():

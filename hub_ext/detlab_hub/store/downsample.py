@@ -1,4 +1,4 @@
-"""Fewer points for a curve, chosen so that nothing a reader looks for disappears. Pure.
+"""Fewer points for a curve, chosen so that spikes, extremes and NaN stay visible. Pure.
 
 The first and the exact last point are kept. The points between are cut into buckets of equal length, and each bucket
 gives its least and its greatest value and, where there is one, its first NaN. So a spike of one step survives

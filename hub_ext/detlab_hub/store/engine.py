@@ -112,7 +112,7 @@ def reader_engine(url: URL, size: int) -> Engine:
 
         @event.listens_for(engine, "connect")
         def read_only(connection: Any, _record: Any) -> None:
-            connection.read_only = True  # its BEGIN says so: no statement of its own, and nobody listens to each begin
+            connection.read_only = True  # its BEGIN says so: no statement of its own, and no listener for each begin
 
         return engine
     engine = create_engine(url, pool_size=size, max_overflow=0)
@@ -181,7 +181,7 @@ _POSTGRES_CALLER = {"0A", "21", "22", "23", "42", "54"}
 _SQLITE_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
-def judge(error: DBAPIError, *, reading: bool = False) -> Verdict:
+def classify(error: DBAPIError, *, reading: bool = False) -> Verdict:
     """Tell a wrong statement from a lock from a failing database; when in doubt it is failing.
 
     Args:
@@ -217,7 +217,7 @@ def failure_in(error: BaseException) -> DBAPIError | None:
     """
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, DBAPIError) and judge(seen) is not Verdict.CALLER:
+        if isinstance(seen, DBAPIError) and classify(seen) is not Verdict.CALLER:
             return seen
         seen = seen.__context__
     return None

@@ -57,7 +57,7 @@ class LeaseHeld(StoreError):
 
 
 class BadReport(DetlabError):
-    """A report that will never be taken, whoever sends it again (bad group name, too large …)."""
+    """A report that will never be accepted, however often it is sent (bad group name, too large …)."""
 
     default_code = "report.refused"
 

@@ -1,4 +1,4 @@
-"""Writes that wait for the same thread are handed over together, so that they share one commit.
+"""Group commit: writes that wait for the same thread run together, so that they share one commit.
 
 A commit costs an fsync, whatever was written. While one is under way, others wait; taken together they wait for one
 more, not for one each. A write that finds nothing beside it is run as ever.
@@ -89,14 +89,14 @@ class GroupingWriter(Executor):
         return write.future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take nothing more; what waits is still written, unless it is to be cancelled."""
+        """Accept no more writes; waiting ones are still written, unless they are cancelled."""
         if cancel_futures:
             for write in tuple(self._waiting):
                 write.future.cancel()
         self._thread.shutdown(wait)
 
     def _take(self) -> None:
-        """Run what waits now. There is one call of this for each write; it answers at least one if any waits."""
+        """Run the waiting writes. This is called once for each write; each call completes at least one if any waits."""
         first = self._next()
         if first is None:
             return
@@ -105,7 +105,7 @@ class GroupingWriter(Executor):
             return
         try:
             result = self._alone(first.fn)
-        except BaseException as error:  # whoever asks the future gets it, as from any executor
+        except BaseException as error:  # the future raises it, as from any executor
             first.future.set_exception(as_told(error))
         else:
             first.future.set_result(result)
@@ -119,7 +119,7 @@ class GroupingWriter(Executor):
             yield write
 
     def _next(self) -> Waiting | None:
-        """The write that has waited longest and that somebody still waits for."""
+        """The oldest waiting write that was not cancelled."""
         while self._waiting:
             write = self._waiting.popleft()
             if write.future.set_running_or_notify_cancel():

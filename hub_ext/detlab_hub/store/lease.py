@@ -1,6 +1,6 @@
 """The lease: one active master per database, fenced by an epoch.
 
-The row names its holder, when it runs out, and the holder's process. A lease is free when it ran out, was given back,
+The row names its holder, its expiry, and the holder's process. A lease is free when it has expired, was released,
 or its process is seen to be dead (same boot, same pid namespace, no such pid or another start time): a
 master that was killed starts again without a wait. Taking a lease raises the epoch; every write transaction
 compares it, so a master that slept through its successor's start can write nothing.
@@ -140,7 +140,7 @@ def take(session: Session, *, holder: str, process: ProcessIdentity, now: float,
 
 
 def check(session: Session, epoch: int) -> float:
-    """Raise LeaseLost unless `epoch` is current; on PostgreSQL nobody can take the lease until we commit.
+    """Raise LeaseLost unless `epoch` is current; on PostgreSQL no other master can take the lease until we commit.
 
     Returns:
         When the lease runs out.

@@ -1,4 +1,4 @@
-"""Bring a database to the schema of this code, or say why that must not be done.
+"""Bring a database to the schema of this code, or refuse with the reason.
 
 Alembic is imported only where there is something to migrate: it takes longer than all else that a start does with a
 database, and most databases have the newest schema.
@@ -38,7 +38,7 @@ def alembic_config(connection: Connection | None = None) -> Config:
 
 
 def check_file(url: URL) -> None:
-    """Look at an SQLite file before SQLite does: it would take an empty one for new and go on.
+    """Check an SQLite file before SQLite opens it: it would take an empty one for new and continue.
 
     Raises:
         StoreError: The folder is missing or cannot be used.
@@ -70,7 +70,7 @@ def check_file(url: URL) -> None:
 
 
 def _create(path: Path) -> None:
-    """Make the file ours alone before SQLite makes it everybody's; its journal files follow its mode."""
+    """Make the file private before SQLite makes it readable to all; its journal files follow its mode."""
     try:
         path.touch(mode=0o600)
     except OSError as error:
@@ -87,7 +87,7 @@ def _quick_check(path: Path, url: URL) -> None:
         finally:
             connection.close()
     except sqlite3.OperationalError as error:  # a full disk, a lock: it says nothing of the file
-        hint = hint_of(error, url) or f"see that its disk is sound and nobody else uses it: ls -l {path}*; dmesg"
+        hint = hint_of(error, url) or f"see that its disk is sound and no other process uses it: ls -l {path}*; dmesg"
         raise StoreError(f"the database {path} cannot be opened: {error}", hint=hint) from error
     except sqlite3.DatabaseError as error:
         raise _damaged(path, str(error)) from error

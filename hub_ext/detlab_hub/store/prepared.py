@@ -175,7 +175,7 @@ def fetch(s: Session, text: str, values: tuple[Any, ...]) -> list[tuple[Any, ...
 
 
 def _is_watched(connection: Connection) -> bool:
-    """Whether somebody listens to statements, who is not to miss those that are run past Core."""
+    """Whether a listener to statements exists, which must not miss those that are run past Core."""
     return bool(connection._has_events or connection.engine._has_events)
 
 
@@ -218,7 +218,7 @@ def driver_of(s: Session) -> tuple[Connection, Any]:
 
 
 def as_core_raises(error: Exception, statement: str, connection: Connection, driver: Any) -> DBAPIError:
-    """An error of the driver as SQLAlchemy would have it: the store judges by that."""
+    """An error of the driver as SQLAlchemy would raise it: the store classifies by that."""
     dialect = connection.dialect
     lost = dialect.is_disconnect(error, driver, None)  # type: ignore[arg-type]  # the driver's own error
     if lost:

@@ -1,4 +1,4 @@
-"""What a database that was put into another place has to be told, and what it can tell of the one it replaces."""
+"""Relocation of a restored database: stored paths and uids, and a check of the database that it replaces."""
 
 from __future__ import annotations
 

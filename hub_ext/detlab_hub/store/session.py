@@ -103,10 +103,10 @@ class StoreSession(Session):
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """What SQLAlchemy does of a flush that fails: the transaction is over, whoever swallows the error."""
+        """What SQLAlchemy does of a flush that fails: the transaction is over, even if the error is swallowed."""
         try:
             yield
-        except BaseException:  # whatever it is goes on from here
+        except BaseException:  # any error is raised again
             with safe_reraise():
                 self._autobegin_t()._begin().rollback(_capture_exception=True)
 
@@ -128,7 +128,7 @@ class StoreSession(Session):
         self._register_persistent({work[3] for work in works})
 
     def _find(self, plan: _ByKey, entity: Any, ident: Any) -> Any:
-        """The row that this session has, or reads after writing what waits to be written, as any query does."""
+        """Return the row of this session, or read it after a flush, as any query does."""
         key = plan.mapper.identity_key_from_primary_key((ident,))
         if self.autoflush and self._new and key not in self.identity_map:
             self.flush()  # a new row is known by its key from here on; what was changed has its key

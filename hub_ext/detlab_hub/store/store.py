@@ -25,10 +25,10 @@ from detlab_hub.store import lease, migrate
 from detlab_hub.store.copies import CopyPolicy, copy_before_migration
 from detlab_hub.store.engine import (
     Verdict,
+    classify,
     failure_in,
     hint_of,
     in_transaction,
-    judge,
     parse_url,
     patient,
     reader_engine,
@@ -85,7 +85,7 @@ class Store:
         self._broken: StoreBroken | None = None
         self._closed = False
         self._released = False
-        """The lease is given back: what is written from then on does not make it last."""
+        """Release the lease: later writes do not extend it."""
         private = url.get_backend_name() == "sqlite" and sqlite_path(url) is None
         self._inline_reads = private or writer is not None
         # A database in memory lives in its only connection: readers share it, and the writer's executor.
@@ -164,10 +164,8 @@ class Store:
             hint = hint_of(error.orig, self._url) or (
                 "check c.DetHub.db_url and that the database runs and may be written to"
             )
-            if judge(error) is Verdict.BUSY:
-                hint = (
-                    "a process that writes to it does not come to an end: a master that stands still? end it (kill -9)"
-                )
+            if classify(error) is Verdict.BUSY:
+                hint = "a process that writes to it does not finish: a hung master? kill it (kill -9)"
             raise StoreError(f"the database {self.url} cannot be opened: {reason}", hint=hint) from error
 
     def _migrate(self, connection: Connection, copies: CopyPolicy | None) -> None:
@@ -237,7 +235,7 @@ class Store:
     def _break(self, error: DBAPIError, doing: str) -> StoreBroken:
         broken = StoreBroken(
             f"the database {self.url} failed while {doing}: {str(error.orig).strip()}. "
-            "Nothing more is written until a master is started anew",
+            "Nothing more is written until the master is restarted",
             hint=hint_of(error.orig, self._url)
             or "see that the disk has room and is sound (df -h; dmesg), then: det down && det up",
         )
@@ -320,7 +318,7 @@ class Store:
             self._broken = error
             raise
         except DBAPIError as error:
-            verdict = judge(error)
+            verdict = classify(error)
             if verdict is Verdict.CALLER:
                 raise
             if verdict is Verdict.BUSY:
@@ -378,7 +376,7 @@ class Store:
         try:
             outcome.result = outcome.write.fn(session)
             session.commit()  # of the savepoint
-        except Exception as error:  # whoever waits for this write gets it
+        except Exception as error:  # the waiting caller gets it
             if (failure := failure_in(error)) is not None:
                 raise failure from error
             outcome.result, outcome.error = None, error
@@ -396,7 +394,7 @@ class Store:
             with StoreSession(self._read_engine) as session, session.begin():
                 return fn(session)
         except DBAPIError as error:
-            verdict = judge(error, reading=True)
+            verdict = classify(error, reading=True)
             if verdict is Verdict.CALLER:
                 raise
             if verdict is Verdict.BUSY:

@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class InlineExecutor(Executor):
-    """Runs each call at once in the caller's thread: no thread, no order but the caller's own."""
+    """Runs each call immediately in the caller's thread: no thread, no order but the caller's own."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `fn` now and return its finished future."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except BaseException as error:  # whoever asks the future gets it, as from any executor
+        except BaseException as error:  # the future raises it, as from any executor
             future.set_exception(error)
             if not isinstance(error, Exception):
                 raise

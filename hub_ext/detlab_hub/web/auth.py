@@ -1,4 +1,4 @@
-"""Who calls: Hub tokens and browser sessions by asking the Hub, detlab's own tokens by the services."""
+"""Authentication: Hub tokens and browser sessions by a request to the Hub, detlab's own tokens by the services."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ HUB_CACHE_SECONDS = 30
 """How long the Hub's answer about a token is believed; a revoked token lives on for at most this long."""
 
 HUB_AWAY_SECONDS = 300
-"""How long the Hub's last answer about a token goes on counting while the Hub cannot be asked.
+"""Seconds for which the Hub's last reply about a token stays valid while the Hub is down.
 
-A Hub that restarts must stop nobody's work. A token cannot be revoked then, for it is the Hub that revokes."""
+A restart of the Hub must interrupt no work. No token can be revoked meanwhile, as the Hub revokes them."""
 
 CONFIRMED_TOKENS = 10_000
 """Of how many tokens the last answer is kept."""
@@ -67,7 +67,7 @@ class HeaderOAuth(HubOAuth):
             self._confirmed.pop(cache_key, None)
             if model is not None:
                 self._confirmed[cache_key] = model
-        self.cache[cache_key] = model  # of the last answer too: else each request would wait for the Hub anew
+        self.cache[cache_key] = model  # of the last answer too: else each request would wait for the Hub again
         return model
 
 
@@ -144,7 +144,7 @@ class Identifier:
                 "the token is not known here: wrong, expired or revoked",
                 hint="Check DET_TOKEN, or get a new one on the Hub's token page and run det login.",
             )
-        handler._token_authenticated = True  # what the Hub's XSRF code looks at
+        handler._token_authenticated = True  # read by the Hub's XSRF code
         return caller
 
     async def _by_token(self, bearer: str) -> AnyCaller | None:

@@ -72,7 +72,7 @@ BODY_LIMIT = 6 * 1024 * 1024
 VALUES_LIMIT = 300_000
 """Values of a JSON body: 4 MB of records have fewer."""
 MISTAKES = 100
-"""Mistakes of a request that are listed."""
+"""Most errors of a request that are listed."""
 _QUOTE = ord('"')
 _MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)
 """A text, which may hold marks of its own, or what a further value begins with; nothing here is tried twice."""
@@ -118,14 +118,14 @@ def error_view(error: BaseException) -> ErrorView:
         case ValidationError() if error.error_count() > MISTAKES:
             return ErrorView(
                 code="request.invalid",
-                message=f"the request is not what this route takes: it has {error.error_count():,} mistakes",
+                message=f"the request is not valid for this route: it has {error.error_count():,} errors",
             )
         case ValidationError():
             found = [
                 ProblemView(path=".".join(str(part) for part in item["loc"]), message=item["msg"])
                 for item in error.errors(include_url=False, include_context=False, include_input=False)
             ]
-            return ErrorView(code="request.invalid", message="the request is not what this route takes", problems=found)
+            return ErrorView(code="request.invalid", message="the request is not valid for this route", problems=found)
         case web.HTTPError():
             phrase = error.reason or HTTPStatus(error.status_code).phrase
             return ErrorView(code=f"http.{error.status_code}", message=phrase)
@@ -420,7 +420,7 @@ class Guarded(Recognized):
         self.finish(error_view(error).model_dump_json())
 
     def _note_refusal(self, error: Any) -> None:
-        """Note access that was refused, to whoever is known or shows a token, and limits that were reached."""
+        """Record refused access of callers that are known or show a token, and reached limits."""
         if isinstance(error, Reached):
             self.services.limits.note(error)
             return

@@ -1,4 +1,4 @@
-"""Request bodies on their way in: how much of them waits in memory, and how slowly they may come."""
+"""Incoming request bodies: how much of them is buffered in memory, and how slowly they may arrive."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Buffer:
         """Drop the bytes and take them off the account; once more does nothing."""
         self._data = bytearray()
         if self._counted:
-            self._memory.give_back(self._user, self._counted)
+            self._memory.release(self._user, self._counted)
             self._counted = 0
 
 
@@ -87,7 +87,7 @@ class Pace:
 
     @property
     def patience(self) -> float:
-        """Seconds for which to wait now before the sender is judged."""
+        """Seconds until the next check of the sender's pace."""
         return max(0.0, min(self._limits.silence - self._silent, self._limits.window - self._waited))
 
     def fault(self, seconds: float, came: int) -> str | None:
@@ -127,13 +127,13 @@ class Sender:
     def wait(self) -> None:
         """Expect bytes from now on."""
         self._since = self._loop.time()
-        self._timer = self._loop.call_later(self._pace.patience, self._judge, 0)
+        self._timer = self._loop.call_later(self._pace.patience, self._check_pace, 0)
 
     def came(self, size: int) -> None:
         """Stop the clock: bytes have come, and the master is at work until it waits again."""
         if self._timer is not None:
             self.stop()
-            self._judge(size)
+            self._check_pace(size)
 
     def stop(self) -> None:
         """Expect nothing more."""
@@ -141,7 +141,7 @@ class Sender:
             self._timer.cancel()
             self._timer = None
 
-    def _judge(self, came: int) -> None:
+    def _check_pace(self, came: int) -> None:
         self._timer = None
         fault = self._pace.fault(self._loop.time() - self._since, came)
         if fault is not None:

@@ -1,7 +1,8 @@
-"""What other sites' pages may make a person's browser ask of the master: the rule that every verb declares.
+"""Requests that other sites' pages can make with a user's browser: the rule that every verb declares.
 
-Browsers send a session's cookie with every request, whoever's page makes it. So a session counts only where a verb's
-rule lets it, and tokens in the `Authorization` header, which no foreign page can send, count whatever the rule says.
+Browsers send a session's cookie with every request, from the page of any site. So a session counts only where a verb's
+rule permits it, and tokens in the `Authorization` header, which no foreign page can send, count independent of the
+rule.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class CrossSite(StrEnum):
     """When a browser's session counts."""
 
     OPEN = "open"
-    """It is not looked at: everybody gets the same answer."""
+    """It is ignored: all callers get the same reply."""
     TOKEN = "token"  # noqa: S105 - a rule's name
     """Never: the callers are programs, which send a token."""
     PAGE = "page"
-    """When somebody goes to the page, from wherever. Only what changes nothing, and what no other site can read."""
+    """On navigation from any site. Only for verbs that change nothing, with replies that no other site can read."""
     LINK = "link"
     """When a page of this site leads there, or the person: files to save. Scripts send the XSRF token."""
     XSRF = "xsrf"
@@ -76,7 +77,7 @@ def check_session(handler: Handler, rule: CrossSite) -> None:
 
 
 def _refusal(request: HTTPServerRequest, rule: CrossSite) -> Forbidden:
-    """What is told of a request that another site's page seems to have made."""
+    """The reply to a request that another site's page seems to have made."""
     if rule is CrossSite.LINK and request.headers.get("Sec-Fetch-Mode") == "navigate":
         return Forbidden(
             "a link on a page of another site leads to a file here, which only this site's own links may save",

@@ -1,4 +1,4 @@
-"""Sending bytes without holding the loop, the memory or a thread for a client who is gone."""
+"""Sending bytes without holding the loop, the memory or a thread for a client that has disconnected."""
 
 from __future__ import annotations
 

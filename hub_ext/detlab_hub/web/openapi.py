@@ -49,7 +49,7 @@ def describe(routes: Iterable[tuple[str, type[Guarded]]]) -> dict[str, Any]:
         "info": {
             "title": "detlab",
             "version": detlab.__version__ if hasattr(detlab, "__version__") else "0",
-            "description": "Experiments, trials and their metrics. Non-finite numbers travel as the strings"
+            "description": "Experiments, trials and their metrics. Non-finite numbers are sent as the strings"
             ' "NaN", "Infinity" and "-Infinity". Every non-2xx reply is an ErrorView.',
         },
         "paths": paths,

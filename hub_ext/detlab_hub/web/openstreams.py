@@ -1,4 +1,4 @@
-"""The open streams: how many each user has, and how many bytes wait in them for readers who do not read."""
+"""The open streams: how many each user has, and how many bytes are buffered in them for clients that do not read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Account:
         return self.unsent >= self._most
 
     def wait_for(self, unsent: asyncio.Future[None], size: int) -> None:
-        """Count bytes that a socket did not take at once, until they have left the process or the stream is closed."""
+        """Count bytes that a socket did not take, until they have left the process or the stream is closed."""
         self.unsent += size
         if self.full:
             self._room.clear()

@@ -1,6 +1,6 @@
 """The pages at `/services/detlab/`: the shell of the hub page, its static files, and a page that needs no script.
 
-The shell holds no data of anybody's: a policy that allows no inline script or style, the names of its files, and the
+The shell holds no user's data: a policy that allows no inline script or style, the names of its files, and the
 token that its requests carry. Everything else is fetched by `hub.js` from the API.
 """
 
@@ -43,15 +43,15 @@ _RECENT = 20
 _FOREVER = "public, max-age=31536000, immutable"
 
 
-_TITLES = {403: "Not for you", 404: "Nothing is here", 405: "Nothing is here", 503: "Not now"}
+_TITLES = {403: "No permission", 404: "Not found", 405: "Not found", 503: "Not now"}
 
 
-class Told(Guarded):
+class BrowserRoute(Guarded):
     """Base of routes whose refusals are pages for browsers; programs get the API's `ErrorView`."""
 
     @property
     def wants_page(self) -> bool:
-        """Whether a browser asks for something to look at."""
+        """Whether a browser requests a page."""
         path = urlsplit(self.request.uri or "").path
         api = path.startswith(self.hub_auth.base_url + API_PREFIX)
         return not api and "text/html" in self.request.headers.get("Accept", "")
@@ -67,7 +67,7 @@ class Told(Guarded):
         self.set_status(status)
         page = _ERROR.generate(
             shown=shown,
-            title=_TITLES.get(status, "This went wrong"),
+            title=_TITLES.get(status, "Error"),
             message=view.message[:1].upper() + view.message[1:],
             hint=view.hint,
             status=status,
@@ -88,7 +88,7 @@ class Told(Guarded):
         self.finish(page)
 
 
-class Nowhere(Told, NoSuchRoute):
+class Nowhere(BrowserRoute, NoSuchRoute):
     """Everything under the prefix that is no route."""
 
     @needs("public", cross_site="open")
@@ -105,7 +105,7 @@ class Nowhere(Told, NoSuchRoute):
     head = post = put = patch = delete = options = get
 
 
-class Page(Told):
+class Page(BrowserRoute):
     """Base of the pages that a browser opens."""
 
     login_redirect = True

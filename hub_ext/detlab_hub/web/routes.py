@@ -161,7 +161,7 @@ def rules(prefix: str = SERVICE_PREFIX) -> list[tuple[str, type[Guarded]]]:
 
 @dataclass(frozen=True)
 class WebSettings:
-    """What the web layer is told besides the services."""
+    """The web layer's settings, besides the services."""
 
     cookie_secret: bytes
     hub_public_url: str

@@ -1,10 +1,10 @@
-"""Who may call what: the vocabulary of scopes, and the decorator that puts one, and a cross-site rule, on every verb.
+"""The vocabulary of scopes, and the decorator that puts one, and a cross-site rule, on every verb.
 
 A scope has to be in the vocabulary before it is used: `needs("raed")` fails at import, not in production. A verb
-without `needs` cannot be defined (`base.Guarded` refuses the class), nor one whose rule against other sites' pages
-does not fit who may call it, so that a new route is never open by accident. The decorator also reads the handler's
-annotations: they say how to parse the path, the query and the body, what the reply is, and they are what the OpenAPI
-document is made from.
+without `needs` cannot be defined (`base.Guarded` refuses the class), nor can one whose rule against other sites' pages
+does not fit its callers, so that a new route is never open by accident. The decorator also reads the handler's
+annotations: they define how to parse the path, the query and the body, and the reply, and the OpenAPI document is made
+from them.
 """
 
 from __future__ import annotations

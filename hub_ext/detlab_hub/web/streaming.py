@@ -1,4 +1,4 @@
-"""Newline-delimited JSON streams: one model a line, an empty line as keep-alive, an end when the reader goes."""
+"""Newline-delimited JSON streams: one model a line, an empty line as keep-alive, an end when the client disconnects."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class StreamHandler(Guarded):
         self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one
 
     async def _run(self, source: EventStream, wire: _Wire) -> None:
-        """Let the source write to the connection by itself; look after it when it is silent."""
+        """Let the source write to the connection itself; send keep-alives when it is silent."""
         checked = time.monotonic()
         running = asyncio.ensure_future(source.run(wire))
         try:
@@ -137,7 +137,7 @@ class StreamHandler(Guarded):
                     text = _lines(pending.result())
                 except StopAsyncIteration:
                     return
-                pending = None  # and with it what was read: while nobody reads, nothing but the text is kept
+                pending = None  # and with it what was read: while the client does not read, only the text is kept
                 wire.send(text)
                 del text
                 await wire.room()
@@ -158,7 +158,7 @@ class StreamHandler(Guarded):
 
 
 class _Wire:
-    """A connection as the sink of a stream: what is ready is written at once, and nothing is queued behind it.
+    """A connection as the sink of a stream: ready data is written immediately, and nothing is queued behind it.
 
     The head goes out by the handler, with the first line. What follows is put into the form of a chunk once for all
     readers, and written past the handler: what it does for each chunk costs more than the sending.

@@ -1,4 +1,4 @@
-"""Bodies that are files: streamed to a temporary one, on the file system where they stay."""
+"""Bodies that are files: streamed to a temporary one, on the file system of their destination."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Upload(Guarded):
         if self._sender is not None:
             self._sender.stop()
         if self._ticket is not None:
-            self._workers.open_uploads.give_back(self._ticket)
+            self._workers.open_uploads.release(self._ticket)
             self._ticket = None
         if self._upload is not None:
             with contextlib.suppress(OSError):  # a full disk: what was not written yet is not wanted

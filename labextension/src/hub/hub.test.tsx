@@ -171,7 +171,7 @@ test('mistakes of a form stand at their fields', () => {
 });
 
 test('what the Hub says as text stands at its fields, too; a TensorBoard wants an experiment', () => {
-  const message = 'the Hub says: The options have 2 mistakes:\n- resources.slots: must be a number, not "- x"\n- idle_timeout: is no time';
+  const message = 'the Hub says: The options have 2 errors:\n- resources.slots: must be a number, not "- x"\n- idle_timeout: is no time';
   expect(problemsOf({ message, problems: [] }).map(one => `${one.path} ${one.message}`)).toEqual([
     'resources.slots must be a number, not "- x"', 'idle_timeout is no time'
   ]);

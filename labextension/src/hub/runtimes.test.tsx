@@ -69,8 +69,8 @@ test('a runtime of which the page knows only the name is offered by it where a n
   open('', [agent({ runtimes: ['process', 'slurm'] })]);
   await userEvent.click(await screen.findByRole('button', { name: 'Notebook, shell …' }));
   await userEvent.click(screen.getByRole('menuitem', { name: 'New shell …' }));
-  const field = screen.getByLabelText(/^Runs as/);
-  expect(choices(field)).toEqual(['as the cluster says', 'a process', 'a container (closed)', 'slurm']);
+  const field = screen.getByLabelText(/^Runtime/);
+  expect(choices(field)).toEqual(['cluster default', 'process', 'container (closed)', 'slurm']);
   await userEvent.selectOptions(field, 'slurm');
   expect(screen.getByLabelText(/^Image/)).toBeTruthy();
 });

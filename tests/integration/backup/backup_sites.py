@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import NullPool, create_engine, text
 
 from detlab_hub.backup.restoring import Restored, restore
-from detlab_hub.backup.writing import Backup, Wishes, backup
+from detlab_hub.backup.writing import Backup, BackupOptions, backup
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.store import Store
 from detlab_hub.store.engine import parse_url
@@ -33,8 +33,8 @@ class Site:
     def root(self) -> Path:
         return self.folder.root
 
-    def backup(self, file: Path, **wishes) -> Backup:
-        return backup(self.folder, Wishes(file=file, **wishes), quiet)
+    def backup(self, file: Path, **options) -> Backup:
+        return backup(self.folder, BackupOptions(file=file, **options), quiet)
 
     def restore(self, file: Path, *, replace: bool = False, config: Path | None = None) -> Restored:
         return restore(file, self.folder, replace=replace, config=config, say=quiet)

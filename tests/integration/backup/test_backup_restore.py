@@ -33,8 +33,8 @@ def config_of(site: Site) -> Path | None:
     return path if path.exists() else None
 
 
-def restored_elsewhere(site: Site, new_site: NewSite, file: Path, **wishes) -> Site:
-    site.backup(file, **wishes)
+def restored_elsewhere(site: Site, new_site: NewSite, file: Path, **options) -> Site:
+    site.backup(file, **options)
     other = new_site(filled=False)
     other.restore(file, config=config_of(other))
     return other

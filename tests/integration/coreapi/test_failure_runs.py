@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from detlab.testing.master import MasterDouble
-from detlab_hub.services.failures.diagnosis import Evidence, judge
+from detlab_hub.services.failures.diagnosis import Evidence, classify
 from detlab_hub.services.failures.rank_faults import Line
 
 PROGRAMS = {
@@ -41,7 +41,7 @@ def test_what_a_program_dies_of_is_told_from_its_real_output(tmp_path: Path, kin
         subprocess.run([sys.executable, "-m", "detlab.launch.task", "--dir", str(root)], check=False, timeout=60)
         lines = [Line(one.get("rank"), one["text"]) for one in allocation.records["logs"]]
     ended = json.loads((root / "exit.json").read_text())
-    found = judge(lines, Evidence(ended["exit_code"], ended["rank"]), allocation_id=root.name)
+    found = classify(lines, Evidence(ended["exit_code"], ended["rank"]), allocation_id=root.name)
     assert found.kind == kind, lines
     assert said in found.message
     assert found.where == (f"train.py, line {line}" if line else None)

@@ -14,7 +14,7 @@ from detlab.launch.ranks.watchdog import HUNG
 from detlab.launch.taskdir import first_failing_rank
 from detlab.testing.master import MasterDouble
 from detlab.testing.task_api import TaskApi, make_task_dir
-from detlab_hub.services.failures.diagnosis import Evidence, judge
+from detlab_hub.services.failures.diagnosis import Evidence, classify
 from detlab_hub.services.failures.rank_faults import Line
 
 LIMIT = 2.0
@@ -97,7 +97,7 @@ def test_a_rank_that_never_joins_a_collective_is_named_and_a_long_validation_bef
     (line,) = [text for text in task.texts if " hangs: " in text]
     assert line.startswith("detlab: rank 1 (host ")
     assert "in train), while rank 0 waits in all_reduce(). This attempt ends now" in line
-    found = judge(task.lines, Evidence(task.exit_code, task.rank, size=2))
+    found = classify(task.lines, Evidence(task.exit_code, task.rank, size=2))
     assert (found.kind, found.rank) == ("hang", 1)
     assert found.where == "train.py, line 21"
     assert any("time.sleep" in text or "in train" in text for text in found.log_tail), "its stacks"

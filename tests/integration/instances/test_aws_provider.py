@@ -107,7 +107,7 @@ def test_a_spot_instance_is_asked_for_and_known_as_one(ec2: Any, settings: AwsSe
     made = spot.launch(order("s-1", "spot"))
     assert made.spot
     assert spot.list()[0].spot
-    assert spot._wish(order("s-2"))["InstanceMarketOptions"]["SpotOptions"]["MaxPrice"] == "0.5"
+    assert spot._request(order("s-2"))["InstanceMarketOptions"]["SpotOptions"]["MaxPrice"] == "0.5"
 
 
 def test_stopped_ones_are_listed_terminated_ones_are_not(ec2: Any, provider: AwsProvider) -> None:
@@ -131,10 +131,10 @@ def test_a_subnet_that_does_not_exist_is_said_in_words(settings: AwsSettings) ->
         ("InsufficientInstanceCapacity", Trouble.CAPACITY, "no g5.xlarge left"),
         ("SpotMaxPriceTooLow", Trouble.CAPACITY, "spot price"),
         ("VcpuLimitExceeded", Trouble.QUOTA, "as many CPUs as it may have"),
-        ("AuthFailure", Trouble.CREDENTIALS, "does not know the credentials"),
+        ("AuthFailure", Trouble.CREDENTIALS, "does not recognise the master's credentials"),
         ("UnauthorizedOperation", Trouble.CREDENTIALS, "do not allow"),
         ("RequestLimitExceeded", Trouble.UNREACHABLE, "busy"),
-        ("InvalidSubnetID.NotFound", Trouble.CONFIGURATION, "refuses what was asked for"),
+        ("InvalidSubnetID.NotFound", Trouble.CONFIGURATION, "refuses the request"),
         ("Whatever", Trouble.OTHER, "AWS says"),
     ],
 )

@@ -53,7 +53,7 @@ class Elastic:
 
         until = time.monotonic() + seconds
         while True:
-            await self.services.provisioning.look()
+            await self.services.provisioning.poll()
             found = condition()
             if found if isinstance(found, bool) else await found:
                 return
@@ -114,7 +114,7 @@ async def elastic(sqlite_url: str) -> AsyncIterator[Elastic]:
 
 
 async def test_demand_brings_an_agent_idleness_sends_it_away_and_demand_brings_another(elastic: Elastic) -> None:
-    await elastic.services.provisioning.look()
+    await elastic.services.provisioning.poll()
     assert elastic.services.provisioning.list(ADMIN)[0].instances == []
     names = []
     for _ in range(2):
@@ -142,7 +142,7 @@ async def test_a_later_master_adopts_what_an_earlier_one_launched_and_launches_n
     elastic.state.fresh.clear()  # all that it had in memory
     elastic.state.instances = ()
     elastic.state.history = type(elastic.state.history)()
-    await elastic.services.provisioning.look()
+    await elastic.services.provisioning.poll()
     assert [instance.id for instance in elastic.state.instances] == [launched]
 
 
@@ -172,7 +172,7 @@ async def test_errors_are_shown_to_administrators_tokens_of_failed_launches_are_
     provisioning._pools["elastic"] = (replace(elastic.pool, provider=refusing), elastic.state)
     await elastic.submit()
     for _ in range(5):
-        await provisioning.look()
+        await provisioning.poll()
     assert len(refusing.orders) == 1
     (view,) = provisioning.list(ADMIN)
     assert [(e.doing, e.trouble, e.message, e.hint) for e in view.errors] == [

@@ -78,7 +78,7 @@ def test_a_real_agent_enrols_by_its_token_and_goes_by_its_process_id(root: Path)
 
 def test_an_agent_with_wrong_options_is_an_error_with_what_it_said(root: Path) -> None:
     provider = LocalProvider(root, "http://127.0.0.1:1", ["--no-such-option"])
-    provider._look = 60.0  # this machine may be slow
+    provider._poll_seconds = 60.0  # this machine may be slow
     with pytest.raises(ProviderError, match="no-such-option") as raised:
         provider.launch(order("wrong"))
     assert raised.value.trouble is Trouble.CONFIGURATION

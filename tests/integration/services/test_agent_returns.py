@@ -269,22 +269,22 @@ async def test_a_spot_instance_that_is_taken_back_costs_its_trial_no_restart_and
     provisioning = Provisioning(world.services.shell, [pool])
     made = await world.submit(config())
     await world.step()
-    await provisioning.look()
+    await provisioning.poll()
     (first,) = market.made
     one = await world.add_agent(first.agent_id)
     await world.steps(6)
     (trial,) = await world.trials(made.id)
     assert (trial.run, trial.agent_id) == (1, first.agent_id)
-    await provisioning.look()
+    await provisioning.poll()
     market.made.clear()
     one.drop()
     await world.steps(int(world.settings.agent_reconnect_wait * 2) + 6)
     (trial,) = await world.trials(made.id)
     assert (trial.run, trial.restarts, trial.state) == (2, 0, TrialState.ACTIVE)
-    await provisioning.look()
+    await provisioning.poll()
     assert market.made == [], "two minutes long the list may be one from before it was launched"
     world.now += 120.0
-    await provisioning.look()
+    await provisioning.poll()
     (second,) = market.made
     assert second.agent_id != first.agent_id
     await world.add_agent(second.agent_id)
@@ -307,13 +307,13 @@ async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list
     provisioning = looking()
     made = await world.submit(config())
     await world.step()
-    await provisioning.look()
+    await provisioning.poll()
     (first,) = market.made
     one = await world.add_agent(first.agent_id)
     await world.steps(6)
-    await provisioning.look()
+    await provisioning.poll()
     market.made.clear()
-    await provisioning.look()
+    await provisioning.poll()
     assert await states(world) == {first.agent_id: "connected"}, "it speaks: the provider's list is wrong"
     one.drop()
     if rebooted:
@@ -321,10 +321,10 @@ async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list
         provisioning = looking()
     for _ in range(int(world.settings.agent_reconnect_wait * 2) + 6):
         await world.step()
-        await provisioning.look()
+        await provisioning.poll()
     assert await states(world) == {first.agent_id: "lost"}, "two minutes long the list may be an old one"
     world.now += 120.0
-    await provisioning.look()
+    await provisioning.poll()
     assert first.agent_id not in await states(world), "it was listed as lost for ever"
     (trial,) = await world.trials(made.id)
     assert (trial.run, trial.restarts, trial.state) == (2, 0, TrialState.ACTIVE)
@@ -346,17 +346,17 @@ async def test_why_a_gang_waits_says_for_how_many_instances_and_since_when(make_
         return item.detail
 
     assert "instance" not in await why(), "nobody looked yet"
-    await provisioning.look()
+    await provisioning.poll()
     assert len(market.made) == 2
-    await provisioning.look()
+    await provisioning.poll()
     world.now += 40.0
     assert (await why()).endswith("; waiting for 2 instances, asked 40 s ago")
     assert market.made[0].agent_id not in await why(), "it names no instance"
     market.made.pop()
-    await provisioning.look()
+    await provisioning.poll()
     assert len(market.made) == 1, "two minutes long the list may be one from before it was launched"
     world.now += 80.0
-    await provisioning.look()
+    await provisioning.poll()
     assert len(market.made) == 2, "the one that vanished while it started is replaced"
     for instance in market.made:
         await world.add_agent(instance.agent_id)

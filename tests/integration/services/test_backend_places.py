@@ -34,7 +34,7 @@ class Batch(Agents):
         assert isinstance(message, Launch | Kill | ExitAck)
         self.told.append(message)
 
-    def last_heard(self, node_id: str) -> float | None:
+    def last_heartbeat(self, node_id: str) -> float | None:
         return 1e6 if node_id == BATCH else None
 
     def state_of(self, node_id: str, now: float) -> str:

@@ -180,7 +180,7 @@ async def test_I9_the_queue_names_nobody_elses_work(make_world):
     await world.submit(config(name="mine"))
     await world.services.schedule()
     theirs, mine = (await world.services.queue.view(ALICE)).items
-    assert (theirs.owner, theirs.place, theirs.mine, mine.place, mine.mine) == ("somebody else", 1, False, 2, True)
+    assert (theirs.owner, theirs.place, theirs.mine, mine.place, mine.mine) == ("another user", 1, False, 2, True)
     assert (theirs.name, theirs.experiment_id, theirs.trial_id, theirs.task_id, theirs.reason) == (
         *("", None, None, None),
         "",

@@ -74,7 +74,7 @@ async def test_a_preempted_trial_says_why_it_waits(make_world):
     kind, message, command = told(trial.card)
     assert (kind, command, trial.failure, trial.restarts) == ("preempted", "det queue", None, 0)
     assert message.startswith("attempt 1 was preempted: its node, or the cluster, is being drained")
-    assert "had to be killed" in message
+    assert "was killed" in message
 
 
 async def test_a_metric_that_is_none_is_shown_on_trials_that_end_well_and_explains_those_that_do_not(make_world):
@@ -91,7 +91,7 @@ async def test_a_metric_that_is_none_is_shown_on_trials_that_end_well_and_explai
     assert trial.failure is None
     assert told(trial.card) == (
         "nan",
-        "it ended well, but the last value of the searcher metric 'loss' is nan",
+        "it completed, but the last value of the searcher metric 'loss' is nan",
         f"det trial metrics {trial.id} --group validation",
     )
     view = await world.finish(ill.id)
@@ -122,7 +122,7 @@ async def test_the_rank_that_did_not_come_is_named_by_the_number_of_slots(make_w
     made = await world.submit(config(resources={"slots_per_trial": 2}, max_restarts=0))
     card = (await world.finish(made.id)).failure
     assert (card.kind, card.rank) == ("hang", 1)
-    assert card.message == "rank 1 did not come to a collective, in which rank 0 waited"
+    assert card.message == "rank 1 did not reach a collective, in which rank 0 waited"
     assert card.command == f"det trial logs {card.trial_id} --rank 1"
     assert card.hint.endswith(card.command)
 

@@ -7,7 +7,7 @@ import random
 from detlab.schemas.wire import SlotView
 from detlab_hub.backends.base import node_of
 from detlab_hub.core.scheduling import Pool, PoolConfig
-from detlab_hub.services.admission.feasibility import Judged, Wish, _alone_on, _impossible
+from detlab_hub.services.admission.feasibility import Candidates, Requirements, _alone_on, _impossible
 from detlab_hub.services.kernel.agent_kinds import Remembered
 
 KINDS = ((8, "A100", 80), (4, "A100", 40), (2, "", 0), (0, "", 0), (3, "L4", 24))
@@ -42,7 +42,9 @@ def wish_of(draw):
     if draw.random() < 0.2:
         resources["max_slots"] = draw.choice((1, 8))
     slots = draw.choice((0, 1, 2, 3, 6, 8, 12, 16, 24, 40))
-    return Wish("bob", slots, draw.choice(("process", "docker")), resources=resources, single_node=draw.random() < 0.5)
+    return Requirements(
+        "bob", slots, draw.choice(("process", "docker")), resources=resources, single_node=draw.random() < 0.5
+    )
 
 
 def test_few_agents_say_what_all_say():
@@ -51,10 +53,10 @@ def test_few_agents_say_what_all_say():
         draw = random.Random(seed)
         pool = PoolConfig("default", Pool(heterogeneous=draw.random() < 0.5))
         there = Remembered().of("default", nodes_of(draw, draw.choice((0, 1, 5, 40))))
-        wish = wish_of(draw)
-        by_all = _alone_on(there.agents, wish, pool)
-        assert _impossible(Judged(there.agents, there.few(wish.slots)), wish, pool) == by_all, seed
-        possible += by_all is None and len(there.few(wish.slots)) < len(there.agents)
+        required = wish_of(draw)
+        by_all = _alone_on(there.agents, required, pool)
+        assert _impossible(Candidates(there.agents, there.few(required.slots)), required, pool) == by_all, seed
+        possible += by_all is None and len(there.few(required.slots)) < len(there.agents)
     assert possible > 50
 
 

@@ -10,7 +10,7 @@ from services_scripted import training
 from detlab.errors import ConfigError, ResourcesError
 from detlab.schemas.wire import SlotView
 from detlab_hub.core.scheduling import read_pools
-from detlab_hub.services.admission.feasibility import Wish, _by_everybody, _starts_on, judge
+from detlab_hub.services.admission.feasibility import Requirements, _against_all_agents, _starts_on, check
 
 GPUS = (("", 0), ("A100", 80 << 30), ("L4", 24 << 30))
 PROVIDER = {"type": "local", "slots": 2, "max_instances": 3, "slot_type": "cpu", "cpus": 4, "memory": "8G"}
@@ -80,7 +80,7 @@ def wish_of(draw, pool):
     if constraints:
         resources["constraints"] = constraints
     image = draw.choice(("a:1", {"cuda": "a:1"}, {"rocm": "a:1"}))
-    return Wish(
+    return Requirements(
         "bob",
         draw.choice((0, 0, 1, 1, 2, 3, 4, 6, 8, 16)),
         draw.choice(("process", "process", "docker")),
@@ -90,9 +90,9 @@ def wish_of(draw, pool):
     )
 
 
-async def said_by(judged):
+async def said_by(candidates):
     try:
-        return [str(problem) for problem in await judged]
+        return [str(problem) for problem in await candidates]
     except (ConfigError, ResourcesError) as error:
         return str(error)
 
@@ -113,13 +113,13 @@ async def test_who_could_start_here_hears_the_same_as_if_all_were_asked(make_wor
             gone.online = False
             await world.steps(80, 1.0)
         for _ in range(50):
-            wish, now = wish_of(draw, pool), shell.clock()
+            required, now = wish_of(draw, pool), shell.clock()
             config = pools.of(pool)
             there = shell.present.of(pool, (node for node in shell.backend.nodes(now) if node.pool == pool))
-            full = await said_by(_by_everybody(shell, wish, config, there, now))
-            if _starts_on(there, wish, config):
-                assert full == [], wish
-                assert await judge(shell, wish) == []
+            full = await said_by(_against_all_agents(shell, required, config, there, now))
+            if _starts_on(there, required, config):
+                assert full == [], required
+                assert await check(shell, required) == []
                 short += 1
             warned, refused = warned + (isinstance(full, list) and full != []), refused + isinstance(full, str)
     assert short > 50

@@ -284,7 +284,7 @@ async def test_gang_an_agent_that_came_back_while_others_were_given_up_is_not_lo
         await right.connect()
 
     monkeypatch.setattr(world.services.shell, "write", write_while_they_return)
-    await world.services.agents.lose_overdue()
+    await world.services.agents.lose_silent()
     states = {view.id: view.state for view in (await views_of(world)).values()}
     assert states == {"alone": "lost", "left": "connected", "right": "connected"}
     await world.steps(4)

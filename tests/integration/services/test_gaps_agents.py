@@ -60,7 +60,7 @@ async def test_a_removed_agent_cannot_come_back_by_the_clusters_own_token(make_w
     await connect(world, await enrol(world, SECRET, "one"))
     await world.services.nodes.remove(ROOT, "one")
     for _ in range(2):
-        with pytest.raises(Forbidden, match="sent agent one away") as caught:
+        with pytest.raises(Forbidden, match="removed agent one") as caught:
             await enrol(world, SECRET, "one")
         assert "det agent enrol" in caught.value.hint
         await world.reboot()
@@ -78,7 +78,7 @@ async def test_an_agent_whose_key_is_revoked_comes_back_by_a_new_invitation_only
         session.on_hang_up(session.closed)
         (key,) = [item for item in (await world.services.credentials.list(ROOT)).items if item.subject == name]
         await world.services.credentials.revoke(ROOT, key.id)
-        with pytest.raises(Forbidden, match=f"sent agent {name} away"):
+        with pytest.raises(Forbidden, match=f"removed agent {name}"):
             await enrol(world, SECRET, name)
     assert await world.services.tokens.resolve(token) is None, "what it came by is void"
     await connect(world, await enrol(world, await invite(world), "one"))

@@ -77,7 +77,7 @@ async def test_an_earlier_checkpoint_serves_and_burns_no_restart(make_world, the
     full = await world.services.trials.get(ALICE, view.id)
     (warning, *more) = full.warnings
     assert "step 6" in warning
-    assert f"an earlier checkpoint serves, of step {there[0]}" in warning
+    assert f"an earlier checkpoint is used, of step {there[0]}" in warning
     assert len(more) == 2 - len(there)
     found = await world.services.trials.checkpoints(ALICE, view.id)
     assert {step_of(one.uuid) for one in found if one.state == "DELETED"} == {2, 4, 6} - set(there)

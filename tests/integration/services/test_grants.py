@@ -171,7 +171,7 @@ async def test_i9_a_followed_log_ends_when_the_right_is_taken_back(make_world) -
     services = world.services
     await services.grants.put(ALICE, mine.id, GrantRequest(kind="user", name="bob"))
     reading = asyncio.ensure_future(read_to_the_end(services.stream.logs(BOB, trial.id)))
-    while not services.shell.wakeups.heard(("logs", trial.id)):
+    while not services.shell.wakeups.has_waiters(("logs", trial.id)):
         await asyncio.sleep(0)
     await services.grants.remove(ALICE, mine.id, GrantTo(kind="user", name="bob"))
     async with asyncio.timeout(20):

@@ -65,23 +65,23 @@ async def test_an_instance_that_no_list_has_yet_is_waited_for_by_the_next_master
     market = Market(lagging=True)
     made = await world.submit(config())
     await world.step()
-    await looking(world, market).look()
+    await looking(world, market).poll()
     (order,) = market.orders
     await world.reboot()
     provisioning = looking(world, market)
     for _ in range(3):
         world.now += 20.0
-        await provisioning.look()
+        await provisioning.poll()
     assert len(market.orders) == 1, "the one that is asked for is enough"
     assert await world.services.tokens.resolve(order.enrolment_token) is not None, "its agent may still enrol"
     await world.add_agent(order.agent_id)
-    await provisioning.look()
+    await provisioning.poll()
     market.lagging = False
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
-    await provisioning.look()
+    await provisioning.poll()
     assert (len(market.orders), market.ended) == (1, [])
     world.now += 120.0
-    await provisioning.look()
+    await provisioning.poll()
     notes = await world.services.shell.read(lambda s: instance_records.of_pool(s, "default"))
     assert [note.asked_at for note in notes.values()] == [None], "it was listed: from now on the list counts"
 
@@ -94,23 +94,23 @@ async def test_a_launch_whose_answer_is_lost_is_asked_for_again_and_makes_no_sec
     await world.step()
     provisioning = looking(world, market, limits=Limits(max_instances=1))
     for _ in range(6):
-        await provisioning.look()
+        await provisioning.poll()
         world.now += 15.0
     names = {order.agent_id for order in market.orders}
     assert (len(names), len(market.made)) == (1, 1)
     assert len(market.orders) > 1, "it may not have been launched: it is asked for again"
     assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is not None
     world.now += 30.0  # from the first order on two minutes
-    await provisioning.look()
+    await provisioning.poll()
     assert len({order.agent_id for order in market.orders}) == 1, "what was given up may be listed yet"
     await world.reboot()
     market.silent = False
     provisioning = looking(world, market, limits=Limits(max_instances=1))
-    await provisioning.look()
+    await provisioning.poll()
     assert len({order.agent_id for order in market.orders}) == 1, "nor does a later master forget it"
     world.now += 120.0
-    await provisioning.look()
-    await provisioning.look()
+    await provisioning.poll()
+    await provisioning.poll()
     assert len({order.agent_id for order in market.orders}) == 2, "no list has it: it was never launched"
 
 
@@ -122,12 +122,12 @@ async def test_a_refusal_of_the_second_ask_says_nothing_of_the_first_whose_answe
     await world.submit(config())
     await world.step()
     provisioning = looking(world, market, limits=Limits(max_instances=1))
-    await provisioning.look()
+    await provisioning.poll()
     first = market.orders[0]
     market.silent = False
     for wait, market.refuses in ((10.0, refusal), (20.0, refusal), (40.0, None)):
         world.now += wait
-        await provisioning.look()
+        await provisioning.poll()
     assert {order.agent_id for order in market.orders} == {first.agent_id}
     assert (len(market.orders), len(market.made)) == (4, 1)
     assert await world.services.tokens.resolve(first.enrolment_token) is not None, "its agent may enrol"
@@ -139,16 +139,16 @@ async def test_what_is_refused_after_a_lost_answer_is_given_up_at_last(make_worl
     await world.submit(config())
     await world.step()
     provisioning = looking(world, market, limits=Limits(max_instances=1))
-    await provisioning.look()
+    await provisioning.poll()
     market.made.clear()
     market.refuses = Trouble.CAPACITY
     for _ in range(60):
         world.now += 5.0
-        await provisioning.look()
+        await provisioning.poll()
     market.refuses, market.silent, market.lagging = None, False, False
     world.now += 600.0
-    await provisioning.look()
-    await provisioning.look()
+    await provisioning.poll()
+    await provisioning.poll()
     assert len(market.made) == 1
     assert market.made[0].agent_id != market.orders[0].agent_id
     assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is None
@@ -161,13 +161,13 @@ async def test_a_token_lives_as_long_as_the_agent_of_the_last_ask_is_waited_for(
     await world.submit(config())
     await world.step()
     provisioning = looking(world, market, limits=Limits(max_instances=1, max_agent_starting_period=60.0))
-    await provisioning.look()
+    await provisioning.poll()
     world.now += 100.0
     market.refuses = None
-    await provisioning.look()
+    await provisioning.poll()
     assert len({order.agent_id for order in market.orders}) == len(market.made) == 1
     world.now += 55.0
-    await provisioning.look()
+    await provisioning.poll()
     assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is not None
 
 
@@ -180,14 +180,14 @@ async def test_an_older_list_forgets_no_instance_that_a_newer_one_had(make_world
     provisioning = looking(world, market, limits=Limits(max_instances=1))
     for lagging in (False, False, True, False, True):
         market.lagging = lagging
-        await provisioning.look()
+        await provisioning.poll()
         world.now += 10.0
     (order,) = market.orders
     assert await world.services.tokens.resolve(order.enrolment_token) is not None
     market.made.clear()
     world.now += 120.0
-    await provisioning.look()
-    await provisioning.look()
+    await provisioning.poll()
+    await provisioning.poll()
     assert len(market.orders) == 2, "what no list has for so long is gone"
 
 
@@ -199,28 +199,28 @@ async def test_an_older_list_forgets_no_instance_whose_agent_was_there_and_is_si
     await world.submit(config())
     await world.step()
     provisioning = looking(world, market, limits=Limits(max_instances=1))
-    await provisioning.look()
+    await provisioning.poll()
     (order,) = market.orders
     agent = await world.add_agent(order.agent_id)
     await world.steps(3)
-    await provisioning.look()
+    await provisioning.poll()
     await world.submit(config())
     agent.drop()
     market.lagging = True
     await world.steps(int(silent_for), 1.0)
     state = world.services.connections.state_of(order.agent_id, world.now)
     assert state == ("suspect" if silent_for < world.settings.agent_reconnect_wait else "lost")
-    await provisioning.look()
+    await provisioning.poll()
     await agent.connect()
     await world.steps(3)
-    await provisioning.look()
+    await provisioning.poll()
     assert world.services.connections.state_of(order.agent_id, world.now) == "connected", "its key is good"
     assert (len(market.orders), market.ended) == (1, [])
     market.made.clear()
     agent.drop()
     await world.steps(120, 1.0)
-    await provisioning.look()
-    await provisioning.look()
+    await provisioning.poll()
+    await provisioning.poll()
     assert len(market.orders) == 2, "what no list has for so long is gone"
 
 
@@ -229,13 +229,13 @@ async def test_an_instance_that_no_list_ever_has_is_given_up_after_a_while_and_a
     market = Market(lagging=True)
     await world.submit(config())
     await world.step()
-    await looking(world, market).look()
+    await looking(world, market).poll()
     market.made.clear()  # the master died before it was launched, or the provider lost it
     await world.reboot()
     provisioning = looking(world, market)
     world.now += 130.0
-    await provisioning.look()
-    await provisioning.look()
+    await provisioning.poll()
+    await provisioning.poll()
     assert len(market.orders) == 2
     assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is None
     assert market.ended == [], "nobody knows what to end"
@@ -247,18 +247,18 @@ async def test_a_clock_that_is_put_back_keeps_no_lost_instance_for_longer(make_w
     market = Market(lagging=True)
     await world.submit(config())
     await world.step()
-    await looking(world, market).look()
+    await looking(world, market).poll()
     market.made.clear()
     await world.reboot()
     provisioning = looking(world, market)
     world.now -= 3600.0
-    await provisioning.look()
+    await provisioning.poll()
     world.now += 110.0
-    await provisioning.look()
+    await provisioning.poll()
     assert len(market.orders) == 1, "a list may still lag behind"
     world.now += 20.0
-    await provisioning.look()
-    await provisioning.look()
+    await provisioning.poll()
+    await provisioning.poll()
     assert len(market.orders) == 2
 
 
@@ -269,17 +269,17 @@ async def test_a_clock_that_is_put_back_gives_up_an_unanswered_launch_no_later(m
     await world.submit(config())
     await world.step()
     provisioning = looking(world, market)
-    await provisioning.look()
+    await provisioning.poll()
     market.refuses = Trouble.CAPACITY
     world.now -= 3600.0
-    await provisioning.look()
+    await provisioning.poll()
     world.now += 60.0
-    await provisioning.look()
+    await provisioning.poll()
     assert len({order.agent_id for order in market.orders}) == 1, "it may have been launched"
     world.now += 70.0
-    await provisioning.look()
+    await provisioning.poll()
     world.now += 70.0
-    await provisioning.look()
+    await provisioning.poll()
     assert len({order.agent_id for order in market.orders}) == 2
 
 
@@ -288,23 +288,23 @@ async def test_one_that_no_list_has_yet_and_whose_agent_went_again_counts_until_
     world = await make_world(training(3))
     market = Market(lagging=True)
     limits = Limits(min_instances=1, max_instances=1, max_agent_starting_period=30.0, max_disconnected_period=20.0)
-    await looking(world, market, limits=limits).look()
+    await looking(world, market, limits=limits).poll()
     (order,) = market.orders
     await world.reboot()
     provisioning = looking(world, market, limits=limits)
     agent = await world.add_agent(order.agent_id)
-    await provisioning.look()
+    await provisioning.poll()
     agent.drop()
     agent.online = False
     for _ in range(8):
         await world.steps(10, 1.0)
-        await provisioning.look()
+        await provisioning.poll()
     assert world.now < market.made[0].launched_at + 120.0
     assert (len(market.orders), market.ended) == (1, [])
     market.lagging = False
     for _ in range(8):
         await world.steps(10, 1.0)
-        await provisioning.look()
+        await provisioning.poll()
     assert (len(market.orders), market.ended) == (2, [f"i-{order.agent_id}"])
 
 
@@ -341,22 +341,22 @@ async def test_what_was_learned_of_a_broken_instance_is_not_believed_for_ever(ma
     provisioning = looking(world, market)
     await world.submit(config(resources={"slots_per_trial": 1, "cpus": 2}))
     await world.step()
-    await provisioning.look()
+    await provisioning.poll()
     broken = await world.add_agent(market.orders[0].agent_id)
     has(broken, 1.0, 2**30)
     broken.drop()
     await broken.connect()
-    await provisioning.look()
+    await provisioning.poll()
     broken.drop()
     broken.online = False
     market.made.clear()
     await world.steps(80, 1.0)
-    await provisioning.look()
+    await provisioning.poll()
     assert len(market.orders) == 1, "for a while it is believed"
     (said,) = await warnings(world, cpus=2)
     assert "at most 1 CPU, as far as instances of pool default were seen" in said.message
     world.now += instance_records.BELIEVED_SECONDS
-    await provisioning.look()
+    await provisioning.poll()
     assert await warnings(world, cpus=2) == []
     assert len(market.orders) == 2, "another one may show better"
 
@@ -368,17 +368,17 @@ async def test_one_broken_instance_among_good_ones_says_nothing_of_new_ones(make
     market = Market()
     limits = Limits(min_instances=2, max_instances=3)
     provisioning = looking(world, market, limits=limits)
-    await provisioning.look()
+    await provisioning.poll()
     for order, cpus in zip(market.orders, (4.0, 1.0), strict=True):
         agent = await world.add_agent(order.agent_id)
         has(agent, cpus, 16 * 2**30)
         agent.drop()
         await agent.connect()
-    await provisioning.look()
+    await provisioning.poll()
     for _ in range(2):
         await world.submit(config(resources={"slots_per_trial": 1, "cpus": 4}))
     await world.step()
-    await provisioning.look()
+    await provisioning.poll()
     assert len(market.orders) == 3
     assert await warnings(world, cpus=4) == []
 
@@ -393,7 +393,7 @@ async def test_a_pool_grows_no_further_for_what_its_instances_turn_out_not_to_ha
     provisioning = looking(world, market)
     made = await world.submit(config(resources={"slots_per_trial": 1, "cpus": 64}))
     await world.step()
-    await provisioning.look()
+    await provisioning.poll()
     (order,) = market.orders
     agent = await world.add_agent(order.agent_id)
     has(agent, 4.0, 16 * 2**30)
@@ -402,7 +402,7 @@ async def test_a_pool_grows_no_further_for_what_its_instances_turn_out_not_to_ha
     for _ in range(5):
         world.now += 5.0
         await world.step()
-        await provisioning.look()
+        await provisioning.poll()
     assert len(market.orders) == 1, "one shows what they have"
     agent.drop()
     if rebooted:
@@ -413,7 +413,7 @@ async def test_a_pool_grows_no_further_for_what_its_instances_turn_out_not_to_ha
         await world.step()
     world.now += 300.0
     for _ in range(3):
-        await provisioning.look()
+        await provisioning.poll()
     assert len(market.orders) == 1, "what was learned is remembered when it is gone"
     world.services.jobs._awaited = provisioning.awaited
     (item,) = (await world.services.jobs.why(ALICE, str(made.id))).items
@@ -426,8 +426,8 @@ async def test_a_pool_grows_no_further_for_what_its_instances_turn_out_not_to_ha
     )
     await world.submit(config(resources={"slots_per_trial": 1, "cpus": 3}))
     await world.step()
-    await provisioning.look()
+    await provisioning.poll()
     assert len(market.orders) == 2
     larger = looking(world, market, {**AWS, "instance_type": "large"})
-    await larger.look()
+    await larger.poll()
     assert len(market.orders) == 3, "of another type nothing is known"

@@ -90,7 +90,7 @@ async def test_I9_the_jobs_name_nobody_elses_work(full):
     seen = (await world.services.jobs.list(ALICE)).items
     assert [item.id for item in seen] == [first, second, "place 3", third]
     other = seen[2]
-    assert (other.owner, other.name, other.reason, other.mine) == ("somebody else", "", "", False)
+    assert (other.owner, other.name, other.reason, other.mine) == ("another user", "", "", False)
     assert (other.slots_wanted, other.order, other.priority) == (1, 3, 42)
     assert "bob" not in other.model_dump_json()
     assert await order(world, ALICE, mine=True) == [first, second, third]
@@ -145,7 +145,7 @@ async def test_a_priority_counts_at_once_is_noted_and_lasts(full):
 async def test_jobs_are_moved_within_what_one_may(full):
     world, (first, second, theirs, third) = full
     await world.services.grants.put(ALICE, int(second), GrantRequest(kind="user", name="bob"))
-    with pytest.raises(Forbidden, match="ahead of somebody else's job: only administrators"):
+    with pytest.raises(Forbidden, match="ahead of another user's job: only administrators"):
         await change(world, BOB, theirs, ahead_of=second)
     view = await change(world, ALICE, third, ahead_of=second)
     assert (view.order, view.moved) == (2, True)

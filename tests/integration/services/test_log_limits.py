@@ -55,7 +55,7 @@ async def test_a_process_that_was_ended_from_outside_is_asked_anew():
     assert await matcher.match("fo+", ["foo", "bar"], 0.25) == [0]
     os.kill(matcher._process.pid, signal.SIGKILL)
     assert await matcher.match("fo+", ["foo", "bar"], 0.25) == [0]
-    with pytest.raises(PatternTooSlow, match="or is none"):
+    with pytest.raises(PatternTooSlow, match="or is invalid"):
         await matcher.match("(", ["foo"], 0.25)
     assert await matcher.match("ba", ["foo", "bar"], 0.25) == [1]
     await matcher.close()
@@ -110,7 +110,7 @@ async def test_a_policy_is_given_up_when_that_is_written_and_each_trial_says_so(
         for first in (2, 3):
             await tasks.records(caller, lines(BAIT, first=first))
         (warning,) = (await trial_of(world, caller)).warnings
-        assert "log policy 'slow' is not looked for any more: the regular expression" in warning
+        assert "log policy 'slow' is not checked any more: the regular expression" in warning
 
 
 async def test_all_policies_of_an_experiment_share_the_time_of_a_batch(make_world, monkeypatch):

@@ -113,7 +113,7 @@ async def test_a_terrible_pattern_is_given_up_and_holds_nobody_up(make_world):
     await world.services.policies.close()
     assert trial.state == "COMPLETED"
     assert [one.name for one in trial.policy_matches] == ["CUDA OOM"]
-    assert "log policy 'slow' is not looked for any more" in trial.warnings[0]
+    assert "log policy 'slow' is not checked any more" in trial.warnings[0]
     assert time.monotonic() - began < 30
 
 

@@ -148,8 +148,8 @@ async def test_a_crash_between_any_two_steps_of_a_cleaning_is_made_good(make_wor
 async def test_a_cleaning_takes_so_many_steps_at_a_time_and_goes_on_where_it_was(make_world, monkeypatch):
     monkeypatch.setattr(log_retention, "CHUNKS_PER_STEP", 2)
     monkeypatch.setattr(log_retention, "STEPS_PER_SWEEP", 4)
-    monkeypatch.setattr(log_retention, "TRIALS_PER_LOOK", 1)
-    monkeypatch.setattr(log_retention, "LOOKS_PER_SWEEP", 2)
+    monkeypatch.setattr(log_retention, "TRIALS_PER_READ", 1)
+    monkeypatch.setattr(log_retention, "READS_PER_SWEEP", 2)
     world = await make_world(says)
     trials = [(await ended(world, retention_policy={"log_retention_days": 0}))[1] for _ in range(3)]
     gone = [await world.services.log_retention.sweep() for _ in range(8)]

@@ -43,8 +43,7 @@ async def test_a_trial_leaves_for_good_at_its_maximum_time_and_its_card_says_so(
     card = (await world.services.trials.get(ALICE, trial.id)).card
     assert card.kind == "max_time"
     assert (
-        card.message
-        == "max time reached: attempt 1 ran for its resources.max_time of 20 s; it left when it was asked to"
+        card.message == "max time reached: attempt 1 ran for its resources.max_time of 20 s; it stopped when requested"
     )
 
 

@@ -116,7 +116,7 @@ async def test_a_higher_priority_takes_the_slots_and_the_victim_goes_on_from_its
     await world.services.schedule()
     assert await state_of(world, low.id) == "PREEMPTING"
     reason = (await world.view(high.id)).pending_reason
-    assert reason == "waits for a task of somebody else to give back their slots"
+    assert reason == "waits for another user's task to release their slots"
     assert set(world.services.shell.pending_codes.values()) == {"releasing"}
     assert (await world.finish(high.id)).state == "COMPLETED"
     done = await world.finish(low.id)
@@ -320,7 +320,7 @@ async def test_a_request_that_waited_long_is_not_overtaken_any_more(make_world):
     await world.steps(4)
     assert [await state_of(world, one.id) for one in (first, large, late)] == ["RUNNING", "QUEUED", "QUEUED"]
     said = (await world.view(late.id)).pending_reason
-    assert said.startswith("comes after a task of somebody else, which waits for 2 slots")
+    assert said.startswith("comes after another user's task, which waits for 2 slots")
 
 
 async def test_snapshots_say_what_the_agents_are(make_world):
@@ -426,7 +426,7 @@ async def test_a_dry_run_tells_what_would_happen_now(make_world):
     ahead = await told(priority=10, slots=2)
     assert (ahead.reason, ahead.detail) == (
         "releasing",
-        "waits for a task of somebody else to give back their slots",
+        "waits for another user's task to release their slots",
     )
     assert [why for _, why, _, _ in await attempts(world, 1)] == [None], "a question changes nothing"
 

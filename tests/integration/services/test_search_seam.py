@@ -272,7 +272,7 @@ async def test_I8_a_journal_that_this_version_does_not_decide_pauses_the_experim
     await world.steps(10)  # what its trials say until they have left is kept
     assert any(one.decisions == [{"type": "undecided"}] for one in journal(world, made.id))
 
-    with pytest.raises(Conflict, match="its search cannot go on under this version"):
+    with pytest.raises(Conflict, match="its search cannot continue under this version"):
         await world.services.experiments.activate(ALICE, made.id)
     assert (await world.view(made.id)).state is ExperimentState.PAUSED
 

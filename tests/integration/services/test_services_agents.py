@@ -138,7 +138,7 @@ async def test_services_an_agent_of_one_user_gets_no_other_users_work(make_world
     assert not bobs.launches
     told = {name: await world.services.agents.list(caller) for name, caller in (("alice", ALICE), ("root", ROOT))}
     assert [agent.serves_user for agent in told["root"]] == [None, "bob"]
-    assert [agent.serves_user for agent in told["alice"]] == [None, "somebody else"], "I9"
+    assert [agent.serves_user for agent in told["alice"]] == [None, "another user"], "I9"
 
 
 async def test_services_what_waits_says_why(make_world):

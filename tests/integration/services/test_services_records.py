@@ -153,7 +153,7 @@ async def test_records_a_damaged_journal_fails_the_experiment_not_the_master(mak
 async def test_records_preempt_wakes_at_once(make_world):
     world, made, task = await one_task(make_world)
     waiting = asyncio.create_task(world.services.tasks.preempt(task.caller, 60))
-    await soon(lambda: world.services.shell.wakeups.heard(("allocation", task.caller.allocation_id)))
+    await soon(lambda: world.services.shell.wakeups.has_waiters(("allocation", task.caller.allocation_id)))
     assert not waiting.done()
     await world.services.experiments.pause(ALICE, made.id)
     reply = await asyncio.wait_for(waiting, 2)
@@ -416,7 +416,7 @@ async def test_records_slots_of_others_are_shown_without_their_allocation(make_w
     for caller in (ALICE, BOB, ROOT):
         (agent,) = await world.services.agents.list(caller)
         shown[caller.name] = agent.slots[0].allocation_id
-    assert shown == {"alice": task.caller.allocation_id, "bob": "somebody else", "root": task.caller.allocation_id}
+    assert shown == {"alice": task.caller.allocation_id, "bob": "another user", "root": task.caller.allocation_id}
 
 
 # --- streams
@@ -458,12 +458,12 @@ async def test_records_the_stream_wakes_on_commit_and_ends_with_the_services(mak
     world, made, task = await one_task(make_world)
     stream = world.services.stream.events(ALICE, made.id)
     reading = asyncio.create_task(collect(stream, lambda events: any(e.kind == "metrics" for e in events)))
-    await soon(lambda: world.services.shell.wakeups.heard("streams"))
+    await soon(lambda: world.services.shell.wakeups.has_waiters("streams"))
     await task.send("metrics", metrics(1, {"loss": 1.0}))
     assert await asyncio.wait_for(reading, 5)
     stream = world.services.stream.events(ALICE, None)
     waiting = asyncio.ensure_future(anext(stream))
-    await soon(lambda: world.services.shell.wakeups.heard("streams"))
+    await soon(lambda: world.services.shell.wakeups.has_waiters("streams"))
     await world.services.stop()
     with pytest.raises(StopAsyncIteration):
         await asyncio.wait_for(waiting, 5)

@@ -117,7 +117,7 @@ async def test_who_joins_during_a_look_that_did_not_ask_for_its_experiment_is_no
     async with reading(world, ALICE, mine) as first:
         await slow.after(world, mine, 1)
         tail = world.services.stream._tails._tails[0]
-        reader = batches.Reader(ALICE, batches.Wants(other), start, told=start)
+        reader = batches.Reader(ALICE, batches.Subscription(other), start, sent_cursor=start)
         tail.enter(reader)
         member = tail.join(reader, Sink())
         slow.go.set()

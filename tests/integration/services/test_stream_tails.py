@@ -31,7 +31,7 @@ async def test_many_readers_share_one_look(make_world, monkeypatch):
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await until(lambda: not world.services.shell.wakeups.heard("streams"))
+    await until(lambda: not world.services.shell.wakeups.has_waiters("streams"))
 
 
 async def test_readers_with_wishes_of_their_own_share_a_look(make_world):
@@ -123,7 +123,7 @@ async def test_a_look_that_fails_ends_all_who_share_it_and_the_next_ones_read_ag
             for sink in (one, two):
                 with pytest.raises(RuntimeError, match="the disk is gone"):
                     await asyncio.wait_for(sink.task, 20)
-    assert not world.services.shell.wakeups.heard("streams")
+    assert not world.services.shell.wakeups.has_waiters("streams")
     async with reading(world, ALICE, mine) as again:
         await until(lambda: members(world) == 1)
         await report(world, mine, 2)
@@ -172,7 +172,7 @@ async def test_who_leaves_while_a_failed_look_waits_is_forgotten(make_world, mon
         one.task.cancel()
         await until(lambda: members(world) == 0)
         await asyncio.wait_for(world.services.stream.stop(), 5)
-    assert not world.services.shell.wakeups.heard("streams")
+    assert not world.services.shell.wakeups.has_waiters("streams")
 
 
 async def test_who_is_cancelled_is_forgotten_and_the_services_end_the_rest(make_world):
@@ -187,7 +187,7 @@ async def test_who_is_cancelled_is_forgotten_and_the_services_end_the_rest(make_
         await world.services.stop()
         await asyncio.wait_for(stays.task, 20)
     assert members(world) == 0
-    assert not world.services.shell.wakeups.heard("streams")
+    assert not world.services.shell.wakeups.has_waiters("streams")
 
 
 async def test_a_large_audience_is_divided_and_each_part_looks_at_its_own_moment(make_world, monkeypatch):
@@ -211,21 +211,21 @@ async def test_wishes_are_shared_while_somebody_has_them_and_forgotten_then(make
     world, mine = await made_by_alice(make_world)
     stream = world.services.stream
     one, two = stream.events(ALICE, mine, names=["loss"]), stream.events(BOB, mine, names=["loss"])
-    assert one._wants is two._wants
+    assert one._subscriptions is two._subscriptions
     del one
     gc.collect()
-    assert stream.events(ALICE, mine, names=["loss"])._wants is two._wants
+    assert stream.events(ALICE, mine, names=["loss"])._subscriptions is two._subscriptions
     for number in range(50):
         stream.events(ALICE, mine, names=[f"name{number}"])
     del two
     gc.collect()
-    assert not len(stream._wants)
+    assert not len(stream._subscriptions)
 
 
 async def test_a_tail_that_is_stopped_before_its_first_step_lets_its_readers_go(make_world):
     world, mine = await made_by_alice(make_world)
     tail = tails.Tail(world.services.shell, 0.0)
-    reader = batches.Reader(ALICE, batches.Wants(mine), 0, told=0)
+    reader = batches.Reader(ALICE, batches.Subscription(mine), 0, sent_cursor=0)
     tail.enter(reader)
     member = tail.join(reader, Sink())
     await tail.stop()

@@ -85,7 +85,7 @@ async def test_a_stored_task_that_makes_no_launch_ends_with_a_card_and_stops_nob
     assert (await ended(world, other.id)).state is TrialState.COMPLETED
     view = await ended(world, poisoned.id)
     assert view.state is TrialState.ERROR
-    assert "makes no launch" in view.failure.message
+    assert "not a valid launch" in view.failure.message
     assert said in view.failure.message
     assert "hunter2" not in view.failure.model_dump_json()
 

@@ -276,7 +276,7 @@ def test_a_dump_that_cannot_be_put_back_leaves_the_database_as_it_was(
         dump.write_bytes(b"PGDMP is not enough")
         url = parse_url(target)
         before = copies.occupant(url, time.time())
-        with pytest.raises(CannotCopy, match="no dump that pg_restore reads"):
+        with pytest.raises(CannotCopy, match="not a dump that pg_restore reads"):
             copies.put_back(url, dump, before)
         assert copies.occupant(url, time.time()).tables == before.tables
 

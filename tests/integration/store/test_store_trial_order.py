@@ -151,7 +151,7 @@ def test_a_condition_with_control_characters_is_none(text: str) -> None:
     assert TypeAdapter(Annotated[str, Field(pattern=trial_order.CONDITION)]).validate_python("lr=1") == "lr=1"
     with pytest.raises(ValidationError):  # what the address is checked with: 422
         TypeAdapter(Annotated[str, Field(pattern=trial_order.CONDITION)]).validate_python(text)
-    with pytest.raises(ValueError, match="is no condition"):
+    with pytest.raises(ValueError, match="is not a condition"):
         trial_order.Condition.parse(text)
 
 

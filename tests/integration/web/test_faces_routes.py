@@ -97,7 +97,7 @@ async def test_faces_overview_and_queue_for_owner_and_others(master: Any, ben: s
         seen = OverviewView.model_validate((await other.get("overview", params={"all": "true"})).json())
         assert (seen.experiments, seen.tasks, seen.me.name, seen.me.admin) == ([], [], "ben", False)
         (item,) = seen.queue
-        assert (item.owner, item.name, item.mine) == ("somebody else", "", False)
+        assert (item.owner, item.name, item.mine) == ("another user", "", False)
         assert "faces" not in (await other.get("queue")).text
         await submit(other)
         assert len((await admin.get("overview")).json()["experiments"]) == 1
@@ -115,7 +115,7 @@ async def test_faces_timeline_for_owner_and_others(master: Any, ben: str) -> Non
             assert reply.status_code == 200
             said = [item["what"] for item in reply.json()["items"]]
             assert said[0] == "created"
-            assert "kill asked for" in said
+            assert "kill requested" in said
             assert said[-1] == "ended"
         theirs = await submit(admin)
         await refused(other, "GET", f"experiments/{theirs}/timeline", 404)

@@ -26,7 +26,7 @@ async def test_jobs_of_two_tenants(master: Any, cluster: Cluster, ben: str) -> N
         await master.services.schedule()
         seen = (await other.get("jobs")).json()["items"]
         assert [(item["id"], item["owner"], item["name"]) for item in seen] == [
-            ("place 1", "somebody else", ""),
+            ("place 1", "another user", ""),
             (str(mine), "ben", "<b>faces</b>"),
         ]
         assert [item["id"] for item in (await other.get("jobs", params={"mine": "true"})).json()["items"]] == [

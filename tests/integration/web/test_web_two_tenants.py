@@ -28,7 +28,7 @@ from testbed.tenants import Tenant, deleted_experiment, tenant
 pytestmark = pytest.mark.hub
 
 ADA, BEN = "adas-secret", "bens-own"
-NOBODY = "nobodys-mark"
+NONE_HELD_BACK = "nobodys-mark"
 STREAM_SECONDS = 0.2
 READING = {"READ", "WRITE", "ADMIN"}
 
@@ -147,11 +147,11 @@ def _texts(world: World) -> list[Pair]:
     ids = world.ada.ids
     return [
         Pair("ada", "zed"),
-        Pair(ADA, NOBODY),
-        Pair(f"{ADA} experiment", f"{NOBODY} experiment"),
-        Pair(f"{ADA}-group", f"{NOBODY}-group"),
-        Pair(f"{ADA}-metric", f"{NOBODY}-metric"),
-        Pair(f"line of {ADA}", f"line of {NOBODY}"),
+        Pair(ADA, NONE_HELD_BACK),
+        Pair(f"{ADA} experiment", f"{NONE_HELD_BACK} experiment"),
+        Pair(f"{ADA}-group", f"{NONE_HELD_BACK}-group"),
+        Pair(f"{ADA}-metric", f"{NONE_HELD_BACK}-metric"),
+        Pair(f"line of {ADA}", f"line of {NONE_HELD_BACK}"),
         *(Pair(task, f"{task.partition('-')[0]}-000000000000") for task in world.ada.tasks),
         Pair(ids["uuid"], "00000000-0000-4000-8000-000000000001"),
         *(Pair(word, word) for word in ("ACTIVE", "COMPLETED", "command", "tensorboard", "default", ".", "")),
@@ -160,12 +160,15 @@ def _texts(world: World) -> list[Pair]:
 
 def _sorts(world: World) -> list[Pair]:
     del world
-    return [Pair(f"{sign}{ADA}-group.{ADA}-metric", f"{sign}{NOBODY}-group.{NOBODY}-metric") for sign in ("", "-")]
+    return [
+        Pair(f"{sign}{ADA}-group.{ADA}-metric", f"{sign}{NONE_HELD_BACK}-group.{NONE_HELD_BACK}-metric")
+        for sign in ("", "-")
+    ]
 
 
 def _conditions(world: World) -> list[Pair]:
     del world
-    return [Pair(f"{ADA}_lr<=1", f"{NOBODY}_lr<=1"), Pair(f"{ADA}_lr!=1", f"{NOBODY}_lr!=1")]
+    return [Pair(f"{ADA}_lr<=1", f"{NONE_HELD_BACK}_lr<=1"), Pair(f"{ADA}_lr!=1", f"{NONE_HELD_BACK}_lr!=1")]
 
 
 def _follows(world: World) -> list[Pair]:

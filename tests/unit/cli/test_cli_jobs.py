@@ -23,7 +23,7 @@ def job(job_id: str, order: int, **facts: object) -> JobView:
 def three(master) -> None:
     master.jobs = [
         job("7", 1, name=HOSTILE, state="running", slots_held=4),
-        job("place 2", 2, owner="somebody else", mine=False, slots_wanted=8, tasks_waiting=1),
+        job("place 2", 2, owner="another user", mine=False, slots_wanted=8, tasks_waiting=1),
         job("command-1a", 3, kind="command", slots_wanted=2, tasks_waiting=1, reason="needs 2 slots: 0 of 4 are free",
             estimated_start=time.time() + 620, moved=True),
     ]  # fmt: skip

@@ -223,7 +223,7 @@ def test_an_altered_output_is_not_kept(master, det, workplace: Path) -> None:
 
 def test_queue(master, det, det_json) -> None:
     master.queue = [
-        QueueItem(allocation_id="a", place=1, kind="trial", owner="somebody else", trial_id=4, reason=HOSTILE, slots=8),
+        QueueItem(allocation_id="a", place=1, kind="trial", owner="another user", trial_id=4, reason=HOSTILE, slots=8),
         QueueItem(allocation_id="b", place=2, kind="command", owner="alice", mine=True, task_id="command-1"),
     ]
     shown = det("queue").stdout

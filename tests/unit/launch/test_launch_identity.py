@@ -6,10 +6,10 @@ import pytest
 
 from detlab.launch.host.identity import ACCEPTED_RANGE, IdentityError, UidRules, group_with, parse_range, read_uids
 
-NOBODY = {}
+NONE_HELD_BACK = {}
 
 
-def rules(accounts=NOBODY, **more):
+def rules(accounts=NONE_HELD_BACK, **more):
     return UidRules(name_of=accounts.get, **more)
 
 

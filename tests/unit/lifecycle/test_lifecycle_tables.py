@@ -275,14 +275,14 @@ def test_lifecycle_an_attempt_whose_checkpoint_was_gone_burns_no_restart_where_a
 def test_lifecycle_who_is_slain_while_leaving_ends_as_was_decided(event, state, reason):
     """A trial killed from outside between the search's stop and its own end was an error, and the search was told."""
     leaving = t.step(live(), event).state
-    step = t.step(leaving, t.AttemptEnded(EndKind.FAILED, slain=True))
+    step = t.step(leaving, t.AttemptEnded(EndKind.FAILED, killed=True))
     assert (step.state.state, step.state.end_reason) == (state, reason)
     assert told(step) == (
         [] if state is TrialState.COMPLETED else told(t.step(leaving, t.AttemptEnded(EndKind.KILLED)))
     )
     assert t.step(leaving, t.AttemptEnded(EndKind.FAILED)).state.state is TrialState.ERROR
-    assert requested(t.step(live(), t.AttemptEnded(EndKind.FAILED, slain=True))) == [2]
-    assert t.step(live(), t.AttemptEnded(EndKind.FAILED, slain=True)).state.restarts == 1
+    assert requested(t.step(live(), t.AttemptEnded(EndKind.FAILED, killed=True))) == [2]
+    assert t.step(live(), t.AttemptEnded(EndKind.FAILED, killed=True)).state.restarts == 1
 
 
 def test_lifecycle_failures_are_counted_up_to_max_restarts():

@@ -59,17 +59,17 @@ def test_tasks_that_do_not_pack_need_more_than_their_sum_says() -> None:
 
 def test_a_task_on_one_node_that_is_larger_than_an_instance_is_hopeless_and_launches_nothing() -> None:
     decision = decide(situation(tasks=waiting(5, single_node=True)), NONE, Limits())
-    assert (decision.launch, decision.hopeless) == (0, ("p0",))
+    assert (decision.launch, decision.infeasible) == (0, ("p0",))
 
 
 def test_a_task_for_more_than_max_instances_is_hopeless_and_launches_nothing() -> None:
     decision = decide(situation(tasks=waiting(3 * SLOTS)), NONE, Limits(max_instances=2))
-    assert (decision.launch, decision.hopeless) == (0, ("p0",))
+    assert (decision.launch, decision.infeasible) == (0, ("p0",))
 
 
 def test_constraints_that_an_instance_does_not_meet_launch_nothing() -> None:
     decision = decide(situation(tasks=waiting(1, constraints=Constraints(gpu="H100"))), NONE, Limits())
-    assert (decision.launch, decision.hopeless) == (0, ("p0",))
+    assert (decision.launch, decision.infeasible) == (0, ("p0",))
 
 
 def test_max_slots_of_a_job_and_quotas_bound_the_demand() -> None:
@@ -307,7 +307,7 @@ def test_a_gang_for_more_than_there_may_be_now_has_none_beyond_max() -> None:
         situation(busy, running(i1=SLOTS, i2=SLOTS) + waiting(2 * SLOTS)), History(), Limits(max_instances=3)
     )
     assert decision.launch == 1, "the rest is waited for"
-    assert decision.hopeless == ()
+    assert decision.infeasible == ()
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_a_gang_for_more_than_there_may_be_now_has_none_beyond_max() -> None:
 )
 def test_a_gang_whose_constraints_an_instance_does_not_meet_brings_none(constraints: Constraints) -> None:
     decision = decide(situation((), waiting(2 * SLOTS, constraints=constraints)), History(), Limits())
-    assert (decision.launch, decision.hopeless, decision.awaited) == (0, ("p0",), {})
+    assert (decision.launch, decision.infeasible, decision.awaited) == (0, ("p0",), {})
 
 
 def test_a_gang_whose_constraints_an_instance_meets_brings_its_instances() -> None:
@@ -357,7 +357,7 @@ def test_instances_come_for_cpus_and_memory_only_if_they_have_as_many() -> None:
     assert look(*waiting(2 * SLOTS, millicpus=4000, memory=2**30)).launch == 2, "on each node of a gang"
     for too_much in ({"millicpus": 5000}, {"memory": 2**31}):
         decision = look(*waiting(1, **too_much))
-        assert (decision.launch, decision.hopeless) == (0, ("p0",))
+        assert (decision.launch, decision.infeasible) == (0, ("p0",))
 
 
 def test_what_cannot_be_ended_yet_counts_so_that_none_is_launched_above_max() -> None:

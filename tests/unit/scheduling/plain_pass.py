@@ -22,13 +22,13 @@ from detlab_hub.core.scheduling import (
     reservation,
     schedule,
 )
-from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 from detlab_hub.core.scheduling.fit.free_index import Node, hash_of
 from detlab_hub.core.scheduling.fit.multi_node import Placement
 from detlab_hub.core.scheduling.fit.shapes import suits
 
 
-class PlainRooms(Rooms):
+class PlainRooms(FreeCapacity):
     """Fits as they are defined."""
 
     def fit(self, task: Task, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
@@ -143,8 +143,8 @@ def _whole(slots: int, idle: Sequence[Node], number: int) -> Placement | None:
 class PlainVictims:
     """One candidate after the other leaves until the task fits; then each that is not needed comes back."""
 
-    def __init__(self, rooms: Rooms, candidates: Sequence[Task]) -> None:
-        self._rooms, self._left = rooms, dict(enumerate(candidates))
+    def __init__(self, capacity: FreeCapacity, candidates: Sequence[Task]) -> None:
+        self._capacity, self._left = capacity, dict(enumerate(candidates))
         self.count = len(candidates)
 
     def leave_out(self, agents: Iterable[str]) -> None:
@@ -155,17 +155,17 @@ class PlainVictims:
         """As `Victims.make_room`."""
         gone: list[int] = []
         for number in [number for number in self._left if number < limit]:
-            if self._rooms.fit(task) is None:
-                self._rooms.remove(self._left[number], self._left[number].on)
+            if self._capacity.fit(task) is None:
+                self._capacity.remove(self._left[number], self._left[number].on)
                 gone.append(number)
-        fits = self._rooms.fit(task) is not None
+        fits = self._capacity.fit(task) is not None
         for number in reversed(gone.copy()):
-            self._rooms.place(self._left[number], self._left[number].on)
-            if fits and self._rooms.fit(task) is None:
-                self._rooms.remove(self._left[number], self._left[number].on)
+            self._capacity.place(self._left[number], self._left[number].on)
+            if fits and self._capacity.fit(task) is None:
+                self._capacity.remove(self._left[number], self._left[number].on)
             else:
                 gone.remove(number)
-        return self._rooms.fit(task), [self._left.pop(number) for number in gone]
+        return self._capacity.fit(task), [self._left.pop(number) for number in gone]
 
 
 def _plain_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
@@ -184,7 +184,7 @@ def plain_schedule(snapshot: Snapshot) -> Decision:
     """What `schedule` decides, found without any shortcut."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (planner, backfill, reservation):
-            patch.setattr(module, "Rooms", PlainRooms)
+            patch.setattr(module, "FreeCapacity", PlainRooms)
         for module in (reservation, priority, fair_share):
             patch.setattr(module, "Victims", PlainVictims)
         patch.setattr(planner, "in_order", _plain_order)

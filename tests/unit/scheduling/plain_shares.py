@@ -18,7 +18,7 @@ from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.order import place_of_job
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.preemption.victims import Victims
-from detlab_hub.core.scheduling.reservation import keep_place
+from detlab_hub.core.scheduling.reservation import reserve_place
 
 
 @dataclass
@@ -63,18 +63,18 @@ def plain_fair_share(snapshot: Snapshot) -> Decision:
     capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
     gathered: list[tuple[Task, list[Task]]] = []
     plain_fill(shares, capacity)
-    kept = _serve_overdue(planner, shares, gathered)
-    going_on = True
-    while going_on:
+    kept = _serve_aged(planner, shares, gathered)
+    repeat = True
+    while repeat:
         plain_fill(shares, capacity)
-        victims = Victims(planner.rooms, _beyond_offers(planner, shares, kept))  # type: ignore[arg-type]  # alike
-        going_on = False
+        victims = Victims(planner.capacity, _beyond_offers(planner, shares, kept))  # type: ignore[arg-type]  # alike
+        repeat = False
         for share in shares:
             for task in share.pending.copy():
                 if share.held + task.slots > share.offered:
                     continue
                 share.pending.remove(task)
-                going_on = True
+                repeat = True
                 if planner.allowed(task) and _start_or_reserve(planner, task, victims, gathered):
                     share.held += task.slots
                     share.fixed += task.slots
@@ -89,18 +89,18 @@ def plain_fair_share(snapshot: Snapshot) -> Decision:
     return planner.decision()
 
 
-def _serve_overdue(
+def _serve_aged(
     planner: Planner, shares: Sequence[PlainShare], gathered: list[tuple[Task, list[Task]]]
 ) -> frozenset[str]:
     """The first of all that have waited for too long, by when they came; then the next, until one does not start."""
-    victims = Victims(planner.rooms, _beyond_offers(planner, shares))  # type: ignore[arg-type]  # alike
+    victims = Victims(planner.capacity, _beyond_offers(planner, shares))  # type: ignore[arg-type]  # alike
     passed = set[str]()
     while True:
         late = [
             (task.since, planner.pending.index(task), task, share)
             for share in shares
             for task in share.pending
-            if task.overdue and task.id not in passed
+            if task.aged and task.id not in passed
         ]
         if not late:
             return frozenset()
@@ -110,7 +110,7 @@ def _serve_overdue(
             continue
         share.pending.remove(task)
         if not _start_or_reserve(planner, task, victims, gathered):
-            return keep_place(planner, task)
+            return reserve_place(planner, task)
         share.held += task.slots
         share.fixed += task.slots
         if task.id not in planner.started:
@@ -118,7 +118,7 @@ def _serve_overdue(
 
 
 def plain_fill(shares: Sequence[PlainShare], capacity: int) -> None:
-    """Offer the capacity, round by round, until nothing is left or nobody could use it."""
+    """Offer the capacity, round by round, until none is left or no job could use it."""
     ordered = sorted(shares, key=lambda share: (share.demand, place_of_job(share.job)))
     for share in shares:
         share.stands_back = False

@@ -135,7 +135,7 @@ def random_snapshot(seed: int, *, preemption: bool | None = None, scheduler: Sch
                 user=draw.choice(["ada", "bob"]),
                 groups=frozenset(draw.choice([[], ["g"]])),
                 max_time=draw.choice([None, 10.0, 100.0]),
-                overdue=draw.random() < 0.1,
+                aged=draw.random() < 0.1,
             )
         )
         if draw.random() < 0.6:

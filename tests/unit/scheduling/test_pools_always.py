@@ -114,7 +114,7 @@ def test_who_waits_for_memory_or_cpus_would_start_without_asking_for_them() -> N
             tasks = {task.id: task for task in snapshot.tasks}
             planner = Planner(replace(snapshot, tasks=tuple(t for t in snapshot.tasks if t.on or t.id == name)))
             plain = replace(tasks[name], id=f"{name} without", millicpus=0, memory=0)
-            assert planner.rooms.fit(plain) is not None
+            assert planner.capacity.fit(plain) is not None
     assert seen > 20
 
 
@@ -177,10 +177,12 @@ def test_no_victim_of_a_single_task_is_needless() -> None:
         seen += 1
         (name,) = waiting
         tasks = {task.id: task for task in snapshot.tasks}
-        for spared in decision.release:
-            without = [task for task in snapshot.tasks if task.id not in decision.release or task.id == spared]
+        for redundant_victims in decision.release:
+            without = [
+                task for task in snapshot.tasks if task.id not in decision.release or task.id == redundant_victims
+            ]
             planner = Planner(replace(snapshot, tasks=tuple(without)))
-            assert planner.rooms.fit(tasks[name]) is None, f"{spared} was not needed"
+            assert planner.capacity.fit(tasks[name]) is None, f"{redundant_victims} was not needed"
     assert seen > 5
 
 

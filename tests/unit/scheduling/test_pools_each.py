@@ -21,9 +21,9 @@ from detlab_hub.core.scheduling import (
     TaskState,
     schedule,
 )
-from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 from detlab_hub.core.scheduling.order import in_order
-from detlab_hub.core.scheduling.preemption.spared import all_fit
+from detlab_hub.core.scheduling.preemption.redundant import all_fit
 
 GROUPS = ("vision", "speech")
 
@@ -60,15 +60,15 @@ def needless(snapshot: Snapshot) -> list[str]:
     wait = [name for name, why in decision.waiting.items() if why.code is ReasonCode.RELEASING]
     served = [task for task in queued(snapshot) if task.id in wait]
     found = []
-    for spared in decision.release:
-        rooms = Rooms(snapshot.pool, snapshot.agents)
+    for redundant_victims in decision.release:
+        capacity = FreeCapacity(snapshot.pool, snapshot.agents)
         for task in snapshot.tasks:
             if task.id in decision.allocate:
-                rooms.place(task, decision.allocate[task.id])
-            elif task.on and not task.leaving and (task.id == spared or task.id not in decision.release):
-                rooms.place(task, task.on)
-        if all_fit(rooms, served):
-            found.append(spared)
+                capacity.place(task, decision.allocate[task.id])
+            elif task.on and not task.leaving and (task.id == redundant_victims or task.id not in decision.release):
+                capacity.place(task, task.on)
+        if all_fit(capacity, served):
+            found.append(redundant_victims)
     return found
 
 
@@ -101,11 +101,11 @@ def test_of_those_chosen_to_leave_no_more_are_spared_than_all_who_wait_can_do_wi
         decision = schedule(snapshot)
         wait = [name for name, why in decision.waiting.items() if why.code is ReasonCode.RELEASING]
         served = [task for task in queued(snapshot) if task.id in wait]
-        rooms = Rooms(snapshot.pool, snapshot.agents)
+        capacity = FreeCapacity(snapshot.pool, snapshot.agents)
         for task in after(snapshot, decision).tasks:
             if task.on:
-                rooms.place(task, task.on)
-        assert all_fit(rooms, served), seed
+                capacity.place(task, task.on)
+        assert all_fit(capacity, served), seed
         several += len(served) > 1
     assert several > 50
 
@@ -144,7 +144,7 @@ def test_who_makes_room_for_the_second_makes_it_for_the_first_too() -> None:
     snapshot = random_snapshot(606, preemption=True, scheduler=Scheduler.FAIR_SHARE)
     decision = schedule(snapshot)
     assert decision.release == ("t8",)
-    assert decision.waiting["t9"].detail == "waits for t8 to give back their slots"
+    assert decision.waiting["t9"].detail == "waits for t8 to release their slots"
     assert decision.waiting["t2"].code is ReasonCode.RELEASING
 
 
@@ -154,7 +154,7 @@ def test_what_is_being_released_is_given_to_no_command_either() -> None:
     tasks = (
         Task("goes", "one", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6000),
         Task("stays", "one", 2, TaskState.RUNNING, on={"a": 2}, requested=1.0),
-        Task("waits", "two", 2, requested=5.0, millicpus=1000, overdue=True),
+        Task("waits", "two", 2, requested=5.0, millicpus=1000, aged=True),
         Task("command", "two", 0, requested=6.0, millicpus=5000),
         Task("small", "two", 0, requested=7.0, millicpus=2000),
     )
@@ -174,8 +174,8 @@ def test_what_comes_later_goes_where_nobody_waits_if_its_first_place_is_only_bei
         Task("goes", "one", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6000),
         Task("kernel", "four", 0, TaskState.RUNNING, on={"b": 0}, millicpus=4000),
         Task("stays", "four", 2, TaskState.RUNNING, on={"c": 2}, preemptible=False),
-        Task("takes", "two", 2, requested=4.0, millicpus=5000, overdue=True),
-        Task("waits", "three", 2, requested=5.0, millicpus=6000, overdue=True, single_node=True),
+        Task("takes", "two", 2, requested=4.0, millicpus=5000, aged=True),
+        Task("waits", "three", 2, requested=5.0, millicpus=6000, aged=True, single_node=True),
         Task("command", "four", 0, requested=6.0, millicpus=3000),
     )
     agents = tuple(Agent(name, 2, millicpus=8000) for name in "abc")

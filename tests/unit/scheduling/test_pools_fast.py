@@ -72,7 +72,7 @@ def crowded(seed: int) -> Snapshot:
                 groups=frozenset(draw.choice([[], ["g"]])),
                 constraints=draw.choice([Constraints()] * 4 + [RACK, Constraints(gpu="a100")]),
                 max_time=draw.choice([None, 10.0, 100.0]),
-                overdue=draw.random() < 0.05,
+                aged=draw.random() < 0.05,
             )
         )
         on = demands.held(task, somewhere(draw, task, free, aside, demands)) if draw.random() < 0.6 else None

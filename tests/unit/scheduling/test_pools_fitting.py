@@ -161,7 +161,7 @@ def test_slots_kept_for_others_are_not_told_to_be_missing() -> None:
     fixed = Task("r", "h", 2, TaskState.RUNNING, on={"a": 2}, preemptible=False)
     decision = schedule(scene({"a": 4}, jobs, pending, {"r": fixed}, preemption=True))
     assert reasons(decision) == {"big": "no_free_slots", "kept": "behind", "t": "behind"}
-    assert "kept for tasks that come first" in decision.waiting["t"].detail
+    assert "reserved for tasks ahead of it" in decision.waiting["t"].detail
 
 
 def test_an_agent_that_came_back_with_less_memory_than_is_held_takes_only_what_asks_for_none() -> None:

@@ -10,7 +10,7 @@ import pytest
 from pool_scenes import after, random_snapshot, scene
 
 from detlab_hub.core.scheduling import ReasonCode, Scheduler, Snapshot, Task, TaskState, schedule
-from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 
 JOBS = {"head": {"priority": 10}, "second": {"priority": 10}, "low": {"priority": 50}, "runs": {"priority": 1}}
 
@@ -66,7 +66,7 @@ def unlimited(seed: int) -> Snapshot:
     jobs = {name: replace(job, max_slots=None, weight=1.0) for name, job in found.jobs.items()}
     times = (10.0, 100.0, 30.0, 50.0)
     tasks = [
-        replace(task, overdue=False, max_time=task.max_time or times[n % 4] + seed % 7)
+        replace(task, aged=False, max_time=task.max_time or times[n % 4] + seed % 7)
         for n, task in enumerate(found.tasks)
     ]
     return replace(found, jobs=jobs, tasks=tuple(tasks), quotas=())
@@ -94,11 +94,11 @@ def delayed(snapshot: Snapshot) -> list[str]:
 def room_in(snapshot: Snapshot, task: Task, holding: Sequence[Task]) -> float:
     """In how many seconds a task has room, alone, if those that hold slots take their maximum times."""
     for time in sorted({0.0, *(one.max_time for one in holding if one.max_time is not None)}):
-        rooms = Rooms(snapshot.pool, snapshot.agents)
+        capacity = FreeCapacity(snapshot.pool, snapshot.agents)
         for one in holding:
             if one.max_time is None or one.max_time > time:
-                rooms.place(one, one.on)
-        if rooms.fit(task) is not None:
+                capacity.place(one, one.on)
+        if capacity.fit(task) is not None:
             return time
     return math.inf
 

@@ -32,7 +32,7 @@ def test_within_a_priority_what_fits_starts() -> None:
 
 
 def test_within_a_priority_nothing_overtakes_what_has_waited_too_long() -> None:
-    big = Task("big", "j", 4, overdue=True)
+    big = Task("big", "j", 4, aged=True)
     decision = schedule(scene({"a": 4}, {"j": {}}, {"big": big, "small": ("j", 2)}, {"r": ("j", {"a": 2})}))
     assert placed(decision) == {}
     assert reasons(decision) == {"big": "no_free_slots", "small": "behind"}

@@ -33,7 +33,7 @@ def test_I9_no_reason_of_a_private_pool_names_a_task_of_somebody_else() -> None:
     assert told > 20, "one's own are named"
 
 
-@pytest.mark.parametrize(("owner", "said"), [("ada", "victim"), ("bob", "a task of somebody else")])
+@pytest.mark.parametrize(("owner", "said"), [("ada", "victim"), ("bob", "another user's task")])
 def test_I9_who_gives_slots_back_is_named_to_its_owner(owner: str, said: str) -> None:
     pool = scene(
         {"a": 2},
@@ -44,9 +44,9 @@ def test_I9_who_gives_slots_back_is_named_to_its_owner(owner: str, said: str) ->
     )
     decision = schedule(replace(pool, private=True))
     assert decision.release == ("victim",)
-    assert decision.waiting["t"].detail == f"waits for {said} to give back their slots"
+    assert decision.waiting["t"].detail == f"waits for {said} to release their slots"
     assert decision.waiting["t"].code is ReasonCode.RELEASING
-    assert schedule(pool).waiting["t"].detail == "waits for victim to give back their slots"
+    assert schedule(pool).waiting["t"].detail == "waits for victim to release their slots"
 
 
 @pytest.mark.parametrize("scheduler", list(Scheduler))

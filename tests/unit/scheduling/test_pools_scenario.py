@@ -38,7 +38,7 @@ def test_the_decision_as_json() -> None:
     assert found["allocate"] == {}
     assert found["release"] == ["t2"]
     assert found["waiting"] == {
-        "t3": {"reason": "releasing", "detail": "waits for t2 to give back their slots"},
+        "t3": {"reason": "releasing", "detail": "waits for t2 to release their slots"},
         "t1": {"reason": "no_free_slots", "detail": "needs 2 slots: none of 4 free"},
     }
 

@@ -130,7 +130,7 @@ def test_what_a_quota_forbids_goes_to_the_others() -> None:
 
 
 def test_round_robin_waits_for_what_has_waited_too_long() -> None:
-    big = Task("big", "x", 4, overdue=True)
+    big = Task("big", "x", 4, aged=True)
     decision = schedule(
         scene({"a": 4}, {"x": {}, "y": {}}, {"big": big, "y0": ("y", 1)}, {"r": ("y", {"a": 1})}, scheduler=TURNS)
     )

@@ -107,7 +107,7 @@ class Crowd:
                 late = now - task.requested >= PATIENCE
             else:
                 late = task.began - task.requested >= PATIENCE > now - task.began
-            tasks[name] = replace(task, overdue=late)
+            tasks[name] = replace(task, aged=late)
         snapshot = Snapshot(self.pool, self.kind.agents, self.jobs, tuple(tasks.values()))
         decision = schedule(snapshot)
         assert not over_allocated(snapshot, decision)
@@ -125,8 +125,8 @@ class Crowd:
     def its_turn(self) -> bool:
         """Whether the large task has waited for too long, and no other one has for longer."""
         large = self.tasks["large"]
-        others = (task for task in self.tasks.values() if task.overdue and not task.on and task is not large)
-        return large.overdue and all(task.requested > large.requested for task in others if task.slots)
+        others = (task for task in self.tasks.values() if task.aged and not task.on and task is not large)
+        return large.aged and all(task.requested > large.requested for task in others if task.slots)
 
     def waits(self) -> int:
         """How many passes the large task waits from that on, at most twice as many as the longest run and one."""
@@ -199,7 +199,7 @@ def held(pool: Pool, agents: tuple[Agent, ...], tasks: list[Task], **more: Any) 
 
 @pytest.mark.parametrize("scheduler", FAIR)
 def test_a_job_with_many_tasks_that_have_waited_too_long_gets_its_share_and_no_more(scheduler: Scheduler) -> None:
-    tasks = [Task(f"x{n}", "x", requested=float(n), overdue=True) for n in range(40)]
+    tasks = [Task(f"x{n}", "x", requested=float(n), aged=True) for n in range(40)]
     tasks += [Task(f"y{n}", "y", requested=50.0 + n) for n in range(40)]
     decision = held(Pool(scheduler), (Agent("a", 4), Agent("b", 4)), tasks)
     assert sorted(decision.allocate) == [f"{job}{n}" for job in "xy" for n in range(4)]
@@ -209,7 +209,7 @@ def test_a_job_with_many_tasks_that_have_waited_too_long_gets_its_share_and_no_m
 def test_no_place_is_kept_for_who_is_at_a_limit_of_their_own(scheduler: Scheduler) -> None:
     tasks = [
         Task("r", "x", 2, TaskState.RUNNING, on={"a": 2}, user="ada", preemptible=False),
-        Task("large", "y", 4, requested=1.0, overdue=True, user="ada"),
+        Task("large", "y", 4, requested=1.0, aged=True, user="ada"),
         Task("small", "z", 1, requested=2.0, user="bob"),
     ]
     quota = Quota(5, user="ada")
@@ -222,7 +222,7 @@ def test_a_place_is_kept_on_agents_that_become_free_and_others_start_elsewhere(s
     """On the agent with the notebook one slot is missing, on the other two; but nobody knows when the notebook ends."""
     on_a = Task("notebook", "w", 1, TaskState.RUNNING, on={"a": 1}, preemptible=False, began=1.0)
     on_b = Task("kernel", "x", 2, TaskState.RUNNING, on={"b": 2}, preemptible=False, max_time=900.0, began=2.0)
-    large = Task("large", "y", 4, requested=1.0, overdue=True, single_node=True)
+    large = Task("large", "y", 4, requested=1.0, aged=True, single_node=True)
     small = [Task(f"s{n}", f"z{n}", 1, requested=2.0) for n in range(6)]
     agents = Agent("a", 4), Agent("b", 4)
     decision = held(Pool(scheduler), agents, [on_a, on_b, large, *small])
@@ -235,7 +235,7 @@ def test_a_place_is_kept_on_agents_that_become_free_and_others_start_elsewhere(s
 @pytest.mark.parametrize("scheduler", FAIR)
 def test_what_an_agent_has_beyond_the_place_that_is_kept_is_for_others(scheduler: Scheduler) -> None:
     runs = Task("r", "w", 5, TaskState.RUNNING, on={"a": 5}, preemptible=False, millicpus=2000)
-    large = Task("large", "y", 2, requested=1.0, overdue=True, millicpus=7000)
+    large = Task("large", "y", 2, requested=1.0, aged=True, millicpus=7000)
     small = [Task(f"s{n}", f"z{n}", 1, requested=2.0, millicpus=0 if n else 500) for n in range(3)]
     decision = held(Pool(scheduler), (Agent("a", 8, millicpus=8000),), [runs, large, *small])
     assert set(decision.allocate) == {"s1"}, "two of three slots are kept, and all CPUs"

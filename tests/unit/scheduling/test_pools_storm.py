@@ -160,7 +160,7 @@ class Stream:
         for one in range(4):
             name = f"s{number}.{one}"
             tasks[name] = replace(self.small, id=name, job="small", requested=float(number))
-        waits = [replace(one, overdue=not one.on and number - one.requested >= PATIENCE) for one in tasks.values()]
+        waits = [replace(one, aged=not one.on and number - one.requested >= PATIENCE) for one in tasks.values()]
         decision = schedule(Snapshot(self.pool, self.agents, self.jobs, tuple(waits)))
         for place, (name, on) in enumerate(decision.allocate.items()):
             tasks[name] = replace(tasks[name], state=TaskState.RUNNING, on=dict(on))
@@ -218,7 +218,7 @@ def test_commands_wait_only_for_who_came_before_them_and_lacks_nothing_else(sche
     agents = (Agent("a", 4, millicpus=8000), Agent("b", 2, millicpus=2000))
     jobs = {name: Job(name) for name in ("one", "two")}
     runs = Task("runs", "one", 2, TaskState.RUNNING, on={"a": 2}, millicpus=4000)
-    waits = Task("waits", "two", 1, requested=5.0, millicpus=6000, overdue=True)
+    waits = Task("waits", "two", 1, requested=5.0, millicpus=6000, aged=True)
     before, after = (Task(name, "one", 0, requested=at, millicpus=3000) for name, at in (("before", 4.0), ("after", 6)))
     small, free = replace(after, id="small", millicpus=2000), replace(after, id="free", millicpus=0)
 
@@ -228,7 +228,7 @@ def test_commands_wait_only_for_who_came_before_them_and_lacks_nothing_else(sche
     assert starts(waits, before) == {"before"}
     assert starts(waits, after) == set()
     assert starts(waits, small, free) == {"small", "free"}, "on the agent that it cannot have, and for nothing"
-    assert starts(replace(waits, overdue=False), after) == {"after"}
+    assert starts(replace(waits, aged=False), after) == {"after"}
     assert starts(replace(waits, slots=4, single_node=True), after, small) == {"small"}, (
         "its place is kept, CPUs and all"
     )

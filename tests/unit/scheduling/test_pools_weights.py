@@ -131,7 +131,7 @@ class Rivals:
         self.end()
         self.come()
         for name, task in tasks.items():
-            tasks[name] = replace(task, overdue=self.late(task))
+            tasks[name] = replace(task, aged=self.late(task))
         snapshot = Snapshot(self.pool, AGENTS, self.jobs, tuple(tasks.values()))
         decision = schedule(snapshot)
         assert not over_allocated(snapshot, decision)
@@ -281,7 +281,7 @@ TURNS: dict[str, dict[str, Any]] = {"light": {}, "heavy": {"weight": 3.0}, "low"
 
 def with_one_that_waits(*running: Task) -> Decision:
     """A pass, with preemption, over two agents: one large task has waited for too long, a small one comes after it."""
-    pending = {"large": Task("large", "light", 2, single_node=True, overdue=True), "small": ("heavy", 1)}
+    pending = {"large": Task("large", "light", 2, single_node=True, aged=True), "small": ("heavy", 1)}
     runs = {task.id: replace(task, state=TaskState.RUNNING, requested=-9.0) for task in running}
     return schedule(scene({"a": 2, "b": 2}, TURNS, {**pending, "fill": ("low", 1)}, runs, preemption=True))
 

@@ -48,7 +48,7 @@ def looked_at(pairs: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, in
     decision = planner.decision()
     assert len(decision.allocate) > 50
     assert len(decision.release) > 20
-    return len(planner.rooms._indexes), planner.rooms.looked, sum(one.looked for one in made)
+    return len(planner.capacity._indexes), planner.capacity.checked, sum(one.checked for one in made)
 
 
 def test_many_pairs_of_cpus_and_memory_cost_little_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,11 +39,11 @@ def test_where_it_is_off_it_stays_off() -> None:
 def test_passes_in_two_threads_do_not_leave_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """One saw it off, since the other was at work; the other started it, and the one stopped it for good."""
     first, second = without_collection(), without_collection()
-    looked = gc.isenabled
+    checked = gc.isenabled
 
     def look_while_the_other_ends() -> bool:
-        found = looked()
-        monkeypatch.setattr(gc, "isenabled", looked)
+        found = checked()
+        monkeypatch.setattr(gc, "isenabled", checked)
         first.__exit__(None, None, None)
         return found
 
@@ -52,7 +52,7 @@ def test_passes_in_two_threads_do_not_leave_it_off(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(gc, "isenabled", look_while_the_other_ends)
         other.submit(second.__enter__).result()
         if gc.isenabled is look_while_the_other_ends:  # it had no need to look
-            monkeypatch.setattr(gc, "isenabled", looked)
+            monkeypatch.setattr(gc, "isenabled", checked)
             first.__exit__(None, None, None)
             assert not gc.isenabled(), "the second pass is under way"
         other.submit(second.__exit__, None, None, None).result()

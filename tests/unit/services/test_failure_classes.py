@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from detlab_hub.services.failures.diagnosis import Evidence, judge
+from detlab_hub.services.failures.diagnosis import Evidence, classify
 from detlab_hub.services.failures.rank_faults import Line, failing_rank
 
 HEAD = ("Traceback (most recent call last):", '  File "train.py", line 7, in <module>', "    step()")
@@ -62,7 +62,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("error", "code", "kind"), ERRORS)
 def test_an_error_is_of_the_class_that_its_last_line_says(error: str, code: int, kind: str) -> None:
-    found = judge(raised(error), Evidence(code))
+    found = classify(raised(error), Evidence(code))
     assert (found.kind, found.message) == (kind, error)
     assert found.where == "train.py, line 7"
 
@@ -89,7 +89,7 @@ def test_an_error_is_of_the_class_that_its_last_line_says(error: str, code: int,
 def test_an_end_without_an_error_is_of_the_class_that_exit_code_and_metric_say(
     texts: list[str], evidence: Evidence, kind: str, said: str
 ) -> None:
-    found = judge([Line(None, text) for text in texts], evidence)
+    found = classify([Line(None, text) for text in texts], evidence)
     assert found.kind == kind
     assert said in found.message
 
@@ -98,16 +98,16 @@ def test_an_end_without_an_error_is_of_the_class_that_exit_code_and_metric_say(
     ("error", "kind"), [("RuntimeError: diverged, giving up", "nan"), ("KeyError: 'x'", "exception")]
 )
 def test_a_metric_that_is_no_number_explains_an_error_about_numbers_only(error: str, kind: str) -> None:
-    assert judge(raised(error), Evidence(1, metric="loss", value=math.inf)).kind == kind
+    assert classify(raised(error), Evidence(1, metric="loss", value=math.inf)).kind == kind
 
 
 def test_a_handled_error_before_a_sigkill_is_not_its_cause() -> None:
-    found = judge([*raised("ImportError: no fast kernels"), Line(None, "going on without")], Evidence(-9))
+    found = classify([*raised("ImportError: no fast kernels"), Line(None, "going on without")], Evidence(-9))
     assert (found.kind, found.message) == ("killed", "killed by SIGKILL")
 
 
 def test_workers_without_shared_memory_have_run_out_of_memory() -> None:
-    assert judge(raised(SHM), Evidence(1)).kind == "oom"
+    assert classify(raised(SHM), Evidence(1)).kind == "oom"
 
 
 # --- several ranks
@@ -146,7 +146,7 @@ def test_the_rank_that_failed_is_named_and_not_the_one_that_fell_with_it() -> No
     """The launcher saw the victim end first: the culprit was still writing a core file."""
     lines = [*raised(GLOO_CLOSED, 0), *raised("ValueError: bad batch", 1)]
     for told in (None, 0, 1):
-        found = judge(lines, Evidence(1, rank=told))
+        found = classify(lines, Evidence(1, rank=told))
         assert (found.rank, found.message) == (1, "ValueError: bad batch")
         assert found.log_tail == (*HEAD, "ValueError: bad batch")
 
@@ -159,7 +159,7 @@ def test_of_two_ranks_that_fail_by_themselves_the_first_counts() -> None:
 
 def test_the_rank_that_a_signal_ended_is_taken_from_torchruns_summary() -> None:
     lines = [Line(0, "fine"), Line(1, "fine too"), *raised(GLOO_CLOSED, 0), *(Line(None, text) for text in SUMMARY)]
-    found = judge(lines, Evidence(1))
+    found = classify(lines, Evidence(1))
     assert (found.kind, found.rank, found.signal) == ("killed", 1, "SIGKILL")
     assert found.log_tail == ("fine too",)
 
@@ -168,7 +168,7 @@ def test_the_rank_that_a_signal_ended_is_taken_from_torchruns_summary() -> None:
 def test_a_rank_that_the_kernel_ended_for_memory_is_told_apart_from_one_that_was_killed(kernel: bool) -> None:
     lines = [Line(1, "step 3"), *(Line(None, text) for text in SUMMARY)]
     lines += [Line(None, KERNEL)] if kernel else []
-    assert judge(lines, Evidence(1, rank=1)).kind == ("oom" if kernel else "killed")
+    assert classify(lines, Evidence(1, rank=1)).kind == ("oom" if kernel else "killed")
 
 
 @pytest.mark.parametrize(
@@ -186,19 +186,19 @@ def test_a_rank_that_the_kernel_ended_for_memory_is_told_apart_from_one_that_was
 def test_a_collective_that_one_rank_did_not_join_is_a_hang_of_that_rank(
     lines: list[Line], size: int | None, rank: int | None
 ) -> None:
-    found = judge(lines, Evidence(1, rank=0, size=size))
+    found = classify(lines, Evidence(1, rank=0, size=size))
     assert (found.kind, found.rank) == ("hang", rank)
     assert rank is None or f"{rank}" in found.message
 
 
 def test_a_rank_that_failed_while_the_others_waited_has_not_hung() -> None:
-    found = judge([*raised("ValueError: bad batch", 1), *raised(GLOO_TIMEOUT, 0)], Evidence(1, rank=0, size=2))
+    found = classify([*raised("ValueError: bad batch", 1), *raised(GLOO_TIMEOUT, 0)], Evidence(1, rank=0, size=2))
     assert (found.kind, found.rank, found.message) == ("exception", 1, "ValueError: bad batch")
 
 
 def test_the_tail_of_a_rank_has_twenty_lines_and_no_other_ranks() -> None:
     lines = [Line(n % 2, f"line {n}") for n in range(100)]
-    found = judge(lines, Evidence(1, rank=1))
+    found = classify(lines, Evidence(1, rank=1))
     assert found.log_tail == tuple(f"line {n}" for n in range(61, 100, 2))
 
 
@@ -211,6 +211,6 @@ def test_hostile_text_stays_text_and_costs_little() -> None:
         "rank 1, " * 2000,
     ]
     began = time.process_time()
-    found = judge([*(Line(0, text) for text in long * 100), Line(0, hostile)], Evidence(1))
+    found = classify([*(Line(0, text) for text in long * 100), Line(0, hostile)], Evidence(1))
     assert time.process_time() - began < 5.0
     assert found.log_tail[-1] == hostile

@@ -90,7 +90,7 @@ def test_very_many_users_are_refused_before_each_is_looked_at() -> None:
         hello(uids={str(number): "" for number in range(50_001)})
 
 
-def judged(message: str) -> str:
+def checked_config(message: str) -> str:
     """What the master says of a first message, short of its database."""
     try:
         parsed = MESSAGE.validate_json(message)
@@ -137,7 +137,7 @@ def test_no_hello_costs_more_than_bounded_memory(field: str, item: str) -> None:
     assert len(message) <= AGENT_MESSAGE_LIMIT
     tracemalloc.start()
     try:
-        assert len(judged(message)) < 1000
+        assert len(checked_config(message)) < 1000
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -155,4 +155,4 @@ _FIELDS = st.sampled_from([*sorted(Hello.model_fields), "more"])
 @settings(max_examples=200)
 @given(st.dictionaries(_FIELDS, _JSON, max_size=6))
 def test_any_hello_is_taken_or_refused_in_words(said: dict[str, Any]) -> None:
-    assert len(judged(json.dumps({**PLAIN, **said}))) < 1000
+    assert len(checked_config(json.dumps({**PLAIN, **said}))) < 1000

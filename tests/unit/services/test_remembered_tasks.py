@@ -12,7 +12,7 @@ from detlab_hub.core.scheduling import Job, Pool, Scheduler, schedule
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.placement.active_rows import Placed, Waiting
 from detlab_hub.services.placement.remembered import KnownTasks
-from detlab_hub.services.placement.snapshots import Holder, Scene
+from detlab_hub.services.placement.snapshots import ClusterSnapshot, Holder
 
 HERE = Path("/nowhere")
 SETTINGS = Settings(cluster_id="c", state_dir=HERE, bundles_dir=HERE)
@@ -47,9 +47,9 @@ def placed(row: Waiting, agent: str, draw: random.Random) -> Placed:
     )
 
 
-def changed(scene: Scene, draw: random.Random) -> Scene:
+def changed(cluster: ClusterSnapshot, draw: random.Random) -> ClusterSnapshot:
     """The scene a little later: anything that a task is made of may be another."""
-    pending, running = list(scene.pending), list(scene.placed)
+    pending, running = list(cluster.pending), list(cluster.placed)
     if pending:
         running.append(placed(pending.pop(draw.randrange(len(pending))), draw.choice("ab"), draw))
     if running and draw.random() < 0.4:
@@ -62,67 +62,69 @@ def changed(scene: Scene, draw: random.Random) -> Scene:
         pending[number] = pending[number]._replace(slots_needed=draw.randint(1, 4), max_time=draw.choice([None, 5.0]))
     groups = frozenset(draw.choice([[], ["g"]]))
     return replace(
-        scene,
-        now=scene.now + draw.choice([0.0, 0.1, 50.0]),
+        cluster,
+        now=cluster.now + draw.choice([0.0, 0.1, 50.0]),
         nodes=[Node(name, tuple(f"cpu{number}" for number in range(draw.choice([3, 4])))) for name in "ab"],
         pending=pending,
         placed=running,
         holders={"experiment 1": Holder("default", Job("experiment 1"), groups)},
         refused={row.trial_id: frozenset("a") for row in pending if row.trial_id and draw.random() < 0.1},
-        tired=frozenset(row.trial_id for row in (*pending, *running) if row.trial_id and draw.random() < 0.1),
-        known=scene.known,
+        at_preemption_limit=frozenset(
+            row.trial_id for row in (*pending, *running) if row.trial_id and draw.random() < 0.1
+        ),
+        known=cluster.known,
         held=[],
     )
 
 
-def first(draw: random.Random) -> Scene:
+def first(draw: random.Random) -> ClusterSnapshot:
     """Some that wait."""
     holders = {"experiment 1": Holder("default", Job("experiment 1"), frozenset())}
     rows = [waiting(number, draw) for number in range(1, 8)]
-    return Scene(SETTINGS, 400.0, [Node("a", ("cpu0",))], {}, rows, [], holders, [], {}, frozenset())
+    return ClusterSnapshot(SETTINGS, 400.0, [Node("a", ("cpu0",))], {}, rows, [], holders, [], {}, frozenset())
 
 
 def test_a_remembered_task_is_what_its_row_says_now() -> None:
     same = 0
     for seed in range(40):
         draw = random.Random(seed)
-        scene, before = first(draw), set[int]()
+        cluster, before = first(draw), set[int]()
         for _ in range(12):
-            scene.known.begin()
-            seen = scene.snapshot(POOL)
-            assert seen == replace(scene, known=KnownTasks(), held=[]).snapshot(POOL), seed
+            cluster.known.begin()
+            seen = cluster.snapshot(POOL)
+            assert seen == replace(cluster, known=KnownTasks(), held=[]).snapshot(POOL), seed
             same += len(before.intersection(map(id, seen.tasks)))
             before, kept = set(map(id, seen.tasks)), seen  # kept: no other object has one of these ids meanwhile
-            scene = changed(scene, draw)
+            cluster = changed(cluster, draw)
         assert kept is not None
     assert same > 400
 
 
 def test_what_a_pass_did_not_see_is_forgotten() -> None:
     draw = random.Random(0)
-    scene, empty = first(draw), replace(first(draw), pending=[])
-    empty.known = scene.known
-    scene.known.begin()
-    task = scene.snapshot(POOL).tasks[0]
-    scene.known.begin()
-    assert scene.snapshot(POOL).tasks[0] is task
+    cluster, empty = first(draw), replace(first(draw), pending=[])
+    empty.known = cluster.known
+    cluster.known.begin()
+    task = cluster.snapshot(POOL).tasks[0]
+    cluster.known.begin()
+    assert cluster.snapshot(POOL).tasks[0] is task
     for _ in range(2):
-        scene.known.begin()
+        cluster.known.begin()
         empty.snapshot(POOL)
-    scene.known.begin()
-    again = scene.snapshot(POOL).tasks[0]
+    cluster.known.begin()
+    again = cluster.snapshot(POOL).tasks[0]
     assert again == task
     assert again is not task
 
 
-def beside_a_trial(trial_at: float, command_at: float) -> tuple[Scene, str, str]:
+def beside_a_trial(trial_at: float, command_at: float) -> tuple[ClusterSnapshot, str, str]:
     """A trial and a command that wait for CPUs of an agent, and their names; there is room for the command alone."""
     trial = waiting(3, random.Random(1))._replace(slots_needed=1, constraints=None, requested_at=trial_at)
     trial = trial._replace(millicpus=5000)
     command = trial._replace(id="c.1", trial_id=None, task_id="c", experiment_id=None, idx=None)
     command = command._replace(slots_needed=0, millicpus=2000, requested_at=command_at)
     runs = command._replace(id="r.1", task_id="r")
-    scene = replace(
+    cluster = replace(
         first(random.Random(1)),
         now=1000.0,
         nodes=[Node("a", ("cpu0", "cpu1"), millicpus=6000)],
@@ -131,7 +133,7 @@ def beside_a_trial(trial_at: float, command_at: float) -> tuple[Scene, str, str]
         holders={name: Holder("default", Job(name), frozenset()) for name in ("experiment 1", "c", "r")},
         held=[],
     )
-    return scene, trial.id, command.id
+    return cluster, trial.id, command.id
 
 
 SHARED = replace(POOL, rules=Pool(Scheduler.FAIR_SHARE))
@@ -139,15 +141,15 @@ SHARED = replace(POOL, rules=Pool(Scheduler.FAIR_SHARE))
 
 def test_a_command_that_comes_after_a_trial_that_waits_too_long_is_not_ahead_of_it() -> None:
     """Commands had no time of their own: a stream of them kept the CPUs from every trial that waited."""
-    scene, trial, command = beside_a_trial(0.0, 900.0)
-    assert set(schedule(scene.snapshot(SHARED)).waiting) == {trial, command}
-    assert command in schedule(replace(scene, now=200.0, held=[]).snapshot(SHARED)).allocate, "it is not yet too long"
+    cluster, trial, command = beside_a_trial(0.0, 900.0)
+    assert set(schedule(cluster.snapshot(SHARED)).waiting) == {trial, command}
+    assert command in schedule(replace(cluster, now=200.0, held=[]).snapshot(SHARED)).allocate, "it is not yet too long"
 
 
 def test_a_command_that_came_before_an_overdue_trial_starts() -> None:
     """The time of a command was compared with the number of a trial: it always came later."""
-    scene, trial, command = beside_a_trial(100.0, 50.0)
-    decision = schedule(scene.snapshot(SHARED))
+    cluster, trial, command = beside_a_trial(100.0, 50.0)
+    decision = schedule(cluster.snapshot(SHARED))
     assert set(decision.allocate) == {command}
     assert set(decision.waiting) == {trial}
 
@@ -159,7 +161,7 @@ def test_a_trial_that_waited_too_long_keeps_its_slots_for_as_long() -> None:
     others = [
         waiting(n, random.Random(1))._replace(slots_needed=1, experiment_id=n, constraints=None) for n in range(4, 9)
     ]
-    scene = replace(
+    cluster = replace(
         first(random.Random(1)),
         nodes=[Node("a", ("cpu0", "cpu1", "cpu2", "cpu3"))],
         pending=others,
@@ -170,7 +172,7 @@ def test_a_trial_that_waited_too_long_keeps_its_slots_for_as_long() -> None:
     def released(now: float, *, started_at: float | None = 1000.0, requested_at: float = 0.0) -> bool:
         row = late._replace(started_at=started_at, requested_at=requested_at)
         fresh = [other._replace(slots_needed=1, requested_at=now) for other in others]
-        seen = replace(scene, now=now, pending=fresh, placed=[row], held=[], known=KnownTasks()).snapshot(SHARED)
+        seen = replace(cluster, now=now, pending=fresh, placed=[row], held=[], known=KnownTasks()).snapshot(SHARED)
         return schedule(seen).release == (late.id,)
 
     assert not released(1001.0)

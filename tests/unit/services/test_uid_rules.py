@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.launch.host.identity import IdentityError, UidRules
-from detlab_hub.services.kernel.settings import UidPolicy, mistakes_in
+from detlab_hub.services.kernel.settings import UidPolicy, errors_in
 from detlab_hub.services.lifecycle.uids import disagreements
 
 NAMES = st.sampled_from(["ada", "ben", "carol", "mallory"])
@@ -60,8 +60,8 @@ def test_what_the_master_lets_in_the_agent_launches_and_refuses_what_comes_to_cl
 
 
 def test_a_map_names_no_account_twice_and_never_root() -> None:
-    assert mistakes_in(UidPolicy(mapped={"ada": 1005, "ben": 1006})) == []
-    (root, twice) = mistakes_in(UidPolicy(mapped={"ada": 0, "ben": 1005, "carol": 1005}))
+    assert errors_in(UidPolicy(mapped={"ada": 1005, "ben": 1006})) == []
+    (root, twice) = errors_in(UidPolicy(mapped={"ada": 0, "ben": 1005, "carol": 1005}))
     assert "'ada'" in root
     assert "never run as root" in root
     assert "'carol' and 'ben' have the same uid 1005" in twice

@@ -23,10 +23,10 @@ def test_the_forms_values_go_into_the_task_config():
         }
     )
     assert "_xsrf" not in chosen
-    wish, problems = options.read(chosen)
+    wanted, problems = options.read(chosen)
     assert not problems
-    assert wish.kind is TaskKind.SHELL
-    assert wish.config == {
+    assert wanted.kind is TaskKind.SHELL
+    assert wanted.config == {
         "resources": {"slots": 2, "resource_pool": "gpu"},
         "environment": {"image": "img:1"},
         "runtime": "docker",
@@ -35,9 +35,9 @@ def test_the_forms_values_go_into_the_task_config():
 
 
 def test_who_names_an_image_wants_a_container():
-    wish, problems = options.read({"image": "img:1"})
+    wanted, problems = options.read({"image": "img:1"})
     assert not problems
-    assert wish.config["runtime"] == "docker"
+    assert wanted.config["runtime"] == "docker"
     _, problems = options.read({"image": "img:1", "runtime": "process"})
     assert [problem.path for problem in problems] == ["Image"]
     _, problems = options.read({"image": "img:1"}, runtimes=["process"])
@@ -50,7 +50,7 @@ def test_the_only_runtime_of_a_site_is_not_asked_for_and_is_used(runtime):
 
 
 def test_an_empty_form_is_a_notebook_with_the_clusters_defaults():
-    assert options.read(options.from_form({"slots": [""], "image": [""]})) == (options.Wish(), [])
+    assert options.read(options.from_form({"slots": [""], "image": [""]})) == (options.SpawnOptions(), [])
 
 
 def test_every_kind_of_mistake_is_named_at_once():
@@ -78,17 +78,17 @@ def test_options_that_are_no_object_are_a_mistake(nonsense):
 
 def test_flat_options_win_over_the_config_and_leave_it_alone():
     config = {"resources": {"slots": 1, "priority": 7}}
-    wish, problems = options.read({"slots": 3, "config": config})
+    wanted, problems = options.read({"slots": 3, "config": config})
     assert not problems
-    assert wish.config == {"resources": {"slots": 3, "priority": 7}}
+    assert wanted.config == {"resources": {"slots": 3, "priority": 7}}
     assert config == {"resources": {"slots": 1, "priority": 7}}
 
 
 def test_a_tensorboard_must_show_something():
     assert options.read({"kind": "tensorboard"})[1]
-    wish, problems = options.read({"kind": "tensorboard", "experiment_ids": [3]})
+    wanted, problems = options.read({"kind": "tensorboard", "experiment_ids": [3]})
     assert not problems
-    assert wish.experiment_ids == [3]
+    assert wanted.experiment_ids == [3]
 
 
 def test_a_runtime_that_the_site_does_not_offer_is_a_mistake():

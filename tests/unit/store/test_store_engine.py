@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy.exc import DBAPIError
 
 from detlab_hub.store import StoreError
-from detlab_hub.store.engine import Verdict, judge, parse_url, sqlite_path
+from detlab_hub.store.engine import Verdict, classify, parse_url, sqlite_path
 from detlab_hub.store.lease import ProcessIdentity
 from detlab_hub.store.queries.logs.lines import LINE_BYTES, cut_line
 from detlab_hub.store.tables import clean_text
@@ -37,7 +37,7 @@ def sqlite_error(code: int) -> DBAPIError:
     ],
 )
 def test_sqlite_errors_are_told_apart(code: int, verdict: Verdict) -> None:
-    assert judge(sqlite_error(code)) is verdict
+    assert classify(sqlite_error(code)) is verdict
 
 
 class OperationalError(Exception):
@@ -66,7 +66,7 @@ class OperationalError(Exception):
     ],
 )
 def test_postgres_errors_are_told_apart(sqlstate: str | None, verdict: Verdict) -> None:
-    assert judge(DBAPIError("INSERT", {}, OperationalError(sqlstate))) is verdict
+    assert classify(DBAPIError("INSERT", {}, OperationalError(sqlstate))) is verdict
 
 
 def test_postgres_urls_get_our_driver() -> None:

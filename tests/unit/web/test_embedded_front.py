@@ -54,7 +54,7 @@ def test_beyond_loopback_plain_http_is_refused(folder: StateFolder, ip: str) -> 
 
 
 def test_nonsense_is_no_address(folder: StateFolder) -> None:
-    with pytest.raises(DetlabError, match="no address to listen on"):
+    with pytest.raises(DetlabError, match="not an address to listen on"):
         choose_front(folder, wishes(), Said(ip="the-hub", tls=True))
 
 

@@ -13,7 +13,7 @@ import pytest
 from detlab_hub.web import pages
 from detlab_hub.web.visible import shown, visible
 
-TEXT_TS = Path(__file__).parents[3] / "labextension" / "src" / "components" / "logs" / "text.ts"
+TEXT_TS = Path(__file__).parents[3] / "labextension" / "src" / "components" / "common" / "text.ts"
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
     '"><script>alert(1)</script>',
@@ -90,7 +90,7 @@ def test_characters_that_hide_or_reorder_are_written_out() -> None:
 
 def test_they_are_the_characters_that_the_views_write_out() -> None:
     source = TEXT_TS.read_text(encoding="utf-8")
-    lines = re.findall(r"^const (?:SLY|CONTROL) = (.+);$", source, re.MULTILINE)
+    lines = re.findall(r"^const (?:INVISIBLE|CONTROL) = (.+);$", source, re.MULTILINE)
     members = re.findall(r"\[([^\]]+)\]", "".join(lines))
     assert len(members) == 3
     theirs = re.compile(f"[{''.join(members).replace('u{', 'U000').replace('}', '')}]")
@@ -103,7 +103,7 @@ def test_an_error_page_shows_what_was_asked_for_as_text() -> None:
     name = "<b>\u202ex"
     page = pages._ERROR.generate(
         shown=shown,
-        title="Nothing is here",
+        title="Not found",
         message=name,
         hint=name,
         status=404,

@@ -1,4 +1,4 @@
-"""Instances of Amazon EC2. They are found by their tags, and are asked for with a token, so that none is made twice."""
+"""Instances of Amazon EC2. They are found by their tags, and are launched with a token, so that none is made twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATES = {
     "stopped": InstanceState.STOPPED,
     "shutting-down": InstanceState.ENDING,
 }
-"""What EC2 calls them; terminated ones are listed for an hour and are nobody's."""
+"""Their names in EC2; terminated ones are listed for an hour and are ignored."""
 _CAPACITY = {
     "InsufficientInstanceCapacity": "EC2 has no {type} left in this zone now",
     "InsufficientHostCapacity": "EC2 has no host for {type} left in this zone now",
@@ -37,19 +37,19 @@ _QUOTA = {
     "MaxSpotInstanceCountExceeded": "the account has as many spot instances as it may have",
 }
 _CREDENTIALS = {
-    "AuthFailure": "AWS does not know the credentials that the master has",
-    "InvalidClientTokenId": "AWS does not know the credentials that the master has",
-    "UnrecognizedClientException": "AWS does not know the credentials that the master has",
+    "AuthFailure": "AWS does not recognise the master's credentials",
+    "InvalidClientTokenId": "AWS does not recognise the master's credentials",
+    "UnrecognizedClientException": "AWS does not recognise the master's credentials",
     "SignatureDoesNotMatch": "AWS refuses the signature: the secret key is wrong, or this machine's clock is",
-    "ExpiredToken": "the credentials that the master has have expired",
+    "ExpiredToken": "the master's credentials have expired",
     "RequestExpired": "AWS refuses the request as too old: the credentials expired, or this machine's clock is wrong",
-    "UnauthorizedOperation": "the credentials that the master has do not allow this",
-    "AccessDenied": "the credentials that the master has do not allow this",
+    "UnauthorizedOperation": "the master's credentials do not allow this",
+    "AccessDenied": "the master's credentials do not allow this",
     "OptInRequired": "the account has not been activated for EC2",
 }
 _BUSY = {"RequestLimitExceeded", "Throttling", "ServiceUnavailable", "Unavailable", "InternalError"}
 _HINTS = {
-    Trouble.CAPACITY: "it is tried again; another instance_type or subnet may have some",
+    Trouble.CAPACITY: "the launch is retried; another instance_type or subnet may have some",
     Trouble.QUOTA: "ask AWS for a higher quota, or lower max_instances",
     Trouble.CREDENTIALS: "the master finds them as every AWS program does; it needs ec2:RunInstances,"
     " ec2:CreateTags, ec2:DescribeInstances and ec2:TerminateInstances",
@@ -131,7 +131,7 @@ class AwsProvider:
             if known.agent_id == order.agent_id:
                 return known
         with self._words():
-            reply = self._ec2().run_instances(**self._wish(order))
+            reply = self._ec2().run_instances(**self._request(order))
         return _instance(reply["Instances"][0])
 
     def list(self) -> tuple[Instance, ...]:
@@ -171,7 +171,7 @@ class AwsProvider:
             )
         return self._client
 
-    def _wish(self, order: Order) -> dict[str, Any]:
+    def _request(self, order: Order) -> dict[str, Any]:
         chosen = self._settings
         tags = {
             "Name": f"detlab {order.pool} {order.agent_id}",
@@ -271,7 +271,7 @@ class AwsProvider:
         if code in _BUSY:
             return ProviderError(Trouble.UNREACHABLE, f"AWS is busy: {text} [{code}]", "it is tried again")
         if code.startswith(("Invalid", "Missing", "Unknown", "Malformed")):
-            message = f"AWS refuses what was asked for: {text} [{code}]"
+            message = f"AWS refuses the request: {text} [{code}]"
             return ProviderError(Trouble.CONFIGURATION, message, _HINTS[Trouble.CONFIGURATION])
         refused = isinstance(status, int) and 400 <= status < 500
         return ProviderError(Trouble.OTHER, f"AWS says: {text} [{code}]", may_be_done=not refused)

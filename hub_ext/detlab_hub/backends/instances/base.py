@@ -1,4 +1,4 @@
-"""What an elastic pool asks of whoever has machines: to launch one, to say which there are, to end some."""
+"""The protocol of an elastic pool's provider: launch an instance, list them, end some."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Order:
 
 
 class Provider(Protocol):
-    """Has the instances of one pool. What it says is the truth: nobody else keeps a list of them.
+    """Has the instances of one pool. Its list is the truth: no other is kept.
 
     Its methods may block; all of them raise `ProviderError`. An instance is marked as ours, with its pool and its
     agent's name, in the same step in which it is made, so that none is forgotten when the master dies meanwhile.

@@ -25,7 +25,7 @@ from detlab_hub.core.scheduling import MAX_ZERO_SLOT_TASKS, UNBOUNDED, Agent, Po
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _TEMPLATE = {"slots", "slot_type", "gpu", "gpu_memory", "runtimes", "labels", "max_zero_slot_tasks", "cpus", "memory"}
 _COUNTED = ("cpus", "memory")
-"""Of those, what instances are told, so that their agents count what we count with."""
+"""Those that are passed to instances, so that their agents use the same values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ _SELF = '{ read -r me < /proc/self/stat && printf "%s\\n" "$me" > "$0.new" && mv
 time stay the same; it is not ours, as it will outlive us."""
 _BORN = 10.0
 """Seconds that a process may take to write down who it is."""
-_LOOK = 1.5
+_POLL_SECONDS = 1.5
 """Seconds for which a new agent is watched: one with wrong options ends within them."""
 _STEP = 0.05
 _GRACE = 10.0
@@ -64,7 +64,7 @@ class LocalProvider:
         self._master = master
         self._arguments = tuple(arguments)
         self._command = tuple(command)
-        self._look = _LOOK
+        self._poll_seconds = _POLL_SECONDS
 
     def launch(self, order: Order) -> Instance:
         """Start an agent. See `Provider`."""
@@ -113,7 +113,7 @@ class LocalProvider:
         Raises:
             ProviderError: It has ended already.
         """
-        until = time.monotonic() + self._look
+        until = time.monotonic() + self._poll_seconds
         while (process := _process(place)) is None or procfs.is_alive(*process):
             if time.monotonic() > until:
                 return
@@ -122,7 +122,7 @@ class LocalProvider:
         self._remove(place)
         raise ProviderError(
             Trouble.CONFIGURATION,
-            f"the agent {place.name} ended at once: {said}",
+            f"the agent {place.name} ended immediately: {said}",
             "see the options of this pool's provider, and det agent run --help",
         )
 
@@ -164,12 +164,12 @@ class LocalProvider:
             self._remove(place)
 
     def _end(self, place: Path) -> None:
-        born = time.monotonic() + self._look
+        born = time.monotonic() + self._poll_seconds
         while (process := _process(place)) is None and time.monotonic() < born:
             time.sleep(_STEP)  # it may just be starting
         if process is not None:
             _end_process(*process)
-        # Tasks outlive an agent that crashed; after this nobody would look after them.
+        # Tasks outlive an agent that crashed; after this nothing would stop them.
         left = [found for found in procfs.processes() if found.alive and _is_task_of(found.pid, place)]
         if procfs.send_signal(left, signal.SIGKILL):
             _log.warning("instance %s: %d processes of its tasks were left and are killed", place.name, len(left))
@@ -180,7 +180,7 @@ class LocalProvider:
             (place / "instance.json").unlink(missing_ok=True)
             shutil.rmtree(place)
         except FileNotFoundError:
-            _log.info("instance %s: somebody else removes it, too", place.name)
+            _log.info("instance %s: another process removes it, too", place.name)
         except OSError as error:
             raise ProviderError(Trouble.OTHER, f"{place} cannot be removed: {error}") from error
 

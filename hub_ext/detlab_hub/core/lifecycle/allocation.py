@@ -43,11 +43,11 @@ class EndKind(StrEnum):
     WITHDRAWN = "withdrawn"
     """It never had a place."""
     FINISHED = "finished"
-    """Exit 0, of its own accord."""
+    """Exit 0, without a request."""
     PREEMPTED = "preempted"
     """Exit 0 after it acknowledged that it should leave."""
     FAILED = "failed"
-    """Any other exit, of its own accord."""
+    """Any other exit, without a request."""
     KILLED = "killed"
     """We sent the signal, so its exit code means nothing."""
     REFUSED = "refused"
@@ -96,7 +96,7 @@ class StageReached:
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted:
-    """The agent said so, or the task itself was heard."""
+    """Reported by the agent, or by the task itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def _step(old: Allocation, event: Event) -> Step:
         case KillRequested(now):
             return _kill(old, now)
         case DeadlinePassed(now):
-            return _kill(old, now) if _overdue(old, now) else Step(old)
+            return _kill(old, now) if _deadline_passed(old, now) else Step(old)
         case TaskExited():
             return _end(old, kind_of_exit(old, event))
         case AgentLost():
@@ -242,7 +242,7 @@ def _step(old: Allocation, event: Event) -> Step:
             assert_never(event)
 
 
-def _overdue(old: Allocation, now: float) -> bool:
+def _deadline_passed(old: Allocation, now: float) -> bool:
     return old.term_at is not None and now >= old.term_at and old.kill_sent_at is None
 
 

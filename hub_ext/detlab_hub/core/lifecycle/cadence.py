@@ -1,8 +1,8 @@
-"""When a trial's next checkpoint is due, as far as the last ones tell it.
+"""When a trial's next checkpoint is due, estimated from its last ones.
 
-Whoever is asked to leave just before a checkpoint saves twice within a moment; whoever saves by a clock of its own only
-loses what it has done since the last one. So the master waits for a checkpoint that is near, and asks when it is
-committed (kueue#8522). Nothing has to be remembered for that: it is judged anew in each pass.
+A trial that is preempted just before a checkpoint saves twice within a moment; one that saves on its own schedule only
+loses its work since the last one. So the master waits for a checkpoint that is near, and preempts after its commit
+(kueue#8522). Nothing has to be remembered for that: each pass checks it again.
 """
 
 from __future__ import annotations

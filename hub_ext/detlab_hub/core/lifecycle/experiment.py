@@ -1,8 +1,8 @@
-"""An experiment: passes a user's wishes on to its trials and ends when its search has.
+"""An experiment: passes a user's requests on to its trials and ends when its search has.
 
-How it ends is the searcher's word (`SearchEnded`): COMPLETED if at least one trial did not fail, ERROR if
+The searcher decides how it ends (`SearchEnded`): COMPLETED if at least one trial did not fail, ERROR if
 all failed, CANCELED if all were canceled. An experiment that a user or an error is stopping ends when its
-last trial has, whatever the searcher says.
+last trial has, independent of the searcher.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class RequestRefusedError(ValueError):
 
 
 class Order(StrEnum):
-    """What all trials are told."""
+    """The requests to all trials."""
 
     PAUSE = "pause"
     ACTIVATE = "activate"

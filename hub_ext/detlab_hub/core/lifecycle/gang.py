@@ -22,7 +22,7 @@ def breaks(end: EndKind) -> bool:
 
 
 def verdict(ends: Iterable[EndKind]) -> EndKind:
-    """How an attempt ended whose parts ended so; each is judged at its own time (what we killed is KILLED).
+    """How an attempt ended whose parts ended so; each is evaluated at its own time (what we killed is KILLED).
 
     Raises:
         ValueError: It had no parts.

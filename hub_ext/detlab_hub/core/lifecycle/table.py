@@ -37,7 +37,7 @@ ALLOCATION_ORDER = tuple(AllocationState)
 
 
 class IllegalTransitionError(ValueError):
-    """A state machine was driven where the table has no way: a bug, never a user's mistake."""
+    """A transition that the table does not have: a bug, never a user's error."""
 
 
 def check_move(old: str, new: str) -> None:

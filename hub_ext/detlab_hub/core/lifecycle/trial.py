@@ -1,6 +1,6 @@
-"""A trial: asks for allocations until it has ended, and tells the searcher how.
+"""A trial: requests allocations until it has ended, and reports its end to the searcher.
 
-The order in which an exit is judged is Determined's (`trial.go:handleAllocationExit`), with the searcher's
+An exit is evaluated in Determined's order (`trial.go:handleAllocationExit`), with the searcher's
 stop delivered: stopping states first, then what is never counted (lost, refused, killed by us, preempted),
 then failures, which count restarts, then the ordinary end.
 """
@@ -128,7 +128,7 @@ class AttemptEnded:
 
     kind: EndKind
     retry: Retry = Retry.COUNTED
-    slain: bool = False
+    killed: bool = False
 
 
 Event: TypeAlias = (
@@ -175,7 +175,7 @@ class TellSearcherEarly:
 
 @dataclass(frozen=True, slots=True)
 class WarnNeverReported:
-    """Say, where people look, that the searcher metric never came."""
+    """Warn on the trial's page that the searcher metric was never reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ def _step(old: Trial, event: Event) -> Step:
         case EarlyExitReported(reason):
             return _report_early(old, reason)
         case AttemptEnded():
-            return _judge(replace(old, attempt=Attempt.NONE), event)
+            return _after_attempt(replace(old, attempt=Attempt.NONE), event)
         case _:
             assert_never(event)
 
@@ -287,11 +287,11 @@ def _report_early(old: Trial, reason: str) -> Step:
     return Step(replace(old, early_exit=reason), told)
 
 
-def _judge(trial: Trial, ended: AttemptEnded) -> Step:
+def _after_attempt(trial: Trial, ended: AttemptEnded) -> Step:
     """What becomes of a trial whose attempt ended."""
     if is_stopping(trial.state):
         # It was to leave and is gone: who slew it meanwhile has not changed what was decided of it.
-        return _settle(trial, EndKind.KILLED if ended.slain else ended.kind)
+        return _settle(trial, EndKind.KILLED if ended.killed else ended.kind)
     match ended.kind:
         case EndKind.LOST | EndKind.REFUSED | EndKind.KILLED | EndKind.WITHDRAWN:
             return _again(trial)

@@ -1,10 +1,10 @@
-"""A user task: notebook, shell, command … It asks for a place once, runs, and ends; nothing restarts it.
+"""A user task: notebook, shell, command … It requests one allocation, runs, and ends; nothing restarts it.
 
     ACTIVE ─ EndRequested ─► STOPPING_* ─ AttemptEnded ─► CANCELED
        └──── AttemptEnded ─► COMPLETED | ERROR
 
-An attempt that never began (the agent refused it, or was lost before the task ran) is asked for again: nothing of the
-user's has happened yet.
+An attempt that never began (the agent refused it, or was lost before the task ran) is requested again: no code of the
+user has run yet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class EndRequested:
-    """Somebody wants it gone: its owner, the idle rule, or the Hub that does not know it."""
+    """A request to end it: by its owner, the idle rule, or for a server that the Hub does not know."""
 
     reason: TaskEnd
 

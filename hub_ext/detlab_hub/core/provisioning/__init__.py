@@ -1,6 +1,6 @@
 """Elastic pools as a pure function: how many instances to launch, and which to end.
 
-`decide(situation, history, limits)` says what to do now, why, and what to remember until it is asked again.
+`decide(situation, history, limits)` returns what to do now, why, and what to remember until the next call.
 """
 
 from detlab_hub.core.provisioning.decision import decide

@@ -1,9 +1,9 @@
-"""One look at an elastic pool: Determined's rules, over the scheduler's own idea of what fits.
+"""One evaluation of an elastic pool: Determined's rules, with the scheduler's own fitting.
 
 An instance ends that is stopped, whose agent has been away for too long, or that has been idle for too long while
-`min_instances` are left; then, if there are still more than `max_instances`, pending spot requests, idle instances,
-those without an agent, and the newest. What runs something never ends. Beyond Determined: an idle instance stays while
-waiting tasks would start on it, or wait for more than can be had, so that nothing is ended and launched in turns.
+`min_instances` remain; then, if there are still more than `max_instances`, pending spot requests, idle instances, those
+without an agent, and the newest. An instance with running tasks never ends. Beyond Determined: an idle instance stays
+while pending tasks would start on it, or wait for more than is available, to avoid cycles of ending and launching.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
 
 def decide(situation: Situation, history: History, limits: Limits) -> Decision:
     """Say what to do now. The same arguments give the same decision."""
-    look = _Look(situation, history, limits)
-    endings = look.dead()
-    left = look.without(endings)
-    starting = [i.agent_id for i in left if look.is_starting(i)]
+    evaluation = _Evaluation(situation, history, limits)
+    endings = evaluation.dead()
+    left = evaluation.without(endings)
+    starting = [i.agent_id for i in left if evaluation.is_starting(i)]
     room = max(0, limits.max_instances - len(left))
     demand = demand_of(situation, starting, room, limits.max_instances)
-    endings += look.idle(left, demand)
-    endings += look.over_max(look.without(endings))
-    kept = replace(look.count_duds(history, endings), launches=recent(history, limits, situation.now))
+    endings += evaluation.idle(left, demand)
+    endings += evaluation.over_max(evaluation.without(endings))
+    kept = replace(evaluation.count_duds(history, endings), launches=recent(history, limits, situation.now))
     launch, wanted, held_back = _launches(demand, kept, limits, situation.now, len(left), room)
     return Decision(
-        launch, tuple(endings), wanted, held_back, demand.hopeless, kept, demand.awaited, demand.unfit
+        launch, tuple(endings), wanted, held_back, demand.infeasible, kept, demand.awaited, demand.unfit
     )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def _launches(
     return count, wanted, held_back
 
 
-class _Look:
+class _Evaluation:
     """The instances as they are now, with what is remembered of them brought up to date."""
 
     def __init__(self, situation: Situation, history: History, limits: Limits) -> None:
@@ -128,7 +128,7 @@ class _Look:
     # --- endings
 
     def dead(self) -> list[Ending]:
-        """What nobody can work on."""
+        """Instances that cannot run tasks."""
         found = []
         for instance in filter(self._may_end, self._instances):
             remembered = self.memory[instance.id]

@@ -1,9 +1,9 @@
-"""How many new instances the waiting tasks ask for.
+"""The number of new instances for the pending tasks.
 
 The tasks that could start if there were room are packed by the scheduler's own fitting, in the order of the queue:
-first into what is free now and into instances whose agents are still to come, then into empty new ones. Determined
+first into what is free now and into instances whose agents have not connected yet, then into empty new ones. Determined
 divides the sum of their slots by those of an instance: that is too few where tasks do not pack (five notebooks of
-three slots need five instances of four), and too many where an idle agent would do for a part of a task.
+three slots need five instances of four), and too many where an idle agent has room for a part of a task.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from detlab_hub.core.provisioning.model import Awaited, Situation
-from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 from detlab_hub.core.scheduling.fit.multi_node import Placement
 from detlab_hub.core.scheduling.fit.shapes import Shape
 from detlab_hub.core.scheduling.limits import Limits as Held
@@ -39,7 +39,7 @@ class Demand:
     new: int
     used: frozenset[str]
     unplaced: bool
-    hopeless: tuple[str, ...]
+    infeasible: tuple[str, ...]
     unfit: frozenset[str]
     awaited: Mapping[str, Awaited]
 
@@ -58,11 +58,11 @@ def demand_of(situation: Situation, starting: Sequence[str], room: int, most: in
         packing.take(task)
     used = frozenset(packing.used)
     unfit = frozenset(packing.unfit)
-    return Demand(packing.opened, used, packing.unplaced, tuple(packing.hopeless), unfit, packing.awaited)
+    return Demand(packing.opened, used, packing.unplaced, tuple(packing.infeasible), unfit, packing.awaited)
 
 
 def _in_order(situation: Situation) -> list[Task]:
-    """Waiting tasks, those that the scheduler looks at first ahead. What they prefer brings nothing: they start where
+    """Pending tasks, in the scheduler's order. What they prefer brings nothing: they start where
     there is room already.
     """
     jobs = situation.pool.jobs
@@ -86,7 +86,7 @@ class _Packing:
         self.opened = 0
         self.used: set[str] = set()
         self.unplaced = False
-        self.hopeless: list[str] = []
+        self.infeasible: list[str] = []
         self.unfit: set[str] = set()
         self.awaited: dict[str, Awaited] = {}
         self._starting = frozenset(starting)
@@ -94,10 +94,10 @@ class _Packing:
         self._held = Held(situation.pool)
         pool = situation.pool
         agents = [*pool.agents, *_copies(situation.template, starting), *_copies(situation.template, self._names)]
-        self._rooms = Rooms(pool.pool, agents)
+        self._capacity = FreeCapacity(pool.pool, agents)
         for task in pool.tasks:
             if task.state is TaskState.RUNNING:
-                self._rooms.place(task, task.on)
+                self._capacity.place(task, task.on)
         fixed = [agent for agent in pool.agents if agent.id not in {i.agent_id for i in situation.instances}]
         self._ever = _Ever(pool.pool, [*fixed, *_copies(situation.template, (f"{_NEW}{n}" for n in range(most)))])
 
@@ -109,8 +109,8 @@ class _Packing:
     def take(self, task: Task) -> None:
         """Find a place for a task that could start if there were room."""
         never = self._held.never(task)
-        if never or not self._ever.fits(task, self._rooms.shape(task)):
-            self.hopeless.append(task.id)
+        if never or not self._ever.fits(task, self._capacity.shape(task)):
+            self.infeasible.append(task.id)
             if not never:
                 self.unfit.add(task.id)
             return
@@ -120,7 +120,7 @@ class _Packing:
         if placement is None:
             self.unplaced = True
             return
-        self._rooms.place(task, placement)
+        self._capacity.place(task, placement)
         self._held.hold(task)
         self.used.update(placement)
         coming = tuple(sorted(self._starting.intersection(placement)))
@@ -129,17 +129,17 @@ class _Packing:
             self.awaited[task.id] = Awaited(coming, new)
 
     def _place(self, task: Task) -> Placement | None:
-        found = self._rooms.fit(task, avoid=self._closed)
+        found = self._capacity.fit(task, avoid=self._closed)
         if found is not None or self.opened == len(self._names):
             return found
-        if self._rooms.fit(task) is None:
+        if self._capacity.fit(task) is None:
             # Even all that may be had are too few now: they are had, and the rest is waited for.
             if self._ever.needs_new(task):
                 self.opened = len(self._names)
             return None
         while found is None and self.opened < len(self._names):
             self.opened += 1
-            found = self._rooms.fit(task, avoid=self._closed)
+            found = self._capacity.fit(task, avoid=self._closed)
         return found
 
 
@@ -147,8 +147,8 @@ class _Ever:
     """Whether tasks would start if nothing else ran, and as many instances as there may be were there."""
 
     def __init__(self, pool: Pool, agents: Sequence[Agent]) -> None:
-        self._all = Rooms(pool, agents, empty=True)
-        self._new = Rooms(pool, [agent for agent in agents if agent.id.startswith(_NEW)], empty=True)
+        self._all = FreeCapacity(pool, agents, empty=True)
+        self._new = FreeCapacity(pool, [agent for agent in agents if agent.id.startswith(_NEW)], empty=True)
         self._known: dict[Shape, bool] = {}
 
     def fits(self, task: Task, shape: Shape) -> bool:

@@ -1,4 +1,4 @@
-"""An elastic pool at one moment, what is remembered of it, and what a look at it decides."""
+"""An elastic pool at one moment, its history, and the decision of an evaluation."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Remembered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is remembered between two looks. To begin with an empty one is always safe: nothing ends too early.
+    """What is remembered between two evaluations. An empty one is always safe: nothing ends too early.
 
     Attributes:
         instances: By the provider's name.
@@ -205,7 +205,7 @@ class Decision:
     endings: tuple[Ending, ...]
     wanted: int
     held_back: tuple[HoldReason, str] | None
-    hopeless: tuple[str, ...]
+    infeasible: tuple[str, ...]
     history: History
     awaited: Mapping[str, Awaited] = field(default_factory=dict, hash=False)
     unfit: frozenset[str] = frozenset()

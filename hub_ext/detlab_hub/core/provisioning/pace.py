@@ -1,4 +1,4 @@
-"""How fast a pool may grow: a bounded number of launches in a while, and longer and longer waits after failures."""
+"""The rate at which a pool may grow: a bounded number of launches in a window, and a back-off after failures."""
 
 from __future__ import annotations
 

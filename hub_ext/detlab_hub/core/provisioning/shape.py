@@ -1,7 +1,7 @@
-"""What the agent of a new instance will be like, where the operator does not say it.
+"""The expected shape of a new instance's agent, where the operator does not configure it.
 
 Without `cpus` and `memory` in the provider's settings any request for them would seem to fit on one more instance, and
-a pool would grow to its most for a task that none of them can hold. The first agent that comes says what they have.
+a pool would grow to its limit for a task that no instance can hold. The first agent that connects reports its shape.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 from detlab_hub.core.scheduling.fit.multi_node import Placement
 from detlab_hub.core.scheduling.fit.shapes import Shape
 from detlab_hub.core.scheduling.model import Task
 from detlab_hub.core.scheduling.planner import Planner
 
 _AT_ONCE = 64
-"""So many tasks end between two looks whether anybody has room; only where somebody has, each end is looked at."""
+"""So many tasks end between two checks whether any pending task fits; each end is checked only where one does."""
 _NEVER: frozenset[str] = frozenset()
 
 
@@ -35,35 +35,35 @@ class Ahead:
         self._agents: dict[Shape, frozenset[str]] = {}
         """Where tasks of each shape could ever run."""
         self._starts: dict[Shape, float] = {}
-        """In so many seconds one can start at the latest, as far as it was asked; -inf: nobody knows."""
+        """Latest start of each checked task, in seconds from now; -inf: unknown."""
         self._new: dict[Shape, Task] = {}
         self._known: tuple[list[float], list[frozenset[str]]] = ([], [_NEVER])
         """When they start, sorted, and where those could that start first: none, the first, the first two."""
 
     def add(self, tasks: Iterable[Task]) -> None:
         """They wait."""
-        rooms = self._planner.rooms
+        capacity = self._planner.capacity
         for task in tasks:
-            shape = rooms.shape(task)
+            shape = capacity.shape(task)
             if shape not in self._agents:
-                self._agents[shape] = frozenset(agent.id for agent in rooms.suitable(task))
+                self._agents[shape] = frozenset(agent.id for agent in capacity.suitable(task))
                 self._new[shape] = task
 
     def fit(self, task: Task, placement: Placement) -> Placement | None:
         """Where a task may start that has room there, None if nowhere."""
         barred = self._barred(math.inf if task.max_time is None else task.max_time)
-        return self._planner.rooms.fit(task, avoid=barred) if barred else placement
+        return self._planner.capacity.fit(task, avoid=barred) if barred else placement
 
     def _barred(self, end: float) -> frozenset[str]:
-        """Where those that wait could run who may start before that, or at the same time."""
+        """Agents on which pending tasks could run that may start before that, or at the same time."""
         if end == math.inf:
             return _NEVER.union(*self._agents.values())
         if self._new:
-            self._look()
+            self._update_starts()
         starts, agents = self._known
         return agents[bisect_right(starts, end)]
 
-    def _look(self) -> None:
+    def _update_starts(self) -> None:
         """When those start who were added since."""
         known = dict(latest_starts(self._planner, list(self._new.values())))
         self._starts |= {shape: known.get(task.id, -math.inf) for shape, task in self._new.items()}
@@ -76,30 +76,30 @@ class Ahead:
 
 
 def latest_starts(planner: Planner, tasks: Sequence[Task]) -> Iterator[tuple[str, float]]:
-    """In how many seconds each task has room at the latest, alone, if those that run take their maximum times.
+    """Return in how many seconds each task has room at the latest, alone, if running tasks use their maximum times.
 
     Those are left out of which that is not known: they wait for one whose maximum time is not.
     """
-    rooms = Rooms(planner.pool, planner.agents)
+    capacity = FreeCapacity(planner.pool, planner.agents)
     holding = [(task, task.on) for task in planner.running]
     holding += planner.started.values()
     for task, placement in holding:
-        rooms.place(task, placement)
+        capacity.place(task, placement)
     known = [(task.max_time, task.id, task, placement) for task, placement in holding if task.max_time is not None]
     known.sort(key=lambda one: one[:2])
     waiting = list(tasks)
     for begin, end in pairwise([*range(0, len(known), _AT_ONCE), len(known)]):
         ending = known[begin:end]
         for _, _, task, placement in ending:
-            rooms.remove(task, placement)
-        soon = [task for task in waiting if rooms.fit(task) is not None]
+            capacity.remove(task, placement)
+        soon = [task for task in waiting if capacity.fit(task) is not None]
         if not soon:
             continue
         waiting = [task for task in waiting if task not in soon]
         for _, _, task, placement in ending:
-            rooms.place(task, placement)
+            capacity.place(task, placement)
         for seconds, _, task, placement in ending:
-            rooms.remove(task, placement)
-            for fitting in [one for one in soon if rooms.fit(one) is not None]:
+            capacity.remove(task, placement)
+            for fitting in [one for one in soon if capacity.fit(one) is not None]:
                 soon.remove(fitting)
                 yield fitting.id, seconds

@@ -1,4 +1,4 @@
-"""The pools of a cluster as an operator configures them: read once at the start, every mistake said at once."""
+"""The pools of a cluster as an operator configures them: read once at the start, all errors reported together."""
 
 from __future__ import annotations
 
@@ -84,15 +84,15 @@ def read_pools(
         compute: The pool for tasks with slots that name none.
         zero_slot: The pool for tasks without slots that name none.
     """
-    mistakes: list[str] = []
+    errors: list[str] = []
     pools = _the_default()
     for name, settings in raw.items():
-        mistakes += _bad_name(name)
-        pools[name] = _read_pool(name, settings, mistakes)
+        errors += _bad_name(name)
+        pools[name] = _read_pool(name, settings, errors)
     for key, chosen in (("default_compute_pool", compute), ("default_zero_slot_pool", zero_slot)):
         if chosen not in pools:
-            mistakes.append(f"{key}: there is no pool {chosen!r}; there are {', '.join(sorted(pools))}")
-    return Pools(pools, compute, zero_slot), mistakes
+            errors.append(f"{key}: there is no pool {chosen!r}; there are {', '.join(sorted(pools))}")
+    return Pools(pools, compute, zero_slot), errors
 
 
 def _bad_name(name: object) -> Iterator[str]:
@@ -108,20 +108,20 @@ def _bad_name(name: object) -> Iterator[str]:
 _KEYS: dict[str, Callable[[Any], Any]] = {}
 
 
-def _read_pool(name: str, settings: Any, mistakes: list[str]) -> PoolConfig:
+def _read_pool(name: str, settings: Any, errors: list[str]) -> PoolConfig:
     if not isinstance(settings, Mapping):
-        mistakes.append(f"pools[{name!r}]: must be a mapping such as {{'scheduler': 'priority'}}")
+        errors.append(f"pools[{name!r}]: must be a mapping such as {{'scheduler': 'priority'}}")
         return PoolConfig(name)
     read: dict[str, Any] = {}
     for key, value in settings.items():
         reader = _KEYS.get(key)
         if reader is None:
-            mistakes.append(f"pools[{name!r}]: {key!r} is not a setting of a pool; there are {', '.join(_KEYS)}")
+            errors.append(f"pools[{name!r}]: {key!r} is not a setting of a pool; there are {', '.join(_KEYS)}")
             continue
         try:
             read[key] = reader(value)
         except ValueError as error:
-            mistakes.append(f"pools[{name!r}][{key!r}]: {error}, not {value!r}")
+            errors.append(f"pools[{name!r}][{key!r}]: {error}, not {value!r}")
     rules = {key: read.pop(key) for key in ("scheduler", "preemption", "fitting", "heterogeneous") if key in read}
     return PoolConfig(name, Pool(**rules), **read)
 

@@ -1,6 +1,6 @@
-"""When tasks that wait will start, as far as the maximum times of those that run say it.
+"""Estimated starts of pending tasks, from the maximum times of running ones.
 
-The future is played with the scheduler itself: who ends at its maximum time leaves, and the next pass follows. Tasks
+The future is simulated with the scheduler itself: a task ends at its maximum time, and the next pass follows. Tasks
 that end sooner make it sooner; tasks that are submitted later, agents that come or go, and moved jobs change it.
 """
 
@@ -13,7 +13,7 @@ from detlab_hub.core.scheduling.model import Decision, Snapshot, Task, TaskState
 
 _MOST_PASSES = 64
 _MOST_WORK = 20_000
-"""Passes by tasks. What is not known by then is told as unknown."""
+"""Most passes, by the number of tasks. A start that is not found by then is reported as unknown."""
 
 
 def estimated_starts(snapshot: Snapshot, schedule: Callable[[Snapshot], Decision]) -> Mapping[str, float | None]:
@@ -26,13 +26,13 @@ def estimated_starts(snapshot: Snapshot, schedule: Callable[[Snapshot], Decision
     pending = [task.id for task in snapshot.tasks if task.state is TaskState.PENDING]
     future = _Future(snapshot)
     for _ in range(max(2, min(_MOST_PASSES, _MOST_WORK // (len(snapshot.tasks) + 1)))):
-        if len(future.started) == len(pending) or not future.go_on(schedule):
+        if len(future.started) == len(pending) or not future.advance(schedule):
             break
     return {name: future.started.get(name) for name in pending}
 
 
 class _Future:
-    """What is going on at a time to come.
+    """The state of a pool at a future time.
 
     Attributes:
         started: When each task that waits now has started, in seconds from now.
@@ -53,7 +53,7 @@ class _Future:
         if task.max_time is not None:
             self._ends[task.id] = self._now + max(0.0, task.max_time)
 
-    def go_on(self, schedule: Callable[[Snapshot], Decision]) -> bool:
+    def advance(self, schedule: Callable[[Snapshot], Decision]) -> bool:
         """One pass, or the next end; False if nothing more is known to happen."""
         decision = schedule(replace(self._snapshot, tasks=tuple(map(self._at_present, self._tasks.values()))))
         for name, placement in decision.allocate.items():

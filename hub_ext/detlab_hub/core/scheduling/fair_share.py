@@ -1,4 +1,4 @@
-"""Schedulers that look at what each job holds: fair share and round robin.
+"""Schedulers by what each job holds: fair share and round robin.
 
 Fair share is Determined's: every job is offered slots in proportion to its weight, up to what it asks for, in rounds
 until all are offered; jobs that hold more than that give slots back, the others start tasks within their offer. Where
@@ -10,7 +10,7 @@ Round robin gives each job a turn after the other, those that hold least first, 
 It never takes slots away.
 
 Under both, the oldest task that has waited for too long goes first if its job holds nothing, or has a share that it
-cannot use: what it needs is kept for it as it becomes free, see `overdue`.
+cannot use: what it needs is kept for it as it becomes free, see `Task.aged`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import AgentState, Job, Reason, ReasonCode, Task
 from detlab_hub.core.scheduling.order import place_of_job
 from detlab_hub.core.scheduling.planner import Planner
-from detlab_hub.core.scheduling.preemption.spared import spared
+from detlab_hub.core.scheduling.preemption.redundant import redundant_victims
 from detlab_hub.core.scheduling.preemption.victims import Victims
-from detlab_hub.core.scheduling.reservation import keep_place, serve_overdue
+from detlab_hub.core.scheduling.reservation import reserve_place, serve_aged
 
 
 @dataclass(eq=False, slots=True)
@@ -58,7 +58,7 @@ class _Share:
     _asked: int = 0
 
     def keep(self, pending: list[Task]) -> None:
-        """Set what waits. It is summed here, as each filling asks often, and of many jobs."""
+        """Set the pending tasks. The sums are made here, as each filling reads them often, for many jobs."""
         self.pending = pending
         self._asked = sum(task.slots for task in pending)
         self.smallest = min((task.slots for task in pending), default=0)
@@ -91,12 +91,12 @@ def by_fair_share(planner: Planner) -> None:
     staying = [task for task in planner.running if not task.leaving]
     capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
     gathered: list[tuple[Task, list[Task]]] = []
-    kept = _serve_overdue(planner, shares, capacity, gathered)
-    going_on = True
-    while going_on:
+    kept = _serve_aged(planner, shares, capacity, gathered)
+    repeat = True
+    while repeat:
         fill(shares, capacity)
-        victims = Victims(planner.rooms, _beyond_offers(planner, shares, kept))
-        going_on = False
+        victims = Victims(planner.capacity, _beyond_offers(planner, shares, kept))
+        repeat = False
         for share in shares:
             still = []
             for task in share.pending:
@@ -108,7 +108,7 @@ def by_fair_share(planner: Planner) -> None:
                     share.held += task.slots
                     share.fixed += task.slots
             if len(still) < len(share.pending):
-                going_on = True
+                repeat = True
                 share.keep(still)
     for share in shares:
         for task in share.pending:
@@ -120,20 +120,20 @@ def by_fair_share(planner: Planner) -> None:
     _start_later(planner, put_off)
 
 
-def _serve_overdue(
+def _serve_aged(
     planner: Planner, shares: Sequence[_Share], capacity: int, gathered: list[tuple[Task, list[Task]]]
 ) -> frozenset[str]:
-    """Start those that have waited for too long, or keep a place for the oldest; on which agents one is kept.
+    """Start aged tasks, or make a reservation for the oldest; return the agents of the reservation.
 
     Of a job that holds something only what is within its share: else those that wait with the most tasks would get
     most. Slots are not taken for them from jobs that hold no more than their share: jobs that hold one task each would
     take turns at the cost of checkpoints, for ever.
     """
-    if not any(task.overdue for share in shares for task in share.pending):
+    if not any(task.aged for share in shares for task in share.pending):
         return frozenset()
     fill(shares, capacity)
     by_job, served = {share.job.id: share for share in shares}, set[str]()
-    victims = Victims(planner.rooms, _beyond_offers(planner, shares))
+    victims = Victims(planner.capacity, _beyond_offers(planner, shares))
 
     def entitled(task: Task) -> bool:
         share = by_job[task.job]
@@ -148,7 +148,7 @@ def _serve_overdue(
             share.fixed += task.slots
         return taken
 
-    kept = serve_overdue(planner, entitled, take)
+    kept = serve_aged(planner, entitled, take)
     for share in shares if served else ():
         share.keep([task for task in share.pending if task.id not in served])
     return kept
@@ -156,7 +156,7 @@ def _serve_overdue(
 
 def _start_or_reserve(planner: Planner, task: Task, victims: Victims, gathered: list[tuple[Task, list[Task]]]) -> bool:
     """Start the task, or have slots released for it and note from whom; whether it gets any."""
-    placement, chosen = planner.rooms.fit(task), list[Task]()
+    placement, chosen = planner.capacity.fit(task), list[Task]()
     if placement is not None and (now := planner.now(task, placement)) is not None:
         planner.start(task, now)
         return True
@@ -172,21 +172,21 @@ def _start_or_reserve(planner: Planner, task: Task, victims: Victims, gathered: 
 
 
 def _take(planner: Planner, gathered: Sequence[tuple[Task, list[Task]]]) -> None:
-    """Let those keep their slots that are not needed after all, and say who waits for whom."""
-    kept = spared(planner, planner.release[::-1], [task for task, _ in gathered])
+    """Let redundant victims keep their slots, and note which task waits for which victims."""
+    kept = redundant_victims(planner, planner.release[::-1], [task for task, _ in gathered])
     planner.release = [victim for victim in planner.release if victim.id not in kept]
     for task, chosen in gathered:
         gone = [victim for victim in chosen if victim.id not in kept]
-        first = planner.kept_for
+        first = planner.reserved_for
         if first is not None and chosen and not gone:
-            detail = f"comes after {planner.told(first, task)}, for which a place is kept"
+            detail = f"comes after {planner.name_for(first, task)}, which holds a reservation"
             planner.wait(task, Reason(ReasonCode.BEHIND, detail, behind=first.id))
         else:
-            planner.wait(task, planner.releasing(task, gone))
+            planner.wait(task, planner.wait_for_release(task, gone))
 
 
 def _beyond_offers(planner: Planner, shares: Sequence[_Share], kept: frozenset[str] = frozenset()) -> list[Task]:
-    """The running tasks that jobs hold beyond their offers, those of the youngest job first; before them who leaves.
+    """The running tasks of jobs beyond their offers, the youngest job's first; before them tasks that are leaving.
 
     Without those on the agents that are kept: what they give back is not for others.
     """
@@ -208,11 +208,11 @@ def _may_go(task: Task) -> bool:
     """Whether its slots can be taken. One that had waited for too long keeps them for a while: else those within their
     shares, for whom it had to wait so long, would take them back in the next pass.
     """
-    return task.preemptible and not task.overdue
+    return task.preemptible and not task.aged
 
 
 def fill(shares: Sequence[_Share], capacity: int) -> None:
-    """Offer the capacity, round by round, until nothing is left or nobody could use it.
+    """Offer the capacity, round by round, until none is left or no job could use it.
 
     Args:
         shares: Of all jobs, oldest first.
@@ -301,8 +301,8 @@ def by_turns(planner: Planner) -> None:
         elif _start_if_it_fits(planner, task):
             turns += 1 / jobs[name].weight
         else:
-            if task.overdue and planner.kept_for is None:
-                keep_place(planner, task)
+            if task.aged and planner.reserved_for is None:
+                reserve_place(planner, task)
             _wait_behind(planner, task, waiting[name])
         if waiting[name]:
             heapreplace(heap, (turns, place, name))
@@ -312,7 +312,7 @@ def by_turns(planner: Planner) -> None:
 
 
 def _serve_first(planner: Planner, waiting: dict[str, list[Task]]) -> set[str]:
-    """Start those that have waited for too long while their jobs hold nothing, or keep a place for the oldest.
+    """Start aged tasks whose jobs hold nothing, or make a reservation for the oldest.
 
     Returns:
         The jobs that have had a turn for it.
@@ -329,19 +329,19 @@ def _serve_first(planner: Planner, waiting: dict[str, list[Task]]) -> set[str]:
         served.add(task.job)
         return True
 
-    serve_overdue(planner, lambda task: task.job not in holding, take)
+    serve_aged(planner, lambda task: task.job not in holding, take)
     return served
 
 
 def _wait_behind(planner: Planner, task: Task, tasks: list[Task]) -> None:
-    """A job's own tasks do not overtake each other: those that are left wait, the last one first."""
+    """A job's own tasks do not overtake each other: the remaining ones wait, the last one first."""
     for later in reversed(tasks):
         planner.wait(later, Reason(ReasonCode.BEHIND, f"comes after {task.id} of the same job", behind=task.id))
     tasks.clear()
 
 
 def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
-    """Start whom there is room for of those without slots; who is to be looked at again at the end of the pass.
+    """Start the tasks without slots that fit; return those to be tried again at the end of the pass.
 
     They come first, as they take no slots. But CPUs and memory are what others wait for, too: what was requested after
     one that has waited for too long is not ahead of it.
@@ -349,7 +349,7 @@ def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
     tasks = [task for task in planner.pending if task.slots == 0]
     since = math.inf
     if any(not task.aside for task in tasks):
-        since = min((task.since for task in _overdue(planner)), default=math.inf)
+        since = min((task.since for task in _aged(planner)), default=math.inf)
     later: list[Task] = []
     for task in tasks:
         if task.since > since and not task.aside:
@@ -360,35 +360,35 @@ def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
 
 
 def _start_later(planner: Planner, tasks: Sequence[Task]) -> None:
-    """Start those without slots where nobody waits for CPUs or memory alone, and for too long."""
+    """Start tasks without slots on agents for which no aged task waits for CPUs or memory alone."""
     if not tasks:
         return
-    rooms, kept = planner.rooms, set[str]()
-    served = {*planner.started, *planner.gathered, *([] if planner.kept_for is None else [planner.kept_for.id])}
-    waiting = [task for task in _overdue(planner) if task.id not in served]
-    for task in {rooms.shape(task): task for task in waiting}.values():
-        if rooms.fit(task) is None and rooms.fits_but_for_demands(task):
+    capacity, kept = planner.capacity, set[str]()
+    served = {*planner.started, *planner.gathered, *([] if planner.reserved_for is None else [planner.reserved_for.id])}
+    waiting = [task for task in _aged(planner) if task.id not in served]
+    for task in {capacity.shape(task): task for task in waiting}.values():
+        if capacity.fit(task) is None and capacity.fits_but_for_demands(task):
             one = task.single_node or task.slots < 2
-            agents = [node.agent for node in rooms.with_slots(task)] if one else rooms.suitable(task)
+            agents = [node.agent for node in capacity.with_slots(task)] if one else capacity.suitable(task)
             kept |= {a.id for a in agents if a.millicpus >= task.millicpus and a.host_memory >= task.memory}
     for task in tasks:
         _start_if_it_fits(planner, task, avoid=frozenset(kept))
 
 
-def _overdue(planner: Planner) -> list[Task]:
+def _aged(planner: Planner) -> list[Task]:
     """Those with slots that ask for CPUs or memory, have waited for too long, and may hold more."""
-    asking = (task for task in planner.pending if task.overdue and task.slots and (task.millicpus or task.memory))
+    asking = (task for task in planner.pending if task.aged and task.slots and (task.millicpus or task.memory))
     return [task for task in asking if planner.limits.now(task) is None]
 
 
 def _start_if_it_fits(planner: Planner, task: Task, *, avoid: frozenset[str] = frozenset()) -> bool:
     if not planner.allowed(task):
         return False
-    placement = planner.rooms.fit(task, avoid=avoid)
+    placement = planner.capacity.fit(task, avoid=avoid)
     # What is being released for others may leave more than they need: that is free only when it is left.
     now = None if placement is None else planner.now(task, placement, avoid=avoid)
     if now is None:
-        planner.wait(task, next_in_line=not avoid and planner.kept_for is None)
+        planner.wait(task, next_in_line=not avoid and planner.reserved_for is None)
         return False
     planner.start(task, now)
     return True

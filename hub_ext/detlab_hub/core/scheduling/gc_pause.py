@@ -1,4 +1,4 @@
-"""No search for garbage while a pass is made."""
+"""A pause of the garbage collector during a scheduling pass."""
 
 from __future__ import annotations
 

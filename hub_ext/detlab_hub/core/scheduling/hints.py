@@ -1,4 +1,4 @@
-"""What would let a task that waits start now: tried with the scheduler itself, one change at a time."""
+"""Changes that would let a pending task start now: each is tried with the scheduler itself, one at a time."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _most_slots(snapshot: Snapshot, task: Task, schedule: Schedule) -> int | Non
 
 
 def _less(snapshot: Snapshot, task: Task, schedule: Schedule) -> list[Hint]:
-    """The most of the CPUs, and of the memory, with which it would start, each while the other stays as it is."""
+    """The most CPUs, and the most memory, with which it would start, each with the other unchanged."""
     job, left = snapshot.jobs[task.job], _left_on(snapshot)
     hints = []
     if task.memory:
@@ -127,7 +127,7 @@ def _starts_as(snapshot: Snapshot, task: Task, job: Job, schedule: Schedule) -> 
 
 
 def _left_on(snapshot: Snapshot) -> list[tuple[int, int]]:
-    """Thousandths of a CPU, and bytes, that nobody asked for, of each agent."""
+    """Unrequested millicpus and bytes of memory of each agent."""
     left = {agent.id: (agent.millicpus, agent.host_memory) for agent in snapshot.agents}
     for one in snapshot.tasks:
         for name in one.on:

@@ -1,4 +1,4 @@
-"""Rules for the labels of agents: what must hold of them, and what had better hold."""
+"""Rules for the labels of agents: those that must hold, and those that are preferred."""
 
 from __future__ import annotations
 

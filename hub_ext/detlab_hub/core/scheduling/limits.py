@@ -24,7 +24,7 @@ def count_cpus(millicpus: int) -> str:
 
 
 def count_bytes(size: int) -> str:
-    """`8 GiB`, `512 MiB`, `100 bytes`: rounded down, so that who asks for that gets it."""
+    """`8 GiB`, `512 MiB`, `100 bytes`: rounded down, so that a request of the printed amount fits."""
     if size > UNBOUNDED // 2:
         return "any amount of memory"
     if 0 < size < MEBIBYTE:
@@ -60,7 +60,7 @@ class Limits:
         self._most_zero_slot, self._unbound = _most_zero_slot(snapshot), snapshot.unbound
         self._zero_slot: Counter[str] = Counter()
         self.none = self._no_quotas and not self._bounded and self._most_zero_slot is None
-        """Whether nobody is limited."""
+        """Whether no limit is set."""
         self.by_job: Counter[str] = Counter()
         self.by_job.update({name: job.elsewhere for name, job in snapshot.jobs.items() if job.elsewhere})
         self._by_quota: Counter[Quota] = Counter({quota: quota.elsewhere for quota in snapshot.quotas})

@@ -125,7 +125,7 @@ class Job:
 
 
 class Constraints(NamedTuple):
-    """What the agents of a task must be like; of those that are so it gets the ones that it prefers.
+    """The constraints of a task on its agents; among agents that meet them it gets those that it prefers.
 
     Attributes:
         slot_type: Exactly this one; "" for any.
@@ -190,7 +190,7 @@ class Task:
     constraints: Constraints = ANYWHERE
     max_time: float | None = None
     runtime: str = ""
-    overdue: bool = False
+    aged: bool = False
     leaving: bool = False
     millicpus: int = 0
     memory: int = 0

@@ -76,7 +76,7 @@ def by_weight(
         waiting.setdefault(task.job, []).append(task)
     heap = []
     for place, (name, tasks) in enumerate(waiting.items()):
-        since = tasks[0].since if tasks[0].overdue and not held.get(name) else math.inf
+        since = tasks[0].since if tasks[0].aged and not held.get(name) else math.inf
         heap.append((held.get(name, 0) / jobs[name].weight, since, place, name))
     heapify(heap)
     for tasks in waiting.values():

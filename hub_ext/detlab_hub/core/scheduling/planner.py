@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 from detlab_hub.core.scheduling.fit.free_index import Node, Order
 from detlab_hub.core.scheduling.fit.multi_node import Placement
 from detlab_hub.core.scheduling.fit.shapes import Kind, Shape, Shapes
@@ -43,7 +43,7 @@ class Planner:
         started: What starts in this pass, so far.
         release: Whose slots are to be given back, so far.
         gathered: Whose slots are being given back for whom, as far as it was said (`releasing`).
-        kept_for: The task for which a place is kept until it is free, if there is one.
+        kept_for: The task which holds a reservation until it is free, if there is one.
         reserved: For so many tasks something is reserved that do not start.
     """
 
@@ -55,14 +55,14 @@ class Planner:
         self._private = snapshot.private
         pool, agents = snapshot.pool, snapshot.agents
         shapes, order = Shapes(agents), Order(agent.id for agent in agents)
-        self.rooms = Rooms(pool, agents, shapes=shapes, order=order)
+        self.capacity = FreeCapacity(pool, agents, shapes=shapes, order=order)
         self.started: dict[str, tuple[Task, Placement]] = {}
         self.release: list[Task] = []
-        self.kept_for: Task | None = None
+        self.reserved_for: Task | None = None
         self.reserved = 0
-        self._whole = Rooms(pool, agents, empty=True, shapes=shapes, order=order)
+        self._whole = FreeCapacity(pool, agents, empty=True, shapes=shapes, order=order)
         all_open = all(agent.state is AgentState.ENABLED for agent in agents)
-        self._idle = self._whole if all_open else Rooms(pool, agents, shapes=shapes, order=order)
+        self._idle = self._whole if all_open else FreeCapacity(pool, agents, shapes=shapes, order=order)
         self._waiting: dict[str, Reason] = {}
         self.gathered: dict[str, tuple[str, ...]] = {}
         self._for_room: list[tuple[Task, Shape, bool]] = []
@@ -73,13 +73,13 @@ class Planner:
         self._roomy: dict[Shape, Sequence[Node]] = {}
         pending, self.running = _told_apart(in_order(snapshot.tasks, snapshot.jobs))
         for task in self.running:
-            self.rooms.place(task, task.on)
-        self._free = self.rooms.copy()
+            self.capacity.place(task, task.on)
+        self._free = self.capacity.copy()
         """What is really free at the end of the pass: nothing is reserved here or released."""
         self.pending, self.shapes = self._possible(pending, shapes.of_all(pending))
 
     def _possible(self, tasks: list[Task], shapes: list[Shape]) -> tuple[list[Task], list[Shape]]:
-        """Those that could start if there were room; of the others it is noted why they could not."""
+        """The tasks that could start if there were room; for the others the reason is noted."""
         never, unlimited = self._never, self.limits.none
         firsts = dict(zip(reversed(shapes), reversed(tasks), strict=True))
         for shape, task in firsts.items():
@@ -114,7 +114,7 @@ class Planner:
 
     def start(self, task: Task, placement: Placement) -> None:
         """The task starts there."""
-        self.rooms.place(task, placement)
+        self.capacity.place(task, placement)
         self._free.place(task, placement)
         self.limits.hold(task)
         self.started[task.id] = task, placement
@@ -129,7 +129,7 @@ class Planner:
         """
         if self._is_free(task, placement):
             return placement
-        nodes, free = self.rooms.nodes, self._free.nodes
+        nodes, free = self.capacity.nodes, self._free.nodes
         later = (
             name
             for name in nodes
@@ -138,7 +138,7 @@ class Planner:
             or nodes[name].millicpus > free[name].millicpus
             or nodes[name].memory > free[name].memory
         )
-        return self.rooms.fit(task, avoid=avoid.union(later))
+        return self.capacity.fit(task, avoid=avoid.union(later))
 
     def _is_free(self, task: Task, placement: Placement) -> bool:
         nodes = [(self._free.nodes[name], slots) for name, slots in placement.items()]
@@ -147,16 +147,16 @@ class Planner:
         return all(node.free >= slots and node.has(task) for node, slots in nodes)
 
     def reserve(self, task: Task, placement: Placement) -> None:
-        """The task gets this later: nobody else does in this pass. Why it waits is said with `wait`."""
-        self.rooms.place(task, placement)
+        """Reserve this for the task: no other gets it in this pass. `wait` notes its pending reason."""
+        self.capacity.place(task, placement)
         self.limits.hold(task)
         self.reserved += 1
 
     def keep(self, task: Task, placement: Placement) -> None:
-        """What is free of this is for the task, and for nobody else in this pass; the rest when others have ended."""
-        nodes = self.rooms.nodes
+        """Reserve the free part of this for the task in this pass; the rest is free when other tasks have ended."""
+        nodes = self.capacity.nodes
         self.reserve(task, {name: max(0, min(slots, nodes[name].free)) for name, slots in placement.items()})
-        self.kept_for = task
+        self.reserved_for = task
 
     def wait(self, task: Task, reason: Reason | None = None, *, next_in_line: bool = False) -> None:
         """The task waits: for the reason given, else for room.
@@ -167,7 +167,7 @@ class Planner:
             next_in_line: With fewer slots it would start now, if there were room for those.
         """
         if reason is None:
-            self.wait_for_room((task, self.rooms.known[task.id], next_in_line))
+            self.wait_for_room((task, self.capacity.known[task.id], next_in_line))
         else:
             self._waiting[task.id] = reason
 
@@ -186,18 +186,18 @@ class Planner:
 
     # --- what is said of others ---------------------------------------------------------------------------
 
-    def told(self, other: Task, task: Task) -> str:
-        """What the owner of a task is told of another one: its name, if it is theirs or nothing is private (I9)."""
-        return "a task of somebody else" if self._private and other.user != task.user else other.id
+    def name_for(self, other: Task, task: Task) -> str:
+        """The name of another task for a task's owner: its id, if both have one owner or nothing is private (I9)."""
+        return "another user's task" if self._private and other.user != task.user else other.id
 
-    def releasing(self, task: Task, victims: Sequence[Task]) -> Reason:
+    def wait_for_release(self, task: Task, victims: Sequence[Task]) -> Reason:
         """Why a task waits for which slots are taken from others; for the decision it is noted from whom."""
         self.gathered[task.id] = tuple(victim.id for victim in victims)
         names = [victim.id for victim in victims if not self._private or victim.user == task.user]
         others = len(victims) - len(names)
         if others:
-            names.append("a task of somebody else" if others == 1 else f"{others} tasks of others")
-        what = f"{named(names, ', ')} to give back their slots" if victims else "slots that others are giving back"
+            names.append("another user's task" if others == 1 else f"{others} tasks of others")
+        what = f"{named(names, ', ')} to release their slots" if victims else "slots that other users are releasing"
         return Reason(ReasonCode.RELEASING, f"waits for {what}")
 
     # --- why there is no room -----------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class Planner:
             return Reason(ReasonCode.NO_AGENT, "no agent is connected")
         if self._whole.fit(task) is not None and (self._idle is self._whole or self._idle.fit(task) is not None):
             return None
-        suitable = self.rooms.suitable(task)
+        suitable = self.capacity.suitable(task)
         if not suitable:
             why = why_unsuitable(task, self.agents, private=self._private)
             return Reason(ReasonCode.NO_SUITABLE_AGENT, why)
@@ -224,13 +224,13 @@ class Planner:
         if short and self._free.fits_but_for_demands(task):
             return self._no_resources(task, next_in_line)
         if task.slots == 0 and self._free.fit(task) is not None:
-            return Reason(ReasonCode.BEHIND, "there is room, kept for tasks that come first")
+            return Reason(ReasonCode.BEHIND, "there is room, reserved for tasks ahead of it")
         if task.slots == 0:
             return Reason(ReasonCode.NO_FREE_SLOTS, "every agent runs as many tasks without slots as it may")
         total = self._open_slots(task)
         free = self._free.free_slots(task)
         if self._free.fit(task) is not None:
-            return Reason(ReasonCode.BEHIND, f"{free} of {total} slots are free, kept for tasks that come first")
+            return Reason(ReasonCode.BEHIND, f"{free} of {total} slots are free, reserved for tasks ahead of it")
         most = self._free.largest(task) if next_in_line else 0
         hint = f"; would start now with {count_slots(most)}" if most else ""
         if free >= task.slots:
@@ -242,16 +242,16 @@ class Planner:
 
     def _open_slots(self, task: Task) -> int:
         """How many slots the agents have that it may be on; asked when nothing changes any more."""
-        shape = self.rooms.known[task.id]
+        shape = self.capacity.known[task.id]
         where = shape.kind, shape.blocked_nodes
         if where not in self._totals:
-            suitable = self.rooms.suitable(task)
+            suitable = self.capacity.suitable(task)
             self._totals[where] = sum(agent.slots for agent in suitable if agent.state is AgentState.ENABLED)
         return self._totals[where]
 
     def _with_slots(self, task: Task) -> Sequence[Node]:
         """The agents that have its slots free; asked when nothing changes any more."""
-        shape = self._free.undemanding(self.rooms.known[task.id])
+        shape = self._free.undemanding(self.capacity.known[task.id])
         if shape not in self._roomy:
             self._roomy[shape] = self._free.with_slots(task)
         return self._roomy[shape]
@@ -282,7 +282,7 @@ class Planner:
 
 
 def _told_apart(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
-    """Those that wait, and those that run."""
+    """Pending tasks, and running ones."""
     waits, runs = TaskState.PENDING, TaskState.RUNNING  # names of an enumeration are found slowly, and there are many
     return [task for task in tasks if task.state is waits], [task for task in tasks if task.state is runs]
 

@@ -1,14 +1,14 @@
-"""The priority scheduler: lower numbers first, and what may pass by a task that waits.
+"""The priority scheduler: lower numbers first, with backfill.
 
 The pass of Determined, level by level: the tasks of a priority that fit start; once one did not, lower priorities only
-fill what it leaves. With preemption those that can be preempted may do so, and a task that did not fit takes slots from
-running tasks of lower priorities, and from those of its own that are behind it in the queue. When slots are released,
-nothing of lower priority starts in the same pass.
+backfill. With preemption only preemptible tasks may do so, and a task that did not fit takes slots from running tasks
+of lower priorities, and from those of its own priority behind it in the queue. When slots are released, nothing of
+lower priority starts in the same pass.
 
-Different here, on purpose: `max_slots`, quotas and weights count; a task that could not run whatever the others do is
-in nobody's way; victims that are not needed keep their slots; what is being gathered for a task is not given to one
-behind it of the same priority; and without preemption, where Determined lets nothing pass, a task of lower priority
-does if its maximum time ends before any that waits ahead of it can start, or if it runs where those never could.
+Different here, on purpose: `max_slots`, quotas and weights count; a task that could not run whatever the others do
+blocks no other; redundant victims keep their slots; slots that are being gathered for a task are not given to one
+behind it of the same priority; and without preemption, where Determined allows no backfill, a task of lower priority
+backfills if its maximum time ends before any pending task ahead of it can start, or if it runs where those never could.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import Job, Reason, ReasonCode, Task
 from detlab_hub.core.scheduling.order import Place, by_weight, place_of, position_of
 from detlab_hub.core.scheduling.planner import Planner
-from detlab_hub.core.scheduling.preemption.spared import spared
+from detlab_hub.core.scheduling.preemption.redundant import redundant_victims
 from detlab_hub.core.scheduling.preemption.victims import Victims
-from detlab_hub.core.scheduling.reservation import keep_place_beside
+from detlab_hub.core.scheduling.reservation import reserve_place_beside
 
 _Waiting: TypeAlias = tuple[Task, Shape]
 _Failed: TypeAlias = tuple[Task, Shape, bool]
-"""Who did not fit; whether nobody else had failed to: with fewer slots it would have started."""
+"""A task that did not fit, and whether it was the first: with fewer slots it would have started."""
 
 
 def by_priority(planner: Planner) -> None:
-    """Schedule a pool by priority; apart those that ask for no slots, CPUs or memory: they are in nobody's way."""
+    """Schedule a pool by priority; tasks that request no slots, CPUs or memory separately, as they block no other."""
     waiting = list(zip(planner.pending, planner.shapes, strict=True))
     if any(shape.aside for shape in set(planner.shapes)):
         _Pass(planner, [one for one in waiting if one[1].aside], zero=True).run()
@@ -45,14 +45,14 @@ def by_priority(planner: Planner) -> None:
 
 
 class _Pass:
-    """One pass over the tasks that ask for something, or over those that do not."""
+    """One pass over the tasks that request something, or over those that do not."""
 
     def __init__(self, planner: Planner, waiting: Sequence[_Waiting], *, zero: bool) -> None:
         self._planner = planner
         self._jobs = planner.jobs
         self._preempts = planner.pool.preemption
         self._levels: defaultdict[int, list[_Waiting]] = defaultdict(list)
-        """Who waits, by priority and in queue order."""
+        """Pending tasks, by priority and in queue order."""
         jobs = self._jobs
         for one in waiting:
             self._levels[jobs[one[0].job].priority].append(one)
@@ -64,14 +64,14 @@ class _Pass:
         self._leaving = [task for task in kept if task.leaving]
         ahead = (jobs[task.job] for task in reversed(candidates))
         self._bounds = [(job.priority, position_of(job)) for job in ahead]
-        self._victims = Victims(planner.rooms, [*self._leaving, *candidates])
+        self._victims = Victims(planner.capacity, [*self._leaving, *candidates])
         self._released: list[Task] = []
         self._for_whom: list[tuple[Task, list[Task]]] = []
-        """Who waits for slots that are released, and those that were chosen for it."""
+        """Tasks that wait for released slots, each with its preemption victims."""
         self._unequal = _unequal(planner)
         self._awaiting: set[str] = set()
         """Who did not fit, and will when those are gone that are leaving."""
-        self._hopeless: dict[Shape, tuple[int, int]] = {}
+        self._infeasible: dict[Shape, tuple[int, int]] = {}
         """(how often slots had become free, how many candidates there were) when no room could be made for a shape."""
         self._limits: dict[str, int] = {}
         """How many of the candidates may have to leave for a task of each job."""
@@ -93,7 +93,7 @@ class _Pass:
         for priority in sorted(self._levels):
             failed = self._start_level(self._levels[priority], priority)
             if not (self._preempts and self._heads):  # with preemption the first one says it all
-                self._add_heads([task for task, _, _ in failed if not task.overdue])
+                self._add_heads([task for task, _, _ in failed if not task.aged])
             self._make_rooms(failed[self._looked :])
         self._spare()
 
@@ -104,35 +104,35 @@ class _Pass:
         if priority not in self._unequal:
             self._start_in_order(level, failed)
         else:
-            tasks, shapes = [task for task, _ in level], self._planner.rooms.known
+            tasks, shapes = [task for task, _ in level], self._planner.capacity.known
             for task, tell in by_weight(tasks, self._jobs, self._planner.limits.by_job):
                 tell(self._start_in_order([(task, shapes[task.id])], failed))
         return failed
 
     def _start_in_order(self, level: Sequence[_Waiting], failed: list[_Failed]) -> bool:
         """Start whom there is room for, one after the other; whether the last one started."""
-        planner, rooms = self._planner, self._planner.rooms
-        full, unlimited, leaving = rooms.failed, planner.limits.none, self._leaving
+        planner, capacity = self._planner, self._planner.capacity
+        full, unlimited, leaving = capacity.failed, planner.limits.none, self._leaving
         started = False
         for task, shape in level:
             started = False
             if not (unlimited or planner.allowed(task)):
                 continue
             # As `fit` would find: thousands wait, and few are alike.
-            placement = None if full.get(shape) == rooms.widened else rooms.fit(task)
+            placement = None if full.get(shape) == capacity.widened else capacity.fit(task)
             if placement is not None:
                 started = self._try(task, placement)
                 continue
             failed.append((task, shape, not self._heads))
             if leaving:
                 self._await(task)
-            if task.overdue:
+            if task.aged:
                 self._add_heads([task])
                 if self._preempts:
                     # Before those behind it start, as they do in each pass: they are nobody's victims in their first.
                     self._make_rooms(failed[self._looked :])
                     self._looked = len(failed)
-                    self._keep_place(task)
+                    self._reserve_place(task)
         return started
 
     def _try(self, task: Task, placement: Placement) -> bool:
@@ -145,15 +145,15 @@ class _Pass:
             # It keeps its place: what comes after it must not take that.
             planner.reserve(task, placement)
             planner.wait(task, self._behind(task))
-        elif (passing := self._ahead.fit(task, placement)) is not None:
-            planner.start(task, passing)
+        elif (backfill := self._ahead.fit(task, placement)) is not None:
+            planner.start(task, backfill)
             return True
         else:
             planner.wait(task, self._behind(task))
         return False
 
     def _at_once(self, task: Task, placement: Placement) -> Placement | None:
-        """Where the task may start at once: nobody waits, or it can be preempted for those that do."""
+        """Where the task may start immediately: none is pending ahead of it, or it is preemptible for those."""
         if not self._heads:
             # What is being gathered for others may leave more than they need: that is free only when it is left.
             return self._planner.now(task, placement) if self._awaiting else placement
@@ -163,7 +163,7 @@ class _Pass:
 
     def _behind(self, task: Task) -> Reason:
         head = self._heads[0] if self._heads else self._for_whom[0][0]
-        detail = f"comes after {self._planner.told(head, task)}, which waits for {count_slots(head.slots)}"
+        detail = f"comes after {self._planner.name_for(head, task)}, which waits for {count_slots(head.slots)}"
         if not self._preempts and task.max_time is None:
             detail += "; with a maximum time that ends before that starts it could run now"
         return Reason(ReasonCode.BEHIND, detail, behind=head.id)
@@ -175,15 +175,15 @@ class _Pass:
 
     # --- preemption
 
-    def _keep_place(self, task: Task) -> None:
+    def _reserve_place(self, task: Task) -> None:
         """Keep for the first that has waited for too long what becomes free, where its priority gives it no slots.
 
         Where jobs take turns nobody behind it does: those would start on each slot that it needs, for ever.
         """
         planner, priority = self._planner, self._priority(task)
         served = task.id in self._awaiting or (self._for_whom and self._for_whom[-1][0] is task)
-        if priority in self._unequal and not (served or task.aside) and planner.kept_for is None:
-            kept = keep_place_beside(planner, task, lambda one: one.preemptible and self._priority(one) > priority)
+        if priority in self._unequal and not (served or task.aside) and planner.reserved_for is None:
+            kept = reserve_place_beside(planner, task, lambda one: one.preemptible and self._priority(one) > priority)
             self._victims.leave_out(kept)
 
     def _await(self, task: Task) -> None:
@@ -199,8 +199,8 @@ class _Pass:
             self._planner.reserve(task, placement)
 
     def _make_rooms(self, failed: Sequence[_Failed]) -> None:
-        """Take slots for those that did not fit, one after the other; what it cannot be done for waits for room."""
-        planner, rooms, hopeless = self._planner, self._planner.rooms, self._hopeless
+        """Take slots for tasks that did not fit, one after the other; a task without enough victims waits for room."""
+        planner, capacity, infeasible = self._planner, self._planner.capacity, self._infeasible
         awaiting, unlimited, preempts = self._awaiting, planner.limits.none, self._preempts
         limit_of, wait_for_room = self._limits, planner.wait_for_room
         for task, shape, first in failed:
@@ -211,16 +211,16 @@ class _Pass:
                 if candidates is None:
                     candidates = limit_of[task.job] = self._behind_in_queue(self._jobs[task.job])
                 # Where more who might leave were too few, fewer are.
-                known = hopeless.get(shape)
-                if known is None or known[0] != rooms.widened or known[1] < candidates:
+                known = infeasible.get(shape)
+                if known is None or known[0] != capacity.widened or known[1] < candidates:
                     if self._make_room(task, candidates):
                         continue
-                    hopeless[shape] = rooms.widened, candidates
+                    infeasible[shape] = capacity.widened, candidates
             wait_for_room((task, shape, first and not self._released))
 
     def _make_room(self, task: Task, candidates: int) -> bool:
         """Whether the task finds room, if need be by taking slots from some of so many candidates."""
-        placement, victims = self._planner.rooms.fit(task), list[Task]()
+        placement, victims = self._planner.capacity.fit(task), list[Task]()
         if placement is None:
             placement, victims = self._victims.make_room(task, candidates)
         if placement is None:
@@ -241,15 +241,17 @@ class _Pass:
         return len(self._leaving) + len(self._bounds) - ahead
 
     def _spare(self) -> None:
-        """Let those keep their slots without which all who wait for some would find room all the same."""
-        kept = spared(self._planner, sorted(self._released, key=self._rank), [task for task, _ in self._for_whom])
+        """Let redundant victims keep their slots: all tasks that wait for slots fit without them, too."""
+        kept = redundant_victims(
+            self._planner, sorted(self._released, key=self._rank), [task for task, _ in self._for_whom]
+        )
         released = {task.id: task for task in self._released if task.id not in kept}
         self._planner.release += released.values()
         for task, victims in self._for_whom:
             gone = [victim for victim in victims if victim.leaving or victim.id in released]
             # Nobody leaves if all who wait would find room: then it is room that is kept for the first of them all.
             for_room = victims and not gone and not self._planner.release
-            self._planner.wait(task, self._behind(task) if for_room else self._planner.releasing(task, gone))
+            self._planner.wait(task, self._behind(task) if for_room else self._planner.wait_for_release(task, gone))
 
 
 def _unequal(planner: Planner) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""Moving a job ahead of another in its queue, or behind it: which positions that gives."""
+"""Moving a job ahead of another in its queue, or behind it: the new positions."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A place is kept for the task that has waited for too long: nobody waits without end.
+"""A reservation for the task that has waited for too long: no task waits without end.
 
-It is one task at a time, the oldest. Where it does not fit, the agents are found on which it has room soonest: those
-on which the last to end, of all that must end for it, has run the longest. What it needs there nobody else gets from
-then on. Another pass may find other agents, but only such on which all that must end has run longer still. So the
-task starts at the latest when all that ran when a place was first kept for it has ended.
+There is one reservation at a time, for the oldest such task. Where it does not fit, the agents are found on which it
+has room soonest: those on which the last to end, of all that must end for it, has run the longest. From then on no
+other task gets what it needs there. Another pass may find other agents, but only such on which all that must end has
+run longer still. So the task starts at the latest when all that ran when the reservation was first made has ended.
 
-Tasks that may run for ever (they are not preemptible and have no maximum time, as notebooks) count as the last to end,
-lest a place be kept behind one of them while others come and go elsewhere.
+Tasks that may run for ever (they are not preemptible and have no maximum time, as notebooks) count as the last to end;
+otherwise a place would be reserved behind one of them while others come and go elsewhere.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 from detlab_hub.core.scheduling.model import Task
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.preemption.victims import Victims
 
 
-def serve_overdue(planner: Planner, entitled: Callable[[Task], bool], take: Callable[[Task], bool]) -> frozenset[str]:
+def serve_aged(planner: Planner, entitled: Callable[[Task], bool], take: Callable[[Task], bool]) -> frozenset[str]:
     """Start those with slots that have waited for too long, the oldest first, up to the first one that does not fit.
 
     Args:
@@ -33,40 +33,40 @@ def serve_overdue(planner: Planner, entitled: Callable[[Task], bool], take: Call
     Returns:
         The agents on which a place is now kept.
     """
-    late = [task for task in planner.pending if task.overdue and task.slots]
+    late = [task for task in planner.pending if task.aged and task.slots]
     for task in sorted(late, key=attrgetter("since")):  # of equal ones the first in the queue
         if planner.limits.now(task) is not None or not entitled(task):
             continue
         if not take(task):
-            return keep_place(planner, task)
+            return reserve_place(planner, task)
         if task.id not in planner.started:
             break
     return frozenset()
 
 
-def keep_place(planner: Planner, task: Task) -> frozenset[str]:
+def reserve_place(planner: Planner, task: Task) -> frozenset[str]:
     """Keep a place for a task that has none; the names of its agents, none if only what starts now was in its way."""
-    rooms, holding = planner.rooms.copy(), [task for task in planner.running if not task.aside]
+    capacity, holding = planner.capacity.copy(), [task for task in planner.running if not task.aside]
     holding += [replace(one, on=placement, began=None) for one, placement in planner.started.values() if not one.aside]
-    return _keep_soonest(planner, task, rooms, holding)
+    return _keep_soonest(planner, task, capacity, holding)
 
 
-def keep_place_beside(planner: Planner, task: Task, takes: Callable[[Task], bool]) -> frozenset[str]:
-    """The same where the task takes slots from some as soon as that is enough: those are in nobody's way."""
-    rooms = Rooms(planner.pool, planner.agents)
+def reserve_place_beside(planner: Planner, task: Task, takes: Callable[[Task], bool]) -> frozenset[str]:
+    """The same where the task can preempt some tasks as soon as that is enough: those do not block it."""
+    capacity = FreeCapacity(planner.pool, planner.agents)
     holding = [one for one in planner.running if not one.aside and not takes(one)]
     holding += [
         replace(one, on=on, began=None) for one, on in planner.started.values() if not one.aside and not takes(one)
     ]
     for one in holding:
-        rooms.place(one, one.on)
-    return _keep_soonest(planner, task, rooms, holding)
+        capacity.place(one, one.on)
+    return _keep_soonest(planner, task, capacity, holding)
 
 
-def _keep_soonest(planner: Planner, task: Task, rooms: Rooms, holding: Sequence[Task]) -> frozenset[str]:
-    placement = rooms.fit(task)
+def _keep_soonest(planner: Planner, task: Task, capacity: FreeCapacity, holding: Sequence[Task]) -> frozenset[str]:
+    placement = capacity.fit(task)
     if placement is None:
-        placement, _ = Victims(rooms, sorted(holding, key=_end)).make_room(task, len(holding))
+        placement, _ = Victims(capacity, sorted(holding, key=_end)).make_room(task, len(holding))
     if placement is None:
         return frozenset()
     planner.keep(task, placement)
@@ -74,6 +74,6 @@ def _keep_soonest(planner: Planner, task: Task, rooms: Rooms, holding: Sequence[
 
 
 def _end(task: Task) -> tuple[bool, bool, float]:
-    """Less for those that are expected to end sooner."""
+    """A sort key: less for tasks that are expected to end sooner."""
     endless = not task.preemptible and task.max_time is None
     return not task.leaving, endless, math.inf if task.began is None else task.began

@@ -145,7 +145,7 @@ class AsyncHalving(SearchMethod):
         return self._rungs
 
     def level_of(self, request_id: str) -> int:
-        """Index of the highest rung at which a trial was or will be judged."""
+        """Index of the highest rung at which a trial was or will be evaluated."""
         return self._level[request_id]
 
     def units_of(self, request_id: str) -> list[int]:
@@ -174,7 +174,7 @@ class AsyncHalving(SearchMethod):
         return []
 
     def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
-        """Judge a trial at every rung that it has reached; stop it at the first where it falls behind."""
+        """Evaluate a trial at every rung that it has reached; stop it at the first where it falls behind."""
         if request_id not in self._active:
             return []
         if time is None or not math.isfinite(time):
@@ -205,7 +205,7 @@ class AsyncHalving(SearchMethod):
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
         """Count an early end as the worst result, an invalid point as if it had never been."""
-        held_place = request_id in self._active
+        held_slot = request_id in self._active
         self._active.discard(request_id)
         level = self._level[request_id]
         decisions: list[Decision] = []
@@ -213,9 +213,9 @@ class AsyncHalving(SearchMethod):
             self._invalid += 1
             for rung in self._rungs[: level + 1]:
                 rung.remove(request_id)
-            if held_place:
+            if held_slot:
                 decisions.append(StopTrial(request_id))
-        elif held_place:
+        elif held_slot:
             self._rungs[level].insert(request_id, EXITED_METRIC)
         return decisions + self._fill_place(factory)
 

@@ -1,6 +1,6 @@
-"""What a search is told (events, past tense) and what it answers (decisions, imperative).
+"""The input of a search (events, past tense) and its output (decisions, imperative).
 
-Both travel through the master's journal as JSON. JSON has no NaN and no infinities, and PostgreSQL refuses
+Both are stored in the master's journal as JSON. JSON has no NaN and no infinities, and PostgreSQL refuses
 Python's spelling of them, so non-finite floats are written as the strings ``"NaN"``, ``"Infinity"`` and
 ``"-Infinity"``; all others survive bit for bit through ``repr``.
 """
@@ -69,7 +69,7 @@ class TrialExited:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCommitted:
-    """A trial's checkpoint was committed. Told only to methods that say `wants_checkpoints`.
+    """A trial's checkpoint was committed. Sent only to methods with `wants_checkpoints`.
 
     Attributes:
         request_id: The trial.

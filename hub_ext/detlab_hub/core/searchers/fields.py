@@ -1,6 +1,6 @@
-"""The fields of a `searcher` block as a method reads them: plain values, of any version, judged once more.
+"""The fields of a `searcher` block as a method reads them: plain values, of any version, checked once more.
 
-A stored config was checked when it was submitted, perhaps by an earlier version; the master judges what it uses.
+A stored config was checked when it was submitted, perhaps by an earlier version; the master checks what it uses.
 """
 
 import math
@@ -63,7 +63,7 @@ class Fields:
 
     @property
     def divisor(self) -> float:
-        """Which part of the trials goes on beyond a rung: one in so many.
+        """The part of the trials that continues beyond a rung: one in so many.
 
         Raises:
             SearcherConfigError: It is not above 1.

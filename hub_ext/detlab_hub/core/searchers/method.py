@@ -150,12 +150,12 @@ class SearchMethod(ABC):
         return 0
 
     def units_of(self, request_id: str) -> list[int]:
-        """Units of the time metric at which a trial is judged, ascending; empty if it never is."""
+        """Units of the time metric at which a trial is evaluated, ascending; empty if it never is."""
         return []
 
     @property
     def first_units(self) -> int | None:
-        """The earliest point, in units of the time metric, at which any trial is judged."""
+        """The earliest point, in units of the time metric, at which any trial is evaluated."""
         return None
 
     @abstractmethod

@@ -40,7 +40,7 @@ def method_class(name: str) -> type[SearchMethod]:
             f"searcher.name: {name!r} is installed ({entry.value}) but broken: {error}"
         ) from error
     if not (isinstance(found, type) and issubclass(found, SearchMethod)):
-        raise SearcherNotInstalled(f"searcher.name: {name!r} ({entry.value}) is no SearchMethod")
+        raise SearcherNotInstalled(f"searcher.name: {name!r} ({entry.value}) is not a SearchMethod")
     return found
 
 

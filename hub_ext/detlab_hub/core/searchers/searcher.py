@@ -105,12 +105,12 @@ class Searcher:
 
     @property
     def shutdown(self) -> Shutdown | None:
-        """How the search ended; None while it goes on."""
+        """How the search ended; None while it is active."""
         return self._shutdown
 
     @property
     def wants_checkpoints(self) -> bool:
-        """Whether the method is told of checkpoints."""
+        """Whether the method gets events of checkpoints."""
         return self.method.wants_checkpoints
 
     def questions(self) -> list[Question]:

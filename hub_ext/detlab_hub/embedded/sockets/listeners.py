@@ -1,8 +1,8 @@
-"""The listening sockets of the cluster: bound by `det up`, held by the supervisor, lent to the parts.
+"""The listening sockets of the cluster: bound by `det up`, held by the supervisor, inherited by the parts.
 
-A port that nobody holds for a moment is a port that a task of any user can take, and tokens are sent to that task. So
-the sockets outlive the parts: each part inherits its own (as with systemd), and while it is down they are still ours. A
-supervisor that was killed leaves them with the running parts, from which the next one takes them back.
+A port that is free for a moment can be bound by a task of any user, and tokens would be sent to that task. So
+the sockets outlive the parts: each part inherits its own (as with systemd), and while it is down the supervisor holds
+them. A supervisor that was killed leaves them with the running parts, from which the next one takes them back.
 See docs/decisions/0016-listening-sockets.md.
 """
 

@@ -1,4 +1,4 @@
-"""Ports of this machine: is one free, who has it, which ones may the private services have."""
+"""Ports of this machine: whether one is free, which process has it, and the ports for private services."""
 
 from __future__ import annotations
 

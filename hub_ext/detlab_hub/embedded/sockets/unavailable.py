@@ -1,4 +1,4 @@
-"""Answers on the sockets of a part that is down: who connects is told at once, instead of waiting until it is back."""
+"""Replies on the sockets of a part that is down: clients get an error immediately, instead of a wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVER = "detlab-supervisor"
 """The `Server` of these answers, by which our own questions tell them from those of the part."""
 _SECONDS = 2.0
 _MOST = 64
-"""Connections at once; further ones are closed unanswered."""
+"""Concurrent connections; further ones are closed without a reply."""
 _READ = 64 * 1024
 
 

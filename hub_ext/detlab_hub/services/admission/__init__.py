@@ -1,4 +1,4 @@
-"""Whether what is submitted may come in: configs prepared, bundles taken, feasibility, limits per user, quotas.
+"""Admission of submissions: configs prepared, bundles stored, feasibility, limits per user, quotas.
 
 Nothing here starts or places anything.
 """

@@ -1,7 +1,7 @@
-"""Code bundles: content-addressed files, each stored once, whoever sent it.
+"""Code bundles: content-addressed files, each stored once, whichever user uploaded it.
 
-A person is told of those that they have sent, and of those of the experiments and tasks that they may look at. Of all
-others nothing: whoever guesses what another's code is could else make sure of it by its digest.
+A user can query the bundles that they uploaded, and those of experiments and tasks that they may read. All others are
+hidden: a user who guesses the content of another's code could otherwise confirm it by its digest.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
         os.fsync(file.fileno())
     if f"sha256:{found.hexdigest()}" != digest:
         upload.unlink()
-        raise BundleError(f"the bytes that came have digest sha256:{found.hexdigest()}, not {digest}")
+        raise BundleError(f"the uploaded bytes have digest sha256:{found.hexdigest()}, not {digest}")
     target.parent.mkdir(parents=True, exist_ok=True)
     upload.replace(target)
     folder = os.open(target.parent, os.O_RDONLY)

@@ -1,11 +1,11 @@
-"""Whether what is submitted could ever run here: refused, or warned about, at submit and not by waiting for ever.
+"""Whether a submission could ever run here: refused, or warned about, at submission, instead of pending for ever.
 
-Judged by the code that schedules: the task alone on its pool's agents, all of them idle. Counted are the agents that
-are there, those whose connection is lost, and those that were there within a day: one that is restarted must not cost
-anybody a refusal. An engine comes and goes with its agent staying, so that a runtime which none has now is a warning
-only; a name that no agent of the pool reports, and that does not come with detlab, is refused. A pool that starts
-agents by itself has, beside those, as many empty instances as it may: what they could not run either would wait for
-ever, as it launches none. Where only what was seen of instances speaks against it, not what the operator says of them,
+Checked with the scheduler's code: the task alone on its pool's agents, all of them idle. Counted are connected agents,
+those whose connection is lost, and those that were connected within a day: a restart of an agent must not cause a
+refusal. An engine comes and goes while its agent stays, so that a runtime which no agent has now is a warning only; a
+name that no agent of the pool reports, and that does not come with detlab, is refused. An elastic pool has, beside
+those, as many empty instances as its limit: what they could not run either would wait for ever, as it launches none.
+Where only observed instances speak against a task, not the operator's description of them,
 it is a warning: one of them may have been broken.
 """
 
@@ -42,8 +42,8 @@ _LATELY = Prepared(
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What somebody asks for.
+class Requirements:
+    """The requirements of a submission.
 
     Attributes:
         user: Whose it will be.
@@ -70,9 +70,9 @@ class Wish:
     fixed: bool = False
 
 
-def of_trial(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Wish:
+def of_trial(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Requirements:
     """What each trial of an experiment asks for."""
-    return Wish(
+    return Requirements(
         user=user,
         slots=slots_per_trial(config),
         runtime=config["runtime"],
@@ -85,10 +85,10 @@ def of_trial(user: str, groups: Collection[str], config: Mapping[str, Any], what
     )
 
 
-def of_task(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Wish:
+def of_task(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Requirements:
     """What a user task asks for."""
     resources = config.get("resources") or {}
-    return Wish(
+    return Requirements(
         user=user,
         slots=int(resources.get("slots") or 0),
         runtime=config["runtime"],
@@ -100,15 +100,15 @@ def of_task(user: str, groups: Collection[str], config: Mapping[str, Any], what:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Agents on which something is judged, and those few of them that suffice to see that it could start."""
+class Candidates:
+    """The agents of a check, and those few of them that suffice to see that a task could start."""
 
     agents: Sequence[Agent]
     few: Sequence[Agent]
 
-    def of_any_runtime(self, runtime: str) -> Judged:
+    def of_any_runtime(self, runtime: str) -> Candidates:
         """The same, if each could run tasks in this way."""
-        return Judged(_with_runtime(self.agents, runtime), _with_runtime(self.few, runtime))
+        return Candidates(_with_runtime(self.agents, runtime), _with_runtime(self.few, runtime))
 
 
 def _with_runtime(agents: Sequence[Agent], runtime: str) -> Sequence[Agent]:
@@ -117,7 +117,7 @@ def _with_runtime(agents: Sequence[Agent], runtime: str) -> Sequence[Agent]:
     return tuple(replace(agent, runtimes=frozenset({runtime})) for agent in agents)
 
 
-async def judge(shell: Shell, wish: Wish) -> list[Problem]:
+async def check(shell: Shell, required: Requirements) -> list[Problem]:
     """Return warnings about a wish that has to wait for more than its turn.
 
     Raises:
@@ -126,45 +126,49 @@ async def judge(shell: Shell, wish: Wish) -> list[Problem]:
             that it names an image for.
     """
     now = shell.clock()
-    pool = pool_for(shell.settings, wish.resources, wish.slots)
+    pool = pool_for(shell.settings, required.resources, required.slots)
     there = shell.present.of(pool.name, (node for node in shell.backend.nodes(now) if node.pool == pool.name))
-    over = await shell.read(lambda s: quotas.never(s, wish.user, wish.groups, wish.slots))
+    over = await shell.read(lambda s: quotas.never(s, required.user, required.groups, required.slots))
     if over is not None:
-        lower = "" if wish.fixed else f"lower {wish.where}; "
-        raise ResourcesError(f"{wish.what} could never start: {over}", hint=f"{lower}see `det quota list`")
-    if pool.name in shell.backend.queues or _starts_on(there, wish, pool):
-        return []  # what else is there changes nothing; or another one places what is asked for, and judges it
-    return await _by_everybody(shell, wish, pool, there, now)
+        lower = "" if required.fixed else f"lower {required.where}; "
+        raise ResourcesError(f"{required.what} could never start: {over}", hint=f"{lower}see `det quota list`")
+    if pool.name in shell.backend.queues or _starts_on(there, required, pool):
+        return []  # further agents change nothing; or the pool's own queue places it, and judges it
+    return await _against_all_agents(shell, required, pool, there, now)
 
 
-async def _by_everybody(shell: Shell, wish: Wish, pool: PoolConfig, there: Present, now: float) -> list[Problem]:
-    """The same by the agents that are there, those that are away, and those that a pool may start."""
-    away, kinds = await shell.read(lambda s: _beside(s, there, wish, pool.name, now))
+async def _against_all_agents(
+    shell: Shell, required: Requirements, pool: PoolConfig, there: Present, now: float
+) -> list[Problem]:
+    """The same by the connected agents, those that are away, and those that a pool may start."""
+    away, kinds = await shell.read(lambda s: _beside(s, there, required, pool.name, now))
     growth, to_come = await _growth(shell, pool, now)
-    known, few = (*there.agents, *away), there.few(wish.slots)
-    _check_runtime(wish, pool, (*known, *growth))
-    never = _impossible(Judged((*known, *growth), (*few, *away, *growth)).of_any_runtime(wish.runtime), wish, pool)
+    known, few = (*there.agents, *away), there.few(required.slots)
+    _check_runtime(required, pool, (*known, *growth))
+    never = _impossible(Candidates((*known, *growth), (*few, *away, *growth)).of_any_runtime(required.runtime), required, pool)
     if never is not None:
         most = f"; the pool starts {len(to_come)} instances at most, of {to_come[0].slots} slots" if to_come else ""
         raise ResourcesError(
-            f"no agent could ever run {wish.what}: {never.detail}{most}",
-            hint=_what_helps(never, wish),
+            f"no agent could ever run {required.what}: {never.detail}{most}",
+            hint=_what_helps(never, required),
         )
-    every = Judged((*known, *to_come), (*few, *away, *to_come))
-    unlike = None if to_come == growth else _impossible(every.of_any_runtime(wish.runtime), wish, pool)
+    every = Candidates((*known, *to_come), (*few, *away, *to_come))
+    unlike = None if to_come == growth else _impossible(every.of_any_runtime(required.runtime), required, pool)
     if unlike is not None:
-        return [_waits(wish, _demanded(wish), f"{unlike.detail}, as far as instances of pool {pool.name} were seen")]
-    unready = _impossible(every, wish, pool)
+        return [
+            _waits(required, _demanded(required), f"{unlike.detail}, as far as instances of pool {pool.name} were seen")
+        ]
+    unready = _impossible(every, required, pool)
     if unready is not None:
-        where = "runtime" if unready.code is ReasonCode.NO_SUITABLE_AGENT else wish.where
-        return [_waits(wish, where, unready.detail)]
-    _check_image(wish, known, kinds)
-    now_there = Judged((*there.agents, *to_come), (*few, *to_come))
-    missing = _impossible(now_there, wish, pool) if there.agents else None
+        where = "runtime" if unready.code is ReasonCode.NO_SUITABLE_AGENT else required.where
+        return [_waits(required, where, unready.detail)]
+    _check_image(required, known, kinds)
+    now_there = Candidates((*there.agents, *to_come), (*few, *to_come))
+    missing = _impossible(now_there, required, pool) if there.agents else None
     if missing is None:
         return _none_yet(pool, known, len(shell.settings.pools.by_name))
-    names = sorted(agent.id for agent in away if _could_run(agent, wish))
-    return [_waits(wish, wish.where, f"{missing.detail}; {', '.join(names)} could run it and is away")]
+    names = sorted(agent.id for agent in away if _could_run(agent, required))
+    return [_waits(required, required.where, f"{missing.detail}; {', '.join(names)} could run it and is away")]
 
 
 async def _growth(shell: Shell, pool: PoolConfig, now: float) -> tuple[tuple[Agent, ...], tuple[Agent, ...]]:
@@ -176,18 +180,18 @@ async def _growth(shell: Shell, pool: PoolConfig, now: float) -> tuple[tuple[Age
     return growth, growth if known is None else largest_growth(pool, known.shape)
 
 
-def _starts_on(there: Present, wish: Wish, pool: PoolConfig) -> bool:
+def _starts_on(there: Present, required: Requirements, pool: PoolConfig) -> bool:
     """Whether it could start on the idle agents that are there: so it is with nearly all that is ever submitted."""
-    if not there.agents or _names_images(wish):
+    if not there.agents or _names_images(required):
         return False
-    few = there.few(wish.slots)
-    return _alone_on(few, wish, pool) is None
+    few = there.few(required.slots)
+    return _alone_on(few, required, pool) is None
 
 
-def _demanded(wish: Wish) -> str:
+def _demanded(required: Requirements) -> str:
     """The key of what is asked for beside slots."""
-    asked = demands(wish.resources)
-    return next((f"resources.{key}" for key, held in _DEMANDS.items() if asked[held]), wish.where)
+    asked = demands(required.resources)
+    return next((f"resources.{key}" for key, held in _DEMANDS.items() if asked[held]), required.where)
 
 
 def _none_yet(pool: PoolConfig, known: Sequence[Agent], pools: int) -> list[Problem]:
@@ -197,53 +201,53 @@ def _none_yet(pool: PoolConfig, known: Sequence[Agent], pools: int) -> list[Prob
     return [Problem(WHERE, f"pool {pool.name} has no agent yet", "it waits until one comes", "warning")]
 
 
-def _impossible(judged: Judged, wish: Wish, pool: PoolConfig) -> Reason | None:
+def _impossible(candidates: Candidates, required: Requirements, pool: PoolConfig) -> Reason | None:
     """Why it could not start if no other task were there; None if it could, or if there is no agent at all."""
-    if _alone_on(judged.few, wish, pool) is None:
+    if _alone_on(candidates.few, required, pool) is None:
         return None
-    return _alone_on(judged.agents, wish, pool)  # with the numbers of all of them
+    return _alone_on(candidates.agents, required, pool)  # with the numbers of all of them
 
 
-def _alone_on(agents: Sequence[Agent], wish: Wish, pool: PoolConfig) -> Reason | None:
-    asked = request_fields({"resources": wish.resources})
+def _alone_on(agents: Sequence[Agent], required: Requirements, pool: PoolConfig) -> Reason | None:
+    asked = request_fields({"resources": required.resources})
     task = Task(
         "it",
-        wish.what,
-        wish.slots,
-        single_node=wish.single_node,
-        user=wish.user,
-        groups=wish.groups,
+        required.what,
+        required.slots,
+        single_node=required.single_node,
+        user=required.user,
+        groups=required.groups,
         constraints=constraints_of(asked["constraints"]),
-        runtime=wish.runtime,
+        runtime=required.runtime,
         millicpus=asked["millicpus"],
         memory=asked["memory"],
     )
-    job = Job(wish.what, max_slots=wish.resources.get("max_slots"))
+    job = Job(required.what, max_slots=required.resources.get("max_slots"))
     reason = schedule(Snapshot(pool.rules, tuple(agents), {job.id: job}, (task,), private=True)).waiting.get(task.id)
     return None if reason is None or reason.code is ReasonCode.NO_AGENT else reason
 
 
-def _could_run(agent: Agent, wish: Wish) -> bool:
-    least, asked = wish.slots if wish.single_node else min(wish.slots, 1), demands(wish.resources)
+def _could_run(agent: Agent, required: Requirements) -> bool:
+    least, asked = required.slots if required.single_node else min(required.slots, 1), demands(required.resources)
     enough = agent.millicpus >= asked["millicpus"] and agent.host_memory >= asked["memory"]
-    return agent.serves_user in (None, wish.user) and agent.slots >= least and enough
+    return agent.serves_user in (None, required.user) and agent.slots >= least and enough
 
 
-def _what_helps(never: Reason, wish: Wish) -> str:
+def _what_helps(never: Reason, required: Requirements) -> str:
     """What to change: where no agent is suitable a smaller request is no better."""
-    if wish.fixed or never.code is ReasonCode.NO_SUITABLE_AGENT:
+    if required.fixed or never.code is ReasonCode.NO_SUITABLE_AGENT:
         return "see `det agent list`"
-    asked = demands(wish.resources)
-    named = [wish.where, *(f"resources.{key}" for key, held in _DEMANDS.items() if asked[held])]
+    asked = demands(required.resources)
+    named = [required.where, *(f"resources.{key}" for key, held in _DEMANDS.items() if asked[held])]
     return f"lower {' or '.join(named)}, or see `det agent list`"
 
 
-def _waits(wish: Wish, path: str, why: str) -> Problem:
-    return Problem(path, f"{wish.what} waits until an agent can run it: {why}", "see `det agent list`", "warning")
+def _waits(required: Requirements, path: str, why: str) -> Problem:
+    return Problem(path, f"{required.what} waits until an agent can run it: {why}", "see `det agent list`", "warning")
 
 
 def _beside(
-    s: Session, there: Present, wish: Wish, pool: str, now: float
+    s: Session, there: Present, required: Requirements, pool: str, now: float
 ) -> tuple[tuple[Agent, ...], Mapping[str, str]]:
     """Agents of a pool that count and are away; for containers with several images the kind of slots of each, too."""
     here = {node.id for node in there.nodes}
@@ -251,39 +255,39 @@ def _beside(
     missed = [row.id for row in lately if row.id not in here]
     rows = s.scalars(select(AgentRow).where(AgentRow.id.in_(missed))).all() if missed else ()
     away = tuple(agent_of(replace(known_node(row), suspect=False)) for row in rows if row.slots)
-    if not _names_images(wish):
+    if not _names_images(required):
         return away, {}
     return away, {row.id: kind_of_slots(row) for row in s.scalars(select(AgentRow).where(AgentRow.pool == pool))}
 
 
-def _check_runtime(wish: Wish, pool: PoolConfig, agents: Sequence[Agent]) -> None:
+def _check_runtime(required: Requirements, pool: PoolConfig, agents: Sequence[Agent]) -> None:
     """Refuse a runtime that no agent of the pool offers and that does not come with detlab: its name is a mistake.
 
     Raises:
         ConfigError: It is.
     """
     offered = {runtime for agent in agents for runtime in agent.runtimes}
-    if wish.runtime in offered or wish.runtime in KNOWN:
+    if required.runtime in offered or required.runtime in KNOWN:
         return
     if agents:
-        said = f"no agent of pool {pool.name} has the runtime {wish.runtime!r}; they offer {', '.join(sorted(offered))}"
+        said = f"no agent of pool {pool.name} has the runtime {required.runtime!r}; they offer {', '.join(sorted(offered))}"
     else:
-        said = f"pool {pool.name} has no agent yet, and {wish.runtime!r} is not one of {', '.join(KNOWN)}"
+        said = f"pool {pool.name} has no agent yet, and {required.runtime!r} is not one of {', '.join(KNOWN)}"
     raise ConfigError([Problem("runtime", said, "name one of these, or see `det agent list`")])
 
 
-def _names_images(wish: Wish) -> bool:
-    named = isinstance(wish.image, dict) and any(wish.image.values())
-    return named and takes_image(wish.runtime)
+def _names_images(required: Requirements) -> bool:
+    named = isinstance(required.image, dict) and any(required.image.values())
+    return named and takes_image(required.runtime)
 
 
-def _check_image(wish: Wish, known: Sequence[Agent], kinds: Mapping[str, str]) -> None:
-    if not _names_images(wish):
+def _check_image(required: Requirements, known: Sequence[Agent], kinds: Mapping[str, str]) -> None:
+    if not _names_images(required):
         return
-    able = [agent for agent in known if _could_run(agent, wish) and wish.runtime in agent.runtimes]
+    able = [agent for agent in known if _could_run(agent, required) and required.runtime in agent.runtimes]
     there = sorted({kinds.get(agent.id, "cpu") for agent in able})
-    if able and not any(wish.image.get(kind) for kind in there):
-        named = ", ".join(sorted(kind for kind, image in wish.image.items() if image)) or "none"
+    if able and not any(required.image.get(kind) for kind in there):
+        named = ", ".join(sorted(kind for kind, image in required.image.items() if image)) or "none"
         raise ConfigError(
             [
                 Problem(

@@ -1,7 +1,7 @@
-"""What the database keeps of elastic pools: which agents are their instances, and what an instance turned out to have.
+"""The database's records of elastic pools: which agents are their instances, and the observed shape of an instance.
 
-A note of an instance is the name of its pool, or an object with more. Notes outlive the master: a provider's list may
-lag behind a launch, and whoever comes after that launch must wait for it, too.
+A record of an instance is the name of its pool, or an object with more. Records outlive the master: a provider's list
+may lag behind a launch, and a master started after that launch must wait for it, too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def keep(turn: Turn, agent_id: str, note: Note) -> None:
 
 
 def forget(turn: Turn, agent_id: str) -> None:
-    """Nobody comes by this name any more."""
+    """No agent will connect by this name any more."""
     turn.session.execute(delete(Meta).where(Meta.key == _INSTANCE + agent_id))
 
 
@@ -76,7 +76,7 @@ def learned(s: Session, pool: str, like: str, now: float) -> Learned | None:
     """What instances of a pool were seen to have; None: none was seen with these settings, or only long ago."""
     row = s.get(Meta, _SHAPE + pool)
     found = {} if row is None else json.loads(row.value)
-    seen_at = found.get("seen_at", -BELIEVED_SECONDS)  # earlier notes say no time: they are made anew
+    seen_at = found.get("seen_at", -BELIEVED_SECONDS)  # earlier notes have no time: they are made anew
     if found.get("like") != like or abs(now - seen_at) >= BELIEVED_SECONDS:
         return None
     return Learned(Shape(found["millicpus"], found["memory"]), seen_at)

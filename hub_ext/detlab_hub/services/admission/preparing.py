@@ -1,4 +1,4 @@
-"""From what somebody submits to a config that can run, or to every reason why it cannot."""
+"""From a submitted config to one that can run, or to the list of every reason why it cannot."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 
 @dataclass
 class Prepared:
-    """A config that was judged."""
+    """A checked config."""
 
     config: dict[str, Any]
     warnings: list[Problem] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Prepared:
 
 
 def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) -> Prepared:
-    """Judge and complete a config; what was left open is drawn.
+    """Check and complete a config; open values are drawn.
 
     Raises:
         ConfigError: With every mistake, and the warnings.
@@ -121,7 +121,7 @@ def _refuse(problems: Iterable[Problem]) -> None:
 
 def _draw_open(config: dict[str, Any], draw: random.Random) -> None:
     if not config.get("name"):
-        config["name"] = f"Experiment ({_petname(draw)})"
+        config["name"] = f"Experiment ({_generated_name(draw)})"
     reproducibility = config.get("reproducibility") or {}
     if reproducibility.get("experiment_seed") is None:
         config["reproducibility"] = {**reproducibility, "experiment_seed": draw.randrange(MAX_SEED + 1)}
@@ -179,7 +179,7 @@ def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Proble
     """Check that the script an entrypoint names is in the code that was sent.
 
     Returns:
-        Warnings where the line cannot be judged for sure.
+        Warnings where the line cannot be checked for sure.
 
     Raises:
         ConfigError: If it is plainly `python FILE.py` and there is no such file.
@@ -268,6 +268,6 @@ _ANIMALS = _words(
 )
 
 
-def _petname(draw: random.Random) -> str:
+def _generated_name(draw: random.Random) -> str:
     """Three words joined by hyphens, such as `calmly-vivid-otter`."""
     return f"{draw.choice(_ADVERBS)}-{draw.choice(_ADJECTIVES)}-{draw.choice(_ANIMALS)}"

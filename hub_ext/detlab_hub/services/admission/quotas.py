@@ -1,7 +1,7 @@
 """Quotas: slots that a user of the Hub, or all users of a group together, may hold at a time.
 
-The scheduler keeps them (`core.scheduling.limits`). Whoever holds more than a quota gives, because it was lowered,
-keeps it; nothing of theirs starts until they hold less.
+The scheduler enforces them (`core.scheduling.limits`). A user who holds more than a quota, because it was lowered,
+keeps the slots; none of the user's tasks starts until fewer are held.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from detlab_hub.store.queries import jobs
 from detlab_hub.store.tables import QuotaRow, clean_text
 
 MOST = 10_000
-"""Quotas in all: the scheduler looks at each, at every pass."""
+"""Most quotas: the scheduler checks each one in every pass."""
 
 
 class Quotas:
@@ -30,11 +30,11 @@ class Quotas:
         self._shell = shell
 
     async def list(self, caller: Caller) -> QuotaList:
-        """The quotas with what is used of them: all to administrators, else those that bind the caller."""
+        """Return the quotas with their usage: all to administrators, else those that apply to the caller."""
         return await self._shell.read(lambda s: _list(s, caller))
 
     async def put(self, caller: Caller, request: QuotaRequest) -> QuotaList:
-        """Set a quota; one that stands is replaced. It ends nothing.
+        """Set or replace a quota. It ends no task.
 
         Raises:
             Conflict: There are too many.
@@ -83,7 +83,7 @@ class Quotas:
                 turn.outbox.kick_scheduler = True
 
         await self._shell.write(run)
-        return await self.list(caller)  # not in the transaction: it looks at all that runs
+        return await self.list(caller)  # not in the transaction: it reads all running tasks
 
 
 def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | None:

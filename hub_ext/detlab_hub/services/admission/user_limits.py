@@ -1,4 +1,4 @@
-"""The limits as they are shown: each with its value, and who is at or near it."""
+"""The views of limits: each with its value, and the users at or near it."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class UserLimits:
         return self._shell.limiter
 
     def note(self, error: Reached) -> None:
-        """Count that somebody was refused by a limit."""
+        """Count a refusal by a limit."""
         self.limiter.hits.note(error.limited_user, error.code.removeprefix(PREFIX), self._shell.clock())
 
     async def write_hits(self) -> None:
-        """Note in the audit log who has met a limit: once an hour for each user and limit."""
+        """Write reached limits to the audit log: once an hour for each user and limit."""
         due = self.limiter.hits.due(self._shell.clock())
         if not due:
             return
@@ -71,10 +71,10 @@ class UserLimits:
         await self._shell.write(append)
 
     async def list(self, caller: Caller) -> LimitList:
-        """The limits, with who is at or near each: everybody to administrators, else only the caller."""
+        """Return the limits, with the users at or near each: all to administrators, else only the caller."""
         owners = None if caller.admin else [caller.name]
 
-        def look(s: Session) -> tuple[dict[str, Mapping[str, float]], dict[str, str]]:
+        def read(s: Session) -> tuple[dict[str, Mapping[str, float]], dict[str, str]]:
             used: dict[str, Mapping[str, float]] = {
                 "queued_jobs": counts.live_jobs_by_owner(s, owners),
                 "zero_slot_tasks": counts.zero_slot_tasks_by_owner(s, owners),
@@ -82,7 +82,7 @@ class UserLimits:
             tasks = {user for name in SETTINGS_OF for user in self.limiter.hits.of(name) if user.startswith(_TASK)}
             return used, {user: _owner_of(s, user) for user in tasks}
 
-        used, owner_of = await self._shell.read(look)
+        used, owner_of = await self._shell.read(read)
         used |= self._counted()
         views = [self._view(name, setting, used.get(name, {}), owner_of) for name, setting in SETTINGS_OF.items()]
         if not caller.admin:

@@ -1,4 +1,4 @@
-"""Agents: enrolment, their connections, draining, removal, and what administrators do with them.
+"""Agents: enrolment, their connections, draining, removal, and administrators' actions on them.
 
-What an agent's report means for an allocation is decided in `lifecycle`.
+The effect of an agent's report on an allocation is decided in `lifecycle`.
 """

@@ -1,4 +1,4 @@
-"""Agents: who they are, how they enrol and connect, and which are gone. What they report is in `agentlives`."""
+"""Agents: identity, enrolment, connections, and loss. Their reports are handled in `connection`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from detlab_hub.services.kernel.offers import is_off, known_node, with_shares
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
-from detlab_hub.services.logs.matching import PolicyLooks
+from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import parts, tokens
 from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
@@ -48,15 +48,15 @@ _log = logging.getLogger(__name__)
 OLDEST_PROTOCOL = 1
 ID_CHARS = 128
 NO_IDS = frozenset({".", "..", "enrol", "enrolments", "connect", "records"})
-"""Steps and routes below `agents/`: an agent of such a name could not be disabled or sent away."""
-SOMEBODY = "somebody else"
+"""Steps and routes below `agents/`: an agent of such a name could not be disabled or removed."""
+ANOTHER_USER = "another user"
 """Stands for an allocation that the caller may not know of."""
 
 
 class Agents:
     """The agents as people and they themselves see them."""
 
-    def __init__(self, shell: Shell, connections: AgentBackend, policies: PolicyLooks) -> None:
+    def __init__(self, shell: Shell, connections: AgentBackend, policies: PolicyMatcher) -> None:
         self._shell = shell
         self._policies = policies
         self._connections = connections
@@ -64,7 +64,7 @@ class Agents:
     # --- people
 
     async def list(self, caller: Caller) -> list[AgentView]:
-        """All agents. That a slot is in use, or an agent one user's, everybody sees; whose, its owner only (I9)."""
+        """Return all agents. All callers see which slots are in use; only the owner sees by whom (I9)."""
         return [*await self._shell.read(lambda s: self.views(s, caller))]
 
     def views(self, s: Session, caller: Caller, agent_id: str | None = None) -> Sequence[AgentView]:
@@ -77,7 +77,7 @@ class Agents:
         for name, agent, slots in parts.places(s, PLACED):
             gangs.setdefault(name, []).append((agent, slots))
         for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))):
-            shown = row.id if caller.sees(row.owner) else SOMEBODY
+            shown = row.id if caller.sees(row.owner) else ANOTHER_USER
             for agent, slots in gangs.get(row.id) or [(row.agent_id or "", row.slots)]:
                 running[agent] = running.get(agent, 0) + 1
                 cpus, memory = asked.get(agent, (0, 0))
@@ -95,14 +95,14 @@ class Agents:
         self, row: AgentRow, caller: Caller, running: dict[str, int], owners: dict[tuple[str, str], str], now: float
     ) -> AgentView:
         slots = [SlotView.model_validate(slot) for slot in row.slots]
-        heard = self._connections.last_heard(row.id)
+        heard = self._connections.last_heartbeat(row.id)
         return AgentView.model_validate(
             {
                 "id": row.id,
                 "state": self._connections.state_of(row.id, now),
                 "version": row.version,
                 "address": row.address,
-                "serves_user": row.serves_user if caller.sees(row.serves_user or caller.name) else SOMEBODY,
+                "serves_user": row.serves_user if caller.sees(row.serves_user or caller.name) else ANOTHER_USER,
                 "slots": [
                     slot.model_copy(
                         update={
@@ -259,7 +259,7 @@ class Agents:
             self._connections.disconnect(connection)
             raise
         if not self._connections.is_current(connection):
-            raise Conflict(f"agent {agent.agent_id} was sent away or connected anew while it said hello")
+            raise Conflict(f"agent {agent.agent_id} was removed or reconnected during its Hello")
         # Welcome goes first; what was sent to the agent in the meantime comes after it.
         send(welcome)
         for message in early:
@@ -285,7 +285,7 @@ class Agents:
 
         _, node = await self._shell.read(owned)
         batch = await log_rate.thinned(self._shell, allocation_id, batch, node)
-        found = await self._policies.look(allocation_id, batch, lambda s: current_holder(s, owned(s)[0]))
+        found = await self._policies.match(allocation_id, batch, lambda s: current_holder(s, owned(s)[0]))
 
         def take(turn: Turn) -> RecordAck:
             caller, node = owned(turn.session)
@@ -310,20 +310,20 @@ class Agents:
         for node in await self._shell.read(known):
             self._connections.expect(node, now)
 
-    async def lose_overdue(self) -> None:
+    async def lose_silent(self) -> None:
         """Give up the agents that were silent for too long: their tasks are lost and run elsewhere."""
         now = self._shell.clock()
 
-        def strays(s: Session) -> set[str]:
+        def unconnected(s: Session) -> set[str]:
             # An allocation can be placed on an agent in the moment in which that is given up.
-            return {agent for agent in parts.agents_with(s, PLACED) if self._connections.last_heard(agent) is None}
+            return {agent for agent in parts.agents_with(s, PLACED) if self._connections.last_heartbeat(agent) is None}
 
-        gone = set(self._connections.overdue(now)) | await self._shell.read(strays)
+        gone = set(self._connections.silent(now)) | await self._shell.read(unconnected)
         for agent_id in sorted(gone):
-            if self._connections.last_heard(agent_id) is not None and agent_id not in self._connections.overdue(now):
+            if self._connections.last_heartbeat(agent_id) is not None and agent_id not in self._connections.silent(now):
                 continue  # it came back while others were given up
             _log.warning("agent %s is lost", agent_id)
-            heard = self._connections.last_heard(agent_id) or 0.0
+            heard = self._connections.last_heartbeat(agent_id) or 0.0
             await self._shell.write(partial(lose, agent_id=agent_id, heard=heard))
             self._connections.give_up(agent_id)
             self._shell.scheduler_kick.set()
@@ -355,7 +355,7 @@ def check_id(agent_id: str) -> None:
         raise Conflict(f"an agent's id has 1 to {ID_CHARS} printable characters", hint="det agent run --name NAME")
     if agent_id in NO_IDS or set(agent_id) & set("/\\"):
         raise Conflict(
-            f"an agent cannot be called {agent_id!r}: that is no name in an address", hint="det agent run --name NAME"
+            f"an agent cannot be called {agent_id!r}: that is not valid in an address", hint="det agent run --name NAME"
         )
 
 

@@ -1,4 +1,4 @@
-"""What agents report, and what becomes of their tasks by it: one connection of an agent, from its Hello to its end."""
+"""One connection of an agent, from its Hello to its end: its reports, and their effect on its tasks."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class AgentSession:
         """
         if not self._connections.is_current(self._connection):
             raise Conflict(f"agent {self._connection.agent_id} has another connection, or was lost")
-        self._connections.heard(self._connection, self._shell.clock())
+        self._connections.record_heartbeat(self._connection, self._shell.clock())
         match message:
             case Hello():
-                raise Conflict("an agent says Hello once per connection")
+                raise Conflict("an agent sends Hello once per connection")
             case Heartbeat():
                 return
             case TaskStarted():
@@ -99,13 +99,15 @@ class AgentSession:
 
 
 def check_key(s: Session, agent: AgentCaller) -> None:
-    """Check that an agent's key is still good: between its authentication and its Hello it may be sent away.
+    """Check that an agent's key is still good: between its authentication and its Hello it may be removed.
 
     Raises:
         Forbidden: It is void.
     """
     if agent.key_hash and s.get(TokenRow, agent.key_hash) is None:
-        raise Forbidden(f"the key of agent {agent.agent_id} is void: it was sent away, or enrolled again")
+        raise Forbidden(
+            f"the key of agent {agent.agent_id} is not valid any more: the agent was removed, or enrolled again"
+        )
 
 
 def check_address(address: str) -> None:
@@ -130,7 +132,7 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
 
     Raises:
         Forbidden: Its key is void: a row that was removed must not come back.
-        Conflict: Nobody could dial its address.
+        Conflict: Its address cannot be dialled.
     """
     check_key(turn.session, agent)
     check_address(hello.address)

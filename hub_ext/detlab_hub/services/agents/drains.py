@@ -1,7 +1,7 @@
-"""Draining an agent: nothing new starts on it, and what runs there goes, so that its machine can be switched off.
+"""Draining an agent: nothing new starts on it, and running tasks end, so that its machine can be switched off.
 
-A drain is a state of the agent's row, so that it survives the master and the agent. What it asks of allocations is a
-state of theirs: nothing has to be asked again after a restart. `enable` takes back the drain, not what was asked.
+A drain is a state of the agent's row, so that it survives the master and the agent. Its requests to allocations are
+states of theirs: nothing has to be requested again after a restart. `enable` cancels the drain, not these requests.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def act_on_deadline(turn: Turn, agent_id: str) -> None:
 
 
 def _placed(s: Session, agent_id: str) -> Sequence[AllocationRow]:
-    """What has a place on an agent and was not told to go for good."""
+    """Allocations on an agent that were not asked to stop for good."""
     return s.scalars(
         select(AllocationRow)
         .where(

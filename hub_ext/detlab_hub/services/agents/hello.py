@@ -1,4 +1,4 @@
-"""What an agent may say of itself: a Hello is input like any other, and everything in it has a limit."""
+"""Validation of an agent's Hello: it is input like any other, and everything in it has a limit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _problems(hello: Hello, settings: Settings) -> Iterator[str]:
     if not all(1 <= uid <= HIGHEST_UID for uid in (hello.uids or {}).values()):
         yield f"uids are from 1 to {HIGHEST_UID}"
     if not all(abs(task.run) <= LARGEST for task in hello.tasks):
-        yield "tasks: a run is no number of 64 bits"
+        yield "tasks: a run is not a number of 64 bits"
 
 
 def _slots(hello: Hello) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Agents as administrators steer them: let nothing new start, drain, close single slots, send one away for good."""
+"""Administrators' actions on agents: disable, drain, close single slots, remove for good."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.wire import AgentView
-from detlab_hub.services.agents import drains
-from detlab_hub.services.agents import removed as departures
+from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.connection import lose
 from detlab_hub.services.agents.drains import Drain
@@ -39,7 +38,7 @@ class Nodes:
         return await self._set(caller, agent_id, enabled=True)
 
     async def disable(self, caller: Caller, agent_id: str) -> AgentView:
-        """Let nothing new start on an agent; what runs there goes on. It stays so when the master is restarted."""
+        """Let nothing new start on an agent; running tasks continue. The state survives a restart of the master."""
         return await self._set(caller, agent_id, enabled=False)
 
     async def _set(self, caller: Caller, agent_id: str, *, enabled: bool) -> AgentView:
@@ -56,7 +55,7 @@ class Nodes:
         return await self._shell.write(change)
 
     async def drain(self, caller: Caller, agent_id: str, drain: Drain, deadline: float | None = None) -> AgentView:
-        """Empty an agent: nothing new starts; trials leave or finish; users of tasks there are told.
+        """Drain an agent: nothing new starts; trials leave or finish; users of its tasks are notified.
 
         It stays so when the master or the agent is restarted. Called again, it changes how and by when.
 
@@ -91,19 +90,19 @@ class Nodes:
             if enabled is (slot_id in row.slots_off):
                 off = set(row.slots_off) ^ {slot_id}
                 row.slots_off = sorted(off)
-                deed = "slot.enable" if enabled else "slot.disable"
-                self._note(turn, caller, deed, f"slot {slot_id} of agent {agent_id}")
+                action = "slot.enable" if enabled else "slot.disable"
+                self._note(turn, caller, action, f"slot {slot_id} of agent {agent_id}")
             return self._view(turn.session, caller, agent_id)
 
         return await self._shell.write(change)
 
-    def _note(self, turn: Turn, caller: Caller, deed: str, subject: str, detail: str = "") -> None:
+    def _note(self, turn: Turn, caller: Caller, action: str, subject: str, detail: str = "") -> None:
         """After a change of what may start where: the audit entry, and what follows."""
-        audit.note(turn, caller, deed, subject, detail)
+        audit.note(turn, caller, action, subject, detail)
         turn.changed_cluster()
         turn.outbox.kick_scheduler = True
         turn.session.flush()
-        _log.info("%s: %s by %s %s", subject, deed, caller.name, detail)
+        _log.info("%s: %s by %s %s", subject, action, caller.name, detail)
 
     async def remove(self, caller: Caller, agent_id: str) -> AgentView:
         """Send an agent away: its key is void, its tasks are killed and lost, its connection is closed.
@@ -129,7 +128,7 @@ class Nodes:
                 )
             view = self._view(turn.session, caller, agent_id)
             tokens.revoke(turn.session, "agent", agent_id)
-            departures.note(turn, caller, row)
+            removed.note(turn, caller, row)
             for allocation in turn.session.scalars(
                 select(AllocationRow).where(parts.on_agent(agent_id), AllocationRow.state.in_(PLACED))
             ).all():
@@ -169,4 +168,4 @@ def _check_slot(row: AgentRow, slot_id: str) -> None:
 
 def _check(caller: Caller) -> None:
     if not caller.admin:
-        raise Forbidden("only administrators may steer agents")
+        raise Forbidden("only administrators may manage agents")

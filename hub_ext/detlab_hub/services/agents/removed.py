@@ -1,4 +1,4 @@
-"""Agents that an administrator sent away: they must not come back by the token that they came by."""
+"""Agents that an administrator removed: they must not enrol again with the token of their enrolment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def note(turn: Turn, caller: Caller, agent: AgentRow) -> None:
 
 
 def check_return(turn: Turn, agent_id: str, token_hash: str) -> None:
-    """Let an agent enrol; one that was sent away only by a token that an administrator made.
+    """Let an agent enrol; a removed one only by a token that an administrator made.
 
     Raises:
         Forbidden: It comes by the cluster's own token.
@@ -39,7 +39,7 @@ def check_return(turn: Turn, agent_id: str, token_hash: str) -> None:
         return
     if not _invited(turn.session, token_hash):
         raise Forbidden(
-            f"an administrator sent agent {agent_id} away: the cluster's own token does not bring it back",
+            f"an administrator removed agent {agent_id}: the cluster's own token cannot enrol it again",
             hint="make an enrolment token for it: det agent enrol",
         )
     turn.session.delete(left)

@@ -1,8 +1,8 @@
-"""A launcher that is cut off from the master while its agent is not: the agent's word keeps the task's token alive.
+"""Renewal of the token of a task whose launcher cannot reach the master, while its agent is connected.
 
-A launcher renews its token from half of its life on. One that has not done so in three quarters of it does not reach
-the master, or its clock is another one; without this it would come back with an expired token, and be refused for ever
-while its task runs on. However short that life is, no token ends between two looks.
+A launcher renews its token from half of its lifetime on. One that has not done so in three quarters of it does not
+reach the master, or its clock differs; without this it would return with an expired token, and be refused for ever
+while its task keeps running. However short that lifetime is, no token expires between two checks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ LATE = 0.25
 """The part of a token's life that is left when its launcher is late with the renewal."""
 
 MISSED = 1.5
-"""Periods that may pass until the next look."""
+"""Periods that may pass until the next check."""
 
 
-def vouch(turn: Turn, agents: Collection[str], period: float) -> None:
+def extend_tokens(turn: Turn, agents: Collection[str], period: float) -> None:
     """Give the tokens of late launchers a new life, where these agents hold their tasks; asked every `period` seconds.
 
     A launcher that has renewed its token needs nobody's word for the old one. Of an attempt on several agents each has

@@ -21,7 +21,7 @@ _END = bytes(2 * tarfile.BLOCKSIZE)
 
 @dataclass(frozen=True)
 class Archive:
-    """A checkpoint on its way out; whoever takes it closes `chunks`.
+    """A checkpoint that is being sent; the receiver closes `chunks`.
 
     Attributes:
         name: For the file that it becomes.

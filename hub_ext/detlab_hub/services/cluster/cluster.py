@@ -1,4 +1,4 @@
-"""The cluster as a whole: one look at it, and its drain."""
+"""The cluster as a whole: its view, and its drain."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Cluster:
         return self._shell.store.healthy and not self._shell.stopped
 
     async def view(self, caller: Caller) -> ClusterView:
-        """One look at the cluster; experiments are counted as far as the caller may see them."""
-        return await self._shell.read(lambda s: self.look(s, caller))
+        """Return a view of the cluster; experiments are counted as far as the caller may read them."""
+        return await self._shell.read(lambda s: self.read(s, caller))
 
-    def look(self, s: Session, caller: Caller) -> ClusterView:
+    def read(self, s: Session, caller: Caller) -> ClusterView:
         """`view` in a read that is under way."""
         shell = self._shell
         nodes = shell.backend.nodes(shell.clock())
@@ -91,7 +91,7 @@ def drain_all(turn: Turn, timeout: float) -> None:
     graces = Graces(preemption=timeout, stop=timeout, stop_acked=timeout)
     placed = turn.session.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))).all()
     for row in placed:
-        if row.task_id is not None:  # nobody in it listens for a preemption
+        if row.task_id is not None:  # nothing in it listens for a preemption
             apply_task(turn, turn.task(row.task_id), EndRequested(TaskEnd.KILLED))
         elif row.state != AllocationState.TERMINATING:
             apply_allocation(turn, row, LeaveRequested(PreemptReason.DRAIN, turn.now, graces))

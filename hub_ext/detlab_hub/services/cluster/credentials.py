@@ -1,4 +1,4 @@
-"""detlab's own tokens as administrators see them: who holds which, and making one void. Never their text."""
+"""detlab's own tokens for administrators: list their holders, revoke one. Their text is never shown."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class Credentials:
         _check(caller)
         now = self._shell.clock()
 
-        def look(s: Session) -> TokenList:
+        def read(s: Session) -> TokenList:
             query = select(TokenRow).where(or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > now), _HOLDER_LIVES)
             rows = s.scalars(query.order_by(TokenRow.created_at.desc(), TokenRow.hash).limit(LIMIT))
             return TokenList(items=[_view(row) for row in rows])
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
     async def revoke(self, caller: Caller, token_id: str) -> TokenView:
         """Make a token void. The connection of an agent whose key it is ends; what runs there gets lost in time.
 
-        The enrolment token that such an agent came by is void, too: else it would be back with a new key at once.
+        The enrolment token that such an agent came by is void, too: else it would be back with a new key immediately.
 
         Raises:
             Forbidden: The caller is not an administrator.

@@ -1,4 +1,4 @@
-"""How the service is, part by part, for administrators."""
+"""The health of the service, part by part, for administrators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AskHub = Callable[[], Awaitable[str]]
 
 
 class Health:
-    """Looks at every part of the service.
+    """Checks of every part of the service.
 
     Args:
         shell: What the services share.
@@ -48,7 +48,7 @@ class Health:
             Forbidden: The caller is not an administrator.
         """
         if not caller.admin:
-            raise Forbidden("only administrators may look at the service's health")
+            raise Forbidden("only administrators may read the service's health")
         found = await asyncio.gather(
             self._database(),
             self._hub(ask_hub),
@@ -87,10 +87,10 @@ class Health:
     async def _agents(self) -> HealthItem:
         now = self._shell.clock()
 
-        def look(s: Session) -> list[tuple[str, bool]]:
+        def read(s: Session) -> list[tuple[str, bool]]:
             return [(row.id, row.enabled) for row in s.execute(select(AgentRow.id, AgentRow.enabled))]
 
-        agents = await self._shell.read(look)
+        agents = await self._shell.read(read)
         states = Counter(self._shell.backend.state_of(agent_id, now) for agent_id, _ in agents)
         said = [f"{states[state]} {state}" for state in ("connected", "suspect", "lost") if states[state]]
         disabled = sum(not enabled for _, enabled in agents)

@@ -1,4 +1,4 @@
-"""What monitoring reads: one table of metrics, each a function of one look at the master."""
+"""The metrics for monitoring: one table, each metric a function of one sample of the master."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from detlab_hub.services.kernel.shell import Shell
 
 
 @dataclass(frozen=True)
-class Look:
+class Sample:
     """What the metrics are computed from, read in one transaction.
 
     Attributes:
@@ -44,23 +44,23 @@ class Metric:
 
     name: str
     about: str
-    value: Callable[[Look], float]
+    value: Callable[[Sample], float]
 
 
 METRICS = (
-    Metric("detlab_ready", "1 if the master can write and its loops run.", lambda look: look.ready),
-    Metric("detlab_draining", "1 if nothing new starts because of a drain.", lambda look: look.cluster.draining),
-    Metric("detlab_agents", "Connected agents.", lambda look: look.cluster.agents),
-    Metric("detlab_slots", "Slots of the connected agents.", lambda look: look.cluster.slots_total),
-    Metric("detlab_slots_used", "Slots that a trial or task holds.", lambda look: look.cluster.slots_used),
+    Metric("detlab_ready", "1 if the master can write and its loops run.", lambda sample: sample.ready),
+    Metric("detlab_draining", "1 if nothing new starts because of a drain.", lambda sample: sample.cluster.draining),
+    Metric("detlab_agents", "Connected agents.", lambda sample: sample.cluster.agents),
+    Metric("detlab_slots", "Slots of the connected agents.", lambda sample: sample.cluster.slots_total),
+    Metric("detlab_slots_used", "Slots that a trial or task holds.", lambda sample: sample.cluster.slots_used),
     Metric(
         "detlab_experiments_active",
         "Experiments that have not ended, as far as the token may see them.",
-        lambda look: look.cluster.experiments_active,
+        lambda sample: sample.cluster.experiments_active,
     ),
-    Metric("detlab_waiting", "Trials and tasks that wait for slots.", lambda look: look.waiting),
-    Metric("detlab_longest_wait_seconds", "How long the first of them has waited.", lambda look: look.longest_wait),
-    Metric("detlab_started_timestamp_seconds", "When the master started.", lambda look: look.cluster.started_at),
+    Metric("detlab_waiting", "Trials and tasks that wait for slots.", lambda sample: sample.waiting),
+    Metric("detlab_longest_wait_seconds", "How long the first of them has waited.", lambda sample: sample.longest_wait),
+    Metric("detlab_started_timestamp_seconds", "When the master started.", lambda sample: sample.cluster.started_at),
 )
 
 
@@ -80,17 +80,17 @@ class Metrics:
         """Return all metrics in Prometheus' text format."""
         now, ready = self._shell.clock(), self._cluster.healthy()
 
-        def look(s: Session) -> Look:
+        def sample(s: Session) -> Sample:
             waiting, oldest = count_waiting(s)
             longest = 0.0 if oldest is None else max(0.0, now - oldest)
-            return Look(self._cluster.look(s, caller), waiting, longest, ready)
+            return Sample(self._cluster.read(s, caller), waiting, longest, ready)
 
-        return render(await self._shell.read(look))
+        return render(await self._shell.read(sample))
 
 
-def render(look: Look) -> bytes:
-    """Return all metrics of one look in Prometheus' text format."""
+def render(sample: Sample) -> bytes:
+    """Return all metrics of one sample in Prometheus' text format."""
     registry = CollectorRegistry()
     for metric in METRICS:
-        Gauge(metric.name, metric.about, registry=registry).set(metric.value(look))
+        Gauge(metric.name, metric.about, registry=registry).set(metric.value(sample))
     return generate_latest(registry)

@@ -1,4 +1,4 @@
-"""What a face starts from: everything it shows at first, as of one cursor, in one read."""
+"""The initial state of a front end: everything it shows at first, as of one cursor, in one read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OVER = tuple(state.value for state in TrialState if state.terminal)
 
 
 class Overview:
-    """One look at everything."""
+    """The state of everything at one moment."""
 
     def __init__(self, shell: Shell, cluster: Cluster, agents: Agents) -> None:
         self._shell = shell
@@ -32,7 +32,7 @@ class Overview:
         self._agents = agents
 
     async def view(self, caller: Caller, *, everybody: bool = False) -> OverviewView:
-        """Cluster, experiments, tasks, queue and agents as of one cursor, from which the stream goes on.
+        """Cluster, experiments, tasks, queue and agents as of one cursor, from which the stream continues.
 
         Args:
             caller: Who asks.
@@ -40,20 +40,20 @@ class Overview:
         """
         owner = None if everybody and caller.admin else caller.name
 
-        def look(s: Session) -> OverviewView:
+        def read(s: Session) -> OverviewView:
             reasons = self._shell.pending_reasons
             rows = experiments.page(s, EXPERIMENTS, owner=owner)
             return OverviewView(
                 cursor=events.head(s),
                 me=me(caller),
-                cluster=self._cluster.look(s, caller),
+                cluster=self._cluster.read(s, caller),
                 experiments=experiment_views.experiment_views(s, rows, caller, reasons),
                 tasks=task_views.task_views(s, _tasks(s, owner), reasons),
                 queue=queue.items(s, caller, self._shell, QUEUE),
                 agents=list(self._agents.views(s, caller)),
             )
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
 
 def me(caller: Caller) -> UserView:

@@ -1,9 +1,9 @@
-"""Refused access, for the audit log: who was refused what, how often, and from where.
+"""Refused access, for the audit log: who was refused what, how often, and from which address.
 
-Every refusal is counted in memory and written by a loop of the master, so that being refused costs no transaction. The
-first one at an object is written within a second; what follows within a minute is one more row with their number.
-Rows of one user are rationed: beyond that, one row an hour says how many there were. Whoever is refused can therefore
-not fill the database.
+Every refusal is counted in memory and written by a loop of the master, so that a refusal costs no transaction. The
+first one at an object is written within a second; those that follow within a minute are one more row with their number.
+Rows of one user are rationed: beyond that, one row an hour gives their number. So refused callers cannot fill the
+database.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WINDOW = 60.0
 """Refusals of one user at one object within so many seconds are one row, after the first."""
 ROWS_AT_ONCE = 30
 ROWS_PER_HOUR = 30
-"""Rows of one user: so many at once, and so many an hour in the long run."""
+"""Rows of one user: a burst, and so many an hour in the long run."""
 SUMMARY_PERIOD = 3600.0
 MOST_OPEN = 2000
 """Refusals that wait to be written; of more only the number is kept."""
@@ -40,7 +40,7 @@ class Refused:
     path: str
     """The address without its query."""
     reason: str
-    """The code that the caller was told."""
+    """The error code that the caller got."""
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -1,7 +1,7 @@
-"""Keys of stored configs that this version does not know: a newer master took them, and this one cannot act on them.
+"""Keys of stored configs that this version does not know: a newer master accepted them, and this one cannot apply them.
 
-A database that a newer schema has is refused at the start; a new key of the config needs no new schema. What runs goes
-on without it, and the operator is told: a rule that says where a trial may run would otherwise just stop to count.
+A database with a newer schema is refused at the start; a new key of the config needs no new schema. Running tasks
+continue without it, and the operator is warned: a rule about where a trial may run would otherwise be ignored silently.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class UnknownKeys:
         self._told = False
 
     async def tell(self) -> None:
-        """Look at the experiments and the tasks that have not ended, some at a time; again if that failed midway."""
+        """Check the experiments and the tasks that have not ended, in batches; retry if that failed midway."""
         if self._told:
             return
-        for look in (_experiments, _tasks):
+        for read in (_experiments, _tasks):
             after: Any = None
-            while (last := await self._shell.read(partial(look, after=after))) is not None:
+            while (last := await self._shell.read(partial(read, after=after))) is not None:
                 after = last
         self._told = True
 
 
 def _experiments(s: Session, after: int | None) -> int | None:
-    """Look at some; the last of them, None: there are no more."""
+    """Check a batch; return the last of it, None: there are no more."""
     query = select(ExperimentRow.id, ExperimentRow.config).where(ExperimentRow.state.not_in(_OVER))
     if after is not None:
         query = query.where(ExperimentRow.id > after)

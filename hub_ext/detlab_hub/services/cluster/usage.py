@@ -1,4 +1,4 @@
-"""Who held how many slots for how long: the sums of what has ended, and what runs now."""
+"""Slot time by user: the sums of ended allocations, and the running ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from detlab_hub.store.queries import usage
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
 DEFAULT_DAYS = 30
-"""Days that are shown when nobody says which."""
+"""Days that are shown by default."""
 _RISKY = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a spreadsheet may take for the beginning of a formula; the last four are the wide forms."""
 
@@ -32,7 +32,7 @@ class Usage:
         self._shell = shell
 
     async def view(self, caller: Caller, first: date | None = None, last: date | None = None) -> UsageView:
-        """Slot hours by day, user and kind: of everybody for an administrator, else the caller's own.
+        """Return slot hours by day, user and kind: of all users for an administrator, else the caller's own.
 
         Args:
             caller: Who asks.
@@ -44,7 +44,7 @@ class Usage:
         begin = first or end - timedelta(days=DEFAULT_DAYS - 1)
         owner = None if caller.admin else caller.name
 
-        def look(s: Session) -> UsageView:
+        def read(s: Session) -> UsageView:
             sums: defaultdict[tuple[str, str, str], float] = defaultdict(float)
             for row in usage.between(s, begin.isoformat(), end.isoformat(), owner):
                 sums[row.day, row.owner, row.kind] += row.slot_seconds
@@ -58,7 +58,7 @@ class Usage:
             ]
             return UsageView(first=begin.isoformat(), last=end.isoformat(), items=items)
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
 
 def _running(s: Session, owner: str | None) -> list[tuple[str, str, int, float]]:

@@ -1,4 +1,4 @@
-"""Elastic pools, carried out: what instances there are, which to launch, which to end.
+"""Elastic pools, carried out: list instances, launch some, end some.
 
-How many are wanted is decided in `core.provisioning`; providers are in `backends.instances`.
+The wanted number is decided in `core.provisioning`; providers are in `backends.instances`.
 """

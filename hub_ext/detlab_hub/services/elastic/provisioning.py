@@ -1,18 +1,19 @@
-"""Elastic pools, carried out: asks the providers what there is, decides, launches and ends.
+"""Elastic pools, carried out: list the providers' instances, decide, launch and end.
 
-The providers' own lists are the truth, so that a master that dies between a launch and anything that follows it forgets
-no instance. What is kept in memory may be lost: idle times then begin anew.
+The providers' own lists are the truth, so that a master that dies right after a launch forgets
+no instance. What is kept in memory may be lost: idle times then start again from zero.
 
-Which agents are instances is kept in the database (`instancenotes`), so that those of instances that are gone leave the
-list of agents whichever master launched them: once they run nothing, at the latest when their contact was lost for so
-long that their tasks run elsewhere. When one was asked for is kept there, too, for as long as the provider's list may
-lag behind that: also for a master that was started in between, and where a later list is an older one.
+Which agents are instances is kept in the database (`instance_records`), so that agents of removed instances leave the
+list of agents, independent of the master that launched them: once they run nothing, at the latest when their contact
+was lost for so long that their tasks run elsewhere. The time of a launch request is kept there, too, for as long as the
+provider's list may lag behind it: also for a master that was started in between, and where a later list is an older
+one.
 
-A launch without an answer may have been one, also if the same is refused afterwards. The same order is placed again,
-which makes no second instance; one that is given up counts until it would be listed.
+A launch without a reply may have succeeded, also if the same is refused afterwards. The same order is placed again,
+which makes no second instance; an abandoned one counts until it would be listed.
 
-Before an instance ends its agent takes no new work any more, in the same transaction in which it is seen to run
-nothing: no task is placed on what goes away.
+Before an instance ends, its agent is closed to new work in the same transaction in which it is seen to run
+nothing: no task is placed on an instance that ends.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from detlab_hub.store.tables import AgentRow, AllocationRow
 
 _log = logging.getLogger(__name__)
 PERIOD = 5.0
-"""Seconds between two looks: Determined's."""
+"""Seconds between two polls: Determined's."""
 _LISTED_WITHIN = 120.0
 """A provider's list may lag behind a launch by so much."""
 _ERRORS = 10
@@ -68,7 +69,7 @@ _ERRORS = 10
 
 @dataclass
 class _State:
-    """What is remembered of a pool between two looks."""
+    """The state of a pool that is kept between two polls."""
 
     history: History = field(default_factory=History)
     fresh: dict[str, Instance] = field(default_factory=dict)
@@ -87,7 +88,7 @@ class _State:
 
 
 def new_name(pool: str) -> str:
-    """Name an instance's agent; nobody guesses it, and none comes twice."""
+    """Generate the name of an instance's agent; it cannot be guessed, and is never used twice."""
     return f"{pool}-{secrets.token_hex(6)}"
 
 
@@ -173,8 +174,8 @@ class Provisioning:
 
     # --- the loop
 
-    async def look(self) -> None:
-        """Look at every pool once, at all at the same time: a slow provider is its own pool's problem."""
+    async def poll(self) -> None:
+        """Poll every pool once, concurrently: a slow provider delays only its own pool."""
         looks = (self._look_at(pool, state) for pool, state in self._pools.values())
         for found in await asyncio.gather(*looks, return_exceptions=True):
             if isinstance(found, BaseException):
@@ -252,7 +253,7 @@ class Provisioning:
         """What is listed, and what was asked for so lately that the list may lag behind."""
         names = {instance.agent_id for instance in listed}
         # Placed again for a while only: what is given up then counts, as below, from when it was asked for last. As in
-        # notes, none is of a later time than now: nobody waits for as long as a clock was put back.
+        # notes, none is of a later time than now: a clock that was set back delays nothing.
         state.unheard = {
             name: replace(order, now=min(order.now, now))
             for name, order in state.unheard.items()
@@ -327,7 +328,7 @@ class Provisioning:
                     state.unheard[order.agent_id] = order
                 else:
                     await self._shell.write(partial(_give_up, agent_id=order.agent_id))
-                return  # the rest is for the next look, when it is time again
+                return  # the rest is for the next poll
             now = self._shell.clock()
             state.unheard.pop(order.agent_id, None)
             state.history = launched(state.history, 1, now)
@@ -343,7 +344,7 @@ class Provisioning:
         return await self._shell.write(partial(_order, pool=pool, agent_id=self._name(pool.name)))
 
     async def _void_tokens(self, state: _State) -> None:
-        """An agent that is there has its own key: nobody enrols with its token any more."""
+        """A connected agent has its own key: its enrolment token is not needed any more."""
         now = self._shell.clock()
         there = {i.agent_id for i in state.instances if self._shell.backend.state_of(i.agent_id, now) == "connected"}
         new = sorted(there - state.enrolled)
@@ -404,7 +405,7 @@ def _ask_again(turn: Turn, pool: ElasticPool, agent_id: str) -> None:
 
 
 def _give_up(turn: Turn, agent_id: str) -> None:
-    """A launch failed: nobody comes by this name."""
+    """A launch failed: no agent will connect by this name."""
     _void(turn, agent_id)
     instance_records.forget(turn, agent_id)
 

@@ -1,4 +1,4 @@
-"""Experiments and trials as their owners see and steer them: submit, list, share, code, timeline, delete.
+"""Experiments and trials for their owners: submit, list, share, code, timeline, delete.
 
-Their states change in `lifecycle`; what their tasks report comes in by `ingest`.
+Their states change in `lifecycle`; their tasks' reports arrive through `ingest`.
 """

@@ -1,7 +1,7 @@
 """An experiment's code, read from its bundle: the list of files, and one file's bytes by digest, never by path.
 
-A bundle comes from a user, possibly an enemy: it is read as a stream with the judge of `detlab.launch.archives`, never
-unpacked, and only so far.
+A bundle comes from a user, possibly an attacker: it is read as a stream with the checks of `detlab.launch.archives`,
+never unpacked, and only up to a limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Experiments as their owners see them: submit, list, steer, delete."""
+"""The operations of owners on experiments: submit, list, pause and end, delete."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Experiments:
         """Make an experiment, or say everything that is wrong with it.
 
         Raises:
-            ConfigError: The config has mistakes.
+            ConfigError: The config has errors.
             ResourcesError: No agent could ever run one of its trials.
             BundleError: Its code is not here.
             NoUid: No uid is left for the caller.
@@ -85,7 +85,7 @@ class Experiments:
                 return known
         if not request.dry_run:
             self._shell.limiter.submission(caller.name, caller.groups)
-        # A config of a megabyte takes seconds to parse: nobody else should wait for it.
+        # A config of a megabyte takes seconds to parse: other requests should not wait for it.
         workers = self._shell.workers
         prepared = await workers.submissions.run(caller.name, prepare, request, self._shell.settings, self._draw)
         await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
@@ -116,8 +116,8 @@ class Experiments:
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
     async def _check_resources(self, caller: Caller, config: dict[str, Any]) -> list[Problem]:
-        wish = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
-        return await feasibility.judge(self._shell, wish)
+        required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
+        return await feasibility.check(self._shell, required)
 
     async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
         """What would happen to the first trial now."""
@@ -274,7 +274,7 @@ class Experiments:
         max_points: int = 500,
         max_trials: int = 100,
     ) -> CurvesView:
-        """Experiment, trials and curves as of one cursor, from which the stream goes on.
+        """Return experiment, trials and curves as of one cursor, from which the stream continues.
 
         Raises:
             NotFound: There is no such experiment for the caller.
@@ -311,7 +311,7 @@ class Experiments:
 
         Raises:
             Conflict: It has ended or is ending.
-            Forbidden: The caller may look at it, not change it.
+            Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "pause", lifecycle.PauseRequested())
@@ -321,7 +321,7 @@ class Experiments:
 
         Raises:
             Conflict: It has ended or is ending.
-            Forbidden: The caller may look at it, not change it.
+            Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "activate", lifecycle.ActivateRequested())
@@ -330,7 +330,7 @@ class Experiments:
         """End it; trials may checkpoint first. One that has ended stays as it is.
 
         Raises:
-            Forbidden: The caller may look at it, not change it.
+            Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "cancel", lifecycle.CancelRequested())
@@ -339,12 +339,12 @@ class Experiments:
         """End it now. One that has ended stays as it is.
 
         Raises:
-            Forbidden: The caller may look at it, not change it.
+            Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
         return await self._steer(caller, experiment_id, "kill", lifecycle.KillRequested())
 
-    async def _steer(self, caller: Caller, experiment_id: int, deed: str, event: lifecycle.Event) -> ExperimentView:
+    async def _steer(self, caller: Caller, experiment_id: int, action: str, event: lifecycle.Event) -> ExperimentView:
         def steer(turn: Turn) -> ExperimentView:
             row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
             before = row.state
@@ -355,7 +355,7 @@ class Experiments:
             except lifecycle.RequestRefusedError as error:
                 raise Conflict(f"experiment {experiment_id}: {error}") from error
             if row.state != before:
-                audit.note(turn, caller, f"experiment.{deed}", f"experiment {experiment_id}", row.name)
+                audit.note(turn, caller, f"experiment.{action}", f"experiment {experiment_id}", row.name)
             finish_turn(turn)
             return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
 
@@ -368,7 +368,7 @@ class Experiments:
 
         Raises:
             Conflict: It has not ended.
-            Forbidden: It is somebody else's, who shares it.
+            Forbidden: It is another user's, who shares it.
             NotFound: There is no such experiment for the caller.
         """
 

@@ -1,4 +1,4 @@
-"""Sharing experiments: their owners let other users, or groups of the Hub, look at them or change them."""
+"""Sharing experiments: owners grant other users, or groups of the Hub, the right to read or to change them (I9)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Grants:
         self._shell = shell
 
     async def list(self, caller: Caller, experiment_id: int) -> GrantList:
-        """With whom an experiment is shared. Whoever may look at it may know.
+        """Return an experiment's grants. All who may read it may read them.
 
         Raises:
             NotFound: There is no such experiment for the caller.
@@ -42,7 +42,7 @@ class Grants:
 
         Raises:
             Conflict: It has too many grants already.
-            Forbidden: The experiment is somebody else's.
+            Forbidden: The experiment is another user's.
             NotFound: There is no such experiment for the caller.
         """
 
@@ -66,10 +66,10 @@ class Grants:
         return await self._changed(await self._shell.write(put))
 
     async def remove(self, caller: Caller, experiment_id: int, to: GrantTo) -> GrantList:
-        """Take a grant back; streams that it let somebody read end.
+        """Withdraw a grant; streams that depend on it end.
 
         Raises:
-            Forbidden: The experiment is somebody else's.
+            Forbidden: The experiment is another user's.
             NotFound: There is no such experiment for the caller, or it is not shared with that user or group.
         """
 
@@ -86,7 +86,7 @@ class Grants:
         return await self._changed(await self._shell.write(remove))
 
     async def _changed(self, found: GrantList) -> GrantList:
-        # After the commit: a stream that looks now reads what stands.
+        # After the commit: a stream that reads now reads the new state.
         self._shell.grants += 1
         self._shell.wakeups.wake("streams")
         self._shell.wakeups.wake_kind("logs")

@@ -1,4 +1,4 @@
-"""Deleting an experiment, in steps that can be taken again after a crash: it stays DELETING until it is gone."""
+"""Deletion of an experiment, in steps that can be repeated after a crash: it stays DELETING until it is removed."""
 
 from __future__ import annotations
 

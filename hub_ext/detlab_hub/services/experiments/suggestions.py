@@ -1,8 +1,8 @@
-"""Answers what searches ask (`Suggest` decisions), outside of the writer's transactions.
+"""Answers to the questions of searches (`Suggest` decisions), computed outside of the writer's transactions.
 
-The question was journaled; the answer is an event like any other, journaled with what the search decides on it. So a
-master that dies in between asks again, and a replay needs no second answer. A method that fails, or takes too long, is
-answered with nothing: the search then draws at random, and the experiment says so once.
+The question was journaled; the answer is an event like any other, journaled with the search's decisions on it. So a
+master that restarts in between asks again, and a replay needs no second answer. For a method that fails, or exceeds its
+time, the answer is empty: the search then draws at random, and the experiment reports so once.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Suggestions:
                 raise ValueError(f"it made {len(points)} of {question.count} points")
         except TimeoutError:
             return Suggested(question.ticket, (), f"{searcher} took more than {PATIENCE:g} s")
-        except Exception as error:  # of the method, which may be anybody's: the search goes on at random
+        except Exception as error:  # of the method, which may be third-party code: the search continues at random
             return Suggested(question.ticket, (), f"{searcher} failed: {type(error).__name__}: {error}"[:_TOLD_CHARS])
         return Suggested(question.ticket, tuple(points[: question.count]))
 

@@ -1,4 +1,4 @@
-"""What happened to an experiment, put together from its rows; nothing is kept for it."""
+"""The history of an experiment, assembled from its rows; nothing is stored for it."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _ORDER = {
     )
 }
 """Of what happened in one moment."""
-_DEEDS = {
+_ACTIONS = {
     "experiment.pause": "paused",
     "experiment.activate": "activated",
-    "experiment.cancel": "cancel asked for",
-    "experiment.kill": "kill asked for",
+    "experiment.cancel": "cancel requested",
+    "experiment.kill": "kill requested",
     "experiment.delete": "deleted",
-    "trial.kill": "kill of a trial asked for",
+    "trial.kill": "kill of a trial requested",
 }
-"""Deeds that nothing else in the rows tells."""
+"""Actions that no other rows record."""
 
 
 class Timeline:
@@ -75,12 +75,12 @@ def _course(s: Session, row: ExperimentRow) -> list[TimelineItem]:
         *_of_trials(trials),
         *_of_attempts(s, row.id),
         *_of_checkpoints(s, row.id),
-        *_of_deeds(s, row.id, [trial.id for trial in trials]),
+        *_of_actions(s, row.id, [trial.id for trial in trials]),
     ]
     found.sort(key=lambda item: (item.time, _ORDER.get(item.what, len(_ORDER) // 2), item.trial_id or 0, item.run or 0))
     if len(found) <= LIMIT:
         return found
-    return [TimelineItem(time=row.created_at, what="earlier", detail="what came before is left out"), *found[-LIMIT:]]
+    return [TimelineItem(time=row.created_at, what="earlier", detail="earlier entries are left out"), *found[-LIMIT:]]
 
 
 def _of_experiment(row: ExperimentRow) -> Iterator[TimelineItem]:
@@ -135,10 +135,10 @@ def _of_checkpoints(s: Session, experiment_id: int) -> Iterator[TimelineItem]:
         yield TimelineItem(time=time, what="checkpoint", trial_id=trial_id, run=run, detail=f"at step {steps}")
 
 
-def _of_deeds(s: Session, experiment_id: int, trial_ids: Sequence[int]) -> Iterator[TimelineItem]:
+def _of_actions(s: Session, experiment_id: int, trial_ids: Sequence[int]) -> Iterator[TimelineItem]:
     subjects = {f"experiment {experiment_id}": None, **{f"trial {key}": key for key in trial_ids}}
     rows: list[AuditRow] = audit.of_subjects(s, list(subjects), LIMIT)
     for row in rows:
-        if row.action in _DEEDS:
+        if row.action in _ACTIONS:
             said = f"by {row.actor}"
-            yield TimelineItem(time=row.time, what=_DEEDS[row.action], trial_id=subjects[row.subject], detail=said)
+            yield TimelineItem(time=row.time, what=_ACTIONS[row.action], trial_id=subjects[row.subject], detail=said)

@@ -1,4 +1,4 @@
-"""Trials as their owners see them."""
+"""The views of trials for their owners."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Trials:
         return await self._shell.read(get)
 
     async def kill(self, caller: Caller, trial_id: int) -> TrialView:
-        """End a trial now; the search goes on without it. One that has ended stays as it is."""
+        """Kill a trial; the search continues without it. One that has ended is left unchanged."""
 
         def kill(turn: Turn) -> TrialView:
             row = trial_for(turn.session, caller, trial_id, Right.WRITE)

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView
-from detlab_hub.services.failures.diagnosis import Evidence, judge
+from detlab_hub.services.failures.diagnosis import Evidence, classify
 from detlab_hub.services.failures.rank_faults import Line
 from detlab_hub.services.kernel.masking import masked_text, secrets_of
 from detlab_hub.services.kernel.offers import kind_of_slots
@@ -26,17 +26,17 @@ from detlab_hub.store.tables import (
     TrialRow,
 )
 
-LOOK_BACK = 400
+LINES_READ = 400
 """Lines of output read to understand a failure."""
 
 _HINTS = {
     "oom": "use a smaller batch or model, or ask for a machine with more memory; the whole output: {logs}",
-    "disk_full": "make room on that disk (df -h); a restart goes on from the last checkpoint; the output: {logs}",
+    "disk_full": "make room on that disk (df -h); a restart continues from the last checkpoint; the output: {logs}",
     "import": "the module must be in the experiment's code or installed where tasks run; the output: {logs}",
     "config": "check the config's entrypoint and that its file is part of the code; the output: {logs}",
     "nan": "a smaller learning rate or clipped gradients may help; set_detect_anomaly(True) says where; {logs}",
     "hang": "its stacks are in the output; if only slow: pytorch.init(hang_timeout=…), or DET_HANG_TIMEOUT; {logs}",
-    "killed": "if nobody killed it, the machine may have run out of memory (dmesg); the output: {logs}",
+    "killed": "if no one killed it, the machine may have run out of memory (dmesg); the output: {logs}",
 }
 _DEFAULT_HINT = "the whole output: {logs}"
 _NO_NCCL = re.compile(r"doesn't have NCCL built in|NCCL is only supported with GPUs")
@@ -118,7 +118,7 @@ def _card(
             command="det agent list",
         )
     cells = owner.source.get("cells") if isinstance(owner.source, dict) else None
-    diagnosis = judge(
+    diagnosis = classify(
         _last_lines(s, holder, row.run),
         evidence,
         allocation_id=row.id,
@@ -145,7 +145,7 @@ def _card(
 
 
 def _last_lines(s: Session, holder: int | str, run: int) -> list[Line]:
-    return [Line(line.rank, line.text) for line in logs.last_lines(s, holder, run, LOOK_BACK)]
+    return [Line(line.rank, line.text) for line in logs.last_lines(s, holder, run, LINES_READ)]
 
 
 def without_restart(card: FailureView) -> FailureView:
@@ -197,7 +197,7 @@ def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: It
     names = ", ".join(reported[:TAIL_NAMES]) or "nothing"
     wanted = experiment.config["searcher"].get("time_metric")
     meant = [] if wanted in reported else get_close_matches(str(wanted), reported, n=1)
-    told = error.replace(trial.request_id, str(trial.id))  # the search knows no numbers of trials
+    told = error.replace(trial.request_id, str(trial.id))  # the search knows no ids of trials
     advice = f"write searcher.time_metric: {meant[0]}, which the trial reports, or " if meant else ""
     return FailureView(
         kind="searcher",

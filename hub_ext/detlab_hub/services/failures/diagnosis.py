@@ -1,4 +1,4 @@
-"""From the last lines of a task's output, and what else is known of its end, to what went wrong and where. Pure.
+"""The diagnosis of a failure, from the last lines of a task's output and what else is known of its end. Pure.
 
 Tracebacks of captured notebook cells name `cell 14 (train.py)` or a module that the experiment's `source` maps
 to its cell: `{"cells": {"train.py": {"cell": 14, "line_offset": 0}}}`.
@@ -28,7 +28,7 @@ _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _IMPORTS = ("ModuleNotFoundError", "ImportError")
 _LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError")
 """What code that does not change raises each time it starts."""
-_LOOKED_AT = 2000
+_CHARS_READ = 2000
 """Characters of a line."""
 _NO_FILE = re.compile(r"can't open file '(?P<file>[^']+)'|(?<!\S)(?P<command>\S{1,300}): (?:command )?not found")
 _REPORTS_LOST = re.compile(r"^detlab: (?P<why>\d+ reports? of this task w.*)")
@@ -40,7 +40,7 @@ _NAN = re.compile(
 )
 _NAN_NAMES = re.compile(r"nan(?:[A-Z_]|$)|NaN|NonFinite|FloatingPointError|Diverge")
 _OF_NUMBERS = ("ValueError", "RuntimeError", "AssertionError", "ArithmeticError", "OverflowError", "Exception")
-"""Exceptions that code raises about a number that is none; others mention one by chance, as a name of a file."""
+"""Exceptions about a NaN or an infinity; others mention one by chance, as a name of a file."""
 _HANG_PLACE = re.compile(r"\((?P<file>[^()]+), line (?P<line>\d+), in ")
 _TORCH_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
 """What torch puts before each line of a traceback once a process group exists."""
@@ -88,11 +88,11 @@ def diagnose(
     allocation_id: str = "",
     cells: Mapping[str, Any] | None = None,
 ) -> Diagnosis:
-    """Say what went wrong, from no more than output and exit code; see `judge`."""
-    return judge(lines, Evidence(exit_code, rank), allocation_id=allocation_id, cells=cells)
+    """Say what went wrong, from no more than output and exit code; see `classify`."""
+    return classify(lines, Evidence(exit_code, rank), allocation_id=allocation_id, cells=cells)
 
 
-def judge(
+def classify(
     lines: Sequence[Line],
     evidence: Evidence,
     *,
@@ -109,7 +109,7 @@ def judge(
     """
     # What anybody has printed: the time of a pattern may grow with the square of a line's length.
     whole = [_without_torch_rank(line) for line in lines]
-    lines = [Line(line.rank, line.text[:_LOOKED_AT]) for line in whole]
+    lines = [Line(line.rank, line.text[:_CHARS_READ]) for line in whole]
     hang = None if evidence.out_of_memory else hang_of(lines, evidence.size)
     if hang is not None:
         return _of_hang(hang, whole, allocation_id, cells or {})
@@ -120,7 +120,7 @@ def judge(
     trace = _last_trace(texts)
     name = signal_name(_exit_of(lines, failing, evidence.exit_code))
     where = _where(trace, allocation_id, cells or {})
-    kind, message = _judge(texts, ours, _error_line(trace), evidence, name)
+    kind, message = _kind_and_message(texts, ours, _error_line(trace), evidence, name)
     return Diagnosis(kind=kind, message=message, rank=failing, signal=name, where=where, log_tail=tail)
 
 
@@ -146,7 +146,7 @@ def _without_torch_rank(line: Line) -> Line:
     return Line(int(found["rank"]) if line.rank is None else line.rank, line.text[found.end() :])
 
 
-def _judge(
+def _kind_and_message(
     texts: Sequence[str],
     ours: Sequence[str],
     error: tuple[str, str] | None,

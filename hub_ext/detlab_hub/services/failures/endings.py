@@ -1,6 +1,6 @@
-"""Cards of what ended or waits without having failed: a lost node, a preemption, a user's stop, a metric that is none.
+"""Cards of ends and waits that are not failures: a lost node, a preemption, a stop, a non-finite or missing metric.
 
-They are made from rows when somebody looks at one trial or one experiment; a failure's own card is stored with it.
+They are made from rows when one trial or one experiment is read; a failure's own card is stored with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _EVICTIONS = {
 def of_experiment(s: Session, row: ExperimentRow) -> FailureView | None:
     """The card of an experiment that failed, or that a user stopped."""
     if row.state == ExperimentState.CANCELED:
-        return _stopped(f"experiment {row.id}", _deed(s, f"experiment {row.id}"), f"det experiment logs {row.id}")
+        return _stopped(
+            f"experiment {row.id}", _recorded_action(s, f"experiment {row.id}"), f"det experiment logs {row.id}"
+        )
     return None if row.failure is None else FailureView.model_validate(row.failure)
 
 
@@ -57,7 +59,7 @@ def _failure(row: TrialRow) -> FailureView | None:
         kind="exception",
         message="its code reported that it ended with an error",
         trial_id=row.id,
-        hint=f"what it says itself: det trial logs {row.id}",
+        hint=f"its output: det trial logs {row.id}",
         command=f"det trial logs {row.id}",
     )
 
@@ -71,7 +73,7 @@ def _completed(s: Session, row: TrialRow) -> FailureView | None:
         command = f"det trial metrics {row.id} --group validation"
         return FailureView(
             kind="nan",
-            message=f"it ended well, but the last value of the searcher metric {metric!r} is {row.latest_validation}",
+            message=f"it completed, but the last value of the searcher metric {metric!r} is {row.latest_validation}",
             trial_id=row.id,
             hint=f"where it began: {command}; a smaller learning rate, or gradient clipping, may help",
             command=command,
@@ -79,7 +81,7 @@ def _completed(s: Session, row: TrialRow) -> FailureView | None:
     if metric and not row.searcher_metric_seen and row.end_reason == EndReason.COMPLETED:
         return FailureView(
             kind="no_metrics",
-            message=f"it ended well without ever reporting the searcher metric {metric!r}",
+            message=f"it completed without ever reporting the searcher metric {metric!r}",
             trial_id=row.id,
             hint=f"report {metric!r} with report_validation_metrics, or correct searcher.metric",
             command=f"det trial metrics {row.id}",
@@ -93,7 +95,7 @@ def _timed_out(s: Session, row: TrialRow) -> FailureView:
     found = s.execute(query.where(AllocationRow.trial_id == row.id, AllocationRow.run == row.run)).first()
     most = "" if found is None or found.max_time is None else f" of {found.max_time:g} s"
     killed = found is not None and found.exit_reason == EndKind.KILLED
-    how = "it was killed, as it did not leave in time" if killed else "it left when it was asked to"
+    how = "it was killed, as it did not stop in time" if killed else "it stopped when requested"
     left = f"its last checkpoint: det trial download {row.id}" if row.latest_checkpoint else "it left no checkpoint"
     return FailureView(
         kind="max_time",
@@ -105,13 +107,13 @@ def _timed_out(s: Session, row: TrialRow) -> FailureView:
 
 
 def _stopped_trial(s: Session, row: TrialRow) -> FailureView:
-    deed = _deed(s, f"trial {row.id}") or _deed(s, f"experiment {row.experiment_id}")
-    card = _stopped(f"trial {row.id}", deed, f"det trial logs {row.id}")
+    action = _recorded_action(s, f"trial {row.id}") or _recorded_action(s, f"experiment {row.experiment_id}")
+    card = _stopped(f"trial {row.id}", action, f"det trial logs {row.id}")
     return card.model_copy(update={"trial_id": row.id})
 
 
-def _stopped(what: str, deed: tuple[str, str] | None, command: str) -> FailureView:
-    how = "stopped" if deed is None else f"{deed[0]} by {deed[1]}"
+def _stopped(what: str, action: tuple[str, str] | None, command: str) -> FailureView:
+    how = "stopped" if action is None else f"{action[0]} by {action[1]}"
     return FailureView(
         kind="user_stop",
         message=f"{what} was {how}",
@@ -120,7 +122,7 @@ def _stopped(what: str, deed: tuple[str, str] | None, command: str) -> FailureVi
     )
 
 
-def _deed(s: Session, subject: str) -> tuple[str, str] | None:
+def _recorded_action(s: Session, subject: str) -> tuple[str, str] | None:
     """How something was stopped, and by whom; None if that is not noted (any more)."""
     query = select(AuditRow.action, AuditRow.actor).where(AuditRow.subject == subject, AuditRow.action.in_(_STOPS))
     found = s.execute(query.order_by(AuditRow.id.desc()).limit(1)).first()
@@ -138,8 +140,8 @@ def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> Fa
         if before is None:
             return None
         over = before
-    goes_on = "from its last checkpoint" if row.latest_checkpoint else "from its beginning"
-    told = f"it goes on {goes_on}, and this counts as no restart"
+    resumes = "from its last checkpoint" if row.latest_checkpoint else "from its beginning"
+    told = f"it continues {resumes}, and this does not count as a restart"
     if over.exit_reason == EndKind.LOST:
         return FailureView(
             kind="lost",
@@ -160,12 +162,12 @@ def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> Fa
     evicted = _EVICTIONS.get(over.preempt_reason or "")
     if evicted is None or over.exit_reason not in {EndKind.PREEMPTED, EndKind.KILLED}:
         return None
-    how = "" if over.exit_reason == EndKind.PREEMPTED else ", and had to be killed as it did not leave in time"
+    how = "" if over.exit_reason == EndKind.PREEMPTED else ", and was killed, as it did not stop in time"
     return FailureView(
         kind="preempted",
         message=f"attempt {over.run} was preempted: {evicted}{how}",
         trial_id=row.id,
-        hint=f"{told}; its place: det queue",
+        hint=f"{told}; its position: det queue",
         command="det queue",
     )
 

@@ -1,7 +1,7 @@
-"""From the output of several ranks to the one that failed first, or that the others waited for in vain. Pure.
+"""From the output of several ranks to the one that failed first, or that the others waited for. Pure.
 
-The texts are those of our watchdogs (`detlab.pytorch.parallel.watchdog`, `detlab.launch.ranks.watchdog`), of the Core
-API's own messages between ranks, and of torch: NCCL's watchdog, gloo's timeouts, monitored barriers and torchrun's
+The texts are those of detlab's watchdogs (`detlab.pytorch.parallel.watchdog`, `detlab.launch.ranks.watchdog`), of the
+Core API's messages between ranks, and of torch: NCCL's watchdog, gloo's timeouts, monitored barriers and torchrun's
 summary.
 """
 
@@ -39,7 +39,7 @@ _ROOT = "Root Cause (first observed failure)"
 _ROOT_RANK = re.compile(r"^\s*rank\s*:\s*(\d+)\b")
 _ROOT_EXIT = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)\b")
 _ROOT_LINES = 10
-_LOOKED_AT = 1000
+_CHARS_READ = 1000
 """Characters of a line in which a hang is looked for: what users print must not cost the master time."""
 _ERROR = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$")
 
@@ -74,13 +74,13 @@ class Root:
 
 
 def hang_of(lines: Sequence[Line], size: int | None) -> Hang | None:
-    """Return who hangs by what the ranks said, None if nobody waited in vain.
+    """Return the hanging rank by the ranks' output, None if no rank waited without success.
 
     Args:
         lines: The last lines of output, oldest first, all ranks.
         size: How many ranks the task has, None if that is unknown.
     """
-    lines = [Line(line.rank, line.text[:_LOOKED_AT]) for line in lines]
+    lines = [Line(line.rank, line.text[:_CHARS_READ]) for line in lines]
     for line in lines:
         told = _OURS.match(line.text)
         if told is not None:
@@ -102,7 +102,7 @@ def _named(line: Line, found: re.Match[str]) -> Hang:
     what = found.groupdict().get("what") or "monitored_barrier()"
     waiter = "the others" if line.rank is None else f"rank {line.rank}"
     word = "rank" if len(ranks) == 1 else "ranks"
-    return Hang(f"{word} {names} did not come to {what}, in which {waiter} waited", ranks[0])
+    return Hang(f"{word} {names} did not reach {what}, in which {waiter} waited", ranks[0])
 
 
 def _waited(text: str) -> str | None:
@@ -122,10 +122,10 @@ def _unnamed(waiting: dict[int | None, str], lines: Sequence[Line], size: int | 
     outside = sorted(known.difference(inside))
     waiter = ", ".join(f"rank {rank}" for rank in inside) or "a rank"
     if len(outside) == 1:
-        return Hang(f"rank {outside[0]} did not come to {what}, in which {waiter} waited", outside[0])
+        return Hang(f"rank {outside[0]} did not reach {what}, in which {waiter} waited", outside[0])
     if outside:
         names = ", ".join(map(str, outside))
-        return Hang(f"none of the ranks {names} came to {what}, in which {waiter} waited", outside[0])
+        return Hang(f"none of the ranks {names} reached {what}, in which {waiter} waited", outside[0])
     return Hang(f"{what} did not end within its limit on {waiter}: its ranks did not all call the same one", None)
 
 

@@ -1,4 +1,4 @@
-"""What running tasks report and ask: metrics, lines, progress, checkpoints, rendezvous, their tokens.
+"""Reports and requests of running tasks: metrics, lines, progress, checkpoints, rendezvous, their tokens.
 
-Every write is fenced by attempt. What people ask about the same things is in `experiments` and `usertasks`.
+Every write is fenced by attempt (I3). Users' reads of the same data are in `experiments` and `usertasks`.
 """

@@ -1,6 +1,6 @@
-"""How the ranks of trials over several nodes stand: kept for a moment, so that their launchers hear of each other.
+"""States of the ranks of trials over several nodes: kept for a moment, so that their launchers can read each other's.
 
-The launchers judge who hangs (`detlab.launch.ranks.watchdog`). Nothing is lost with a master: they say it again.
+The launchers detect hangs (`detlab.launch.ranks.watchdog`). A restart of the master loses nothing: they report again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from detlab_hub.services.kernel.fencing import current_attempt
 from detlab_hub.services.kernel.shell import Shell
 
 KEPT = 120.0
-"""Seconds after which nobody counts what was said."""
+"""Seconds after which a report is ignored."""
 
 
-class Standing:
+class RankStates:
     """What the nodes of each attempt said last."""
 
     def __init__(self, shell: Shell) -> None:

@@ -1,6 +1,6 @@
-"""What trials report: metrics, progress, status, early exits and log lines, each taken exactly once.
+"""Reports of trials: metrics, progress, status, early exits and log lines, each stored exactly once (I4).
 
-A batch is one transaction: the allocation's high-water mark, the rows, the search's journal and the events move
+A batch is one transaction: the allocation's high-water mark, the rows, the search's journal and the events are written
 together or not at all. A record seen before is skipped by its number, so a batch may be sent again at any time.
 """
 
@@ -76,8 +76,8 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0, found:
         StaleAttempt: The task may not write any more.
     """
     row, holder = current_holder(turn.session, task)
-    # The task is heard, whether or not its agent has told us that it started.
-    counted = gangs.heard(turn, row, node) or row
+    # The task has reported, whether or not its agent has reported its start.
+    counted = gangs.reported(turn, row, node) or row
     if isinstance(holder, TaskRow):
         return _take_of_task(turn, row, holder, batch)
     trial = holder
@@ -128,7 +128,7 @@ def _take_of_task(turn: Turn, row: AllocationRow, task: TaskRow, batch: RecordBa
 
 
 def _plain(record: Record, now: float) -> Record:
-    """A record whose numbers a database can hold: no time that is none, no rank beyond reason."""
+    """A record whose numbers a database can hold: a finite time, a rank within its limit."""
     fixed: dict[str, object] = {}
     if not math.isfinite(record.time):
         fixed["time"] = now

@@ -1,4 +1,4 @@
-"""The rendezvous of an attempt's nodes: who is there, and where the chief listens. Nobody goes before all are there."""
+"""The rendezvous of an attempt's nodes: which have come, and where the chief listens. None starts before all have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def arrive(turn: Turn, task: TaskCaller, arrival: Arrival) -> Rendezvous:
     mine = next((part for part in everywhere if part.rank == arrival.node), None)
     if mine is None:
         raise Conflict(f"attempt {row.run} has {row.nodes} node(s), and no node {arrival.node}")
-    gangs.heard(turn, row, arrival.node)
+    gangs.reported(turn, row, arrival.node)
     told = arrival.model_dump()
     if mine.meeting != told:
         mine.meeting = told
@@ -40,7 +40,7 @@ def arrive(turn: Turn, task: TaskCaller, arrival: Arrival) -> Rendezvous:
     return reply
 
 
-def look(s: Session, task: TaskCaller, number: int) -> Rendezvous:
+def read(s: Session, task: TaskCaller, number: int) -> Rendezvous:
     """How a meeting stands.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a running task asks of the master: take records, tell of preemption, commit checkpoints."""
+"""Requests of a running task to the master: store records, poll for preemption, commit checkpoints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from detlab_hub.services.admission import log_rate
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.ingest import records, rendezvous
-from detlab_hub.services.ingest.rank_states import Standing
+from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.kernel.access import Hidden
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_attempt, current_holder
@@ -39,7 +39,7 @@ from detlab_hub.services.kernel.warm_start import is_source
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.rows import graces_of
 from detlab_hub.services.lifecycle.transitions import tell_checkpoint
-from detlab_hub.services.logs.matching import PolicyLooks
+from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import checkpoints, tokens
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
@@ -51,10 +51,10 @@ MAX_WAIT = 300.0
 class Tasks:
     """The task API."""
 
-    def __init__(self, shell: Shell, policies: PolicyLooks) -> None:
+    def __init__(self, shell: Shell, policies: PolicyMatcher) -> None:
         self._shell = shell
         self._policies = policies
-        self._standing = Standing(shell)
+        self._rank_states = RankStates(shell)
 
     async def records(self, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
         """Take a batch of records of one of the task's nodes; what is acknowledged is committed.
@@ -63,7 +63,7 @@ class Tasks:
             StaleAttempt: The attempt is over.
         """
         batch = await log_rate.thinned(self._shell, task.allocation_id, batch, node)
-        found = await self._policies.look(task.allocation_id, batch, lambda s: current_holder(s, task))
+        found = await self._policies.match(task.allocation_id, batch, lambda s: current_holder(s, task))
         ack = await self._shell.write(lambda turn: records.take(turn, task, batch, node, found))
         self._policies.written(task.allocation_id, found)
         return ack
@@ -93,11 +93,11 @@ class Tasks:
             if reply.ready or timeout <= 0:
                 return reply
             await wait_until(event, min(timeout, MAX_WAIT))
-        return await self._shell.read(lambda s: rendezvous.look(s, task, arrival.number))
+        return await self._shell.read(lambda s: rendezvous.read(s, task, arrival.number))
 
     async def ranks(self, task: TaskCaller, told: RankSigns) -> OtherRanks:
         """Take how the ranks of a node stand, return how those of the others do; see `Standing.exchange`."""
-        return await self._standing.exchange(task, told)
+        return await self._rank_states.exchange(task, told)
 
     async def ack_preempt(self, task: TaskCaller) -> None:
         """The task will checkpoint and exit 0; without this an exit 0 means that it is done.
@@ -239,7 +239,7 @@ def _may_read(s: Session, task: TaskCaller, row: CheckpointRow) -> bool:
     if not is_source(experiment.config, row):
         return False
     origin = s.get(ExperimentRow, row.experiment_id)
-    # Whether the owner may see the source was judged at submit; ids are never used again.
+    # Whether the owner may read the source was checked at submission; ids are never used again.
     return origin is not None
 
 
@@ -261,7 +261,7 @@ def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -
     if known is not None:
         same = known.trial_id == trial.id and known.manifest_digest == commit.manifest_digest
         if not same or known.state != "COMPLETED":
-            raise Conflict(f"checkpoint {commit.uuid} exists and is another one")
+            raise Conflict(f"checkpoint {commit.uuid} exists already, with other content")
         return experiment_views.checkpoint_view(turn.session, known)
     experiment = turn.experiment(trial.experiment_id)
     made = CheckpointRow(

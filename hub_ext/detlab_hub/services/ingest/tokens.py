@@ -1,4 +1,4 @@
-"""Who holds a token of detlab's own."""
+"""The holders of detlab's own tokens."""
 
 from __future__ import annotations
 

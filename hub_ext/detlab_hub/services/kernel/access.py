@@ -1,7 +1,7 @@
-"""Who may look at an experiment, change it, or own it: its owner, administrators, and whom the owner lets (I9).
+"""The right of a caller to read, change or own an experiment: its owner, administrators, and users with a grant (I9).
 
-Everything that hangs on an experiment (trials, metrics, output, checkpoints, code, events) follows its rule. One who
-may not even look cannot tell whether there is such an experiment.
+Everything that belongs to an experiment (trials, metrics, output, checkpoints, code, events) follows its rule. A caller
+without the right to read cannot tell whether the experiment exists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
 class Hidden(NotFound):
-    """It is there, and not the caller's: they are told that it is not, administrators that they asked for it."""
+    """The object exists, but not for the caller, who gets a plain 404; administrators see the attempt."""
 
 
 class Right(IntEnum):
@@ -27,7 +27,7 @@ class Right(IntEnum):
 
     NONE = 0
     READ = 1
-    """Look at it, download from it, start from its checkpoints."""
+    """Read it, download from it, start from its checkpoints."""
     WRITE = 2
     """Pause, activate, cancel and kill it and its trials."""
     OWN = 3
@@ -35,7 +35,7 @@ class Right(IntEnum):
 
     @property
     def wire(self) -> Literal["read", "write", "own"]:
-        """How views say it to the one who holds it. Who holds none is shown none: READ is the least that is said."""
+        """The name in views for the holder of the right. A caller without one gets no view: READ is the least."""
         match self:
             case Right.OWN:
                 return "own"
@@ -63,8 +63,8 @@ def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right 
     """An experiment with which the caller may do what `right` says.
 
     Raises:
-        NotFound: There is none, or the caller may not look at it: they cannot tell.
-        Forbidden: They may look at it, and no more.
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and no more.
     """
     row = s.get(ExperimentRow, experiment_id)
     held = Right.NONE if row is None else right_to(s, caller, row)
@@ -79,8 +79,8 @@ def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.RE
     """A trial with whose experiment the caller may do what `right` says.
 
     Raises:
-        NotFound: There is none, or the caller may not look at it: they cannot tell.
-        Forbidden: They may look at it, and no more.
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and no more.
     """
     row = s.get(TrialRow, trial_id)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
@@ -92,8 +92,8 @@ def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.RE
     return row
 
 
-def may_look(s: Session, caller: Caller, experiment_id: int) -> bool:
-    """Whether the caller may look at an experiment; False if there is none."""
+def may_read(s: Session, caller: Caller, experiment_id: int) -> bool:
+    """Whether the caller may read an experiment; False if it does not exist."""
     row = s.get(ExperimentRow, experiment_id)
     return row is not None and right_to(s, caller, row) >= Right.READ
 
@@ -104,6 +104,6 @@ def _check(row: ExperimentRow, held: Right, right: Right) -> None:
     if right is Right.OWN:
         raise Forbidden(f"experiment {row.id} is {row.owner}'s: only they and administrators may do that")
     raise Forbidden(
-        f"experiment {row.id} is {row.owner}'s, who lets you look at it, not change it",
+        f"experiment {row.id} is {row.owner}'s, who lets you read it, not change it",
         hint=f"They may allow it: det experiment share {row.id} --user … --write",
     )

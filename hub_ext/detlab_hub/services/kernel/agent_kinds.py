@@ -1,7 +1,7 @@
-"""The few of a pool's agents that tell as much as all of them about a task that is alone there.
+"""A few agents of a pool that give the same answer as all of them about a task that is alone in the pool.
 
-A thousand agents are of a handful of kinds. Whether an idle cluster could ever run something does not change by the
-hundredth of a kind, and each submission asks it.
+A thousand agents are of a handful of kinds. Whether an idle cluster could ever run something does not depend on the
+hundredth of a kind, and each submission checks it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who did what: noted in the transaction of the deed, read by administrators."""
+"""The audit log: actions are recorded in the transaction that performs them, and read by administrators."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from detlab_hub.store.tables import AuditRow
 
 DETAIL_CHARS = 300
 CLUSTER = "cluster"
-"""Stands for the master itself, where nobody's name is known."""
+"""The actor of the master's own actions, where no user's name is known."""
 HUB = "hub"
-"""Stands for whoever asked the Hub to stop a server: it does not say who."""
+"""The actor of a stop at the Hub, which does not report the user."""
 
 
 def note(turn: Turn, caller: Caller | str, action: str, subject: str, detail: str = "") -> None:
-    """Say in the deed's own transaction who did it; if that fails, it is not noted either.
+    """Record an action and its actor in the action's own transaction; if that fails, nothing is recorded.
 
     Args:
         turn: The deed's turn.
@@ -48,7 +48,7 @@ class Audit:
         actor: str | None = None,
         action: str | None = None,
     ) -> AuditPage:
-        """One page of deeds, newest first; `next` is the `before` of the next page.
+        """Return one page of actions, newest first; `next` is the `before` of the next page.
 
         Args:
             caller: Who asks.
@@ -63,12 +63,12 @@ class Audit:
         if not caller.admin:
             raise Forbidden("only administrators may read the audit log")
 
-        def look(s: Session) -> AuditPage:
+        def read(s: Session) -> AuditPage:
             rows = audit.page(s, limit + 1, before, actor, action)
             shown = rows[:limit]
             return AuditPage(items=[_item(row) for row in shown], next=shown[-1].id if len(rows) > limit else None)
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
 
 def trim(turn: Turn, keep: float) -> int:

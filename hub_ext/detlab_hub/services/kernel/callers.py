@@ -1,4 +1,4 @@
-"""Who asks. The web layer authenticates; the services authorise by these."""
+"""The callers of services. The web layer authenticates them; the services authorise by them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Caller:
     name: str
     scopes: frozenset[str] = field(default_factory=frozenset)
     admin: bool = False
-    """Sees and changes everybody's experiments."""
+    """Sees and changes the experiments of all users."""
     groups: frozenset[str] = field(default_factory=frozenset)
     """Groups of the Hub that they are in."""
 
@@ -52,6 +52,6 @@ class HubCaller:
 
 @dataclass(frozen=True)
 class EnrolCaller:
-    """Somebody who holds an enrolment token: may enrol agents and nothing else."""
+    """The holder of an enrolment token: may enrol agents and nothing else."""
 
     token_hash: str = ""

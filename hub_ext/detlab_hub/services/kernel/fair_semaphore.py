@@ -1,4 +1,4 @@
-"""Places for what may run only so many at a time, given to those who wait in turn by user, not by arrival."""
+"""A semaphore that serves waiting users in turn: round robin by user, not by arrival."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 
 class FairPlaces:
-    """So many places. Who asks a hundred times at once has one in each round; others wait for a round, not for all."""
+    """A number of places, one for each user in turn: behind a hundred requests of one, others wait for a round."""
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -29,7 +29,7 @@ class FairPlaces:
             self._give_back()
 
     async def _turn(self, user: str) -> None:
-        """Wait until somebody hands a place over."""
+        """Wait until a place is passed on."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(user, deque()).append(turn)
         try:

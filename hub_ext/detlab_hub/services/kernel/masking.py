@@ -1,4 +1,4 @@
-"""Configs, and texts that may quote them, as people may see them: secrets masked, everything else as it is."""
+"""Configs, and texts that may quote them, in the form that is shown: secrets masked, everything else unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detlab_hub.services.kernel.warm_start import as_asked
 
 MASK = "********"
 _SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
-"""Environment variables whose values nobody should read in a card that is sent to somebody who can help."""
+"""Environment variables whose values must not be readable in a card that is forwarded to others for help."""
 _SHORTEST = 6
 """Characters of the shortest secret that is masked in a text: to mask every "1" would hide what happened."""
 
@@ -58,7 +58,7 @@ def secrets_of(config: dict[str, Any]) -> list[str]:
 
 
 def masked_text(text: str, secrets: Collection[str]) -> str:
-    """A text with these secrets, as they stand, replaced by a mask."""
+    """Return a text with these secrets replaced by a mask."""
     for secret in secrets:
         text = text.replace(secret, MASK)
     return text

@@ -1,4 +1,4 @@
-"""What agents offer, as the scheduler sees it, and what an allocation asks of them."""
+"""What agents offer, as the scheduler sees it, and what an allocation requests of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the last pass of the scheduler said of everything that waits."""
+"""The result of the scheduler's last pass for all pending tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pending(dict[str, str]):
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Of each its place in the line of its pool, from 1: what waits in other pools is in nobody's way."""
+        """The position of each in its pool's queue, from 1; pools do not block each other."""
         lines, places = Counter[str](), dict[str, int]()
         for allocation_id in self:
             pool = self._pools.get(allocation_id, "")
@@ -33,7 +33,7 @@ class Pending(dict[str, str]):
 
     @cached_property
     def of_experiments(self) -> dict[int, str]:
-        """Why most of its trials wait, by experiment: counted once for a pass, however many look."""
+        """The most frequent pending reason of its trials, by experiment: counted once for a pass, for all readers."""
         most: dict[str, tuple[int, str]] = {}
         votes = Counter(zip((allocation_id.partition(".")[0] for allocation_id in self), self.values(), strict=True))
         for (number, text), count in votes.items():
@@ -55,4 +55,4 @@ class HeldBack(NamedTuple):
 
 
 Saving: TypeAlias = Mapping[str, HeldBack]
-NOBODY: Saving = MappingProxyType({})
+NONE_HELD_BACK: Saving = MappingProxyType({})

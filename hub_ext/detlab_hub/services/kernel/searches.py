@@ -1,9 +1,9 @@
-"""The searches of active experiments, in memory; the journal in the database is the truth.
+"""The searches of active experiments, in memory; the journal in the database is the truth (I8).
 
-Used only inside the writer's transactions. Each entry remembers the journal number it stands at; one that does
-not match the database (a transaction failed after the search had moved on) is rebuilt by replay, which must decide each
-event as the journal says (I8). Where it does not, the algorithm is another one than decided so far: events are then
-journaled without decisions, and decided when the search can be replayed again (`catch_up`).
+Used only inside the writer's transactions. Each entry remembers its journal number; an entry that does not match the
+database (a transaction failed after the search had moved on) is rebuilt by replay, which must decide each event as the
+journal records. A mismatch means that the algorithm differs from the one that decided so far: events are then journaled
+without decisions, and decided when the search can be replayed again (`catch_up`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Searches:
         self._verified.clear()
 
     def undo(self) -> None:
-        """The transaction is undone: drop the searches that it touched, and may have moved on; others stand still."""
+        """The transaction was rolled back: drop the searches that it touched, which may have moved on."""
         for experiment_id in self._verified:
             self._entries.pop(experiment_id, None)
 

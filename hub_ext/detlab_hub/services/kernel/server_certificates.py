@@ -1,8 +1,8 @@
-"""Certificates for servers (notebooks, shells, TensorBoards) on other nodes, and who signs them.
+"""Certificates for servers (notebooks, shells, TensorBoards) on other nodes, and the authority that signs them.
 
-The Hub's proxy reaches such a server over a network. It believes the cluster's own authority there, which vouches for
-nothing else: neither agents nor people nor tasks know it, so that its key makes nobody the master. Each server gets a
-key and a certificate of its own, for its agent's address alone, with its launch.
+The Hub's proxy reaches such a server over a network and trusts the cluster's own authority there. This authority signs
+nothing else, and neither agents nor users nor tasks trust it, so that its key cannot be used to pose as the master.
+Each server gets its own key and certificate, for its agent's address alone, with its launch.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ServerAuthority:
         return _certificate_text(made), key_text(private)
 
     def prove(self) -> None:
-        """Check that it can sign: at the master's start, not when somebody waits for a notebook.
+        """Check that it can sign: at the master's start, not when a user waits for a notebook.
 
         Raises:
             NoCertificate: It cannot.

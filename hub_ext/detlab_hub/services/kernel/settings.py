@@ -1,4 +1,4 @@
-"""What an operator decides about the master: a record that `detlab_hub.app` fills from its traitlets."""
+"""The operator's settings of the master: a record that `detlab_hub.app` fills from its traitlets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class UidPolicy:
     checks_files: bool = False
 
 
-def mistakes_in(policy: UidPolicy) -> list[str]:
+def errors_in(policy: UidPolicy) -> list[str]:
     """Return what is wrong with a user map."""
     found, owners = [], dict[int, str]()
     for name, uid in policy.mapped.items():
@@ -70,14 +70,14 @@ class Settings:
     idle_timeouts: dict[str, float] = field(default_factory=dict)
     """Seconds without use after which a server is ended, by kind; a task's own config wins. 0: never."""
     spawn_lease: float = 30.0
-    """A server that is being started and whose Hub is not heard for so long is given up."""
+    """The start of a server is abandoned after so many seconds without contact from the Hub."""
     idle_warning: float = 300.0
     """So long before that its user is warned; at most a quarter of the timeout."""
     pools: Pools = field(default_factory=Pools)
     preemptions_per_hour: int = 6
     """A trial that was preempted so often within an hour keeps its slots (I10)."""
     checkpoint_near: float = 15.0
-    """A trial whose checkpoint is due within so many seconds is preempted after it; 0: at once."""
+    """A trial whose checkpoint is due within so many seconds is preempted after it; 0: immediately."""
     agent_suspect_after: float = 10.0
     """Without a heartbeat for this long an agent gets no new work."""
     agent_reconnect_wait: float = 25.0
@@ -106,7 +106,7 @@ class Settings:
     audit_keep: float = 400 * 86400.0
     """The audit log says for this long who did what."""
     tick: float = 0.5
-    """Period of the guard that looks for passed deadlines and lost agents."""
+    """Period in seconds of the check for passed deadlines and lost agents."""
     checkpoint_file_limit: int = 100_000
     default_runtime: str = "process"
     """How tasks run that do not say it: process or docker."""
@@ -121,7 +121,7 @@ class Settings:
     stream_bytes_per_user: int = 16 * MIB
     """Bytes that may wait in all streams of a user together for readers who do not read."""
     stream_slow_limit: float = 30.0
-    """Seconds after which a reader who has not taken what was sent is cut off; it comes back with its cursor."""
+    """Seconds after which the stream of a client that does not read is closed; it resumes at its cursor."""
     limits: Limits = field(default_factory=Limits)
     """What one user may ask for."""
 

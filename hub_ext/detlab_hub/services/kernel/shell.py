@@ -43,7 +43,7 @@ CHARS_PER_BATCH = 100_000
 CATCHING_UP = 2
 """Streams that read what they have missed at a time, fewer than the database has readers."""
 SEARCHES = 2
-"""Filters of output that are asked for at a time, fewer than the database has readers: others wait, and nobody else."""
+"""Concurrent searches of output, fewer than the database has readers: further searches wait, other reads do not."""
 
 
 @dataclass
@@ -59,11 +59,11 @@ class Shell:
     wakeups: Wakeups = field(default_factory=Wakeups)
     known_tasks: KnownTasks = field(default_factory=KnownTasks)
     present: Remembered = field(default_factory=Remembered)
-    """The agents of each pool, as a lone task is judged by them."""
+    """The agents of each pool, for checks of a task alone."""
     scheduler_kick: asyncio.Event = field(default_factory=asyncio.Event)
-    """Somebody may have a place now, or waits for one."""
+    """Set when a task may be placed now, or is newly pending."""
     room: asyncio.Event = field(default_factory=asyncio.Event)
-    """Tasks have ended since the last pass: whoever waits is not to wait longer."""
+    """Tasks have ended since the last pass: the next one must not be delayed."""
     pending_reasons: Pending = field(default_factory=Pending)
     """Why each allocation that has no place waits, and its place in its pool; replaced as a whole by the scheduler."""
     pending_codes: dict[str, str] = field(default_factory=dict)
@@ -89,9 +89,9 @@ class Shell:
     stopped: bool = False
     started_at: float = 0.0
     metric_names: MetricNames = field(default_factory=MetricNames)
-    """Of the trials that were heard lately."""
+    """The metric names of recently reporting trials."""
     limiter: Limiter = field(init=False)
-    """What each user has asked for lately."""
+    """The recent requests of each user."""
     _writes: set[asyncio.Task[object]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class Shell:
             after: The last line that is known.
         """
 
-        def look(s: Session) -> tuple[list[LogLine], int | None, bool]:
+        def read(s: Session) -> tuple[list[LogLine], int | None, bool]:
             over = ended(s)
             wanted = logs.Wanted(after or None, limit=LINES_PER_BATCH, chars=CHARS_PER_BATCH)
             lines, edges = logs.pick(s, holder, wanted)
@@ -191,7 +191,7 @@ class Shell:
             while not self.stopped:
                 news.clear()
                 async with self.catching_up.of(user):
-                    lines, more, over = await self.read(look)
+                    lines, more, over = await self.read(read)
                 if lines:
                     after = lines[-1].id
                     batch = [lines]

@@ -1,7 +1,7 @@
-"""Threads for work that users cause, apart by kind, so that one kind cannot hold up another.
+"""Threads for work that users cause, separate by kind, so that one kind cannot delay another.
 
 Nothing here is used by the writer, the lease or the database's readers, which have threads of their own. Long work is
-done in steps of a fraction of a second; between two steps others have their turn, and work whose client is gone ends.
+done in steps of a fraction of a second; between two steps other work runs, and work whose client has disconnected ends.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Tickets:
             raise _full(f"{self._held.total():,} {self._what} are under way, and there may be {self._total:,}")
         self._held[user] += count
 
-    def give_back(self, user: str, count: int = 1) -> None:
+    def release(self, user: str, count: int = 1) -> None:
         """End one, or so many."""
         self._held[user] -= count
         if self._held[user] <= 0:
@@ -127,7 +127,7 @@ class Tickets:
         try:
             yield
         finally:
-            self.give_back(user)
+            self.release(user)
 
 
 def _full(why: str) -> Unavailable:

@@ -1,8 +1,8 @@
-"""Who holds the tokens of running tasks, remembered: each report and each poll of a task comes with one.
+"""A cache of the holders of running tasks' tokens: each report and each poll of a task carries one.
 
-What is remembered lets nobody write: every write looks at the attempt in its own transaction (`fencing`). So an entry
-may be as old as the end of its attempt takes to be heard of here. Ends are heard of with the commit; what another
-master does to the database is not, for which entries last only a few seconds.
+The cache grants no write: every write checks the attempt in its own transaction (`fencing`, I3). So an entry may be
+stale until the end of its attempt is known here. Ends are known with the commit; a change of the database by another
+master is not, for which entries expire after a few seconds.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class KnownTasks:
     _digests: dict[str, set[str]] = field(default_factory=dict)
 
     def get(self, digest: str, now: float) -> TaskCaller | None:
-        """Who holds a token; None if that has to be looked up."""
+        """The holder of a token; None if it has to be read from the database."""
         found = self._known.get(digest)
         return found.caller if found is not None and now < found.until else None
 
     def keep(self, digest: str, caller: TaskCaller, expires_at: float | None, now: float, ends: int) -> None:
-        """Remember who holds a token.
+        """Remember the holder of a token.
 
         Args:
             digest: Of the token.

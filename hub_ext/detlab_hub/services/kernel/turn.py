@@ -1,7 +1,7 @@
-"""One transaction of the master, and what it wants done once it is committed.
+"""One transaction of the master, and its effects after the commit.
 
 A `Turn` carries the session, the time and the journaled searches through the functions that change rows. All
-that leaves the database (messages to agents, wake-ups) is collected in its `Outbox` and carried out by the
+effects outside the database (messages to agents, wake-ups) are collected in its `Outbox` and carried out by the
 shell after the commit; a transaction that fails leaves no trace outside.
 """
 
@@ -64,11 +64,11 @@ class Outbox:
     messages: list[tuple[str, MasterMessage]] = field(default_factory=list)
     """(agent id, message), in order."""
     ended_allocations: list[str] = field(default_factory=list)
-    """Allocations whose tokens speak for nobody any more."""
+    """Allocations whose tokens are no longer valid."""
     blocked: list[tuple[int | str, str]] = field(default_factory=list)
     """(trial or user task, agent where it is not to run again)"""
     wake_allocations: set[str] = field(default_factory=set)
-    """Allocations whose long polls should look again."""
+    """Allocations whose long polls should read again."""
     wake_logs: set[int | str] = field(default_factory=set)
     """Trials and user tasks with new log lines, or an end."""
     wake_streams: bool = False
@@ -78,7 +78,7 @@ class Outbox:
     questions: list[tuple[int, str, Question]] = field(default_factory=list)
     """(experiment, its `searcher.name`, what its search asks), to be answered outside of any transaction."""
     saved_allocations: set[str] = field(default_factory=set)
-    """Allocations that have committed a checkpoint: who is to leave after one may be asked now."""
+    """Allocations that have committed a checkpoint: a preemption delayed until then may be sent now."""
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Turn:
     exits: dict[str, TaskExited] = field(default_factory=dict)
     """What agents said of exits that this turn takes in, by allocation."""
     closed: set[int] = field(default_factory=set)
-    """Experiments of which a trial ended in this turn: looked at once, when the turn is over."""
+    """Experiments of which a trial ended in this turn: checked once, at the end of the turn."""
     spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     """Environments of the Hub's servers by task, from memory: they hold tokens and are never stored."""
     metric_names: MetricNames = field(default_factory=MetricNames)

@@ -1,4 +1,4 @@
-"""Wake-ups: a hint that the database has something new. Never the news itself, so losing one costs a wait."""
+"""Wake-ups: a hint that the database has something new. They carry no data, so losing one costs only a delay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Wakeups:
 
     @contextmanager
     def listen(self, key: Hashable) -> Iterator[asyncio.Event]:
-        """An event that every later `wake(key)` sets. Look at the database after entering, then wait."""
+        """An event that every later `wake(key)` sets. Read the database after entering, then wait."""
         event = asyncio.Event()
         self._waiting[key].add(event)
         try:
@@ -26,7 +26,7 @@ class Wakeups:
             if not self._waiting[key]:
                 del self._waiting[key]
 
-    def heard(self, key: Hashable) -> bool:
+    def has_waiters(self, key: Hashable) -> bool:
         """Whether anyone listens to `key`."""
         return key in self._waiting
 

@@ -1,9 +1,9 @@
-"""Warm starts: the checkpoint of another trial that an experiment's trials start from, fixed when it is submitted.
+"""Warm starts: the checkpoint of another trial that an experiment's trials start from, fixed at submission.
 
-`source_trial_id` means that trial's latest checkpoint at the submit. The stored config then has it as
-`source_checkpoint_uuid` beside what was asked, which no config that is sent may have; who looks at the config, and the
-trial, see what was asked. So all trials of a search start from the same weights, and whoever was let look at a trial
-for a while goes on reading what they had then, nothing that came later.
+`source_trial_id` means that trial's latest checkpoint at submission. The stored config then has it as
+`source_checkpoint_uuid` beside the submitted key, a combination that no submitted config may have; views of the config
+and the trial show the submitted key. So all trials of a search start from the same weights, and a user whose grant was
+withdrawn keeps what was readable then, and nothing that came later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem
-from detlab_hub.services.kernel.access import may_look
+from detlab_hub.services.kernel.access import may_read
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.store.queries import checkpoints
 from detlab_hub.store.tables import CheckpointRow, TrialRow
@@ -31,11 +31,11 @@ def check_source(s: Session, caller: Caller, config: dict[str, Any]) -> None:
     if uuid:
         checkpoint = s.get(CheckpointRow, str(uuid))
         usable = checkpoint is not None and checkpoint.state == "COMPLETED"
-        if checkpoint is None or not usable or not may_look(s, caller, checkpoint.experiment_id):
+        if checkpoint is None or not usable or not may_read(s, caller, checkpoint.experiment_id):
             raise ConfigError([Problem(f"searcher.{_UUID}", f"there is no checkpoint {uuid}")])
     if trial_id is not None:
         trial = s.get(TrialRow, int(trial_id))
-        if trial is None or not may_look(s, caller, trial.experiment_id):
+        if trial is None or not may_read(s, caller, trial.experiment_id):
             raise ConfigError([Problem(f"searcher.{_TRIAL}", f"there is no trial {trial_id}")])
         if checkpoints.latest(s, trial.id) is None:
             raise ConfigError([Problem(f"searcher.{_TRIAL}", f"trial {trial_id} has no checkpoint")])
@@ -57,7 +57,7 @@ def as_asked(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def source_of(s: Session, config: dict[str, Any]) -> CheckpointRow | None:
-    """The checkpoint that a stored config starts from; None: it starts anew, or the checkpoint is gone."""
+    """The checkpoint that a stored config starts from; None: it starts without one, or the checkpoint was deleted."""
     uuid, trial_id = _said(config)
     if uuid:
         found = s.get(CheckpointRow, str(uuid))

@@ -1,6 +1,6 @@
 """Slot time of allocations that end, added to their owner's sums in the same transaction.
 
-Slots count from the moment they are given until the task is gone. A crash neither loses nor doubles anything: the sums
+Slots count from their assignment until the task has exited. A crash neither loses nor doubles anything: the sums
 and the allocation's end are one commit.
 """
 

@@ -1,6 +1,6 @@
 """Allocations: load a row, step its machine, write it back, and collect its actions in the turn's outbox.
 
-What an allocation's progress and end mean for the trial or user task that holds it is asked of its `Holder`.
+The effect of an allocation's progress and end on the trial or user task that holds it is decided by its `Holder`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None
     except (NoCertificate, NoUid) as error:
         _cannot_launch(turn, row, str(error))
     except (LookupError, TypeError, ValueError) as error:
-        # A stored config that makes no launch, whichever master took it in: it must not be everybody's end.
-        _cannot_launch(turn, row, f"what is stored of it makes no launch: {_places(error)}")
+        # A stored config that is not a valid launch, of whichever version: it must not stop the whole pass.
+        _cannot_launch(turn, row, f"its stored record is not a valid launch: {_places(error)}")
 
 
 def _places(error: Exception) -> str:

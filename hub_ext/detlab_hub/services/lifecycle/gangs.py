@@ -1,8 +1,8 @@
-"""What becomes of an allocation, on one agent or on several, by what each agent says of its part.
+"""The state of an allocation, on one agent or on several, from what each agent reports of its part.
 
-Every function takes the allocation's row and the agent that speaks. An allocation on one agent is all in its row; of
-one on several each agent has a part, and the row moves when the parts have: it runs when all do, a part that fails or
-is lost has the others killed, and it has ended when nothing of it is left.
+Every function takes the allocation's row and the reporting agent. An allocation on one agent is stored in its row
+alone; of one on several each agent has a part, and the row moves when the parts have: it runs when all do, a part that
+fails or is lost has the others killed, and it has ended when all parts have.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def slots_on(turn: Turn, row: AllocationRow, agent_id: str) -> Sequence[str]:
 
 
 def has_begun(turn: Turn, row: AllocationRow, agent_id: str) -> bool:
-    """Whether its task was heard to run on an agent, or must not start there any more."""
+    """Whether an agent has reported that its task runs, or it must not start there any more."""
     if row.state not in allocations.NOT_BEGUN:
         return True
     part = None if row.nodes < 2 else parts.on(turn.session, row, agent_id)
@@ -54,14 +54,14 @@ def started(turn: Turn, row: AllocationRow, agent_id: str) -> None:
         _part_started(turn, row, part)
 
 
-def heard(turn: Turn, row: AllocationRow, node: int) -> PartRow | None:
-    """The task itself was heard; whether or not its agent has told us that it started.
+def reported(turn: Turn, row: AllocationRow, node: int) -> PartRow | None:
+    """The task itself has reported, whether or not its agent has reported its start.
 
     Returns:
         The part of that node, None for the chief's and for an allocation on one agent.
 
     Raises:
-        Conflict: It is on several agents, and has no such node: nobody else's records must be counted as its own.
+        Conflict: It is on several agents, and has no such node: records of others must not be counted as its own.
     """
     if row.nodes < 2:
         apply_allocation(turn, row, allocations.TaskStarted())
@@ -81,7 +81,7 @@ def _part_started(turn: Turn, row: AllocationRow, part: PartRow) -> None:
 
 
 def _begin_when_all_have(turn: Turn, row: AllocationRow, everywhere: Sequence[PartRow]) -> None:
-    """It runs once each part has started; one that is through already was never heard to, and has all the same."""
+    """It runs once each part has started; a part that has ended already counts as started, reported or not."""
     if all(one.started or one.end is not None for one in everywhere):
         apply_allocation(turn, row, allocations.TaskStarted())
 

@@ -1,4 +1,4 @@
-"""What an agent needs to start a task."""
+"""The data that an agent needs to start a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done about lines that match a log policy: a label, a node that is not used again, no more restarts."""
+"""The actions on lines that match a log policy: a label, a node that is not used again, no more restarts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Finding:
     text: str
     time: float
     given_up: str = ""
-    """Why the policy is not looked for any more; then there is no line."""
+    """Why the policy is not checked any more; then there is no line."""
 
 
 def policies_of(config: Mapping[str, Any]) -> tuple[Policy, ...]:
@@ -64,14 +64,14 @@ def literal_of(pattern: str) -> str | None:
 
 
 def note(turn: Turn, trial: TrialRow, run: int, agent_id: str | None, findings: Sequence[Finding]) -> None:
-    """Write down what policies have found in lines of a trial; once for each policy and agent."""
+    """Store the matches of policies in a trial's lines; once for each policy and agent."""
     known = {(one["pattern"], one["action"], one["agent_id"]) for one in trial.policy_matches}
     secrets = secrets_of(turn.experiment(trial.experiment_id).config) if findings else ()
     fresh = []
     for finding in findings:
         policy = finding.policy
         if finding.given_up:
-            warning = f"log policy {policy.name or policy.pattern[:50]!r} is not looked for any more: "
+            warning = f"log policy {policy.name or policy.pattern[:50]!r} is not checked any more: "
             if not any(one.startswith(warning) for one in trial.warnings):
                 trial.warnings = [*trial.warnings, warning + finding.given_up]
                 turn.changed_trial(trial)

@@ -1,9 +1,9 @@
-"""Trials that nothing gets on with: attempt after attempt is lost with its agent, and none gets as far as a checkpoint.
+"""Trials without progress: attempt after attempt is lost with its agent, and none reaches a checkpoint.
 
-What a machine does to a trial is no failure of the trial and counts as no restart. But a trial may be what machines die
-of, and would then go from one to the next without end. So there is a bound, which one that saves now and then never
-meets: between two of its attempts there is a checkpoint. Nor does one that was always lost with the same agent: then it
-is that agent that comes and goes.
+The loss of a machine is not a failure of the trial and does not count as a restart. But the trial may be the cause of
+the losses, and would then crash one machine after another without end. Hence a bound. A trial that saves checkpoints
+never reaches it: between two of its attempts there is a checkpoint. The same holds for one that was always lost with
+the same agent: then that agent is the unstable part.
 """
 
 from __future__ import annotations
@@ -47,6 +47,6 @@ def given_up(turn: Turn, trial: TrialRow, row: AllocationRow, kind: EndKind) -> 
         kind="lost",
         message=f"{MOST_LOSSES} attempts in a row, all {begun}, were lost with their agents, the last with {last}",
         trial_id=trial.id,
-        hint=f"it may be what its machines die of, so it is not tried again; its output: {command}",
+        hint=f"it may be the cause of these losses, so it is not retried; its output: {command}",
         command=command,
     )

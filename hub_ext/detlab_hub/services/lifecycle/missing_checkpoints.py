@@ -1,7 +1,7 @@
-"""Trials whose checkpoint is not where it was stored: another one serves, or no attempt is made that cannot succeed.
+"""Trials whose checkpoint is missing in the storage: an earlier one is used, or the trial is not restarted.
 
-The task itself looks: the master may not reach the storage. Only where it finds an earlier checkpoint are the newer
-ones taken for gone; where it finds none the storage may just not be mounted on its node, and everything stays as it is.
+The task itself checks: the master may not reach the storage. Only if the task finds an earlier checkpoint are the newer
+ones marked missing; if it finds none, the storage may just not be mounted on its node, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def note(turn: Turn, trial: TrialRow, row: AllocationRow, record: CheckpointGone
             found.state = _GONE
             warning = (
                 f"the files of checkpoint {found.uuid} (step {found.steps_completed}) are gone from "
-                f"{place_of(found.storage)}: an earlier checkpoint serves, of step {instead.steps_completed}"
+                f"{place_of(found.storage)}: an earlier checkpoint is used, of step {instead.steps_completed}"
             )
             trial.warnings = [*(said for said in trial.warnings if said != warning), warning]
     turn.session.flush()
@@ -39,7 +39,7 @@ def note(turn: Turn, trial: TrialRow, row: AllocationRow, record: CheckpointGone
     turn.changed_trial(trial)
 
 
-def judge(
+def check(
     turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
 ) -> tuple[Retry, FailureView] | None:
     """What the end of an attempt means that had no checkpoint to go on from; None: it ended by something else."""
@@ -47,7 +47,10 @@ def judge(
         return None
     newest = checkpoints.latest(turn.session, trial.id)
     if newest is not None and row.resume_step is not None and newest.steps_completed < row.resume_step:
-        hint = f"it goes on from checkpoint {newest.uuid}, of step {newest.steps_completed}; this counts as no restart"
+        hint = (
+            f"it continues from checkpoint {newest.uuid}, of step {newest.steps_completed};"
+            " this does not count as a restart"
+        )
         return Retry.FREE, card.model_copy(update={"kind": KIND, "hint": hint})
     return Retry.NEVER, card.model_copy(update={"kind": KIND, "hint": _hint(experiment, newest, card.message)})
 

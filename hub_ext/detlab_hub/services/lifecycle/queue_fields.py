@@ -1,4 +1,4 @@
-"""What a config says of its place in the queue, as the rows of experiments and user tasks have it."""
+"""The queue's fields of a config (pool, priority, weight), as the rows of experiments and user tasks store them."""
 
 from __future__ import annotations
 

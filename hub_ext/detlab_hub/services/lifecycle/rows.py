@@ -1,4 +1,4 @@
-"""Between rows and the states of the pure machines."""
+"""Conversion between rows and the states of the pure machines."""
 
 from __future__ import annotations
 

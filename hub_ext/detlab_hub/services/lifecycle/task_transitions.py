@@ -1,4 +1,4 @@
-"""The shell around the machine of user tasks; what `lives` is to trials."""
+"""The shell around the machine of user tasks; the counterpart of `transitions` for trials."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TaskHolder:
     """What the allocations of user tasks mean for their tasks."""
 
     def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
-        """Nothing: readers are told when it moves."""
+        """Do nothing: readers are notified when it moves."""
 
     def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
         """Note when the task first ran."""
@@ -96,14 +96,14 @@ class TaskHolder:
         task = turn.task(row.task_id or "")
         task.exit_code = row.exit_code
         if kind is allocations.EndKind.FAILED:
-            heard = turn.exits.get(row.id)
+            exit_report = turn.exits.get(row.id)
             card = cards.of_task_exit(
                 turn.session,
                 task,
                 row,
-                rank=None if heard is None else heard.rank,
-                reason="" if heard is None else heard.reason,
-                message="" if heard is None else heard.message,
+                rank=None if exit_report is None else exit_report.rank,
+                reason="" if exit_report is None else exit_report.reason,
+                message="" if exit_report is None else exit_report.message,
             )
             task.failure = card.model_dump()
         turn.outbox.wake_logs.add(task.id)

@@ -1,6 +1,6 @@
 """Trials, their searches and experiments: load a row, step its machine, write it back, carry out the actions.
 
-All in one `Turn`: what belongs to the database happens here; what leaves it goes to the turn's outbox. The machines
+All in one `Turn`: changes of the database happen here; effects outside go to the turn's outbox. The machines
 call each other through their actions: an allocation's end is an event of its trial, a trial's end one of the searcher,
 the searcher's decisions are events of trials and of the experiment.
 """
@@ -59,7 +59,7 @@ from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow,
 
 _log = logging.getLogger(__name__)
 
-_SLAIN = frozenset({None, -signal.SIGKILL, -signal.SIGTERM})
+_KILLED_BY_SIGNAL = frozenset({None, -signal.SIGKILL, -signal.SIGTERM})
 """Exit codes of tasks that others ended; unknown, when even the launcher died."""
 _OWN_FAILURES = frozenset({"oom", "setup"})
 """Reasons for such a code that are the task's own: its memory limit, code or files that could not be made ready."""
@@ -118,36 +118,36 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
     turn.outbox.wake_logs.add(trial.id)
     condemned = trial.state == TrialState.STOPPING_ERROR
     retry = trials.Retry.COUNTED
-    heard = turn.exits.get(row.id)
-    own = heard is not None and heard.reason in _OWN_FAILURES
-    slain = kind is allocations.EndKind.FAILED and row.exit_code in _SLAIN and not own
-    if kind is allocations.EndKind.FAILED and not condemned and not (slain and is_stopping(trial.state)):
+    exit_report = turn.exits.get(row.id)
+    own = exit_report is not None and exit_report.reason in _OWN_FAILURES
+    killed = kind is allocations.EndKind.FAILED and row.exit_code in _KILLED_BY_SIGNAL and not own
+    if kind is allocations.EndKind.FAILED and not condemned and not (killed and is_stopping(trial.state)):
         experiment = turn.experiment(trial.experiment_id)
         card = cards.of_exit(
             turn.session,
             experiment,
             trial,
             row,
-            rank=None if heard is None else heard.rank,
-            reason="" if heard is None else heard.reason,
-            message="" if heard is None else heard.message,
+            rank=None if exit_report is None else exit_report.rank,
+            reason="" if exit_report is None else exit_report.reason,
+            message="" if exit_report is None else exit_report.message,
         )
         # A trial that has reported could import its code before: then a restart may help.
-        retry, card = _judge(turn, experiment, trial, row, card)
+        retry, card = _after_attempt(turn, experiment, trial, row, card)
         trial.failure = card.model_dump()
     elif (given_up := lost_attempts.given_up(turn, trial, row, kind)) is not None:
         kind, retry, trial.failure = allocations.EndKind.FAILED, trials.Retry.NEVER, given_up.model_dump()
-    apply_trial(turn, trial, trials.AttemptEnded(kind, retry, slain))
+    apply_trial(turn, trial, trials.AttemptEnded(kind, retry, killed))
 
 
-def _judge(
+def _after_attempt(
     turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
 ) -> tuple[trials.Retry, FailureView]:
     """What a failure means for the next attempt, and its card with that on it."""
     # A trial that has reported could import its code before: then a restart may help.
     if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
         return trials.Retry.NEVER, cards.without_restart(card)
-    if (found := missing_checkpoints.judge(turn, experiment, trial, row, card)) is not None:
+    if (found := missing_checkpoints.check(turn, experiment, trial, row, card)) is not None:
         return found
     if (why := log_policies.canceled_retries(trial)) is not None:
         return trials.Retry.NEVER, log_policies.without_retries(card, why)
@@ -277,7 +277,7 @@ def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> No
 def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> list[Decision]:
     state = ExperimentState(experiment.state)
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
-        # The search is over for this experiment: it must not make trials that nobody wants.
+        # The search is over for this experiment: it must not create further trials.
         return []
     try:
         decisions = turn.searches.step(turn.session, experiment, event)
@@ -300,20 +300,20 @@ def tell_checkpoint(turn: Turn, experiment: ExperimentRow, trial: TrialRow, row:
     """Tell the search of a committed checkpoint, if its method wants to know."""
     try:
         wanted = method_class(experiment.searcher_name).wants_checkpoints
-    except SearcherNotInstalled:  # noticed, and told, when the search is next needed
+    except SearcherNotInstalled:  # noticed, and reported, when the search is next needed
         return
     if wanted:
         tell_search(turn, experiment, CheckpointCommitted(trial.request_id, row.uuid, row.steps_completed))
 
 
 def ask_open_questions(turn: Turn, experiment: ExperimentRow) -> None:
-    """Ask again what the search has asked and was not told."""
+    """Repeat the search's unanswered questions."""
     try:
         asked = turn.searches.get(turn.session, experiment).questions()
     except SearchMismatch as error:
         _pause_search(turn, experiment, error)
     except SearchLostError:
-        _log.exception("experiment %d", experiment.id)  # told when the search is next needed
+        _log.exception("experiment %d", experiment.id)  # reported when the search is next needed
     else:
         turn.outbox.questions += [(experiment.id, experiment.searcher_name, question) for question in asked]
 
@@ -324,7 +324,7 @@ def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) 
     if experiment.failure is None:
         experiment.failure = FailureView(
             kind="searcher",
-            message=f"this version of detlab does not decide as the journal of the search says: {error}",
+            message=f"this version of detlab decides otherwise than the journal of the search records: {error}",
             hint="It is paused, and what its trials report is kept. It goes on under the version that began it: install"
             " that, then activate it; or kill it and submit it anew.",
             command=f"det experiment activate {experiment.id}",
@@ -345,7 +345,7 @@ def resume_search(turn: Turn, experiment: ExperimentRow) -> None:
         caught = turn.searches.catch_up(turn.session, experiment)
     except SearchLostError as error:
         raise Conflict(
-            f"experiment {experiment.id}: its search cannot go on under this version of detlab: {error}",
+            f"experiment {experiment.id}: its search cannot continue under this version of detlab: {error}",
             hint=f"Install the version that began it, or kill it: det experiment kill {experiment.id}",
         ) from error
     experiment.failure = None

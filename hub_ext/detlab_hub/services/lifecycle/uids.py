@@ -1,6 +1,6 @@
-"""Which uid each Hub user's tasks run under: assigned here, once, for all nodes.
+"""The uid under which each Hub user's tasks run: assigned here, once, for all nodes.
 
-Agents only apply it. If each assigned uids by itself, two nodes would give the same one to different users, and on a
+Agents only apply it. If each agent assigned uids, two nodes would give the same one to different users, and on a
 storage that both reach one user could read and remove the other's files.
 """
 
@@ -27,11 +27,11 @@ _log = logging.getLogger(__name__)
 _ACTOR = "cluster"
 """As `audit.CLUSTER`, which is above this."""
 _SHOWN = 3
-"""So many disagreements of an agent are told at once."""
+"""Disagreements of an agent in one message."""
 
 
 class NoUid(Conflict):
-    """A user cannot have a uid; nobody else is concerned."""
+    """A user cannot have a uid; other users are not affected."""
 
     default_code = "uids.none"
 
@@ -122,7 +122,7 @@ def known(s: Session, policy: UidPolicy, owner: str) -> int | None:
 
 
 def file_owner(s: Session, policy: UidPolicy, owner: str) -> int | None:
-    """Return the uid that checkpoint files of a user must have; None: the kernel judges by itself.
+    """Return the uid that checkpoint files of a user must have; None: the kernel's own check is enough.
 
     Raises:
         StorageError: This master is root, and no task of the user ever had a uid.
@@ -198,10 +198,10 @@ class UserUids:
         if not caller.admin:
             raise Forbidden("only administrators may see the uids of users")
 
-        def look(s: Session) -> UidList:
+        def read(s: Session) -> UidList:
             rows = uids.everyone(s)
             return UidList(
                 items=[UidView(user=row.owner, uid=row.uid, account=row.account, since=row.since) for row in rows]
             )
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)

@@ -1,4 +1,4 @@
-"""Output for people: pages, filters, retention; users' patterns are matched in a process of their own.
+"""Output for users: pages, filters, retention; users' patterns are matched in a process of their own.
 
-Taking lines in is `ingest`; how lines are stored is `store.queries.logs`; secrets are masked in `kernel.masking`.
+Lines are received in `ingest` and stored in `store.queries.logs`; secrets are masked in `kernel.masking`.
 """

@@ -1,9 +1,9 @@
-"""How long the output of trials is kept: what people say of it, and the removal of what is older.
+"""Retention of trials' output: its configuration, and the removal of older output.
 
-The days count from the end of a trial; what has not ended keeps all its lines. Removal is by chunk, oldest first, in
-short transactions that note with each what is gone: after a crash anywhere the next look goes on, and a line that was
-removed is always one that the note counts. It takes place once a day, and after a start of the master, so many steps a
-minute: what is to be written need not wait for it.
+The days count from the end of a trial; one that has not ended keeps all its lines. Removal is by chunk, oldest first,
+in short transactions that note with each what was removed: after a crash anywhere the next sweep continues, and the
+note counts every removed line. It takes place once a day, and after a start of the master, with a limited number of
+steps a minute, so that other writes are not delayed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 STEPS_PER_SWEEP = 200
 CHUNKS_PER_STEP = 50
 """Some 300 kB of text, 3,000 lines of usual length."""
-TRIALS_PER_LOOK = 1000
-LOOKS_PER_SWEEP = 100
+TRIALS_PER_READ = 1000
+READS_PER_SWEEP = 100
 
 
 class LogRetention:
@@ -37,7 +37,7 @@ class LogRetention:
         self._after: int | None = None
         """The cleaning under way has looked at trials up to here; None: there is none."""
         self._begins = 0.0
-        """When the next one does; the first one at once."""
+        """Time of the next sweep; the first one is immediate."""
         self._removed = 0
 
     async def keep(self, caller: Caller, wanted: KeepLogs) -> KeepLogsReply:
@@ -74,9 +74,9 @@ class LogRetention:
 
     async def _clean(self, now: float) -> None:
         days, steps = self._shell.settings.log_retention_days, STEPS_PER_SWEEP
-        for _ in range(LOOKS_PER_SWEEP):
-            look = partial(cuts.window, after=self._after or 0, length=TRIALS_PER_LOOK, now=now, days=days)
-            due, end = await self._shell.read(look)
+        for _ in range(READS_PER_SWEEP):
+            read = partial(cuts.window, after=self._after or 0, length=TRIALS_PER_READ, now=now, days=days)
+            due, end = await self._shell.read(read)
             for trial_id in due:
                 self._after = trial_id - 1
                 gone = CHUNKS_PER_STEP

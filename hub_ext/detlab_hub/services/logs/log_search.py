@@ -1,7 +1,7 @@
-"""Pages of output for people: filters are the database's, regular expressions are matched in a process of their own.
+"""Pages of output for users: filters run in the database, regular expressions in a process of their own.
 
-No question is without an end: a filter looks at so many chunks for so much time, an expression at so many lines for so
-much processor time. A page may then be short, or empty, and says where to go on.
+Every search is bounded: a filter reads so many chunks for so much time, an expression so many lines for so
+much processor time. A page may then be short, or empty, and says where to continue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.logs.lines import Edges, Holder, Wanted
 
 REGEX_LINES = 5_000
-"""Lines that an expression is tried on at once."""
+"""Lines that an expression is matched against in one request."""
 REGEX_CHARS = 4_000_000
 """Text of these, about."""
 REGEX_MOST = 50_000

@@ -1,8 +1,8 @@
-"""Finds regular expressions of users in lines, in a process of its own.
+"""Match regular expressions of users against lines, in a process of its own.
 
-Python's engine may take for ever over an expression, and holds the interpreter while it does. Here that holds up
-nobody: the kernel ends this process when a question has taken more processor time than it may. It is run as a file,
-with nothing but the standard library. A question is a line of JSON, the answer a list of the lines that match.
+Python's engine may take for ever over an expression, and holds the interpreter meanwhile. Here that delays no other
+work: the kernel kills this process when a request exceeds its limit of processor time. It is run as a file,
+with nothing but the standard library. A request is a line of JSON, the reply a list of the lines that match.
 """
 
 import json
@@ -18,8 +18,8 @@ HOPELESS = 3
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
-    warnings.simplefilter("ignore")  # of expressions that are deprecated in part: nobody reads them here
+    """Answer requests until standard input ends."""
+    warnings.simplefilter("ignore")  # of expressions that are deprecated in part: they are not shown here
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin.buffer:

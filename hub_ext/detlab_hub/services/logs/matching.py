@@ -1,4 +1,4 @@
-"""Regular expressions of users, matched outside of the master with bounded work; log policies of lines that come in."""
+"""Users' regular expressions, matched outside of the master with bounded work; log policies of incoming lines."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ POLICY_SECONDS = 0.25
 BATCH_SECONDS = 1.0
 """The same for all policies of an experiment together; each has its share of it."""
 POLICY_CHARS = 4000
-"""Of a line that policies look at."""
+"""Characters of a line that policies match."""
 MOST_REMEMBERED = 10_000
-"""Attempts whose policies are remembered, and those that were told of slow ones; experiments that have such."""
+"""Cached attempts with policies, attempts that were warned of slow ones, and experiments that have such."""
 Check = Callable[[Session], object]
 """Raises where a batch will not be taken."""
 
@@ -74,7 +74,7 @@ class Matcher:
         async with self._turn:
             answer, code = await self._answer(question)
             if answer is None and code not in (-signal.SIGPROF, match_worker.HOPELESS):
-                # It was dead already, or somebody ended it.
+                # It was dead already, or was killed.
                 answer, code = await self._answer(question)
         if answer is not None:
             found: list[int] = json.loads(answer)
@@ -87,13 +87,13 @@ class Matcher:
             )
         if code == match_worker.HOPELESS:
             raise PatternTooSlow(
-                f"the regular expression {pattern[:100]!r} takes more memory than it may for {lines}, or is none",
+                f"the regular expression {pattern[:100]!r} takes more memory than it may for {lines}, or is invalid",
                 hint=hint,
             )
         raise Unavailable(f"the process that matches regular expressions ended ({code}) and gave no answer")
 
     async def close(self) -> None:
-        """End the process at once; nobody is answered any more."""
+        """Kill the process; waiting requests get no answer."""
         self.closed = True
         await self._end()
 
@@ -110,7 +110,7 @@ class Matcher:
         except (TimeoutError, OSError) as error:
             await self._end()
             raise Unavailable(f"regular expressions cannot be matched now: {error or 'the machine is busy'}") from error
-        except BaseException:  # whoever asked is gone, mid-answer: the next question must not read the rest of it
+        except BaseException:  # the caller was cancelled amid an answer: the next request must not read the rest of it
             await self._end()
             raise
 
@@ -156,8 +156,8 @@ def _question(pattern: str, texts: Sequence[str], seconds: float) -> bytes:
     return json.dumps({"pattern": pattern, "texts": list(texts), "seconds": seconds}).encode() + b"\n"
 
 
-class PolicyLooks:
-    """Looks for what log policies look for, in lines on their way in and before they are written."""
+class PolicyMatcher:
+    """Matches log policies against incoming lines, before they are written."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -168,7 +168,7 @@ class PolicyLooks:
         self._told: set[tuple[str, str]] = set()
         """(allocation, pattern): its trial has the warning."""
 
-    async def look(self, allocation_id: str, batch: RecordBatch, check: Check) -> list[Finding]:
+    async def match(self, allocation_id: str, batch: RecordBatch, check: Check) -> list[Finding]:
         """Return what the policies of an attempt's experiment find in a batch, each at most once.
 
         A pattern that takes too long is given up for the experiment, once what is returned here has been `written`.
@@ -199,7 +199,7 @@ class PolicyLooks:
         return [finding for finding in found if finding is not None]
 
     def written(self, allocation_id: str, findings: Sequence[Finding]) -> None:
-        """What was found is written: what was given up is not tried again, and its trial need not be told again."""
+        """The matches are written: an abandoned policy is not tried again, and its trial is not warned again."""
         experiment_id, _ = self._known.get(allocation_id, (0, ()))
         for finding in findings if experiment_id else ():
             if not finding.given_up:
@@ -229,7 +229,7 @@ class PolicyLooks:
             except Unavailable as error:
                 if self._matcher.closed:
                     raise
-                # Output is worth more than what is done about it: it is taken, and policies look at what comes next.
+                # Output matters more than its policies: it is stored, and policies match the lines that follow.
                 _log.warning("log policies have not looked at %d lines: %s", len(lines), error.message)
                 break
             else:

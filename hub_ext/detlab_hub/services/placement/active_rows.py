@@ -1,4 +1,4 @@
-"""The rows of what waits and of what has a place, as a scheduling pass reads them."""
+"""The rows of pending and of placed allocations, as a scheduling pass reads them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ _TAKEN = Prepared(
 
 
 def read_waiting(s: Session, before: Mapping[str, Seen[Waiting]]) -> dict[str, Seen[Waiting]]:
-    """What waits, by its id; what is as it was `before` is the same object again."""
+    """The pending allocations by id; an unchanged one is the same object as in `before`."""
     return _PENDING.again(s, {}, before, Waiting)
 
 

@@ -1,10 +1,11 @@
-"""Preemption after a checkpoint where one is near.
+"""Preemption delayed until a checkpoint that is due soon.
 
-A pass chooses who has to leave. Whoever is about to save is held back, and those with it that leave for the same task:
-their slots would only wait for it. The next passes see them as if they were leaving, so that their slots are kept for
-whom they were chosen for, and everybody else goes on; the one that follows the commit of the checkpoint chooses anew,
-and asks then. Nothing is stored: no decision was made yet, and a trial that is not needed any more meanwhile keeps its
-slots. A checkpoint that does not come is waited for a few seconds, see `core.lifecycle.cadence`.
+A pass chooses preemption victims. A victim that is about to save a checkpoint is held back, and so are the victims
+chosen for the same pending task: their slots would only wait for it. The next passes treat them as leaving, so that
+their slots stay reserved for that task, while all of them keep running; the pass after the commit of the checkpoint
+chooses again, and sends the preemption then. Nothing is stored: no decision has been made yet, and a trial that is no
+longer needed meanwhile keeps its slots. An overdue checkpoint is waited for a few seconds, see
+`core.lifecycle.cadence`.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _LONGEST = 2
 leave together there is always one that is about to save."""
 
 
-class Sparing:
-    """Who is held back in one pass.
+class DelayedPreemption:
+    """The preemption victims that are held back in one pass.
 
     Args:
         turn: The transaction.
@@ -47,7 +48,7 @@ class Sparing:
         self._before = before
         self._near: dict[str, bool] = {}
         self._shown: set[str] = set()
-        """Those that the pass took for leaving."""
+        """Allocations that the pass treated as leaving."""
         self.saving: dict[str, HeldBack] = {}
 
     def as_leaving(self, snapshot: Snapshot) -> Snapshot:
@@ -71,7 +72,7 @@ class Sparing:
         return replace(snapshot, tasks=tuple(tasks))
 
     def hold_back(self, decision: Decision) -> set[str]:
-        """Note who of those that have to leave is not asked yet; who waits for any of them."""
+        """Note the victims whose preemption is delayed; return the tasks that wait for any of them."""
         released, told = set(decision.release), set[str]()
         for waiting, victims in decision.gathered.items():
             members = {name for name in victims if name in released or name in self._shown}
@@ -96,7 +97,7 @@ class Sparing:
         return min((self._before[name].since for name in members if name in self._before), default=self._turn.now)
 
     def _is_held_back(self, members: Collection[str]) -> bool:
-        """Whether those that leave together are left alone for now: one of them is about to save."""
+        """Whether the preemption of victims that leave together is delayed: one of them is about to save."""
         near = self._turn.settings.checkpoint_near
         if near <= 0.0 or self._turn.now - self._since(members) > _LONGEST * near:
             return False

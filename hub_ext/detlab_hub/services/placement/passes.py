@@ -1,7 +1,7 @@
-"""Placing: a pass over each pool that somebody waits for, and its decision as allocations.
+"""Placing: a scheduling pass over each pool with pending tasks, and its decision as allocations.
 
-A decision to preempt a task is a row before the task hears of it: a master that is started anew finds it there, and
-takes nobody else in its stead.
+A preemption is stored before the task is notified: a restarted master finds it there, and chooses no other victim in
+its place.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
 from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, hand_over, schedule
 from detlab_hub.core.scheduling.fit.slot_choice import pick
 from detlab_hub.core.scheduling.gc_pause import without_collection
-from detlab_hub.services.kernel.pending import NOBODY, Pending, Saving
+from detlab_hub.services.kernel.pending import NONE_HELD_BACK, Pending, Saving
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.transitions import ask_to_leave
 from detlab_hub.services.placement.active_rows import PLACED
-from detlab_hub.services.placement.after_checkpoint import Sparing
+from detlab_hub.services.placement.after_checkpoint import DelayedPreemption
 from detlab_hub.services.placement.remembered import KnownTasks
-from detlab_hub.services.placement.snapshots import Refusals, Scene, look, snapshots
+from detlab_hub.services.placement.snapshots import ClusterSnapshot, Refusals, read_cluster, snapshots
 from detlab_hub.store.tables import AllocationRow, PartRow
 
 __all__ = ["PLACED", "Verdict", "forecast", "place"]
@@ -40,13 +40,13 @@ class Verdict(NamedTuple):
 
     texts: Pending
     codes: dict[str, str]
-    saving: Saving = NOBODY
-    """Who is to leave, and is asked after the checkpoint that is near."""
+    saving: Saving = NONE_HELD_BACK
+    """Victims whose preemption is delayed until a checkpoint."""
 
 
-def _in_order(scene: Scene, texts: Mapping[str, str], codes: Mapping[str, str]) -> Verdict:
-    """What was said, in the order of the queue: places are told by it."""
-    queue = [(holder.pool, row.id) for holder, rows in scene.queue() for row in rows if row.id in texts]
+def _in_order(cluster: ClusterSnapshot, texts: Mapping[str, str], codes: Mapping[str, str]) -> Verdict:
+    """The pending reasons in the order of the queue, from which positions are read."""
+    queue = [(holder.pool, row.id) for holder, rows in cluster.queue() for row in rows if row.id in texts]
     pools = {name: pool for pool, name in queue}
     return Verdict(Pending({name: texts[name] for name in pools}, pools), {name: codes[name] for name in pools})
 
@@ -116,41 +116,41 @@ def place(
         queues: Who places where it is not this master.
         draining: Nothing starts any more.
     """
-    scene = look(turn.session, [*nodes, *_stand_ins(queues)], refusals, turn.now, turn.settings, known)
-    if scene is None:
+    cluster = read_cluster(turn.session, [*nodes, *_stand_ins(queues)], refusals, turn.now, turn.settings, known)
+    if cluster is None:
         return Verdict(Pending(), {})
     texts: dict[str, str] = {}
     codes: dict[str, str] = {}
     if draining:
         texts = dict.fromkeys(
-            (row.id for row in scene.pending), "the cluster is draining: nothing new starts until it is restarted"
+            (row.id for row in cluster.pending), "the cluster is draining: nothing new starts until it is restarted"
         )
-        return _in_order(scene, texts, dict.fromkeys(texts, ""))
-    pools, sparing = turn.settings.pools, Sparing(turn, before)
-    wanted = {scene.holder(row).pool for row in scene.pending}
+        return _in_order(cluster, texts, dict.fromkeys(texts, ""))
+    pools, delayed = turn.settings.pools, DelayedPreemption(turn, before)
+    wanted = {cluster.holder(row).pool for row in cluster.pending}
     for name, pool in pools.by_name.items():
         if name not in wanted:
             continue
-        snapshot = sparing.as_leaving(scene.snapshot(pool))
+        snapshot = delayed.as_leaving(cluster.snapshot(pool))
         decision = _decide(snapshot, queues.get(name))
-        later = sparing.hold_back(decision)
-        _carry_out(turn, scene, name, snapshot, decision, sparing.saving, handed=name in queues)
+        later = delayed.hold_back(decision)
+        _carry_out(turn, cluster, name, snapshot, decision, delayed.saving, handed=name in queues)
         texts.update((waiting, reason.detail) for waiting, reason in decision.waiting.items())
         texts.update((waiting, f"{texts[waiting]}, after a checkpoint that is near") for waiting in later)
         codes.update((waiting, reason.code.value) for waiting, reason in decision.waiting.items())
-    for row in scene.pending if any(pools.of(name) is None for name in wanted) else ():
-        lost = scene.holder(row).pool
+    for row in cluster.pending if any(pools.of(name) is None for name in wanted) else ():
+        lost = cluster.holder(row).pool
         if pools.of(lost) is None:
             texts[row.id] = f"there is no pool {lost!r} any more; move it to another one, or submit it anew"
             codes[row.id] = "no_agent"
-    return _in_order(scene, texts, codes)._replace(saving=sparing.saving)
+    return _in_order(cluster, texts, codes)._replace(saving=delayed.saving)
 
 
 def _carry_out(
-    turn: Turn, scene: Scene, pool: str, snapshot: Snapshot, decision: Decision, saving: Saving, *, handed: bool
+    turn: Turn, cluster: ClusterSnapshot, pool: str, snapshot: Snapshot, decision: Decision, saving: Saving, *, handed: bool
 ) -> None:
-    """What a pass decided becomes rows, and messages after the commit; whoever is held back is not asked yet."""
-    free = _free_slots(scene, {agent for placement in decision.allocate.values() for agent in placement})
+    """Write a pass's decision as rows, and messages after the commit; delayed preemptions are not sent yet."""
+    free = _free_slots(cluster, {agent for placement in decision.allocate.values() for agent in placement})
     tasks = {task.id: task for task in snapshot.tasks}
     for allocation_id, placement in decision.allocate.items():
         row = turn.session.get_one(AllocationRow, allocation_id)
@@ -160,7 +160,7 @@ def _carry_out(
             free[agent_id] = [slot for slot in free[agent_id] if slot not in picked]
         _seat(turn, row, seats)
         apply_allocation(turn, row, Assigned())
-        scene.held.append((pool, tasks[allocation_id].job, row.owner, sum(placement.values())))
+        cluster.held.append((pool, tasks[allocation_id].job, row.owner, sum(placement.values())))
     for allocation_id in decision.release:
         if allocation_id not in saving:
             row = turn.session.get_one(AllocationRow, allocation_id)
@@ -186,12 +186,12 @@ def _seat(turn: Turn, row: AllocationRow, seats: Mapping[str, list[str]]) -> Non
     turn.session.flush()
 
 
-def _free_slots(scene: Scene, agents: Collection[str]) -> dict[str, list[str]]:
+def _free_slots(cluster: ClusterSnapshot, agents: Collection[str]) -> dict[str, list[str]]:
     """The free slots of some agents."""
     used: defaultdict[str, set[str]] = defaultdict(set)
-    for row in scene.placed:
-        if row.agent_id in agents or row.id in scene.gangs:
-            for agent_id, slots in scene.slots_of(row).items():
+    for row in cluster.placed:
+        if row.agent_id in agents or row.id in cluster.gangs:
+            for agent_id, slots in cluster.slots_of(row).items():
                 used[agent_id].update(slots)
-    nodes = (node for node in scene.nodes if node.id in agents)
+    nodes = (node for node in cluster.nodes if node.id in agents)
     return {node.id: [slot for slot in node.slots if slot not in used[node.id]] for node in nodes}

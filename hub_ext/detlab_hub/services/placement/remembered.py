@@ -1,4 +1,4 @@
-"""What a scheduling pass remembers of the one before: the rows it read, and the tasks and agents it made of them."""
+"""A scheduling pass's cache of the previous one: the rows it read, and the tasks and agents made of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KnownTasks:
         self._agents, self._agents_now = self._agents_now, {}
 
     def waiting(self, s: Session) -> list[Waiting]:
-        """What waits now."""
+        """The pending allocations."""
         self._waiting = read_waiting(s, self._waiting)
         return [row for _, row in self._waiting.values()]
 

@@ -1,7 +1,7 @@
-"""The scene: from the rows and the agents that are there to a snapshot of each pool.
+"""A snapshot of each pool, made from the rows and the connected agents.
 
-A trial runs on one agent or on several, a user task on one. A task that was told to leave holds its slots until it is
-out.
+A trial runs on one agent or on several, a user task on one. A task that was asked to stop holds its slots until it has
+exited (I2).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Holder(NamedTuple):
 
 
 @dataclass
-class Scene:
+class ClusterSnapshot:
     """What the rows and the agents say at one moment: what the snapshots of all pools are made of."""
 
     settings: Settings
@@ -105,7 +105,7 @@ class Scene:
     holders: dict[str, Holder]
     quotas: list[Any]
     refused: Mapping[int | str, frozenset[str]]
-    tired: frozenset[int]
+    at_preemption_limit: frozenset[int]
     """Trials that were preempted as often in the last hour as they may be (I10)."""
     gangs: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     """Slots by agent of each allocation on several agents."""
@@ -132,7 +132,7 @@ class Scene:
         return found
 
     def queue(self) -> list[tuple[Holder, list[Waiting]]]:
-        """What waits by job, jobs in the order of the whole queue; each pool's may have reasons to start others first.
+        """Pending allocations by job, jobs in the order of the whole queue; a pool's scheduler may start others first.
 
         Of jobs that share a place in it the requests are in one list, under one of them that has the same pool.
         """
@@ -216,10 +216,10 @@ class Scene:
 
     def _waits(self, row: Waiting, pool: PoolConfig) -> Task:
         _, job, groups = self.holder(row)
-        preemptible = row.trial_id is not None and row.trial_id not in self.tired
-        refused = self.refused.get(holder_of(row), _NOBODY) if self.refused else _NOBODY
-        overdue = self.now - row.requested_at > pool.patience
-        made_of = TaskState.PENDING, row, groups, preemptible, refused, overdue
+        preemptible = row.trial_id is not None and row.trial_id not in self.at_preemption_limit
+        refused = self.refused.get(holder_of(row), _NO_AGENTS) if self.refused else _NO_AGENTS
+        aged = self.now - row.requested_at > pool.patience
+        made_of = TaskState.PENDING, row, groups, preemptible, refused, aged
         known = self.known.get(row.id, made_of)
         if known is not None:
             return known
@@ -237,7 +237,7 @@ class Scene:
             constraints=constraints_of(row.constraints),
             max_time=row.max_time,
             runtime=row.runtime,
-            overdue=overdue,
+            aged=aged,
             millicpus=row.millicpus,
             memory=row.memory,
         )
@@ -246,17 +246,17 @@ class Scene:
     def _holds(self, row: Placed, there: Mapping[str, frozenset[str]], pool: PoolConfig) -> Task:
         _, job, groups = self.holder(row)
         began = row.started_at or self.now
-        overdue = began - row.requested_at > pool.patience > self.now - began
+        aged = began - row.requested_at > pool.patience > self.now - began
         leaving = row.preempt_at is not None or row.state == AllocationState.TERMINATING
         left = None if row.max_time is None else max(0.0, began + row.max_time - self.now)
         parts = self.gangs.get(row.id)
         at = there.get(row.agent_id or "") if parts is None else [(*part, there.get(part[0])) for part in parts.items()]
-        preemptible = row.trial_id is not None and row.trial_id not in self.tired
-        made_of = TaskState.RUNNING, row, groups, preemptible, at, left, overdue
+        preemptible = row.trial_id is not None and row.trial_id not in self.at_preemption_limit
+        made_of = TaskState.RUNNING, row, groups, preemptible, at, left, aged
         known = self.known.get(row.id, made_of)
         if known is not None:
             return known
-        # A slot that was disabled since is nobody's to give.
+        # A slot that was disabled since cannot be assigned.
         on = {
             agent: len(there[agent].intersection(slots))
             for agent, slots in self.slots_of(row).items()
@@ -277,13 +277,13 @@ class Scene:
             leaving=leaving,
             millicpus=row.millicpus,
             memory=row.memory,
-            overdue=overdue,
+            aged=aged,
             began=row.started_at,
         )
         return self.known.keep(made_of, task)
 
 
-_NOBODY: frozenset[str] = frozenset()
+_NO_AGENTS: frozenset[str] = frozenset()
 
 
 def _within(row: Waiting) -> tuple[int, str]:
@@ -291,13 +291,13 @@ def _within(row: Waiting) -> tuple[int, str]:
     return row.idx or 0, row.id
 
 
-def look(
+def read_cluster(
     s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings, known: KnownTasks
-) -> Scene | None:
+) -> ClusterSnapshot | None:
     """Read what the snapshots are made of; None if nothing waits."""
     known.begin()
     pending = known.waiting(s)
-    return _scene(s, pending, nodes, refusals, now, settings, known) if pending else None
+    return _cluster_snapshot(s, pending, nodes, refusals, now, settings, known) if pending else None
 
 
 def snapshots(
@@ -305,11 +305,11 @@ def snapshots(
 ) -> dict[str, Snapshot]:
     """A snapshot of each pool, by its name. Tasks are named as their allocations."""
     fresh = KnownTasks()
-    scene = _scene(s, fresh.waiting(s), nodes, refusals, now, settings, fresh)
-    return {name: scene.snapshot(pool) for name, pool in settings.pools.by_name.items()}
+    cluster = _cluster_snapshot(s, fresh.waiting(s), nodes, refusals, now, settings, fresh)
+    return {name: cluster.snapshot(pool) for name, pool in settings.pools.by_name.items()}
 
 
-def _scene(
+def _cluster_snapshot(
     s: Session,
     pending: list[Waiting],
     nodes: Sequence[Node],
@@ -317,7 +317,7 @@ def _scene(
     now: float,
     settings: Settings,
     known: KnownTasks,
-) -> Scene:
+) -> ClusterSnapshot:
     refused: defaultdict[int | str, frozenset[str]] = defaultdict(frozenset)
     for (holder, agent_id), until in refusals.items():
         if until > now:
@@ -329,7 +329,7 @@ def _scene(
     closed, off = _closed(s)
     placed = known.placed(s)
     gangs = _gangs(s) if any(row.nodes > 1 for row in placed) else {}
-    return Scene(
+    return ClusterSnapshot(
         settings=settings,
         now=now,
         nodes=usable(nodes, off, _held(placed, gangs)),
@@ -339,7 +339,7 @@ def _scene(
         holders=holders,
         quotas=_QUOTAS.all(s, {}),
         refused=refused,
-        tired=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
+        at_preemption_limit=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
         gangs=gangs,
         known=known,
     )

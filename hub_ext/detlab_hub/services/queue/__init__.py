@@ -1,4 +1,4 @@
-"""The job queue: its order, moving jobs, why something waits, when it may start, how full pools are.
+"""The job queue: its order, moving jobs, pending reasons, estimated starts, how full pools are.
 
-Who gets a place is decided by a pass of `placement`.
+Which task is placed is decided by a pass of `placement`.
 """

@@ -1,4 +1,4 @@
-"""Jobs as they stand in the lines of their pools, and how callers see them."""
+"""Jobs in the order of their pools' queues, and the views of them that callers get."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from detlab_hub.core.scheduling import Job
 from detlab_hub.core.scheduling.order import place_of_job
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.queue.queue import SOMEBODY, by_priority
+from detlab_hub.services.queue.queue import ANOTHER_USER, by_priority
 from detlab_hub.services.views.experiment_views import Reasons
 from detlab_hub.store.queries.jobs import Live
 from detlab_hub.store.tables import ExperimentRow, TaskRow
@@ -87,7 +87,7 @@ def lines(settings: Settings, found: Iterable[Entry]) -> dict[str, list[Entry]]:
 def job_view(
     entry: Entry, order: int, caller: Caller, reasons: Reasons, starts: Mapping[str, float | None], now: float
 ) -> JobView:
-    """A job as a caller may see it (I9): of somebody else's only place, size and age.
+    """A job as a caller may see it (I9): of another user's only position, size and age.
 
     Args:
         entry: The job.
@@ -103,7 +103,7 @@ def job_view(
     public = JobView(
         id=f"place {order}",
         kind=entry.kind,
-        owner=SOMEBODY,
+        owner=ANOTHER_USER,
         pool=entry.pool,
         state=RUNNING if held else QUEUED,
         order=order,

@@ -1,7 +1,7 @@
-"""The job queue: what holds slots or waits for some, changing its place, and why it waits.
+"""The job queue: jobs that hold slots or wait for some, changing a job's position, and why it is pending.
 
-A job is an experiment or a user task. Why it waits, what would let it start and when it starts is the scheduler's own
-answer, on a snapshot of now.
+A job is an experiment or a user task. Its pending reason, what would let it start and its estimated start come from the
+scheduler itself, on a snapshot of now.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Jobs:
 
         around = self._around()
 
-        def look(s: Session) -> JobList:
+        def read(s: Session) -> JobList:
             starts: dict[str, float | None] = {}
             if not self._shell.draining:
                 for name, snapshot in self._snapshots(s, around).items():
@@ -76,14 +76,14 @@ class Jobs:
             found = views(kept, caller, self._shell.pending_reasons, starts, around.now)
             return JobList(items=[view for entry, view in found if not mine or entry.owner == caller.name])
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
     async def why(self, caller: Caller, job_id: str) -> JobWhy:
-        """Why what waits of a job waits, and what would let it start; of `trial-12` only that trial."""
+        """Return why a job's tasks are pending, and what would let them start; of `trial-12` only that trial."""
 
         around = self._around()
 
-        def look(s: Session) -> JobWhy:
+        def read(s: Session) -> JobWhy:
             row, trial_id = _asked(s, caller, job_id)
             live = entries(jobs.live(s))
             entry = live.get(str(row.id)) or entry_of(row)
@@ -98,10 +98,10 @@ class Jobs:
             )
             return JobWhy(job=view, items=items, waiting=len(wanted))
 
-        return await self._shell.read(look)
+        return await self._shell.read(read)
 
     async def update(self, caller: Caller, job_id: str, change: JobUpdate) -> JobView:
-        """Change a job; its owner may, and administrators. What stands already stays as it is.
+        """Change a job; its owner may, and administrators. A value that is set already is left unchanged.
 
         Raises:
             ConfigError: There is no such pool, or no agent of it could run the job's image.
@@ -137,19 +137,19 @@ class Jobs:
                 else:
                     turn.changed_task(row)
 
-        def look(s: Session) -> JobView:
+        def read(s: Session) -> JobView:
             row = _owned(s, caller, job_id)
             live = entries(jobs.live(s))
             return self._view(s, caller, live.get(str(row.id)) or entry_of(row), live, around)
 
         await shell.write(run)
         around = self._around()
-        return await shell.read(look)  # not in the transaction: it runs the scheduler to say when the job may start
+        return await shell.read(read)  # not in the transaction: it runs the scheduler to say when the job may start
 
     # --- how
 
     def _around(self) -> _Around:
-        """What is not in the database, for a reader thread: only the event loop may look at it, as it changes there."""
+        """State outside the database, copied for a reader thread: only the event loop may read the original."""
         shell = self._shell
         now = shell.clock()
         return _Around(shell.backend.nodes(now), dict(shell.refusals), now)
@@ -165,7 +165,7 @@ class Jobs:
             starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now))
         found = views(standing, caller, self._shell.pending_reasons, starts, around.now)
         view = next(view for one, view in found if one is entry)
-        # Who may look at a shared experiment may know its name here, too.
+        # A caller who may read a shared experiment sees its name here, too.
         return view.model_copy(update={"id": entry.job.id, "name": entry.name, "owner": entry.owner})
 
     async def _check_room(self, caller: Caller, job_id: str, pool: str) -> None:
@@ -176,14 +176,14 @@ class Jobs:
             ResourcesError: No agent there could ever run it, with the reason.
         """
 
-        def look(s: Session) -> feasibility.Wish | None:
+        def read(s: Session) -> feasibility.Requirements | None:
             row = _owned(s, caller, job_id)
             _check_lives(row)
-            return None if row.resource_pool == pool else _wish(row, pool, self._shell.settings.default_runtime)
+            return None if row.resource_pool == pool else _requirements(row, pool, self._shell.settings.default_runtime)
 
-        wish = await self._shell.read(look)
-        if wish is not None:
-            await feasibility.judge(self._shell, wish)
+        required = await self._shell.read(read)
+        if required is not None:
+            await feasibility.check(self._shell, required)
 
     def _move(self, turn: Turn, caller: Caller, row: ExperimentRow | TaskRow, change: JobUpdate) -> dict[str, str]:
         """Put the job beside another one; what was done."""
@@ -210,7 +210,7 @@ class Jobs:
             positions = move([entry.job for entry in line], me.job.id, str(other.id), ahead=ahead, mine=mine)
         except Overtaking:
             raise Forbidden(
-                f"{_words(row)} would go ahead of somebody else's job: only administrators may do that",
+                f"{_words(row)} would go ahead of another user's job: only administrators may do that",
                 hint="Your own jobs can change places among themselves.",
             ) from None
         for number, position in positions.items():
@@ -219,7 +219,7 @@ class Jobs:
 
 
 def _asked(s: Session, caller: Caller, job_id: str) -> tuple[ExperimentRow | TaskRow, int | None]:
-    """The row of a job that the caller may look at, and the trial, if it is named by one.
+    """The row of a job that the caller may read, and the trial, if it is named by one.
 
     Raises:
         NotFound: There is none for the caller.
@@ -238,7 +238,7 @@ def _owned(s: Session, caller: Caller, job_id: str) -> ExperimentRow | TaskRow:
 
     Raises:
         NotFound: There is none for the caller.
-        Forbidden: They may look at it, and no more.
+        Forbidden: They may read it, and no more.
     """
     if _is_number(job_id):
         return experiment_for(s, caller, int(job_id), Right.OWN)
@@ -269,15 +269,15 @@ def _check_lives(row: ExperimentRow | TaskRow) -> None:
         raise Conflict(f"{_words(row)} has ended")
 
 
-def _wish(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feasibility.Wish:
+def _requirements(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feasibility.Requirements:
     """What a job that is there would ask for in another pool."""
     config = {**row.config, "runtime": row.config.get("runtime") or runtime}
     if isinstance(row, ExperimentRow):
-        wish = feasibility.of_trial(row.owner, row.owner_groups, config, f"a trial of experiment {row.id}")
+        required = feasibility.of_trial(row.owner, row.owner_groups, config, f"a trial of experiment {row.id}")
     else:
-        wish = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}")
-    resources = {**wish.resources, "resource_pool": pool, "max_slots": row.max_slots}
-    return replace(wish, resources=resources, what=f"{wish.what} in the pool {pool}", fixed=True)
+        required = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}")
+    resources = {**required.resources, "resource_pool": pool, "max_slots": row.max_slots}
+    return replace(required, resources=resources, what=f"{required.what} in the pool {pool}", fixed=True)
 
 
 def _not_in_line(row: ExperimentRow | TaskRow, other: ExperimentRow | TaskRow, *, ranked: bool) -> str:

@@ -1,4 +1,4 @@
-"""Resource pools as people see them: how each is scheduled, and how full it is."""
+"""The views of resource pools: how each is scheduled, and how full it is."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from detlab_hub.store.queries import pools
 
 
 class PoolViews:
-    """Use cases of pools. They hold numbers only, so that everybody may see them (I9)."""
+    """Use cases of pools. They hold numbers only, so that all users may read them (I9)."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
     async def list(self) -> PoolList:
         """All pools that the operator configured, and the default one, in the operator's order."""
-        return await self._shell.read(self._look)
+        return await self._shell.read(self._read)
 
-    def _look(self, s: Session) -> PoolList:
+    def _read(self, s: Session) -> PoolList:
         configured = self._shell.settings.pools
         nodes = self._shell.backend.nodes(self._shell.clock())
         used, running = Counter[str](), Counter[str]()

@@ -1,4 +1,4 @@
-"""What waits for slots, in the order in which the scheduler looks at it."""
+"""Pending tasks, in the scheduler's order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from detlab_hub.store.queries import jobs
 from detlab_hub.store.queries.jobs import Live
 
 LIMIT = 1000
-"""Most items of one look: so many of all, and so many of the caller's, each the first of their pools."""
-SOMEBODY = "somebody else"
-"""Stands for a user whom the caller may not know."""
+"""Most items of one reply: so many of all, and so many of the caller's, each the first of their pools."""
+ANOTHER_USER = "another user"
+"""Shown in place of a user whose name the caller may not see."""
 
 
 class Queue:
@@ -30,12 +30,12 @@ class Queue:
         self._shell = shell
 
     async def view(self, caller: Caller) -> QueueView:
-        """The queue. Of what the caller may not know (I9) only its place, size and age are told."""
+        """Return the queue. Of tasks that the caller may not read (I9) only position, size and age are shown."""
         return QueueView(items=await self._shell.read(lambda s: items(s, caller, self._shell)))
 
 
 def by_priority(settings: Settings, pool: str) -> bool:
-    """Whether the jobs of a pool stand in one line for each priority."""
+    """Whether a pool has one queue for each priority."""
     known = settings.pools.of(pool)
     return known is None or known.rules.scheduler is Scheduler.PRIORITY
 
@@ -43,7 +43,7 @@ def by_priority(settings: Settings, pool: str) -> bool:
 def items(s: Session, caller: Caller, shell: Shell, limit: int = LIMIT) -> list[QueueItem]:
     """The queue as a caller may see it: `limit` of all, and as many of the caller's own, the first of each pool.
 
-    Places are those in the pool: what waits in other pools is in nobody's way.
+    Positions are those in the pool: other pools do not block it.
     """
     settings, reasons = shell.settings, shell.pending_reasons
     ranked: dict[str, bool] = {}
@@ -92,7 +92,7 @@ def _item(one: Live, place: int, caller: Caller, reasons: Reasons) -> QueueItem:
         allocation_id=f"place {place} in {one.pool}",
         place=place,
         kind=one.kind or TRIAL,
-        owner=SOMEBODY,
+        owner=ANOTHER_USER,
         pool=one.pool,
         slots=one.slots_needed,
         priority=one.priority,

@@ -1,4 +1,4 @@
-"""When waiting tasks are expected to start, remembered for a moment: finding it out takes many passes."""
+"""Estimated starts of pending tasks, cached for a moment: computing them takes many passes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from detlab_hub.core.scheduling import Snapshot, schedule
 from detlab_hub.core.scheduling.estimates import estimated_starts
 
 FRESH_SECONDS = 5.0
-"""So long an answer is good while nobody comes, starts, leaves or is moved."""
+"""Seconds for which an estimate is valid while no task is submitted, starts, ends or is moved."""
 
 
 class _Known(NamedTuple):
@@ -41,10 +41,10 @@ class Forecasts:
 
 
 def _key_of(snapshot: Snapshot) -> Hashable:
-    """What of a pool the answer depends on, but for the time that goes by."""
+    """The parts of a pool that the estimate depends on, except the passing of time."""
     tasks = [
         (task.id, task.job, task.slots, task.millicpus, task.memory, task.state, task.leaving, task.preemptible,
-         task.blocked_nodes, task.overdue)
+         task.blocked_nodes, task.aged)
         for task in snapshot.tasks
     ]  # fmt: skip
     jobs = [snapshot.jobs[name] for name in sorted(snapshot.jobs)]

@@ -1,4 +1,4 @@
-"""Why tasks of a job wait: the scheduler's own answer, on a snapshot of now."""
+"""Why tasks of a job are pending: the scheduler's own reason, on a snapshot of now."""
 
 from __future__ import annotations
 
@@ -61,10 +61,12 @@ def explained(
     own = {one.allocation_id for one in entry.waiting}
     found = sorted((one for one in wanted if one.allocation_id in places), key=lambda one: places[one.allocation_id])
     starts = {} if draining else forecasts.starts(entry.pool, snapshot, now)
-    told = _Told(snapshots, entry.pool, starts, draining=draining)
+    outlook = _Outlook(snapshots, entry.pool, starts, draining=draining)
     return [
         _with_instances(
-            _view(one, told, places, sum(task.id not in own for task in queue[: places[one.allocation_id] - 1]), now),
+            _view(
+                one, outlook, places, sum(task.id not in own for task in queue[: places[one.allocation_id] - 1]), now
+            ),
             awaited(entry.pool, one.allocation_id),
         )
         for one in found[:EXPLAINED]
@@ -76,14 +78,14 @@ def _with_instances(view: WaitView, awaited: str) -> WaitView:
 
 
 def queue_of(snapshot: Snapshot) -> list[Task]:
-    """What waits in a pool, in the order in which the scheduler looks at it."""
+    """Pending tasks of a pool, in the scheduler's order."""
     ordered = [task for task in in_order(snapshot.tasks, snapshot.jobs) if task.state is TaskState.PENDING]
     if snapshot.pool.scheduler is Scheduler.PRIORITY:
         ordered.sort(key=lambda task: snapshot.jobs[task.job].priority)
     return ordered
 
 
-class _Told:
+class _Outlook:
     """What the scheduler says of a pool, asked once."""
 
     def __init__(
@@ -109,19 +111,19 @@ class _Told:
         return self._known.get(key, ())
 
 
-def _view(one: Live, told: _Told, places: Mapping[str, int], ahead: int, now: float) -> WaitView:
+def _view(one: Live, outlook: _Outlook, places: Mapping[str, int], ahead: int, now: float) -> WaitView:
     code, detail = STARTING, "it starts with the next pass of the scheduler"
-    reason = told.decision.waiting.get(one.allocation_id)
-    if told.draining:
+    reason = outlook.decision.waiting.get(one.allocation_id)
+    if outlook.draining:
         code, detail = DRAINING, UNTIL_RESTART
     elif reason is not None:
         code, detail = reason.code.value, reason.detail
-    seconds = told.starts.get(one.allocation_id)
+    seconds = outlook.starts.get(one.allocation_id)
     return WaitView(
         trial_id=one.trial_id,
         task_id=one.task_id,
         slots=one.slots_needed,
-        pool=told.pool,
+        pool=outlook.pool,
         place=places[one.allocation_id],
         ahead=ahead,
         waiting_since=one.requested_at,
@@ -129,7 +131,7 @@ def _view(one: Live, told: _Told, places: Mapping[str, int], ahead: int, now: fl
         detail=detail,
         hints=[
             HintView(change=hint.change, value=hint.value, text=hint.text)
-            for hint in told.hints(one.allocation_id, one.slots_needed)
+            for hint in outlook.hints(one.allocation_id, one.slots_needed)
         ],
         estimated_start=None if seconds is None else now + seconds,
     )

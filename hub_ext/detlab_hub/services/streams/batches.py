@@ -1,8 +1,8 @@
-"""What one look at the event log found, and what each reader is told of it.
+"""The result of one read of the event log, and the part of it that each reader gets.
 
-A look is taken for one reader or for many. What depends on nobody (the views of what changed) is made once, and so is
-what readers with the same wishes and the same rights are told: its lines are encoded once, whoever sends them. Rights
-are those of the snapshot in which the look was taken (I9).
+A read is made for one reader or for many. What is equal for all (the views of changed objects) is made once, and so is
+the output for readers with the same subscription and the same rights: its lines are encoded once. Rights
+are those of the snapshot that was read (I9).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.store.queries import grants
 
 CURSOR_EVERY = 1000
-"""After this many events that are not for the reader, it is told that its cursor moved."""
+"""After this many events that are not for the reader, it gets its new cursor."""
 
 Holders: TypeAlias = dict[int | str, "Holder | None"]
 """By an experiment's number or a user task's id; None: it is not there."""
@@ -37,8 +37,8 @@ class Follow:
 
 
 @dataclass(frozen=True)
-class Wants:
-    """What a reader wants to be told."""
+class Subscription:
+    """The events that a reader wants."""
 
     experiment_id: int | None
     """One experiment with its metrics, or None: the states of all."""
@@ -68,10 +68,10 @@ class Reader:
     """One stream: who reads what, and how far they are."""
 
     caller: Caller
-    wants: Wants
+    subscription: Subscription
     cursor: int
-    told: int
-    """The last cursor that the reader was told."""
+    sent_cursor: int
+    """The last cursor that was sent to the reader."""
     who: tuple[str, bool, frozenset[str]] = field(init=False)
     """What rights depend on."""
 
@@ -81,7 +81,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Holder:
-    """Whose an experiment or a user task is, and whom they let look at it (True: change it)."""
+    """The owner of an experiment or a user task, and its grants (True: may change it)."""
 
     owner: str
     users: Mapping[str, bool] = field(default_factory=dict)
@@ -118,14 +118,14 @@ class Line:
 
 
 class Part:
-    """What some readers are told: the same for all of them."""
+    """The output for some readers: the same for all of them."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines = lines
         self._text: bytes | None = None
         self.last = lines[-1].event.id
         self.framed: bytes | None = None
-        """How whoever sends it has written it down, so that it is done once for all readers."""
+        """Its encoded form, set by the first sender, so that it is made once for all readers."""
 
     @property
     def events(self) -> list[Event]:
@@ -144,7 +144,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Slice:
-    """What one reader is told of a stretch of the log that it catches up with."""
+    """The output for one reader of a part of the log that it catches up with."""
 
     part: Part | None
     upto: int
@@ -155,14 +155,14 @@ class Slice:
         if self.part is not None:
             if not put(self.part):
                 return False
-            reader.told = self.part.last
+            reader.sent_cursor = self.part.last
         reader.cursor = self.upto
         return True
 
 
 @dataclass
 class Batch:
-    """What a look found beyond `after`, up to and with `upto`."""
+    """The result of a read beyond `after`, up to and including `upto`."""
 
     after: int
     upto: int
@@ -180,10 +180,12 @@ class Batch:
 
     def serves(self, reader: Reader) -> bool:
         """Whether all that the reader wants of this stretch of the log is in it."""
-        one = reader.wants.experiment_id
+        one = reader.subscription.experiment_id
         if one is not None and one not in self.holders and not self.lost:
-            return False  # the look began before the reader came: whose the experiment is was not asked
-        return reader.cursor >= self.after and (self.metrics_of is None or reader.wants.metrics_of <= self.metrics_of)
+            return False  # the read began before the reader came: the experiment's owner was not read
+        return reader.cursor >= self.after and (
+            self.metrics_of is None or reader.subscription.metrics_of <= self.metrics_of
+        )
 
     def behind(self, reader: Reader) -> bool:
         """Whether the reader has looked later than this and knows all that is in it; its rights are older, too."""
@@ -191,24 +193,24 @@ class Batch:
         return self.after <= self.upto <= reader.cursor and reader.cursor > self.after
 
     def part(self, reader: Reader) -> Part | None:
-        """What a reader is told; None: nothing.
+        """Return the output for a reader; None: nothing.
 
         Raises:
-            NotFound: They may not look at the experiment that they read, or no longer, or it is not there.
+            NotFound: The caller may not read the experiment, or no longer, or it does not exist.
         """
         if self.lost:
             return self._single("resync")
         rights = self._rights_of(reader)
         if reader.cursor > self.after:  # joined in the middle
-            return _part(list(self._told(reader.wants, rights, reader.cursor)))
-        key = (id(reader.wants), rights)
+            return _part(list(self._visible(reader.subscription, rights, reader.cursor)))
+        key = (id(reader.subscription), rights)
         if key not in self._parts:
-            self._parts[key] = _part(list(self._told(reader.wants, rights, self.after)))
+            self._parts[key] = _part(list(self._visible(reader.subscription, rights, self.after)))
         found = self._parts[key]
-        return self._single("cursor") if found is None and self.upto - reader.told >= CURSOR_EVERY else found
+        return self._single("cursor") if found is None and self.upto - reader.sent_cursor >= CURSOR_EVERY else found
 
     def slice_for(self, reader: Reader) -> Slice:
-        """What a reader is told, encoded in this thread and without the rest; raises what `part` does."""
+        """Return the output for a reader, encoded in this thread and without the rest; raises what `part` does."""
         part = self.part(reader)
         if part is not None:
             part.encode()
@@ -220,7 +222,7 @@ class Batch:
         return self._parts[kind]
 
     def _rights_of(self, reader: Reader) -> tuple[Right, ...]:
-        one = reader.wants.experiment_id
+        one = reader.subscription.experiment_id
         key = (reader.who, one)
         if key not in self._rights:
             about = self.holders.values() if one is None else [self.holders.get(one)]
@@ -232,8 +234,8 @@ class Batch:
             raise missing(f"there is no experiment {one}", hint="det experiment list")
         return found
 
-    def _told(self, wants: Wants, rights: tuple[Right, ...], after: int) -> Iterator[Line]:
-        one = wants.experiment_id
+    def _visible(self, subscription: Subscription, rights: tuple[Right, ...], after: int) -> Iterator[Line]:
+        one = subscription.experiment_id
         held = dict(zip(self.holders if one is None else [one], rights, strict=True))
         for line in self.lines:
             event = line.event
@@ -243,7 +245,7 @@ class Batch:
             if right is Right.NONE:
                 continue
             if event.kind == "metrics":
-                yield from _filtered(line, wants)
+                yield from _filtered(line, subscription)
             elif event.kind == "experiment" and "may" in event.data:
                 yield self._variant(line, right)
             else:
@@ -266,13 +268,13 @@ def _holder_of(event: Event) -> int | str | None:
     return event.task_id if event.kind == "task" else event.experiment_id
 
 
-def _filtered(line: Line, wants: Wants) -> list[Line]:
+def _filtered(line: Line, subscription: Subscription) -> list[Line]:
     """A metrics event with the names and groups that are wanted; nothing if it has none of them."""
-    if wants.experiment_id is None:
-        return _followed(line, wants.follows_of.get(line.event.experiment_id or 0, ()))
-    if wants.groups is not None and line.event.data.get("group") not in wants.groups:
+    if subscription.experiment_id is None:
+        return _followed(line, subscription.follows_of.get(line.event.experiment_id or 0, ()))
+    if subscription.groups is not None and line.event.data.get("group") not in subscription.groups:
         return []
-    return _named(line, wants.names)
+    return _named(line, subscription.names)
 
 
 def _followed(line: Line, follows: Sequence[Follow]) -> list[Line]:

@@ -1,7 +1,7 @@
-"""A look at the event log: what was found beyond a cursor, with the views of the moment and whose each thing is.
+"""A read of the event log: the events beyond a cursor, with the current views and the owner of each object.
 
-It is taken in a thread, on one snapshot, with a few queries however much it finds. Who is told what of it is for
-`batches` to say.
+It runs in a thread, on one snapshot, with a few queries whatever it finds. `batches` decides which reader gets which
+events.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from detlab_hub.store.queries import events, grants
 from detlab_hub.store.tables import ExperimentRow, TaskRow, TrialRow
 
 BATCH = 1000
-"""Most events of one look."""
+"""Most events of one read."""
 CHARS = 128 * 1024
-"""About so much data is the most of one look, unless a single event has more: what a slow reader holds in memory."""
+"""Approximate limit of one read in bytes, unless a single event has more: what a slow reader holds in memory."""
 STEP = 100
 """Events that are read at a time, until there are so many or so much."""
 LAG = 50_000
-"""A reader that is further behind is told to take the snapshot again."""
+"""A reader that is further behind must fetch the snapshot again."""
 FEW = 3
 """So many rows are sooner asked for one by one: by their key, which costs a fraction of a query with a list."""
 SHARED = "shared"
-"""In the event of a deletion: who was let look at it then, as (kind, name, may write)."""
+"""In the event of a deletion: the grants at that time, as (kind, name, may write)."""
 STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint")
 _OWNER = Caller("", admin=True)
 """Who gets the views that are made for all: `may` is then set to what each may do."""
@@ -43,8 +43,8 @@ Subject: TypeAlias = tuple[str, int | str | None]
 
 
 @dataclass(frozen=True)
-class Look:
-    """A look at the log, to be taken in a thread.
+class LogRead:
+    """A read of the log, to be run in a thread.
 
     Attributes:
         after: The cursor.
@@ -78,7 +78,7 @@ class Look:
         return Batch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
 
     def _found(self, s: Session) -> tuple[list[Event], bool]:
-        """What there is beyond the cursor, and whether there is more than one look takes."""
+        """The events beyond the cursor, and whether there are more than one read takes."""
         found: list[Event] = []
         chars, cursor = 0, self.after
         while True:
@@ -105,7 +105,7 @@ class Look:
         return [_without_moves(event) for event in found]
 
     def _holders(self, s: Session, found: Sequence[Event], known: Mapping[int | str, Holder | None]) -> Holders:
-        """Whose what the events are about is, and whom they let look at it."""
+        """The owners of the events' objects, and their grants."""
         # A change of grants says that its experiment changed, in the same transaction.
         news = {event.experiment_id for event in found if event.kind == "experiment"}
         numbers = {event.experiment_id for event in found if event.experiment_id is not None} | set(self.watched)
@@ -115,7 +115,7 @@ class Look:
         missing = sorted(numbers - holders.keys())
         holders.update(_experiment_holders(s, missing))
         holders.update(_task_holders(s, sorted(ids - holders.keys())))
-        for event in found:  # what was deleted says itself whose it was, and who was let look at it
+        for event in found:  # the event of a deletion carries its owner and grants
             key = event.experiment_id
             if key is not None and "owner" in event.data and holders.get(key) is None:
                 holders[key] = _last_holder(event.data)
@@ -175,7 +175,7 @@ def _without_moves(event: Event) -> Event:
 def _with_views(
     s: Session, found: Sequence[Event], reasons: experiment_views.Reasons, upto: int | None
 ) -> Iterator[Event]:
-    """The events to be told: of those without data the last about each subject, with its view of the moment.
+    """The events to send: of those without data the last about each subject, with its current view.
 
     Of a full look, which ends at `upto`, an experiment that has changed again beyond it is told of there: its view of
     the moment may say that it has ended, and readers stop at that, before the metrics between.
@@ -188,7 +188,7 @@ def _with_views(
         bare = [subject for subject in bare if subject[0] != "experiment" or subject[1] not in again]
     data = _views(s, bare, reasons)
     for event in found:
-        if SHARED in event.data:  # which is for the look alone
+        if SHARED in event.data:  # which is for the read alone
             yield event.model_copy(update={"data": {k: v for k, v in event.data.items() if k != SHARED}})
         elif event.kind in {"metrics", "checkpoint"} or event.data:
             yield event

@@ -1,9 +1,10 @@
 """Live streams: events of experiments and lines of output, read from the database, woken by commits.
 
-Every reader has its own cursor. Who is behind catches up by looks of its own; who is up to date shares the looks of a
-tail with others. Nobody waits for a reader and nothing is queued for one that does not read. Events of experiments,
-trials and user tasks carry no data in the log: they say *that* something changed, and get the view of the moment when
-they are read, once per look. `cluster` never has any: it says that the queue or the agents should be asked for again.
+Every reader has its own cursor. A reader that is behind catches up by its own reads; one that is up to date shares the
+reads of a tail with others. No reader delays another, and nothing is queued for one that does not read. Events of
+experiments, trials and user tasks carry no data in the log: they say *that* something changed, and get the current view
+when they are read, once per read. `cluster` never carries data: it says that the queue or the agents should be fetched
+again.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from detlab.schemas.wire import Event, LogLine, TrialState
 from detlab_hub.services.kernel.access import experiment_for, trial_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.streams.batches import Follow, Part, Reader, Wants
-from detlab_hub.services.streams.reads import Look
+from detlab_hub.services.streams.batches import Follow, Part, Reader, Subscription
+from detlab_hub.services.streams.reads import LogRead
 from detlab_hub.services.streams.tails import Sink, Tail, Tails
 from detlab_hub.store.queries import events
 from detlab_hub.store.tables import TrialRow
@@ -37,8 +38,8 @@ class Stream:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._tails = Tails(shell)
-        self._wants: WeakKeyDictionary[Wants, ref[Wants]] = WeakKeyDictionary()
-        """Those of the open streams, each by itself; weak on both sides, or none would ever be let go."""
+        self._subscriptions: WeakKeyDictionary[Subscription, ref[Subscription]] = WeakKeyDictionary()
+        """Subscriptions of the open streams, each by itself; weak on both sides, or none would ever be freed."""
 
     def events(
         self,
@@ -63,21 +64,21 @@ class Stream:
             follows: With the states of all: the metrics that come, too. What there is not, or not for the caller, is
                 left out: one closed subject must not end a stream that carries many.
         """
-        wants = Wants(
+        subscription = Subscription(
             experiment_id,
             None if not names else frozenset(names),
             None if not groups else frozenset(groups),
             tuple(follows) if experiment_id is None else (),
         )
-        return EventStream(self._shell, self._tails, caller, self._shared(wants), after)
+        return EventStream(self._shell, self._tails, caller, self._shared(subscription), after)
 
-    def _shared(self, wants: Wants) -> Wants:
-        """One object for all who want the same: what they are told is found by it."""
-        known = self._wants.get(wants)
+    def _shared(self, subscription: Subscription) -> Subscription:
+        """One object for all equal subscriptions: their output is found by it."""
+        known = self._subscriptions.get(subscription)
         found = None if known is None else known()
         if found is None:
-            self._wants[wants] = ref(wants)
-        return found or wants
+            self._subscriptions[subscription] = ref(subscription)
+        return found or subscription
 
     async def logs(self, caller: Caller, trial_id: int, after: int = 0) -> AsyncIterator[list[LogLine]]:
         """Batches of a trial's output after a line; ends when the trial has ended and all is said.
@@ -89,7 +90,7 @@ class Stream:
 
         def ended(s: Session) -> bool:
             row = s.get(TrialRow, trial_id)
-            # Judged before the lines are read: a right that was taken back ends the stream.
+            # Checked before the lines are read: a withdrawn right ends the stream.
             return row is None or TrialState(trial_for(s, caller, trial_id).state).terminal
 
         async for lines in self._shell.follow_lines(caller.name, trial_id, ended, after):
@@ -103,11 +104,13 @@ class Stream:
 class EventStream:
     """The events for one reader: iterate over it, or run it; one of them, once."""
 
-    def __init__(self, shell: Shell, tails: Tails, caller: Caller, wants: Wants, after: int | None) -> None:
+    def __init__(
+        self, shell: Shell, tails: Tails, caller: Caller, subscription: Subscription, after: int | None
+    ) -> None:
         self._shell = shell
         self._tails = tails
         self._caller = caller
-        self._wants = wants
+        self._subscription = subscription
         self._after = after
         self._batches = self._iterate()
 
@@ -143,13 +146,13 @@ class EventStream:
 
         A slice that finds no room is dropped, not kept: it is in the database.
         """
-        look = self._look(reader)
+        log_read = self._log_read(reader)
         async with self._shell.catching_up.of(self._caller.name):
-            found = await self._shell.read(lambda s: look(s).slice_for(reader))
+            found = await self._shell.read(lambda s: log_read(s).slice_for(reader))
         return found.tell(reader, sink.put) and not found.more
 
     async def _with_others(self, reader: Reader, tail: Tail, sink: Sink) -> None:
-        """Be told what the tail finds until it lets the reader go."""
+        """Receive the tail's events until it releases the reader."""
         member = tail.join(reader, sink)
         if member is None:
             return
@@ -177,27 +180,27 @@ class EventStream:
 
     async def _open(self) -> Reader:
         def start(s: Session) -> int:
-            if self._wants.experiment_id is not None:
-                experiment_for(s, self._caller, self._wants.experiment_id)
+            if self._subscription.experiment_id is not None:
+                experiment_for(s, self._caller, self._subscription.experiment_id)
             return events.head(s) if self._after is None else self._after
 
         cursor = await self._shell.read(start)
-        return Reader(self._caller, self._wants, cursor, told=cursor)
+        return Reader(self._caller, self._subscription, cursor, sent_cursor=cursor)
 
-    def _look(self, reader: Reader) -> Look:
-        wants = reader.wants
-        return Look(
+    def _log_read(self, reader: Reader) -> LogRead:
+        subscription = reader.subscription
+        return LogRead(
             reader.cursor,
             self._shell.clock(),
             self._shell.pending_reasons,
-            experiment_id=wants.experiment_id,
-            metrics_of=wants.metrics_of,
-            watched=() if wants.experiment_id is None else (wants.experiment_id,),
+            experiment_id=subscription.experiment_id,
+            metrics_of=subscription.metrics_of,
+            watched=() if subscription.experiment_id is None else (subscription.experiment_id,),
         )
 
 
 class _Kept:
-    """What waits for somebody who iterates: not much, the rest stays in the database."""
+    """The buffer of an iterator: not much, the rest stays in the database."""
 
     def __init__(self) -> None:
         self.parts: deque[Part] = deque()

@@ -1,12 +1,12 @@
 """The tail of the event log, read once for many readers.
 
-A tail looks at the log when a commit has woken it, at once after a silence and then at most every `PERIOD`, and hands
-each of its readers what they are told. It waits for nobody: a reader whose sink has no room is let go, and comes back
-when it has caught up by looks of its own. So does one that wants what the look did not cover. Nothing is kept for
-readers: what they have not been told is in the database. A look that fails is taken again a few times, from where the
-tail was, before its readers end with the error.
+A tail reads the log when a commit has woken it, immediately after a silence and then at most every `PERIOD`, and sends
+each reader its part. It never waits: a reader whose sink is full is released, and returns when it has caught up by its
+own reads. So does one whose subscription the read did not cover. Nothing is buffered for readers: what they have not
+been sent is in the database. A failed read is retried a few times, from the tail's position, before its readers end
+with the error.
 
-Large audiences are divided over tails that look at different moments of the period, so that the last reader of a
+Large audiences are divided over tails that read at different moments of the period, so that the last reader of a
 round does not wait for all others.
 """
 
@@ -20,10 +20,10 @@ from typing import Protocol
 
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.streams.batches import Batch, Holders, Part, Reader, Slice
-from detlab_hub.services.streams.reads import Look
+from detlab_hub.services.streams.reads import LogRead
 
 PERIOD = 0.08
-"""Least seconds between two looks of one tail, but for the first after a silence."""
+"""Least seconds between two reads of one tail, except the first after a silence."""
 ROOM = 256
 """Readers of a tail before there is another one."""
 PHASES = (0.0, 0.5, 0.25, 0.75)
@@ -33,9 +33,9 @@ MOST_FOLLOWED = 500
 MOST_HOLDERS = 10_000
 """Owners and grants that a tail remembers."""
 BREATH = 0.02
-"""Seconds after which the handing out of what a look has found lets others run."""
+"""Seconds after which sending the result of a read yields to other coroutines."""
 AGAIN = (0.1, 0.5, 2.0)
-"""Seconds to wait before a look that has failed is taken again; then its readers end with the error."""
+"""Seconds to wait before each retry of a failed read; then its readers end with the error."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,21 +62,21 @@ class Member:
         """Done when the tail has let it go; with the reason when that ends the stream."""
 
     def take(self, batch: Batch) -> None:
-        """Tell the reader what a look found, or let it go."""
+        """Send the reader its part of a read, or release it."""
         if self.left.done() or batch.behind(self.reader):
             return
         if not batch.serves(self.reader):
-            self.let_go()
+            self.release()
             return
         try:
-            told = tell(self.reader, batch, self.sink)
+            sent = tell(self.reader, batch, self.sink)
         except Exception as error:  # what one reader ends with is not the end of the others
-            self.let_go(error)
+            self.release(error)
         else:
-            if not told:
-                self.let_go()
+            if not sent:
+                self.release()
 
-    def let_go(self, error: Exception | None = None) -> None:
+    def release(self, error: Exception | None = None) -> None:
         """Leave the rest to the reader."""
         if self.left.done():
             return
@@ -88,10 +88,10 @@ class Member:
 
 
 def tell(reader: Reader, batch: Batch, sink: Sink) -> bool:
-    """Hand a reader what a look found; False: its sink has no room, and it stays where it was.
+    """Send a reader its part of a read; False: its sink is full, and its cursor stays.
 
     Raises:
-        NotFound: The reader may not look, or no longer.
+        NotFound: The reader may not read this, or no longer.
     """
     return Slice(batch.part(reader), batch.upto, batch.more).tell(reader, sink.put)
 
@@ -108,7 +108,7 @@ class Tail:
         self._watched: Counter[int] = Counter()
         self._cursor = 0
         self._looked = 0.0
-        """When the last look was taken, on the loop's clock."""
+        """Time of the last read, on the loop's clock."""
         self._holders: Holders = {}
         self._grants = -1
         """`Shell.grants` of what is remembered of holders."""
@@ -119,16 +119,18 @@ class Tail:
         return len(self._readers)
 
     def enter(self, reader: Reader) -> None:
-        """Count a reader in: from the next look on the tail covers what it wants, also while it catches up."""
+        """Add a reader: from the next read on the tail covers its subscription, also while it catches up."""
         self._readers.add(reader)
-        self._followed.update(reader.wants.metrics_of)
-        self._watched.update(() if reader.wants.experiment_id is None else (reader.wants.experiment_id,))
+        self._followed.update(reader.subscription.metrics_of)
+        self._watched.update(() if reader.subscription.experiment_id is None else (reader.subscription.experiment_id,))
 
     def leave(self, reader: Reader) -> None:
         """Forget a reader."""
         self._readers.discard(reader)
-        self._forget(self._followed, reader.wants.metrics_of)
-        self._forget(self._watched, () if reader.wants.experiment_id is None else (reader.wants.experiment_id,))
+        self._forget(self._followed, reader.subscription.metrics_of)
+        self._forget(
+            self._watched, () if reader.subscription.experiment_id is None else (reader.subscription.experiment_id,)
+        )
 
     @staticmethod
     def _forget(counted: Counter[int], ids: frozenset[int] | tuple[int, ...]) -> None:
@@ -161,20 +163,20 @@ class Tail:
             return
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        if self._running is running:  # it was cancelled before its first step, and has let nobody go
+        if self._running is running:  # it was cancelled before its first step, and has released no reader
             self._end(None)
 
     def _end(self, error: Exception | None) -> None:
         self._running = None
         members, self._members = self._members, {}
         for member in members.values():
-            member.let_go(error)
+            member.release(error)
 
     async def _run(self) -> None:
         error: Exception | None = None
         try:
             await self._follow()
-        except Exception as found:  # whatever it is, each reader is told and ends with it
+        except Exception as found:  # of any kind: each reader gets it and ends with it
             error = found
         finally:
             self._end(error)
@@ -186,7 +188,7 @@ class Tail:
                 news.clear()
                 self._looked = asyncio.get_running_loop().time()
                 batch = await self._read()
-                # Of a look that was under way when grants changed: the next one begins with forgetting it.
+                # A read that was in progress when grants changed: the next one begins by forgetting it.
                 self._holders.update(batch.holders)
                 self._cursor = batch.upto
                 await self._hand_out(batch)
@@ -207,25 +209,25 @@ class Tail:
                 began = time.monotonic()
 
     async def _read(self) -> Batch:
-        """Take a look; if it fails, again after a while: readers need not come back for what passes.
+        """Read; retry after a while if that fails: readers need not reconnect for a transient error.
 
         Raises:
             Exception: It has failed as often as `AGAIN` allows.
         """
         for pause in AGAIN:
             try:
-                # made anew each time: what is remembered of rights may have changed meanwhile
-                return await self._shell.read(self._look())
+                # made anew each time: remembered rights may have changed meanwhile
+                return await self._shell.read(self._log_read())
             except Exception as error:  # whatever it is, the database may be well again in a moment
                 _log.warning("streams: a look failed, again in %g s: %s", pause, error)
             await asyncio.sleep(pause)
-        return await self._shell.read(self._look())
+        return await self._shell.read(self._log_read())
 
-    def _look(self) -> Look:
+    def _log_read(self) -> LogRead:
         if self._grants != self._shell.grants or len(self._holders) > MOST_HOLDERS:
             self._grants = self._shell.grants
             self._holders = {}
-        return Look(
+        return LogRead(
             self._cursor,
             self._shell.clock(),
             self._shell.pending_reasons,
@@ -235,7 +237,7 @@ class Tail:
         )
 
     def _pause(self) -> float:
-        """How long to wait before the next look: until the tail's moment, or not at all after a silence."""
+        """Seconds until the next read: until the tail's moment, or 0 after a silence."""
         now = asyncio.get_running_loop().time()
         if now - self._looked >= PERIOD:
             return 0.0

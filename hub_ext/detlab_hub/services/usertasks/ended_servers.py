@@ -1,4 +1,4 @@
-"""Servers that have ended by themselves: the Hub keeps their names as stopped ones, for ever, unless it is told."""
+"""Servers that ended on their own: unless it is notified, the Hub keeps their names as stopped servers for ever."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from detlab_hub.store.tables import TaskRow
 
 _log = logging.getLogger(__name__)
 GRACE_SECONDS = 60.0
-"""Between the end of a task and that: who looks at the Hub's page of a failed start may finish reading."""
-LOOK_BACK_SECONDS = 86400.0
+"""Seconds between the end of a task and that: a user may finish reading the Hub's page of a failed start."""
+WINDOW_SECONDS = 86400.0
 """A master that was restarted asks again about what ended within so long."""
 PER_SWEEP = 20
 ENDED = tuple(state.value for state in TrialState if state.terminal)
@@ -55,7 +55,7 @@ def _ended(s: Session, now: float) -> dict[str, Server]:
         .where(
             TaskRow.state.in_(ENDED),
             TaskRow.server_name.is_not(None),
-            TaskRow.ended_at > now - LOOK_BACK_SECONDS,
+            TaskRow.ended_at > now - WINDOW_SECONDS,
             TaskRow.ended_at <= now - GRACE_SECONDS,
         )
         .order_by(TaskRow.ended_at)

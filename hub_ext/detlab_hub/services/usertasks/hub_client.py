@@ -1,4 +1,4 @@
-"""The master's client of its Hub: start, stop and list named servers. Who is who stays the Hub's to say."""
+"""The master's client of its Hub: start, stop and list named servers. Authentication stays with the Hub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from detlab.trust import system_trust
 
 _log = logging.getLogger(__name__)
 CALL_SECONDS = 30.0
-"""The Hub holds a start for ten seconds before it says that it goes on."""
+"""The Hub holds a start for ten seconds before it replies that it is in progress."""
 PAGE = 200
 _PAGED = {"Accept": "application/jupyterhub-pagination+json"}
 
@@ -43,7 +43,7 @@ class HubServers:
             headers={"Authorization": f"token {token}"},
             timeout=CALL_SECONDS,
             trust_env=False,
-            verify=system_trust(url),  # without TLS, certificates are read (50 ms) for nobody
+            verify=system_trust(url),  # without TLS, reading certificates (50 ms) has no use
         )
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Servers that nobody uses: what their watchers report, the warning, and the end."""
+"""Idle servers: the reports of their watchers, the warning, and the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from detlab_hub.store.tables import AllocationRow, TaskRow
 
 _log = logging.getLogger(__name__)
 DEAF_SECONDS = 600.0
-"""A server whose watcher is not heard is not ended for that until so long after its idle timeout."""
+"""Seconds after its idle timeout before a server with a silent watcher is ended for that."""
 REPORTS_COUNT = 120.0
 """A report is believed for so long: its watcher may have lost its way to the master since."""
 
@@ -59,16 +59,16 @@ class Idle:
             self._heard[task.task_id] = self._shell.clock()
         return reply
 
-    async def look(self) -> list[tuple[str, str]]:
+    async def poll(self) -> list[tuple[str, str]]:
         """Warn and end what is idle; return (owner, server name) of the Hub's servers that were ended."""
         now = self._shell.clock()
         found = await self._shell.read(_watched)
         self._heard = {task_id: heard for task_id, heard in self._heard.items() if task_id in found}
         due = [task_id for task_id, (last, timeout) in found.items() if self._counts(task_id, last, timeout, now)]
-        return await self._shell.write(lambda turn: _judge(turn, due)) if due else []
+        return await self._shell.write(lambda turn: _cull(turn, due)) if due else []
 
     def _counts(self, task_id: str, last: float, timeout: float, now: float) -> bool:
-        """Whether a server may be judged now: it is near its end, and its watcher was heard or has long been silent."""
+        """Whether a server is due: its idle time is over, and its watcher has reported or has long been silent."""
         if now < last + timeout - self._warning(timeout):
             return False
         heard = self._heard.get(task_id)
@@ -104,7 +104,7 @@ def _watched(s: Session) -> dict[str, tuple[float, float]]:
     return {task_id: (last or 0.0, timeout or 0.0) for task_id, last, timeout in s.connection().execute(_WATCHED)}
 
 
-def _judge(turn: Turn, task_ids: Sequence[str]) -> list[tuple[str, str]]:
+def _cull(turn: Turn, task_ids: Sequence[str]) -> list[tuple[str, str]]:
     ended = []
     for task_id in task_ids:
         row = turn.task(task_id)
@@ -117,13 +117,13 @@ def _judge(turn: Turn, task_ids: Sequence[str]) -> list[tuple[str, str]]:
             say(
                 turn,
                 row,
-                f"nobody has used this {row.kind} for {turn.now - last:.0f} s:"
+                f"this {row.kind} has been idle for {turn.now - last:.0f} s:"
                 f" it is ended in {row.cull_at - turn.now:.0f} s unless it is used",
             )
             turn.changed_task(row)
         elif turn.now >= row.cull_at:
             _log.info("task %s is idle, ending it", row.id)
-            say(turn, row, f"nobody has used this {row.kind} for {turn.now - last:.0f} s: it is ended")
+            say(turn, row, f"this {row.kind} has been idle for {turn.now - last:.0f} s: it is ended")
             apply_task(turn, row, usertask.EndRequested(TaskEnd.IDLE))
             ended.append((row.owner, row.server_name or ""))
     return ended

@@ -1,7 +1,7 @@
-"""Files that user tasks hand over (an executed notebook, the variables of a cell): bytes by digest, names by task.
+"""Output files of user tasks (an executed notebook, the variables of a cell): bytes by digest, names by task.
 
-The bytes outlive the node they came from. What is replaced and named by nobody else is removed. A user task may hold so
-many bytes at a time; that is the quota an operator sets.
+The bytes outlive the node they came from. Replaced bytes that no other name refers to are removed. The bytes that a
+user task may hold at a time are limited by a quota that an operator sets.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Outputs:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        # Storing a digest and removing one that nobody names must not cross.
+        # Storing a digest and removing an unreferenced one must not interleave.
         self._moving = asyncio.Lock()
 
     async def put(self, task: TaskCaller, name: str, upload: Path) -> OutputView:
@@ -176,7 +176,7 @@ def check_name(name: str) -> None:
 def _holder(s: Session, task: TaskCaller) -> TaskRow:
     _, holder = current_holder(s, task)
     if not isinstance(holder, TaskRow):
-        raise Conflict("a trial hands nothing over this way", hint="save a checkpoint: core.checkpoint.store_path()")
+        raise Conflict("a trial uploads no outputs", hint="save a checkpoint: core.checkpoint.store_path()")
     return holder
 
 
@@ -186,20 +186,20 @@ def _check_quota(s: Session, holder: TaskRow, name: str, size: int, settings: Se
     count, used = s.execute(select(func.count(), func.coalesce(func.sum(OutputRow.size), 0)).where(*others)).one()
     if used + size > settings.outputs_limit:
         raise OutputsTooLarge(
-            f"{name} has {size / MIB:,.1f} MB and {holder.id} has handed over {used / MIB:,.1f} MB before;"
+            f"{name} has {size / MIB:,.1f} MB and {holder.id} has uploaded {used / MIB:,.1f} MB before;"
             f" a task may hold {settings.outputs_limit / MIB:,.0f} MB",
-            hint="hand over less, or write large results to storage that your notebook reads, too;"
+            hint="upload less, or write large results to storage that your notebook reads, too;"
             " an operator raises DetHub.outputs_limit_mb",
         )
     if count >= MOST_FILES:
         raise OutputsTooLarge(
-            f"{holder.id} has handed over {count} files; a task may hold {MOST_FILES}", hint="put them into one archive"
+            f"{holder.id} has uploaded {count} files; a task may hold {MOST_FILES}", hint="put them into one archive"
         )
     return holder.owner, holder.owner_groups
 
 
 def _note(turn: Turn, task: TaskCaller, name: str, size: int, digest: str) -> tuple[OutputView, str | None]:
-    """Note the file; return it, and the digest that nobody names any more."""
+    """Record the file; return it, and the digest that is not referenced any more."""
     holder = _holder(turn.session, task)
     _check_quota(turn.session, holder, name, size, turn.settings)
     row = turn.session.get(OutputRow, (holder.id, name))
@@ -252,6 +252,6 @@ def _remove(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        _log.warning("an output that nobody names stays: %s: %s", path, error.strerror)
+        _log.warning("an output without a record stays: %s: %s", path, error.strerror)
         return False
     return True

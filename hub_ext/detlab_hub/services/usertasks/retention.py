@@ -1,8 +1,8 @@
-"""User tasks that ended long ago: their lines, then their rows, then their files.
+"""Removal of user tasks that ended long ago: their lines, then their rows, then their files.
 
-The order is that of a crash: as long as the row is there, everything is taken up again; files that no row names any
-more are found by a look through the folder, after a start and once a day. Every step is a short transaction, and a
-sweep has a bounded number of them: nobody waits for the writer.
+The order is safe against crashes: as long as the row exists, the removal resumes; files that no row names are found by
+a scan of the folder, after a start and once a day. Every step is a short transaction, and a sweep has a bounded number
+of them, so that other writes are not delayed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from detlab_hub.store.tables import AllocationRow, OutputRow, TaskRow
 _log = logging.getLogger(__name__)
 STEPS_PER_SWEEP = 200
 LINES_PER_STEP = 5_000
-TASKS_PER_LOOK = 100
+TASKS_PER_READ = 100
 ORPHANS_PERIOD = 86400.0
-"""Seconds between two looks for files that no row names."""
+"""Seconds between two scans for files that no row names."""
 UPLOAD_SECONDS = 86400.0
 """No file is sent for so long."""
 _STORED = re.compile(r"[0-9a-f]{64}")
@@ -92,7 +92,7 @@ def _due(s: Session, before: float) -> list[str]:
         select(TaskRow.id)
         .where(TaskRow.state.in_(ENDED), TaskRow.created_at < before, TaskRow.ended_at < before)
         .order_by(TaskRow.created_at)
-        .limit(TASKS_PER_LOOK)
+        .limit(TASKS_PER_READ)
     )
     return list(s.scalars(query))
 

@@ -1,4 +1,4 @@
-"""User tasks that are servers of the Hub: started, stopped, ended for idleness and given up with the Hub's help."""
+"""User tasks that are servers of the Hub: started, stopped, ended when idle and abandoned through the Hub."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from detlab_hub.services.usertasks.ended_servers import StoppedServers
 from detlab_hub.services.usertasks.hub_client import HubServers, Server
 from detlab_hub.services.usertasks.idle import Idle
 from detlab_hub.services.usertasks.spawns import Spawns
-from detlab_hub.services.usertasks.usertasks import DRAWN, UserTasks, feasible, judged, owned_task, unknown
+from detlab_hub.services.usertasks.usertasks import DRAWN, UserTasks, checked_config, feasible, owned_task, unknown
 from detlab_hub.services.views import task_views
 from detlab_hub.store.tables import TaskRow
 
 _log = logging.getLogger(__name__)
 START_SECONDS = 20.0
-"""The Hub has so long to ask for the place of a server that it was told to start."""
+"""Seconds in which the Hub must request the allocation of a server that it was asked to start."""
 UNLISTED_SECONDS = 120.0
-"""A server that the Hub does not list for so long is nobody's."""
+"""Seconds after which a server that the Hub does not list is taken for an orphan."""
 
 
 class Servers:
@@ -57,7 +57,7 @@ class Servers:
             ResourcesError: No agent could ever run it.
             Unavailable: The Hub cannot be asked.
         """
-        config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
+        config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._shell)
         asker = replace(caller, admin=False)  # a server reads with its own Hub token, which is no administrator's
         problems = await self._shell.read(lambda s: unknown(s, asker, request))
         if problems:
@@ -90,7 +90,7 @@ class Servers:
                         await starting  # says what the Hub refused
                     if self._shell.clock() > deadline:
                         raise Unavailable(
-                            f"the Hub did not ask for a place for {server.name} within {START_SECONDS:.0f} s",
+                            f"the Hub did not request an allocation for {server.name} within {START_SECONDS:.0f} s",
                             hint="See the Hub's log.",
                         )
                     await wait_until(event, 0.2)
@@ -116,8 +116,8 @@ class Servers:
         return view
 
     async def look_for_idle(self) -> None:
-        """Warn about and end what nobody uses."""
-        for owner, name in await self.idle.look():
+        """Warn the users of idle servers, and end them."""
+        for owner, name in await self.idle.poll():
             self._stop_at_hub(owner, name)
 
     async def reconcile(self) -> None:

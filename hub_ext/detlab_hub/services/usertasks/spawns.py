@@ -1,7 +1,7 @@
-"""Servers that the Hub's spawner asks for: make the task, keep its environment, tell how it stands, let it go.
+"""Servers that the Hub's spawner requests: create the task, keep its environment, report its state, release it.
 
-Until the Hub has the server's address (`claim`), the stream that its spawner reads is the task's lease: a Hub that
-died while it waited leaves nobody reading, and the task is given up after a while. The environment of a server holds
+Until the Hub has the server's address (`claim`), the stream that its spawner reads is the task's lease: if the Hub
+dies, no client reads it, and the task is abandoned after a while. The environment of a server holds
 its Hub token; it is in memory until the task runs and nowhere else.
 """
 
@@ -28,12 +28,12 @@ from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle.allocation_transitions import send_launch
 from detlab_hub.services.lifecycle.launching import has_certificate
 from detlab_hub.services.lifecycle.task_transitions import apply_task, current_allocation
-from detlab_hub.services.usertasks.usertasks import LIVE, by_key, create_row, feasible, judged
+from detlab_hub.services.usertasks.usertasks import LIVE, by_key, checked_config, create_row, feasible
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow
 
-LOOK_SECONDS = 2.0
-"""A follower looks at least so often: its place in the queue changes without an event of its own."""
+POLL_SECONDS = 2.0
+"""Seconds between two reads of a follower: its position in the queue changes without an event of its own."""
 PAUSE_SECONDS = 0.1
 """Least time between two looks."""
 TAIL_LINES = 20
@@ -67,7 +67,7 @@ class Spawns:
         """
         del hub  # its token is all it takes
         _check(request)
-        config, _ = judged(request.kind, request.config, None, self._shell)
+        config, _ = checked_config(request.kind, request.config, None, self._shell)
         if request.hold:
             config["runtime"] = PROCESS
         if await self._shell.read(lambda s: by_key(s, request.owner, _key(request))) is None:
@@ -119,7 +119,7 @@ class Spawns:
                     if view.state.terminal:
                         return
                     await asyncio.sleep(PAUSE_SECONDS)
-                    await wait_until(event, LOOK_SECONDS)
+                    await wait_until(event, POLL_SECONDS)
         finally:
             self._readers[task_id] -= 1
             if not self._readers[task_id]:
@@ -161,7 +161,7 @@ class Spawns:
         return await self._shell.write(end)
 
     async def guard(self) -> None:
-        """Give up the spawns that nobody follows, and forget the environments of tasks that run."""
+        """Abandon the spawns without a follower, and forget the environments of running tasks."""
         now = self._shell.clock()
         unclaimed = await self._shell.read(_unclaimed)
         self._silent_since = {
@@ -194,7 +194,7 @@ def _check(request: SpawnRequest) -> None:
     """
     problems = []
     if not request.kind.served_by_hub:
-        problems.append(Problem("kind", f"a {request.kind} is no server of the Hub", "post it to tasks"))
+        problems.append(Problem("kind", f"a {request.kind} is not a server of the Hub", "post it to tasks"))
     if not 8 <= len(request.key) <= KEY_CHARS:
         problems.append(Problem("key", f"must have 8 to {KEY_CHARS} characters"))
     if not request.owner:
@@ -208,7 +208,7 @@ def _check(request: SpawnRequest) -> None:
     if any("\0" in text or "=" in name for name, value in request.environment.items() for text in (name, value)):
         problems.append(Problem("environment", "has a name or a value that no process can be given"))
     if problems:
-        raise ConfigError(problems, "the spawn request has mistakes")
+        raise ConfigError(problems, "the spawn request has errors")
 
 
 def _key(request: SpawnRequest) -> str:
@@ -320,7 +320,7 @@ def _unclaimed(s: Session) -> list[str]:
 def _begun(s: Session, known: set[str]) -> set[str]:
     """Those of the known tasks whose launch needs their environment no more.
 
-    One that this look does not see is being written just now: its environment has only come.
+    One that this read does not see is being written just now: its environment has just arrived.
     """
     there = set(s.scalars(select(TaskRow.id).where(TaskRow.id.in_(known))))
     waiting = s.scalars(

@@ -1,7 +1,7 @@
-"""Maximum times (`resources.max_time`): what has run for as long as it may is asked to leave for good.
+"""Maximum times (`resources.max_time`): a task that has run for its maximum is stopped for good.
 
-Counted is the time that an attempt runs, by the start that its row tells: a master that was away asks when it is back.
-A trial leaves at its next checkpoint and is killed when its `preemption_timeout` is over; a user task is ended at once.
+The running time of an attempt counts from the start in its row: a master that was down stops it when it is back.
+A trial stops at its next checkpoint and is killed after its `preemption_timeout`; a user task is ended immediately.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OVER = Prepared(
 
 
 def due(s: Session, now: float) -> list[str]:
-    """Allocations that have run for as long as they may and were not told so.
+    """Allocations that have reached their maximum time and were not asked to stop yet.
 
     One that leaves for another node is among them: it shall not come back. One whose trial its user has paused is not.
     """

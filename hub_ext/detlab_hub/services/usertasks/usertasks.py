@@ -1,4 +1,4 @@
-"""Tasks that users start outright: notebooks, shells, commands, TensorBoards, borrowed cells, notebook runs."""
+"""Tasks that users start directly: notebooks, shells, commands, TensorBoards, borrowed cells, notebook runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.admission.preparing import named_images
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import Hidden, may_look
+from detlab_hub.services.kernel.access import Hidden, may_read
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
@@ -69,7 +69,7 @@ class UserTasks:
         """
         if request.kind.served_by_hub and not request.dry_run:
             raise Conflict(f"a {request.kind} is started by the Hub")
-        config, warnings = judged(request.kind, request.config, request.config_yaml, self._shell)
+        config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._shell)
         if await self._shell.read(lambda s: by_key(s, caller.name, request.idempotency_key)) is None:
             if not request.dry_run:
                 self._shell.limiter.submission(caller.name, caller.groups)
@@ -97,7 +97,7 @@ class UserTasks:
         states: Sequence[str] = (),
         owner: str | None = None,
     ) -> TaskPage:
-        """A page of tasks, newest first; administrators see everybody's.
+        """Return a page of tasks, newest first; administrators see those of all users.
 
         Raises:
             NotFound: `before` is no task that the caller may know of.
@@ -183,7 +183,7 @@ def create_row(
     """Make a user task and ask for its place.
 
     Raises:
-        ConfigError: Its code was not uploaded, or the owner may not look at what a TensorBoard shows.
+        ConfigError: Its code was not uploaded, or the owner may not read what a TensorBoard shows.
         NoUid: No uid is left for the owner.
         TooMany: The owner has too many jobs that have not ended.
         NotAllowed: Its priority is better than the owner may give.
@@ -233,11 +233,11 @@ def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:
     if request.bundle is not None and not may_use(s, caller, request.bundle):
         found.append(Problem("bundle", f"{request.bundle[:80]} was not uploaded", "upload it: PUT bundles/DIGEST"))
     for number in request.experiment_ids:
-        if number not in ROW_IDS or not may_look(s, caller, number):
+        if number not in ROW_IDS or not may_read(s, caller, number):
             found.append(Problem("experiment_ids", f"there is no experiment {number}", "det experiment list"))
     for number in request.trial_ids:
         trial = s.get(TrialRow, number) if number in ROW_IDS else None
-        if trial is None or not may_look(s, caller, trial.experiment_id):
+        if trial is None or not may_read(s, caller, trial.experiment_id):
             found.append(Problem("trial_ids", f"there is no trial {number}", "det experiment list-trials EXPERIMENT"))
     return found
 
@@ -250,7 +250,7 @@ def by_key(s: Session, owner: str, key: str | None) -> TaskRow | None:
 
 
 def _draw_id(s: Session, kind: TaskKind, server_name: str) -> str:
-    """An id that no task has. One of a server whose name was drawn goes on from that name: people see both."""
+    """An unused task id. The id of a server with a drawn name derives from that name, as users see both."""
     for _ in range(10):
         drawn = DRAWN.fullmatch(server_name) is not None and server_name.startswith(f"{kind.value}-")
         found = f"{server_name}{secrets.token_hex(2)}" if drawn else f"{kind.value}-{secrets.token_hex(6)}"
@@ -265,7 +265,7 @@ def owned_task(s: Session, caller: Caller, task_id: str) -> TaskRow:
     A server's name means the task that it runs now, or ran last; the caller's own server goes before others'.
 
     Raises:
-        NotFound: There is none, or it is somebody else's: the caller cannot tell.
+        NotFound: It does not exist, or is another user's: the caller cannot tell.
         Conflict: Several users have a server of this name, none of them the caller, an administrator.
     """
     row = s.get(TaskRow, task_id) if TASK_ID.fullmatch(task_id) else None
@@ -291,7 +291,7 @@ def _of_server(s: Session, caller: Caller, name: str) -> TaskRow | None:
     return found
 
 
-def judged(
+def checked_config(
     kind: TaskKind, raw: dict[str, Any] | None, text: str | None, shell: Shell
 ) -> tuple[dict[str, Any], list[ProblemView]]:
     """The complete config of a task, with the cluster's defaults, and the warnings.
@@ -330,5 +330,5 @@ async def feasible(shell: Shell, owner: str, kind: TaskKind, config: dict[str, A
         ResourcesError: No agent could ever run it.
         ConfigError: None could ever run its image.
     """
-    wish = feasibility.of_task(owner, (), config, f"this {kind.value.replace('_', ' ')}")
-    return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.judge(shell, wish)]
+    required = feasibility.of_task(owner, (), config, f"this {kind.value.replace('_', ' ')}")
+    return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.check(shell, required)]

@@ -1,4 +1,4 @@
-"""From rows to what callers see of experiments, trials and tasks, masked and by what each may see.
+"""From rows to the views of experiments, trials and tasks, masked and limited to each caller's rights.
 
-Reads only. Views of the queue, agents and pools are made where these live.
+Reads only. Views of the queue, agents and pools are made in their own packages.
 """

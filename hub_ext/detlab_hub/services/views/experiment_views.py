@@ -1,4 +1,4 @@
-"""From rows to what callers see. Lists take a few queries, whatever their length."""
+"""From rows to views for callers. Lists take a few queries, whatever their length."""
 
 from __future__ import annotations
 

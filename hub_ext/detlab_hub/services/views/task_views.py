@@ -1,4 +1,4 @@
-"""From rows of user tasks to what callers see."""
+"""From rows of user tasks to views for callers."""
 
 from __future__ import annotations
 

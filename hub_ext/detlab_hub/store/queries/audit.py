@@ -1,4 +1,4 @@
-"""Who did what: rows that are appended in the transaction of the deed, read newest first, and dropped when old."""
+"""The audit log: rows that are appended in the transaction of the action, read newest first, and dropped when old."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRIM_BATCH = 1000
 
 
 def append(s: Session, now: float, actor: str, action: str, subject: str, detail: str = "") -> None:
-    """Append one deed."""
+    """Append one action."""
     s.add(AuditRow(time=now, actor=actor, action=action, subject=subject, detail=detail))
 
 
@@ -25,7 +25,7 @@ def page(
     actor: str | None = None,
     action: str | None = None,
 ) -> list[AuditRow]:
-    """Return deeds, newest first.
+    """Return actions, newest first.
 
     Args:
         s: A session.
@@ -56,7 +56,7 @@ def of_subjects(s: Session, subjects: Sequence[str], limit: int) -> list[AuditRo
 
 
 def trim(s: Session, before: float) -> int:
-    """Remove deeds older than a time, oldest first, at most `TRIM_BATCH` in one call; return how many went."""
+    """Remove actions older than a time, oldest first, at most `TRIM_BATCH` in one call; return how many went."""
     # By id, which grows with time: there is no index by time, and none is needed.
     oldest = s.execute(select(AuditRow.id, AuditRow.time).order_by(AuditRow.id).limit(TRIM_BATCH)).all()
     last = max((key for key, time in oldest if time < before), default=None)

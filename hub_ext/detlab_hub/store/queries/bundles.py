@@ -1,4 +1,4 @@
-"""Bundles: who has sent which, and who sees something that runs it."""
+"""Bundles: who has uploaded which, and who may read an object that runs it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_stored(s: Session, digest: str) -> bool:
 
 
 def is_known_to(s: Session, digest: str, user: str, groups: Collection[str]) -> bool:
-    """Whether a user has sent a bundle, or an experiment or task runs it that they may look at.
+    """Whether a user has uploaded a bundle, or may read an experiment or task that runs it.
 
     What others have sent is asked nowhere, so that not even the time that an answer takes depends on it.
     """

@@ -1,6 +1,6 @@
 """The event log: ids grow for ever and are the cursor of the stream.
 
-A cursor `c` means "I have seen all up to c". It can be resumed as long as `floor(s) <= c`; what was trimmed beyond it
+A cursor `c` means "all up to c was read". It can be resumed as long as `floor(s) <= c`; what was trimmed beyond it
 is lost and the reader must take a new snapshot. There is one writer, so ids become visible in their order.
 """
 

@@ -1,4 +1,4 @@
-"""Grants: whom the owner of an experiment lets look at it, or change it."""
+"""Grants: the users and groups that may read an experiment, or change it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ GROUP = "group"
 
 
 def granted_ids(user: str, groups: Collection[str]) -> Select[int]:
-    """A query for the experiments that somebody lets a user look at."""
+    """A query for the experiments that a user may read by a grant."""
     return select(GrantRow.experiment_id).where(_to(user, groups))
 
 
 def among(s: Session, experiment_ids: Sequence[int], user: str, groups: Collection[str]) -> dict[int, bool]:
-    """Those of some experiments that somebody lets a user look at; True: by the best of the grants, change, too."""
+    """Those of some experiments that a user may read by a grant; True: the best grant permits changes, too."""
     found: dict[int, bool] = {}
     for part in chunks(list(experiment_ids)):
         query = select(GrantRow.experiment_id, GrantRow.write).where(GrantRow.experiment_id.in_(part))

@@ -1,4 +1,4 @@
-"""What holds slots or waits for some, with what its job says of its place in the queue; and quotas."""
+"""Allocations that hold slots or wait for some, with their jobs' fields of the queue; and quotas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much users have of what is limited: jobs that have not ended, tasks without slots, uploads of a day."""
+"""Users' usage of limits: jobs that have not ended, tasks without slots, uploads of a day."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, Task
 
 
 class Queued(NamedTuple):
-    """What waits in a pool."""
+    """The pending tasks of a pool."""
 
     pool: str
     tasks: int
@@ -29,7 +29,7 @@ class Held(NamedTuple):
 
 
 def queued(s: Session) -> list[Queued]:
-    """What waits, by pool."""
+    """The pending tasks, by pool."""
     pool = func.coalesce(ExperimentRow.resource_pool, TaskRow.resource_pool)
     query = (
         select(pool, func.count(), func.sum(AllocationRow.slots_needed))

@@ -21,7 +21,7 @@ def digest(token: str) -> str:
 
 
 def issue(s: Session, kind: str, subject: str, expires_at: float | None, now: float) -> str:
-    """Make a token of a kind of `PREFIXES` and return its text, which nobody can read again."""
+    """Make a token of a kind of `PREFIXES` and return its text, which cannot be read again."""
     token = PREFIXES[kind] + secrets.token_urlsafe(32)
     row = {"hash": digest(token), "kind": kind, "subject": subject, "expires_at": expires_at, "created_at": now}
     s.connection().execute(_ISSUE, row)

@@ -64,7 +64,7 @@ class Condition:
         """
         match = _PARTS.fullmatch(text) if re.search(CONDITION, text) else None
         if match is None:
-            raise ValueError(f"{text!r} is no condition: write NAME<VALUE, with one of < <= > >= = !=")
+            raise ValueError(f"{text!r} is not a condition: write NAME<VALUE, with one of < <= > >= = !=")
         name, operator, value = match.groups()
         return cls(tuple(name.strip().split(".")), operator, value.strip())
 
@@ -123,7 +123,7 @@ def _whole(
     """
     keys = first.subquery()
     if s.get_bind().dialect.name == "postgresql":
-        # One by one: as a plain join it would look at the hyperparameters of all trials. OFFSET keeps it from that.
+        # One by one: as a plain join it would read the hyperparameters of all trials. OFFSET keeps it from that.
         trial = aliased(TrialRow, select(TrialRow).where(TrialRow.id == keys.c.id).offset(0).lateral())
         query = select(trial).select_from(keys).join(trial, true())
     else:

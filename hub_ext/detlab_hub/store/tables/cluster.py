@@ -28,7 +28,7 @@ class Lease(Base):
     epoch: Mapped[int] = mapped_column(BigInteger)
     holder: Mapped[str] = mapped_column(CleanText)
     process: Mapped[str] = mapped_column(CleanText, default="")
-    """Boot id, pid namespace, pid and start time of the holder, to see at once that it is dead."""
+    """Boot id, pid namespace, pid and start time of the holder, to see immediately that it is dead."""
     expires_at: Mapped[float] = mapped_column(Double)
 
 
@@ -188,7 +188,7 @@ class LogCut(Base):
 
 
 class AuditRow(Base):
-    """Who did what, for administrators. Written in the transaction of the deed; never changed."""
+    """Who did what, for administrators. Written in the transaction of the action; never changed."""
 
     __tablename__ = "audit"
     __table_args__ = (Index(None, "actor", "id"), Index(None, "subject", "id"), {"sqlite_autoincrement": True})

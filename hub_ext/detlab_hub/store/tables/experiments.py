@@ -1,4 +1,4 @@
-"""Tables of what people submit and what becomes of it: workspaces, experiments, trials, allocations, checkpoints."""
+"""Tables of submissions and their runs: workspaces, experiments, trials, allocations, checkpoints."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class ExperimentRow(Base):
 
 
 class GrantRow(Base):
-    """A user or a Hub group that the owner of an experiment lets look at it, or change it."""
+    """A user or a Hub group that may read an experiment, or change it, by its owner's grant."""
 
     __tablename__ = "grants"
     __table_args__ = (Index(None, "kind", "name"),)

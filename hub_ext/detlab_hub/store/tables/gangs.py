@@ -26,7 +26,7 @@ class PartRow(Base):
     agent_id: Mapped[str] = mapped_column(CleanText)
     slots: Mapped[list[str]] = mapped_column(Json, default=list)
     started: Mapped[bool] = mapped_column(default=False)
-    """Its launcher was heard of."""
+    """Its launcher has reported."""
     ended_at: Mapped[float | None] = mapped_column(Double, default=None)
     end: Mapped[str | None] = mapped_column(CleanText, default=None)
     """How it ended (`EndKind`); NULL: it has not."""

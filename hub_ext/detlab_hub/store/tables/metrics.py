@@ -1,4 +1,4 @@
-"""Tables of what trials report.
+"""Tables of trials' reports.
 
 Sized for 10 million points, 12,000 metric names and 10,000 trials: a name is stored once, a series row holds the
 summary that lists and tables show (so these never touch points), and a point is a narrow row whose key is

@@ -1,4 +1,4 @@
-"""Routes of agents: enrolment, the WebSocket they dial, and what their dead launchers left."""
+"""Routes of agents: enrolment, their WebSocket, and output spooled by launchers that died."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FIELDS_SHOWN = 3
 
 
 def said_of(error: ValidationError) -> str:
-    """The first fields that are wrong, and how: a message of megabytes can have as many mistakes."""
+    """The first fields that are wrong, and how: a message of megabytes can have as many errors."""
     found = error.errors(include_url=False, include_input=False, include_context=False)[:_FIELDS_SHOWN]
     return "; ".join(f"{'.'.join(map(str, one['loc']))[:60]}: {one['type']}" for one in found)
 
@@ -138,7 +138,7 @@ class Connect(Guarded, WebSocketHandler):
             else:
                 self.close(4002, "the first message must be hello")
         except ValidationError as error:
-            log.warning("agent %s: a message that is none: %s", self.agent.agent_id, said_of(error))
+            log.warning("agent %s: an invalid message: %s", self.agent.agent_id, said_of(error))
             self.close(4002, _cut(f"not a message of this protocol: {said_of(error)}"))
         except DetlabError as error:
             log.warning("agent %s: %s", self.agent.agent_id, error)
@@ -151,7 +151,7 @@ class Connect(Guarded, WebSocketHandler):
             self._timer.cancel()
         session = self.services.agents.connect(self.agent, hello, self.say)
         self._session = await session if asyncio.iscoroutine(session) else session
-        self._session.on_hang_up(functools.partial(self.close, 4004, "sent away by an administrator"))
+        self._session.on_hang_up(functools.partial(self.close, 4004, "removed by an administrator"))
         if self.ws_connection is None:  # it left while we were greeting
             await self._hang_up()
 

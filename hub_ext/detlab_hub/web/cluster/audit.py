@@ -11,7 +11,7 @@ from detlab_hub.web.scopes import needs
 
 
 class AuditQuery(Wire):
-    """Which deeds."""
+    """Which actions."""
 
     before: RowId | None = None
     """Only ids smaller than this: the `next` of the page before."""
@@ -27,5 +27,5 @@ class Audit(Guarded):
 
     @needs("admin", cross_site="xsrf")
     async def get(self, query: AuditQuery) -> AuditPage:
-        """List deeds, newest first."""
+        """List actions, newest first."""
         return await self.services.audit.page(self.person, **query.model_dump())

@@ -1,4 +1,4 @@
-"""Routes of the cluster itself: health, who am I, one look, drain, and the API's own description."""
+"""Routes of the cluster itself: health, who am I, its view, drain, and the API's own description."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Cluster(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self) -> ClusterView:
-        """Return one look at the cluster."""
+        """Return a view of the cluster."""
         return await self.services.cluster.view(self.person)
 
 

@@ -22,7 +22,7 @@ class Jobs(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self, query: JobsQuery) -> JobList:
-        """List jobs by pool, in the order of each pool's queue; what is somebody else's has no name."""
+        """List jobs by pool, in the order of each pool's queue; other users' jobs have no name."""
         return await self.services.jobs.list(self.person, pool=query.pool, mine=query.mine)
 
 

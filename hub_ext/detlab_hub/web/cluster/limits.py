@@ -12,5 +12,5 @@ class UserLimits(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self) -> LimitList:
-        """List the limits, with who is at or near each: everybody to administrators, else the caller."""
+        """List the limits, with the users at or near each: all to administrators, else the caller."""
         return await self.services.limits.list(self.person)

@@ -1,4 +1,4 @@
-"""Routes by which administrators steer agents."""
+"""Routes of administrators' actions on agents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Disable(Guarded):
 
     @needs("admin", cross_site="xsrf")
     async def post(self, agent_id: str) -> AgentView:
-        """Let nothing new start on the agent; what runs there goes on."""
+        """Let nothing new start on the agent; running tasks continue."""
         return await self.services.nodes.disable(self.person, agent_id)
 
 

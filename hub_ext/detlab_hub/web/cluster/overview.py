@@ -1,4 +1,4 @@
-"""Routes of the faces: what they start from, the queue, and an experiment's course."""
+"""Routes of front ends: their initial state, the queue, and an experiment's timeline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class OverviewQuery(Wire):
     """Whose work."""
 
     all: bool = False
-    """Everybody's that the caller may see, not only the caller's own."""
+    """Those of all users that the caller may see, not only the caller's own."""
 
 
 class Overview(Guarded):
@@ -25,11 +25,11 @@ class Overview(Guarded):
 
 
 class Queue(Guarded):
-    """What waits for slots."""
+    """The pending tasks."""
 
     @needs("read", cross_site="xsrf")
     async def get(self) -> QueueView:
-        """List what waits, in the scheduler's order; what is somebody else's has no name."""
+        """List pending tasks, in the scheduler's order; other users' tasks have no name."""
         return await self.services.queue.view(self.person)
 
 

@@ -12,5 +12,5 @@ class Pools(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self) -> PoolList:
-        """List the pools: how each is scheduled, its agents, its slots, and what waits in it."""
+        """List the pools: how each is scheduled, its agents, its slots, and its pending tasks."""
         return await self.services.pools.list()

@@ -1,4 +1,4 @@
-"""Routes of the service itself, for administrators: its own tokens and how its parts are."""
+"""Routes of the service itself, for administrators: its tokens and the health of its parts."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Usage(Guarded):
 
     @needs("read", cross_site="link")
     async def get(self, query: UsageQuery) -> UsageView:
-        """Return slot hours: everybody's for administrators, else the caller's; CSV by `format` or `Accept`."""
+        """Return slot hours: of all users for administrators, else the caller's; CSV by `format` or `Accept`."""
         return await self.services.usage.view(self.person, query.first, query.last)
 
     def send(self, operation: Operation, value: Any) -> None:

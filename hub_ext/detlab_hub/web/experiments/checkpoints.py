@@ -1,4 +1,4 @@
-"""Routes of checkpoints. A file is asked for by its digest, never by a path."""
+"""Routes of checkpoints. A file is requested by its digest, never by a path."""
 
 from __future__ import annotations
 

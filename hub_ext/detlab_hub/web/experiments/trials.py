@@ -50,7 +50,7 @@ class LogPage(Wire):
     and have a `next` or `older`.
     """
     removed: int = 0
-    """Lines from before that retention has removed; told without `after`."""
+    """Earlier lines that retention has removed; reported without `after`."""
     removed_at: float | None = None
     """When it did, in seconds since the epoch."""
 
@@ -113,7 +113,7 @@ class Kill(Guarded):
 
     @needs("write", cross_site="xsrf")
     async def post(self, trial_id: int) -> TrialView:
-        """Kill the trial now; its experiment goes on."""
+        """Kill the trial; its experiment continues."""
         return await self.services.trials.kill(self.person, trial_id)
 
 

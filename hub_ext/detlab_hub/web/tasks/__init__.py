@@ -1,4 +1,4 @@
-"""Routes of tasks: what trials report and ask, what users start, what the Hub's spawner asks for.
+"""Routes of tasks: reports and requests of trials, tasks that users start, requests of the Hub's spawner.
 
 A handler parses, calls one service and replies; no decision is made here.
 """

@@ -1,4 +1,4 @@
-"""Routes of the files that user tasks hand over."""
+"""Routes of the output files of user tasks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Outputs(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self, task_id: str) -> OutputList:
-        """Return what a task has handed over so far."""
+        """Return the output files that a task has uploaded so far."""
         return await self.services.outputs.list(self.person, task_id)
 
 
@@ -53,5 +53,5 @@ class OutputBytes(Download):
 
     @needs("read", cross_site="link", media="application/octet-stream")
     async def get(self, task_id: str, digest: str) -> None:
-        """Download a file that a task has handed over."""
+        """Download an output file of a task."""
         await self.send_file(self.services.outputs.open(self.person, task_id, digest), "application/octet-stream")

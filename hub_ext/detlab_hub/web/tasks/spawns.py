@@ -1,4 +1,4 @@
-"""Routes of the Hub's spawner, by its own token; and what tasks say of their use."""
+"""Routes of the Hub's spawner, by its own token, and of tasks' reports of their use."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SpawnStream(StreamHandler):
 
     @needs("hub", cross_site="token", streams=SpawnView)
     async def get(self, task_id: str) -> None:
-        """Follow a spawn until it has ended; an unclaimed one that nobody follows is given up."""
+        """Follow a spawn until it has ended; an unclaimed one without a follower is abandoned."""
         await self.stream(self.services.spawns.follow(self.hub, task_id))
 
 

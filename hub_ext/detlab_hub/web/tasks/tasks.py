@@ -1,4 +1,4 @@
-"""Routes of tasks: what a trial says and asks, by the token of its current run."""
+"""Routes of tasks: a trial's reports and requests, by the token of its current run (I3)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Preempt(TaskRoute):
 
     @needs("task", cross_site="token")
     async def get(self, query: PreemptQuery) -> PreemptReply:
-        """Wait for the signal to leave (long poll); answer at once when it is on."""
+        """Wait for the preemption signal (long poll); reply immediately when it is set."""
         return await self.services.tasks.preempt(self.task, query.timeout_seconds)
 
 
@@ -84,7 +84,7 @@ class Meeting(TaskRoute):
 
     @needs("task", cross_site="token")
     async def post(self, body: Arrival, query: RendezvousQuery) -> Rendezvous:
-        """Say that a node is there, and wait for the others (long poll); answer at once when all are."""
+        """Report that a node has arrived, and wait for the others (long poll); reply immediately when all have."""
         return await self.services.tasks.rendezvous(self.task, body, query.timeout_seconds)
 
 

@@ -33,7 +33,7 @@ export function people(work: Work): Person[] {
   for (const agent of work.agents) {
     for (const slot of agent.slots) {
       const holder = holderOf(slot, work.experiments, work.tasks);
-      if (holder) of(holder.owner || 'somebody else').slots += 1;
+      if (holder) of(holder.owner || 'another user').slots += 1;
     }
   }
   return [...found.values()].sort((a, b) => b.slots - a.slots || a.name.localeCompare(b.name));

@@ -42,7 +42,7 @@ const why = {
 };
 const answers = {
   'jobs/trial-11/why': why, 'POST jobs/2': job('2', 1), pools: { items: [pool('default'), pool('fair', { scheduler: 'fair_share' })] },
-  jobs: { items: [job('1', 1), job('2', 2), job('place 3', 3, { mine: false, owner: 'somebody else', name: '' })] }
+  jobs: { items: [job('1', 1), job('2', 2), job('place 3', 3, { mine: false, owner: 'another user', name: '' })] }
 };
 
 function panel(over = {}, more: Record<string, unknown> = {}): Shown {
@@ -104,7 +104,7 @@ test('the hub page’s queue does not say a name that is the kind twice', async 
 });
 
 test('of somebody else’s only place, size and age are told, and alike neighbours are one entry', async () => {
-  const other = { mine: false, owner: 'somebody else', name: '', experiment_id: null, trial_id: null, reason: '' };
+  const other = { mine: false, owner: 'another user', name: '', experiment_id: null, trial_id: null, reason: '' };
   panel({ queue: [waiting(1, { ...other, allocation_id: 'a' }), waiting(2, { ...other, allocation_id: 'b' })] });
   const queue = await screen.findByRole('list', { name: 'Queue' });
   expect(await within(queue).findByText('1–2')).toBeTruthy();

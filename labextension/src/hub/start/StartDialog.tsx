@@ -146,7 +146,7 @@ function FreeSlots(): ReactElement {
   return <>{free} free now</>;
 }
 
-const CALLED: Readonly<Record<string, string>> = { process: 'a process', docker: 'a container' };
+const CALLED: Readonly<Record<string, string>> = { process: 'process', docker: 'container' };
 
 function RuntimeField({ answers, set, problem }: {
   answers: Answers; set: (change: Partial<Answers>) => void; problem?: ProblemView;

@@ -1,4 +1,4 @@
 """Where a task fits: free slots by agent, agents that are alike, tasks over several nodes. Pure.
 
-Who comes first and who has to leave is decided elsewhere in `core.scheduling`.
+The order of tasks and the preemption victims are decided elsewhere in `core.scheduling`.
 """

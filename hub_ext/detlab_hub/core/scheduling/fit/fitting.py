@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from detlab_hub.core.scheduling.fit.free_index import Index, Node, Order, Room, Size, Sizes, first_before, size_of
+from detlab_hub.core.scheduling.fit.free_index import FitCounter, Index, Node, Order, Size, Sizes, first_before, size_of
 from detlab_hub.core.scheduling.fit.multi_node import Placement, on_several, score
 from detlab_hub.core.scheduling.fit.shapes import Kind, Shape, Shapes
 from detlab_hub.core.scheduling.model import Agent, AgentState, Fitting, Pool, Task
@@ -25,7 +25,7 @@ _TRIED = 256
 """So many sizes beyond what one agent has are tried to tell with how many slots a task could start."""
 
 
-class Rooms:
+class FreeCapacity:
     """The agents of a pool with what is free on each; placing and removing tasks changes it.
 
     Args:
@@ -60,21 +60,21 @@ class Rooms:
         self.widened = 0
         """How often slots became free: what did not fit before may fit now."""
 
-    def copy(self) -> Rooms:
+    def copy(self) -> FreeCapacity:
         """Others with as much free now."""
         other = type(self)(self._pool, (), empty=self._empty, shapes=self._shapes, order=self._order)
         other.nodes = {name: node.copy() for name, node in self.nodes.items()}
         return other
 
     @property
-    def looked(self) -> int:
+    def checked(self) -> int:
         """At so many agents it was looked for CPUs and memory."""
-        return sum(index.looked for index in self._indexes.values())
+        return sum(index.checked for index in self._indexes.values())
 
     # --- what changes -------------------------------------------------------------------------------------
 
     def place(self, task: Task, placement: Mapping[str, int]) -> None:
-        """A task takes slots. Agents that are not known are left out: their slots are nobody's to give."""
+        """A task takes slots. Unknown agents are left out: their slots cannot be assigned."""
         for name, slots in placement.items():
             node = self.nodes.get(name)
             if node is None:
@@ -100,7 +100,7 @@ class Rooms:
             if task.slots == 0:
                 node.zero_slot_tasks -= 1
                 for index in self._indexes.values():
-                    index.look_again(node)
+                    index.reindex(node)
             else:
                 self._set_free(node, node.free + slots)
 
@@ -180,13 +180,13 @@ class Rooms:
         sizes = self._sizes(self._shapes.undemanding(self.shape(task)))
         return sum(size.free * len(ranks) for size, ranks in sizes.items())
 
-    def room_for(self, shape: Shape) -> Room:
+    def fit_counter_for(self, shape: Shape) -> FitCounter:
         """Whether there is room for tasks of a shape, which wants slots, and how that changes."""
-        return self._room(shape, self._sizes(shape))
+        return self._fit_counter(shape, self._sizes(shape))
 
-    def _room(self, shape: Shape, sizes: Sizes) -> Room:
+    def _fit_counter(self, shape: Shape, sizes: Sizes) -> FitCounter:
         several = not shape.single_node and shape.slots > 1
-        return Room(shape.slots, sizes, several=several, heterogeneous=self._pool.heterogeneous)
+        return FitCounter(shape.slots, sizes, several=several, heterogeneous=self._pool.heterogeneous)
 
     def _index(self, kind: Kind) -> Index:
         """The open agents that are suitable for a kind of tasks."""
@@ -238,7 +238,7 @@ class Rooms:
         if shape.demanding and not shape.blocked_nodes:
             one = self._one_able(end, shape, index)
             # Where it would not even fit if it asked for nothing else, nobody's CPUs are looked at.
-            if one is None and several and self._room(shape, index.sizes).enough:
+            if one is None and several and self._fit_counter(shape, index.sizes).enough:
                 return self._named(on_several(self._pool, end, shape.slots, self._sizes(shape)))
         else:
             sizes = self._sizes(shape) if shape.blocked_nodes else index.sizes

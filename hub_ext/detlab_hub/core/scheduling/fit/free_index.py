@@ -1,9 +1,9 @@
-"""Agents by what is free on them: lists in the order of hashes, so that a fit costs a few binary searches.
+"""An index of agents by their free slots: lists in the order of hashes, so that a fit costs a few binary searches.
 
-In the lists agents are numbers, their ranks in the order of hashes: those are compared faster than what they stand for.
+In the lists agents are numbers, their ranks in the order of hashes: those compare faster than names.
 
-There is one such index for all tasks that the same agents suit, whatever CPUs and memory they ask for: that is looked
-at on the way through a list, and of each list a bound is known beyond which the way would be in vain.
+There is one such index for all tasks that the same agents suit, whatever CPUs and memory they request: these are
+checked on the way through a list, and of each list a bound is known above which no agent of it can fit.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Index:
             self.sizes.setdefault(self.nodes[rank].size, []).append(rank)
         self._most: dict[Size, tuple[int, int]] = {}
         """No agent of a size has more CPUs left, or more memory, where it is known."""
-        self.looked = 0
+        self.checked = 0
 
     def move(self, node: Node, old: Size) -> None:
         """An agent has another number of free slots."""
@@ -141,9 +141,9 @@ class Index:
         else:
             insort(listed, rank)
         if self._most:
-            self.look_again(node)
+            self.reindex(node)
 
-    def look_again(self, node: Node) -> None:
+    def reindex(self, node: Node) -> None:
         """An agent that has its size may have more CPUs or memory left than before."""
         most = self._most.get(node.size)
         if most is not None and node.rank in self.nodes:
@@ -155,10 +155,10 @@ class Index:
             return None
         nodes = self.nodes
         millicpus, memory = shape.millicpus or -WORD, shape.memory or -WORD
-        for looked, rank in enumerate(nearest(end, self.sizes[size]), 1):
+        for checked, rank in enumerate(nearest(end, self.sizes[size]), 1):
             node = nodes[rank]
             if node.millicpus >= millicpus and node.memory >= memory:
-                self.looked += looked
+                self.checked += checked
                 return rank
         self._bound(size)
         return None
@@ -170,7 +170,7 @@ class Index:
         for size, ranks in self.sizes.items():
             if size.free == 0 or self._in_vain(shape, size):
                 continue
-            self.looked += len(ranks)
+            self.checked += len(ranks)
             left = [rank for rank in ranks if (node := nodes[rank]).millicpus >= millicpus and node.memory >= memory]
             if left:
                 found[size] = left
@@ -184,11 +184,11 @@ class Index:
 
     def _bound(self, size: Size) -> None:
         nodes = [self.nodes[rank] for rank in self.sizes[size]]
-        self.looked += len(nodes)
+        self.checked += len(nodes)
         self._most[size] = max(node.millicpus for node in nodes), max(node.memory for node in nodes)
 
 
-class Room:
+class FitCounter:
     """Whether a task would fit if agents had other numbers of free slots: counted only, nothing is changed.
 
     A task fits on one agent that has all its slots; on several if enough of them have the same part of its slots each,
@@ -230,7 +230,7 @@ class Room:
 
 
 def first_before(end: int, ranks: Sequence[int]) -> int:
-    """The nearest agent to a task that begins to look before this rank."""
+    """Return the nearest agent to a task whose search begins before this rank."""
     return ranks[bisect_left(ranks, end) - 1]  # below 0 it goes round: the last one
 
 

@@ -1,4 +1,4 @@
-"""How the slots of a task that no one agent has room for lie on several."""
+"""The distribution of a task's slots over several agents, if no single one has room for it."""
 
 from __future__ import annotations
 

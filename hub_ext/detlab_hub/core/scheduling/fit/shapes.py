@@ -1,4 +1,4 @@
-"""What tasks have in common where it is asked where they fit: thousands wait, and few of them differ."""
+"""The shape of a task's request: thousands of tasks are pending, with few different shapes."""
 
 from __future__ import annotations
 

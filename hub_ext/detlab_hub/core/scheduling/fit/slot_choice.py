@@ -1,7 +1,8 @@
-"""Which of an agent's free slots a task gets, once the scheduler has said how many.
+"""The choice of an agent's free slots for a task, once the scheduler has decided how many.
 
-Where devices are divided into shares, a task gets its shares of as few devices as can be: each is one process.
-Of the devices that would do it gets the one with the least left, so that whole ones stay for who needs several shares.
+Where devices are divided into shares, a task gets its shares on as few devices as possible: each is one process.
+Among suitable devices the one with the fewest free shares is chosen, so that whole ones stay for tasks that need
+several.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why no agent suits a task: the first of its demands that none meets."""
+"""Why no agent suits a task: the first of its demands that no agent meets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preemption: which allocations give their slots back for a task that comes first. Pure.
+"""Preemption: which allocations release their slots for a task ahead of them. Pure.
 
 Starting, reserving and backfilling are not decided here.
 """

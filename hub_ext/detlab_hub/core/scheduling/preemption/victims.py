@@ -1,10 +1,10 @@
-"""Whose slots are taken for a task that comes first: as few as will do, of the last in the queue.
+"""Preemption victims for a task ahead of them: as few as possible, from the end of the queue.
 
-Determined takes tasks away from the lowest priority and the newest on until the one that waits fits, and releases all
-of them, needed or not. Here each that turns out not to be needed keeps its slots.
+Determined preempts tasks from the lowest priority and the newest on until the pending one fits, and releases all of
+them, needed or not. Here redundant victims keep their slots.
 
-Who goes is found by counting, without a change to the working copy: whether a task fits depends on how many agents have
-how many free slots, and nothing but what is on its own agents makes room for a task that wants one.
+Victims are found by counting, without a change to the working copy: whether a task fits depends on how many agents have
+how many free slots, and only what runs on a suitable agent can make room for a task that needs a single one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
-from detlab_hub.core.scheduling.fit.fitting import Rooms
-from detlab_hub.core.scheduling.fit.free_index import WORD, Node, Room
+from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
+from detlab_hub.core.scheduling.fit.free_index import WORD, FitCounter, Node
 from detlab_hub.core.scheduling.fit.multi_node import Placement
 from detlab_hub.core.scheduling.fit.shapes import Kind, Shape
 from detlab_hub.core.scheduling.model import Task
@@ -53,7 +53,7 @@ class _Left:
         self._slots, self._millicpus, self._memory = node.free, node.millicpus, node.memory
 
     def change(self, task: Task, slots: int, sign: int) -> None:
-        """A task gives back what it holds there (1), or keeps it after all (-1)."""
+        """A task releases what it holds there (1), or keeps it after all (-1)."""
         self._slots += sign * slots
         self._millicpus += sign * task.millicpus
         self._memory += sign * task.memory
@@ -76,8 +76,8 @@ class Victims:
         candidates: The first one goes first.
     """
 
-    def __init__(self, rooms: Rooms, candidates: Sequence[Task]) -> None:
-        self._rooms = rooms
+    def __init__(self, capacity: FreeCapacity, candidates: Sequence[Task]) -> None:
+        self._capacity = capacity
         self._candidates = list(candidates)
         self._taken = bytearray(len(self._candidates))
         self._by_agent: dict[str, list[int]] = {}
@@ -90,7 +90,7 @@ class Victims:
         self._gained: list[str] = []
         """Agents on which candidates were taken, one after the other."""
         self._failed: dict[Shape, int] = {}
-        self.looked = 0
+        self.checked = 0
         """How often it was looked how far one has to go on an agent."""
 
     @property
@@ -99,7 +99,7 @@ class Victims:
         return len(self._candidates)
 
     def leave_out(self, agents: Iterable[str]) -> None:
-        """Take nobody on these agents from now on: what they would give back is not for others."""
+        """Choose no victims on these agents from now on: the slots that they would release are reserved."""
         for name in agents:
             for number in self._by_agent.get(name, ()):
                 self._taken[number] = 1
@@ -111,7 +111,7 @@ class Victims:
             Where it then fits, though it is not placed there, and who was taken; None and nobody if all of them would
             not do.
         """
-        shape = self._rooms.shape(task)
+        shape = self._capacity.shape(task)
         if self._failed.get(shape, 0) >= limit:
             return None, []
         if task.slots == 0:
@@ -128,7 +128,7 @@ class Victims:
             self._take(number)
         if self._on_one_agent(task, shape, victims):
             return dict.fromkeys(victims[0].on, task.slots), victims  # nowhere else did anything change
-        return self._rooms.fit(task), victims
+        return self._capacity.fit(task), victims
 
     def _on_one_agent(self, task: Task, shape: Shape, victims: Sequence[Task]) -> bool:
         """Whether the task can be nowhere else than on the one agent of those who leave."""
@@ -137,7 +137,7 @@ class Victims:
     def _take(self, number: int) -> None:
         self._taken[number] = 1
         victim = self._candidates[number]
-        self._rooms.remove(victim, victim.on)
+        self._capacity.remove(victim, victim.on)
         self._gained += victim.on
 
     def _may_have(self, shape: Shape) -> frozenset[str]:
@@ -145,7 +145,7 @@ class Victims:
         where = shape.kind, shape.blocked_nodes
         found = self._suits.get(where)
         if found is None:
-            names = (node.agent.id for node in self._rooms.open_to(shape))
+            names = (node.agent.id for node in self._capacity.open_to(shape))
             found = self._suits[where] = frozenset(name for name in names if name in self._by_agent)
         return found
 
@@ -160,7 +160,7 @@ class Victims:
         # Of all that stand before the last one only those on the agents where it makes the room are needed.
         near = self._may_have(shape).intersection(self._candidates[last].on)
         agents = {name for name in near if self._reach(name, shape) == last}
-        left = {name: _Left(self._rooms.nodes[name], shape) for name in agents}
+        left = {name: _Left(self._capacity.nodes[name], shape) for name in agents}
         row = sorted({number for name in agents for number in self._by_agent[name] if number <= last})
         chosen = [number for number in row if not self._taken[number]]
         for number in chosen:
@@ -178,7 +178,7 @@ class Victims:
         ((name, _),) = self._candidates[last].on.items()
         chosen = [number for number in self._by_agent[name] if number <= last and not self._taken[number]]
         held = [self._candidates[number].on[name] for number in chosen]
-        spare = self._rooms.nodes[name].free + sum(held) - slots
+        spare = self._capacity.nodes[name].free + sum(held) - slots
         for place in range(len(chosen) - 1, -1, -1):
             if held[place] <= spare:
                 spare -= held[place]
@@ -225,7 +225,7 @@ class Victims:
     def _begun(self, shape: Shape, limit: int) -> _Reaches:
         """As far as tasks have to go that ask for less, as many do; in the end, to the first candidate."""
         if shape.demanding:
-            less = self._rooms.coarser(shape)
+            less = self._capacity.coarser(shape)
             self._first_reach(less, limit)  # what is looked up for it need not be for the others
             heap = self._reaches[less].heap.copy()
         else:
@@ -243,8 +243,8 @@ class Victims:
 
     def _reach(self, name: str, shape: Shape) -> int | None:
         """The number of the last candidate that has to go for room on an agent; None: there never is."""
-        self.looked += 1
-        slots, node = shape.slots, self._rooms.nodes[name]
+        self.checked += 1
+        slots, node = shape.slots, self._capacity.nodes[name]
         free, taken, candidates = node.free, self._taken, self._candidates
         if shape.demanding:
             # What it does not ask for never lacks, though it may be less than nothing.
@@ -271,7 +271,7 @@ class Victims:
     def _on_several(self, shape: Shape, limit: int) -> list[int] | None:
         """One after the other of the first `limit` until the task fits; then each that is not needed comes back."""
         where = shape.kind, shape.blocked_nodes
-        names, room = self._may_have(shape), self._rooms.room_for(shape)
+        names, room = self._may_have(shape), self._capacity.fit_counter_for(shape)
         change = (self._counting_all if shape.demanding else self._counting_slots)(shape, names, room)
         chosen: list[int] = []
         for number in self._row(where, names):
@@ -292,7 +292,7 @@ class Victims:
                 change(number, 1)
         return chosen
 
-    def _counting_slots(self, shape: Shape, names: frozenset[str], room: Room) -> Callable[[int, int], None]:
+    def _counting_slots(self, shape: Shape, names: frozenset[str], room: FitCounter) -> Callable[[int, int], None]:
         """What tells the room that a candidate leaves (1), or stays after all (-1)."""
         free: dict[str, int] = {}
 
@@ -300,13 +300,13 @@ class Victims:
             for name, slots in self._candidates[number].on.items():
                 if name in names:
                     old = free.get(name)
-                    before = self._rooms.nodes[name].free if old is None else old
+                    before = self._capacity.nodes[name].free if old is None else old
                     free[name] = before + sign * slots
                     room.change(before, free[name])
 
         return change
 
-    def _counting_all(self, shape: Shape, names: frozenset[str], room: Room) -> Callable[[int, int], None]:
+    def _counting_all(self, shape: Shape, names: frozenset[str], room: FitCounter) -> Callable[[int, int], None]:
         """The same for tasks that ask for CPUs or memory, too."""
         lefts: dict[str, _Left] = {}
 
@@ -316,7 +316,7 @@ class Victims:
                 if name in names:
                     left = lefts.get(name)
                     if left is None:
-                        left = lefts[name] = _Left(self._rooms.nodes[name], shape)
+                        left = lefts[name] = _Left(self._capacity.nodes[name], shape)
                     before = left.slots
                     left.change(task, slots, sign)
                     room.change(before, left.slots)
@@ -341,20 +341,20 @@ class Victims:
         for number in range(min(limit, len(self._candidates))):
             if self._taken[number]:
                 continue
-            self._rooms.remove(self._candidates[number], self._candidates[number].on)
+            self._capacity.remove(self._candidates[number], self._candidates[number].on)
             chosen.append(number)
-            if self._rooms.fit(task) is not None:
+            if self._capacity.fit(task) is not None:
                 break
-        fits = self._rooms.fit(task) is not None
+        fits = self._capacity.fit(task) is not None
         for number in reversed(chosen.copy()):
             victim = self._candidates[number]
-            self._rooms.place(victim, victim.on)
-            if fits and self._rooms.fit(task) is None:
-                self._rooms.remove(victim, victim.on)
+            self._capacity.place(victim, victim.on)
+            if fits and self._capacity.fit(task) is None:
+                self._capacity.remove(victim, victim.on)
             elif fits:
                 chosen.remove(number)
         if not fits:
             return None
         for number in chosen:
-            self._rooms.place(self._candidates[number], self._candidates[number].on)
+            self._capacity.place(self._candidates[number], self._candidates[number].on)
         return chosen

@@ -1,5 +1,5 @@
-"""What one user may ask of the master: rates, counts and sizes, told when reached, and shown to administrators.
+"""Limits of one user's requests: rates, counts and sizes, reported when reached, and shown to administrators.
 
-Here live the counting and the wording; where a limit is enforced is where the thing is made. What limits slots is a
+The counting and the messages are here; a limit is enforced where the limited object is made. What limits slots is a
 quota, not here.
 """

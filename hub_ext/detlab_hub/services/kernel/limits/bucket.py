@@ -1,4 +1,4 @@
-"""Token buckets: so many at once, and so many a second in the long run. Pure; the caller brings the time."""
+"""Token buckets: a burst, and a rate per second in the long run. Pure; the caller passes the time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Bucket:
 
 
 class Buckets(Generic[K]):
-    """A bucket for each key. Of too many keys, those that were not asked for longest start anew.
+    """A bucket for each key. Beyond the limit of keys, the least recently used one is reset.
 
     Args:
         rate: Tokens that come back per second, to each.

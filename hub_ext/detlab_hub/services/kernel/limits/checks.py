@@ -1,4 +1,4 @@
-"""Limits that are judged by what the database has: how many jobs there are, and which priority may be given. Pure."""
+"""Limits that are checked against the database: how many jobs a user has, and which priority may be given. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from detlab_hub.services.kernel.limits.reached import NotAllowed, TooMany
 
 
 def check_queued(limits: Limits, user: str, groups: Collection[str], jobs: int) -> None:
-    """Refuse one more job of a user who has so many that have not ended.
+    """Refuse another job of a user with as many jobs that have not ended as the limit.
 
     Raises:
         TooMany: As many as one may have.

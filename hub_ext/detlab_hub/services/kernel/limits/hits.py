@@ -1,11 +1,11 @@
-"""Who meets which limit, and how often: counted in memory, and in the audit log once an hour. Pure."""
+"""How often each user reached each limit: counted in memory, written to the audit log once an hour. Pure."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-TELL_PERIOD = 3600.0
+REPORT_PERIOD = 3600.0
 """Of one user and limit the audit log has at most one row in so many seconds."""
 MOST = 5000
 """Users and limits that are remembered; of more, those forgotten that were hit longest ago."""
@@ -17,9 +17,9 @@ class Hit:
 
     count: int = 0
     last: float = 0.0
-    untold: int = 0
-    """Those that the audit log does not have."""
-    told_at: float | None = None
+    unreported: int = 0
+    """Hits that are not in the audit log yet."""
+    reported_at: float | None = None
 
 
 @dataclass
@@ -32,19 +32,19 @@ class Hits:
         """Count that a user met a limit."""
         hit = self._hits.setdefault((user, name), Hit())
         hit.count += count
-        hit.untold += count
+        hit.unreported += count
         hit.last = now
         self._hits.move_to_end((user, name))
         if len(self._hits) > MOST:
             self._hits.popitem(last=False)
 
     def due(self, now: float) -> list[tuple[str, str, int]]:
-        """Return (user, limit, how often) of what the audit log is to be told now."""
+        """Return (user, limit, how often) of the hits to be written to the audit log now."""
         found = []
         for (user, name), hit in self._hits.items():
-            if hit.untold and (hit.told_at is None or not 0 <= now - hit.told_at < TELL_PERIOD):
-                found.append((user, name, hit.untold))
-                hit.untold, hit.told_at = 0, now
+            if hit.unreported and (hit.reported_at is None or not 0 <= now - hit.reported_at < REPORT_PERIOD):
+                found.append((user, name, hit.unreported))
+                hit.unreported, hit.reported_at = 0, now
         return found
 
     def of(self, name: str) -> dict[str, Hit]:

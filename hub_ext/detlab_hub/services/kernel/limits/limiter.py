@@ -1,4 +1,4 @@
-"""What each user has asked for lately, and the refusal of what is too much. No I/O: the caller brings the time."""
+"""The recent requests of each user, and the refusal of those above a limit. No I/O: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detlab_hub.services.kernel.limits.reached import TooFast
 from detlab_hub.store import Clock
 
 DAY = 86400.0
-_NOBODY: frozenset[str] = frozenset()
+_NO_GROUPS: frozenset[str] = frozenset()
 
 
 class Limiter:
@@ -40,7 +40,7 @@ class Limiter:
     # --- rates
 
     def request(self, caller: Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller) -> None:
-        """Count a request. Agents and the Hub ask for everybody: they are not limited.
+        """Count a request. Agents and the Hub act for all users: they are not limited.
 
         Raises:
             TooFast: Too many lately.
@@ -62,7 +62,7 @@ class Limiter:
             user = name if isinstance(caller, Caller) else f"task {name}"
             raise TooFast("requests", user, setting, message, wait)
 
-    def submission(self, user: str, groups: Collection[str] = _NOBODY) -> None:
+    def submission(self, user: str, groups: Collection[str] = _NO_GROUPS) -> None:
         """Count an experiment or a task that is submitted.
 
         Raises:

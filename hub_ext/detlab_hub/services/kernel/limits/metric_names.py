@@ -1,4 +1,4 @@
-"""Names of metrics of each trial: what is beyond the limit is left out of its reports, and the rest is kept."""
+"""The names of metrics of each trial: names beyond the limit are left out of its reports, and the rest is kept."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from detlab_hub.store.queries import limits
 from detlab_hub.store.tables import TrialRow
 
 MOST_REMEMBERED = 300_000
-"""Names of all trials together: those of a trial that was not heard for longest are read anew."""
+"""Most cached names of all trials together; the least recently used trial is evicted, and read again when needed."""
 
 
 class MetricNames:
-    """The names that trials have reported, as far as they were heard lately; shared by the threads that write."""
+    """A cache of the names that trials have reported; shared by the threads that write."""
 
     def __init__(self, most_remembered: int = MOST_REMEMBERED) -> None:
         self._most_remembered = most_remembered

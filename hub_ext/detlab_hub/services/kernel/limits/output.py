@@ -1,4 +1,4 @@
-"""How fast each task has written its output, by the times of its lines. No I/O: the caller brings the time."""
+"""The rate at which each task writes output, by the times of its lines. No I/O: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class OutputRates:
     def thinned(self, task: str, node: int, writer: Writer, batch: RecordBatch, now: float) -> tuple[RecordBatch, int]:
         """Leave out the lines of a batch that are beyond a task's log rate; a line says how many.
 
-        The line that says so has the number of the last one left out, so that the sender goes on behind it.
+        The line that says so has the number of the last one left out, so that the sender continues behind it.
 
         Returns:
             The batch, and how many lines were left out.

@@ -1,4 +1,4 @@
-"""The refusals of limits: which one, its value, how much is used, what to do, and whom to ask."""
+"""The errors of limits: which limit, its value, how much is used, what to do, and who can raise it."""
 
 from __future__ import annotations
 

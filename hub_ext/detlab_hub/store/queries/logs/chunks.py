@@ -1,4 +1,4 @@
-"""How lines lie in chunks: packing and unpacking. Pure.
+"""The format of chunks of lines: packing and unpacking. Pure.
 
 A chunk holds some consecutive lines of one attempt, about `CHUNK_CHARS` characters of text, as they are: a database
 finds a part of a text in it without unpacking anything. Beside it lie the facts of the lines, by column, a value that

@@ -1,4 +1,4 @@
-"""What retention removes of the output of trials, by chunk, and what it says of that afterwards."""
+"""Removal of trials' output by retention, chunk by chunk, and the notes that it leaves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of(s: Session, holder: Holder) -> Cut | None:
 
 
 def window(s: Session, after: int, length: int, now: float, days: int) -> tuple[list[int], int | None]:
-    """Look at some trials: which of them have lines that are to go?
+    """Return which of some trials have lines to be removed.
 
     Args:
         s: A session.

@@ -51,7 +51,7 @@ MOST_WORDS = 8
 """Of a text that is searched: so many are looked for among the words of a chunk that have capitals."""
 CUT_MARK = " … [line cut at 16 kB]"
 _LEAST_STRETCH, _MOST_STRETCH = 8, 1024
-"""Chunks that one query looks at; more as long as more lines are wanted."""
+"""Chunks that one query reads; more as long as more lines are wanted."""
 _COLUMNS = (
     "trial_id", "task_id", "run", "first", "last", "lines", "first_time", "last_time",
     "levels", "streams", "ranks", "size", "facts", "body", "capitals",
@@ -350,7 +350,7 @@ class _Stretch:
     length: int
     """With those that it does not ask for; more than there are in the last one."""
     edge: int | None
-    """From where the next one goes on, as a position of a page; None in the last one."""
+    """Where the next one continues, as a position of a page; None in the last one."""
 
 
 def _walk(s: Session, holder: Holder, wanted: Wanted, places: Places | None) -> Iterator[_Stretch]:

@@ -69,7 +69,7 @@ def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> d
     """
     if not group or len(group) > GROUP_CHARS or "." in group:
         raise BadReport(
-            f"{group[:80]!r} is no metric group: 1 to {GROUP_CHARS} characters, none of them a dot",
+            f"{group[:80]!r} is not a metric group: 1 to {GROUP_CHARS} characters, none of them a dot",
             code="report.group",
         )
     if not 0 <= steps_completed <= MAX_STEP:
@@ -318,7 +318,7 @@ def _fold_among(series: SeriesLine, column: Column, stored: Stored) -> _Merge:
 
 
 def recompute(s: Session, rows: Sequence[SeriesLine]) -> None:
-    """Make summaries anew from the points; a series without points is removed."""
+    """Recompute summaries from the points; a series without points is removed."""
     empty = summarise(s, rows)
     for part in chunks(empty):
         ids = [row.id for row in part]
@@ -329,7 +329,7 @@ def recompute(s: Session, rows: Sequence[SeriesLine]) -> None:
 
 
 def summarise(s: Session, rows: Sequence[SeriesLine]) -> list[SeriesLine]:
-    """Make summaries anew from the points; return the series that have none, as they were. The caller saves."""
+    """Recompute summaries from the points; return the series that have none, as they were. The caller saves."""
     empty: list[SeriesLine] = []
     for part in chunks(rows):
         ids = [row.id for row in part]

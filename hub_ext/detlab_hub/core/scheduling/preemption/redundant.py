@@ -1,7 +1,7 @@
-"""Who was chosen to leave and turns out not to be needed, when several wait.
+"""Redundant victims: chosen for one of several pending tasks, and not needed in the end.
 
-For each that waits as few leave as will do. Together they may be more than are needed: who leaves for the second may
-make room for the first one, too.
+For each pending task as few victims as possible are chosen. Together they may be more than are needed: a victim for the
+second task may make room for the first one, too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from detlab_hub.core.scheduling.fit.fitting import Rooms
+from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 from detlab_hub.core.scheduling.model import Task
 from detlab_hub.core.scheduling.planner import Planner
 
@@ -17,8 +17,8 @@ _FITS = 20_000
 """So many fits at most are looked for, about a tenth of a second, to find victims that could be spared."""
 
 
-def spared(planner: Planner, victims: Sequence[Task], served: Sequence[Task]) -> set[str]:
-    """The names of victims without which all who wait for slots of theirs would find room all the same.
+def redundant_victims(planner: Planner, victims: Sequence[Task], served: Sequence[Task]) -> set[str]:
+    """Return the names of redundant victims: all pending tasks that wait for their slots fit without them, too.
 
     What is free, but kept for a task that comes first, is room: for that one waits, it is no reason to take more. As
     who waits takes nearly all that is freed, most victims hold more than would be left: for those nothing is tried.
@@ -31,46 +31,46 @@ def spared(planner: Planner, victims: Sequence[Task], served: Sequence[Task]) ->
     if not victims or planner.reserved < 2:
         return set()  # for one alone as few leave as will do
     names = {victim.id for victim in victims}
-    rooms = Rooms(planner.pool, planner.agents)
+    capacity = FreeCapacity(planner.pool, planner.agents)
     for task in planner.running:
         if task.id not in names and not task.leaving:
-            rooms.place(task, task.on)
+            capacity.place(task, task.on)
     for task, placement in planner.started.values():
-        rooms.place(task, placement)
-    left = _Left(rooms, served)
+        capacity.place(task, placement)
+    left = _Left(capacity, served)
     found: set[str] = set()
     fits = 0
     for victim in victims:
         held = left.held(victim)
         if not left.covers(held) or fits > _FITS:
             continue
-        rooms.place(victim, victim.on)
-        fitting = _how_many_fit(rooms, served)
+        capacity.place(victim, victim.on)
+        fitting = _how_many_fit(capacity, served)
         fits += fitting + 1
         if fitting == len(served):
             found.add(victim.id)
             left.take(held)
         else:
-            rooms.remove(victim, victim.on)
+            capacity.remove(victim, victim.on)
     return found
 
 
-def all_fit(rooms: Rooms, tasks: Sequence[Task]) -> bool:
+def all_fit(capacity: FreeCapacity, tasks: Sequence[Task]) -> bool:
     """Whether the tasks fit, one after the other; the rooms are afterwards as they were."""
-    return _how_many_fit(rooms, tasks) == len(tasks)
+    return _how_many_fit(capacity, tasks) == len(tasks)
 
 
-def _how_many_fit(rooms: Rooms, tasks: Sequence[Task]) -> int:
+def _how_many_fit(capacity: FreeCapacity, tasks: Sequence[Task]) -> int:
     """How many tasks fit, one after the other, up to the first that does not; the rooms are afterwards as they were."""
     placed: list[tuple[Task, Mapping[str, int]]] = []
     for task in tasks:
-        placement = rooms.fit(task)
+        placement = capacity.fit(task)
         if placement is None:
             break
-        rooms.place(task, placement)
+        capacity.place(task, placement)
         placed.append((task, placement))
     for task, where in placed:
-        rooms.remove(task, where)
+        capacity.remove(task, where)
     return len(placed)
 
 
@@ -84,14 +84,14 @@ class _Amount(NamedTuple):
 
 
 class _Left:
-    """What is left on the agents that those who wait may have, when they have what they need, wherever that is.
+    """What remains on the suitable agents of pending tasks when these have their slots, wherever they are placed.
 
     Who holds more than that cannot stay, however the others are placed.
     """
 
-    def __init__(self, rooms: Rooms, served: Sequence[Task]) -> None:
-        shapes = {rooms.shape(task) for task in served}
-        self._nodes = {node.agent.id: node for shape in shapes for node in rooms.open_to(shape)}
+    def __init__(self, capacity: FreeCapacity, served: Sequence[Task]) -> None:
+        shapes = {capacity.shape(task) for task in served}
+        self._nodes = {node.agent.id: node for shape in shapes for node in capacity.open_to(shape)}
         free = _total(
             _Amount(
                 max(0, node.free),
@@ -121,7 +121,7 @@ class _Left:
         return min(_less(self._left, held)) >= 0
 
     def take(self, held: _Amount) -> None:
-        """Somebody stays."""
+        """A victim keeps its slots."""
         self._left = _less(self._left, held)
 
 
