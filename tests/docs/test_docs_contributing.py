@@ -41,3 +41,15 @@ def test_the_page_about_search_methods_names_what_there_is() -> None:
 def test_every_metric_is_explained() -> None:
     text = (DOCS / "how-to" / "monitor-with-prometheus.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`(detlab_\w+)`", text)) == {metric.name for metric in METRICS}
+
+
+def test_the_changelog_has_one_short_line_for_each_change_under_the_headings_of_keep_a_changelog() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^### (.+)$", text.partition("## [Unreleased]")[2], re.MULTILINE)
+    usual = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    assert headings == ["Before you upgrade", *usual]
+    lines = text.splitlines()
+    changes = [line for line in lines if line.startswith("- ")]
+    assert len(changes) > 200
+    assert [line for line in changes if len(line) > 160] == []
+    assert [line for line in lines if line.startswith(" ")] == [], "a change of more than one line"
