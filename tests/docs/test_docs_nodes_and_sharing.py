@@ -157,7 +157,7 @@ def refused(tmp_path: Path, command: str) -> str:
 @pytest.mark.hub
 def test_what_it_says_when_it_does_not_come(docs_cluster: Cluster, tmp_path: Path) -> None:
     told = re.findall(
-        r"^\| `(.+?)` \|", NODE.read_text(encoding="utf-8").partition("## When it does not come")[2], re.M
+        r"^\| `(.+?)` \|", NODE.read_text(encoding="utf-8").partition("## When it does not connect")[2], re.M
     )
     not_enrolled, refuses, taken, renewed, plain, another, shared, overlap, protocol, *elsewhere = told
     # How it comes to these is shown by unit/agent/test_agent_networks.py and

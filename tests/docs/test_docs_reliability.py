@@ -34,10 +34,28 @@ def rows_below(heading: str) -> list[str]:
     return [line for line in table.splitlines() if line.startswith("| ")][1:]
 
 
-def test_every_case_of_the_failure_matrix_names_tests_that_are_defined() -> None:
-    defined = set()
+def defined_tests() -> set[str]:
+    found = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
-        defined.update(re.findall(r"^(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+        found.update(re.findall(r"^(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+    return found
+
+
+def test_each_invariant_names_the_modules_that_keep_it_and_its_tests() -> None:
+    defined = defined_tests()
+    rows = [[cell.strip() for cell in row.strip("| ").split(" | ")] for row in rows_below("The invariants")]
+    assert [row[0] for row in rows] == [f"I{number}" for number in range(1, 11)]
+    for name, _, keepers, tests in rows:
+        modules = re.findall(r"`((?:hub_ext|harness)/[\w/]+\.py)`", keepers)
+        assert modules, name
+        assert [path for path in modules if not (ROOT / path).is_file()] == [], name
+        named = re.findall(r"`(test_\w+)`", tests)
+        assert named, name
+        assert [test for test in named if test not in defined] == [], name
+
+
+def test_every_case_of_the_failure_matrix_names_tests_that_are_defined() -> None:
+    defined = defined_tests()
     rows = rows_below("Agents and nodes, case by case")
     assert len(rows) >= 14
     for row in rows:

@@ -30,7 +30,7 @@ WITHOUT_FAULT = {
 def promises() -> dict[str, list[str]]:
     """The lines of the table, and the tests that each names."""
     page = (REPOSITORY / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
-    table = page.partition("## What shows it")[2].partition("\n## ")[0]
+    table = page.partition("## Tests")[2].partition("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| ") and "shown by" not in line]
     return {row.split("|")[1].strip(): re.findall(r"`(tests/[\w/.]+)`", row) for row in rows}
 
