@@ -36,7 +36,7 @@ ASKS_PYTHON := src/hub/upload/upload.test.ts
 ALONE := $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 # What fails beside other tests has one second try: alone, in a process of its own. It is printed. It hides no fault of
 # the code that shows each time: what is drawn at random is drawn alike in both tries where CI is set.
-TRIES := $(BIN)/python -m pytest --durations 25 -m "not alone"
+TRIES := $(BIN)/python -m pytest --durations 25 -m "not alone and not soak"
 # Each test of the services on one of the two databases, every other one on PostgreSQL; `make soak` has both.
 QUICK := DETLAB_ONE_DATABASE=1 $(TRIES) -o cache_dir=.pytest_cache/quick $(QUICK_TESTS)
 CLUSTERS := $(TRIES) -o cache_dir=.pytest_cache/clusters $(patsubst %,--ignore=%,$(SIMULATED_TESTS) $(QUICK_TESTS))
@@ -72,9 +72,7 @@ test:  ## everything that CI runs
 	exit $$failed
 
 simulated:  # the part of `make test` that runs beside its others
-	@export DETLAB_SIMULATION_CHUNKS=$${DETLAB_SIMULATION_CHUNKS:-$$(PYTHONPATH=tests $(BIN)/python -m simulation.howmany)}; \
-	echo "==> $${DETLAB_SIMULATION_CHUNKS}00 seeds"; \
-	$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
+	@$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
 
 soak: setup-test  ## services on both databases, the master killed at every commit and await, every promise broken by a planted fault, the API fuzzed, simulated clusters: make soak SEEDS=0:100000
 	$(PYTEST) $(WORKERS) tests/integration/services
@@ -82,6 +80,8 @@ soak: setup-test  ## services on both databases, the master killed at every comm
 	DETLAB_ALL_FAULTS=1 $(PYTEST) tests/hostile/test_planted_faults.py
 	@echo "==> fuzz with DETLAB_FUZZ_SEED=$(FUZZ_SEED)"
 	DETLAB_FUZZ_EXAMPLES=60 DETLAB_FUZZ_SEED=$(FUZZ_SEED) $(PYTEST) $(FUZZ)
+	$(PYTEST) $(WORKERS) -m soak tests
+	DETLAB_SIMULATION_CHUNKS=20 DETLAB_ALL_MUTANTS=1 $(PYTEST) $(WORKERS) tests/simulation
 	PYTHONPATH=tests $(BIN)/python -m simulation --awaits --jobs $(TEST_WORKERS)
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --jobs $(TEST_WORKERS)
 

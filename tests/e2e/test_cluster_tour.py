@@ -57,7 +57,7 @@ def test_the_kept_notebook_is_an_executed_one_that_names_no_place_of_a_machine()
 
 
 @pytest.mark.hub
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(os.geteuid() != 0, reason="tasks of two users need root")
 def test_the_tour_is_executed_anew(tmp_path: Path, meeting_place: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from testbed import docker, docker_images, tour
 from testbed.lab import chromium
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "tutorial" / "the-tour.md"

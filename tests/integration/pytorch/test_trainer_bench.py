@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(330)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(330)]
 
 SCRIPT = Path(__file__).resolve().parents[3] / "bench" / "trainer.py"
 NUMBER = r"[+-]?\d+\.\d+"

@@ -44,7 +44,7 @@ with pytorch.init(enable_tensorboard_logging=False) as context:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_resume_of_a_model_compiled_by_inductor_is_exact_on_two_ranks(trial_task: Any) -> None:
     # The cache of the first run serves the second one. The rest is for time: vectors and headers are tried out first.

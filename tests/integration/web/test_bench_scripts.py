@@ -11,7 +11,7 @@ import pytest
 
 from testbed.cluster import Cluster
 
-pytestmark = [pytest.mark.hub, pytest.mark.slow]
+pytestmark = [pytest.mark.hub, pytest.mark.soak]
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 QUICK = argparse.Namespace(quick=True, rounds=1, no_peers=True)
