@@ -74,9 +74,7 @@ class Agents:
         """This process itself did not run for so long (a suspended machine): agents' silence does not count."""
         for connection in self._connections.values():
             connection.last_heartbeat += seconds
-        self._missed = {
-            key: (node, record_heartbeat + seconds) for key, (node, record_heartbeat) in self._missed.items()
-        }
+        self._missed = {key: (node, last + seconds) for key, (node, last) in self._missed.items()}
 
     def give_up(self, agent_id: str) -> None:
         """The agent is lost: nothing is expected of it until it says Hello again."""
@@ -105,11 +103,7 @@ class Agents:
     def silent(self, now: float) -> list[str]:
         """Agents that were silent for so long that their tasks must be taken as dead."""
         silent = [c.agent_id for c in self._connections.values() if now - c.last_heartbeat > self.lost_after]
-        missed = [
-            agent_id
-            for agent_id, (_, record_heartbeat) in self._missed.items()
-            if now - record_heartbeat > self.lost_after
-        ]
+        missed = [agent_id for agent_id, (_, last) in self._missed.items() if now - last > self.lost_after]
         return sorted(silent + missed)
 
     def hang_up(self, agent_id: str) -> None:

@@ -82,7 +82,7 @@ class Backend(Protocol):
 
         In all other pools this master chooses, among `nodes`. In these it keeps the order of the queue, `max_slots` and
         quotas, and hands over what may start: a Launch to the id that stands here, without nodes, and with as many
-        slots as were asked for (`any0`, `any1`, …). The id is asked of as a node is: by `state_of`, `last_heard`.
+        slots as were asked for (`any0`, `any1`, …). The id is asked of as a node is: by `state_of`, `last_heartbeat`.
         """
         ...
 
@@ -97,14 +97,14 @@ class Backend(Protocol):
         """Return `connected`, `suspect` or `lost`."""
         ...
 
-    def last_heard(self, node_id: str) -> float | None:
+    def last_heartbeat(self, node_id: str) -> float | None:
         """When the node was last heard by this master; None: never, or it is lost."""
         ...
 
     def expect(self, node: Node, now: float) -> None:
         """Wait for a node that was there before this master started."""
 
-    def overdue(self, now: float) -> Sequence[str]:
+    def silent(self, now: float) -> Sequence[str]:
         """Return the nodes that were silent for so long that their tasks must be taken as dead."""
         ...
 

@@ -19,7 +19,7 @@ class Connection:
     agent_id: str
     hello: Hello
     send: Send
-    last_heard: float
+    last_heartbeat: float
     hang_up: Callable[[], None] = lambda: None
     """Closes the connection; the agent may come back if its key is still good."""
     node: Node = field(init=False)
@@ -42,14 +42,14 @@ class AgentBackend(Backend, Protocol):
         ...
 
     def rival_of(self, hello: Hello, now: float) -> Connection | None:
-        """Return a connection of the same agent from another process, heard from lately."""
+        """Return a connection of the same agent from another process, with a recent heartbeat."""
         ...
 
     def is_current(self, connection: Connection) -> bool:
         """Whether this is the newest connection of its agent, and the agent is not given up."""
         ...
 
-    def heard(self, connection: Connection, now: float) -> None:
+    def record_heartbeat(self, connection: Connection, now: float) -> None:
         """Note that something came from the agent."""
         ...
 

@@ -145,7 +145,8 @@ async def _against_all_agents(
     growth, to_come = await _growth(shell, pool, now)
     known, few = (*there.agents, *away), there.few(required.slots)
     _check_runtime(required, pool, (*known, *growth))
-    never = _impossible(Candidates((*known, *growth), (*few, *away, *growth)).of_any_runtime(required.runtime), required, pool)
+    candidates = Candidates((*known, *growth), (*few, *away, *growth)).of_any_runtime(required.runtime)
+    never = _impossible(candidates, required, pool)
     if never is not None:
         most = f"; the pool starts {len(to_come)} instances at most, of {to_come[0].slots} slots" if to_come else ""
         raise ResourcesError(
@@ -270,7 +271,8 @@ def _check_runtime(required: Requirements, pool: PoolConfig, agents: Sequence[Ag
     if required.runtime in offered or required.runtime in KNOWN:
         return
     if agents:
-        said = f"no agent of pool {pool.name} has the runtime {required.runtime!r}; they offer {', '.join(sorted(offered))}"
+        names = ", ".join(sorted(offered))
+        said = f"no agent of pool {pool.name} has the runtime {required.runtime!r}; they offer {names}"
     else:
         said = f"pool {pool.name} has no agent yet, and {required.runtime!r} is not one of {', '.join(KNOWN)}"
     raise ConfigError([Problem("runtime", said, "name one of these, or see `det agent list`")])

@@ -147,7 +147,14 @@ def place(
 
 
 def _carry_out(
-    turn: Turn, cluster: ClusterSnapshot, pool: str, snapshot: Snapshot, decision: Decision, saving: Saving, *, handed: bool
+    turn: Turn,
+    cluster: ClusterSnapshot,
+    pool: str,
+    snapshot: Snapshot,
+    decision: Decision,
+    saving: Saving,
+    *,
+    handed: bool,
 ) -> None:
     """Write a pass's decision as rows, and messages after the commit; delayed preemptions are not sent yet."""
     free = _free_slots(cluster, {agent for placement in decision.allocate.values() for agent in placement})
