@@ -59,7 +59,7 @@ def forecast(
     job: Job,
     pool: str,
 ) -> ForecastView:
-    """What the next pass would do with one task more.
+    """Return what the next pass would do with one more task.
 
     Args:
         s: A session.
