@@ -17,7 +17,7 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.core.lifecycle.table import ALLOCATION_ORDER, check_progress
 
 NOT_BEGUN = (AllocationState.ASSIGNED, AllocationState.PULLING, AllocationState.STARTING)
-"""It has a place, and its task does not run yet."""
+"""It is placed, and its task does not run yet."""
 
 
 class PreemptReason(StrEnum):
@@ -34,14 +34,14 @@ class PreemptReason(StrEnum):
 
 _FINAL_REASONS = frozenset({PreemptReason.STOP, PreemptReason.CANCEL})
 _UNCOUNTED = frozenset({PreemptReason.PAUSE, PreemptReason.DRAIN, PreemptReason.DEVICE})
-"""Of people and of machines, and as often as they like; what the scheduler takes is bounded (I10)."""
+"""Preemptions by users and by machines, without a bound; those by the scheduler are bounded (I10)."""
 
 
 class EndKind(StrEnum):
     """How an attempt ended; what becomes of the trial depends on this alone."""
 
     WITHDRAWN = "withdrawn"
-    """It never had a place."""
+    """It was never placed."""
     FINISHED = "finished"
     """Exit 0, without a request."""
     PREEMPTED = "preempted"
@@ -146,7 +146,7 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True)
 class PartsGone:
-    """It ran on several agents, and nothing of it is left; `kind` is the verdict of `gang`."""
+    """It ran on several agents, and all parts have ended; `kind` is the verdict of `gang`."""
 
     kind: EndKind
 
@@ -299,7 +299,7 @@ def _kill(old: Allocation, now: float) -> Step:
 
 
 def kind_of_exit(old: Allocation, event: TaskExited) -> EndKind:
-    """What the exit of a task means now."""
+    """Return the kind of end for a task's exit in this state."""
     if event.refused is not None:
         return EndKind.REFUSED
     if event.exit_code == 0 and old.acked_at is not None:

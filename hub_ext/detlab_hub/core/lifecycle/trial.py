@@ -31,7 +31,7 @@ class Attempt(StrEnum):
 
 
 class Metric(StrEnum):
-    """What is known of the searcher metric, and what its absence means."""
+    """The state of the searcher metric, and the effect of its absence."""
 
     SEEN = "seen"
     MISSED = "missed"
@@ -96,7 +96,7 @@ class KillRequested:
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """It reported what the search cannot use: running it again would not help."""
+    """It reported values that the search cannot use: a restart would not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,13 @@ class EarlyExitReported:
 
 
 class Retry(StrEnum):
-    """What a failed attempt means for the next one."""
+    """The effect of a failed attempt on the next one."""
 
     COUNTED = "counted"
     FREE = "free"
-    """It starts from something else that the failed one could not have: not counted."""
+    """It starts from another checkpoint, which the failed one could not use: not counted."""
     NEVER = "never"
-    """It would find again what this one failed by."""
+    """The next one would fail for the same reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ def _report_early(old: Trial, reason: str) -> Step:
 
 
 def _after_attempt(trial: Trial, ended: AttemptEnded) -> Step:
-    """What becomes of a trial whose attempt ended."""
+    """Return the next state of a trial whose attempt ended."""
     if is_stopping(trial.state):
         # It was to leave and is gone: who slew it meanwhile has not changed what was decided of it.
         return _settle(trial, EndKind.KILLED if ended.killed else ended.kind)

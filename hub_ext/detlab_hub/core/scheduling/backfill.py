@@ -1,4 +1,4 @@
-"""What may start, without preemption, though others wait that come first: what makes none of them wait longer.
+"""Backfill without preemption: tasks that may start ahead of pending ones without delaying any of them.
 
 Of each of those it is known when it could start at the latest, if it were alone: when those that run have taken their
 maximum times. What ends before that leaves no trace; what ends later, or nobody knows when, may start only where that
@@ -41,7 +41,7 @@ class Ahead:
         """When they start, sorted, and where those could that start first: none, the first, the first two."""
 
     def add(self, tasks: Iterable[Task]) -> None:
-        """They wait."""
+        """Note tasks as pending."""
         capacity = self._planner.capacity
         for task in tasks:
             shape = capacity.shape(task)

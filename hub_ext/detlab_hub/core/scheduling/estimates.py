@@ -54,7 +54,7 @@ class _Future:
             self._ends[task.id] = self._now + max(0.0, task.max_time)
 
     def advance(self, schedule: Callable[[Snapshot], Decision]) -> bool:
-        """One pass, or the next end; False if nothing more is known to happen."""
+        """Simulate one pass, or the next end; False if no further event is known."""
         decision = schedule(replace(self._snapshot, tasks=tuple(map(self._at_present, self._tasks.values()))))
         for name, placement in decision.allocate.items():
             task = replace(self._tasks[name], state=TaskState.RUNNING, on=placement)

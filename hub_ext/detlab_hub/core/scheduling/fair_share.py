@@ -376,7 +376,7 @@ def _start_later(planner: Planner, tasks: Sequence[Task]) -> None:
 
 
 def _aged(planner: Planner) -> list[Task]:
-    """Those with slots that ask for CPUs or memory, have waited for too long, and may hold more."""
+    """Return aged tasks with slots that request CPUs or memory, and whose jobs may hold more."""
     asking = (task for task in planner.pending if task.aged and task.slots and (task.millicpus or task.memory))
     return [task for task in asking if planner.limits.now(task) is None]
 

@@ -16,7 +16,7 @@ _HOPELESS = frozenset({ReasonCode.NO_AGENT, ReasonCode.RELEASING})
 
 
 class Change(StrEnum):
-    """What was tried: the closed set."""
+    """The kinds of changes: a closed set."""
 
     SLOTS = "slots"
     """Fewer slots."""
@@ -165,7 +165,7 @@ def _fewer(snapshot: Snapshot, task: Task) -> list[int]:
 
 
 def _left(snapshot: Snapshot, task: Task, running: Iterable[Task]) -> Iterable[int]:
-    """What `max_slots` and each quota leave."""
+    """Return what `max_slots` and each quota leave free."""
     held = list(running)
     most = snapshot.jobs[task.job].max_slots
     if most is not None:

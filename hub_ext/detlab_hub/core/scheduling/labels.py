@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class LabelRule(NamedTuple):
-    """What one label of an agent is to be like.
+    """A rule for one label of an agent.
 
     Attributes:
         label: Its name.
@@ -27,7 +27,7 @@ class LabelRule(NamedTuple):
 
 
 class Preference(NamedTuple):
-    """What counts for an agent beside others: so much if the rule holds."""
+    """A preference among agents: a weight that counts if the rule holds."""
 
     rule: LabelRule
     weight: int

@@ -1,4 +1,4 @@
-"""What a job and a user may hold at a time: `max_slots`, quotas and tasks without slots, counted during a pass."""
+"""Limits of jobs and users: `max_slots`, quotas and tasks without slots, counted during a pass."""
 
 from __future__ import annotations
 

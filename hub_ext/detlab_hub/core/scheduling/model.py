@@ -10,7 +10,7 @@ from typing import NamedTuple
 from detlab_hub.core.scheduling.labels import LabelRule, Preference
 
 DEFAULT_PRIORITY = 42
-"""Of 1 to 99; lower goes first."""
+"""The default priority, of 1 to 99; lower goes first."""
 MAX_ZERO_SLOT_TASKS = 100
 """Tasks without slots that one agent runs at a time."""
 UNBOUNDED = 2**62
@@ -307,7 +307,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a pass decides. Each pending task is in exactly one of `allocate` and `waiting`.
+    """The decision of a pass. Each pending task is in exactly one of `allocate` and `waiting`.
 
     Attributes:
         allocate: Slots by agent, for each task that starts now; for a task without slots {agent: 0}.

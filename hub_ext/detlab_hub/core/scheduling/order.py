@@ -22,12 +22,12 @@ def position_of(job: Job) -> float:
 
 
 def place_of_job(job: Job) -> tuple[float, float, str]:
-    """Of a job among jobs."""
+    """Return the sort key of a job."""
     return position_of(job), job.submitted, job.id
 
 
 def place_of(task: Task, jobs: Mapping[str, Job]) -> Place:
-    """Of a task in the queue."""
+    """Return the sort key of a task."""
     job = jobs[task.job]
     return position_of(job), job.submitted, task.requested, task.id
 

@@ -1,4 +1,4 @@
-"""What the schedulers of a pool share: the working copy, the limits, and the decision as it grows."""
+"""The shared base of a pool's schedulers: the working copy, the limits, and the decision as it grows."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Planner:
         for task in self.running:
             self.capacity.place(task, task.on)
         self._free = self.capacity.copy()
-        """What is really free at the end of the pass: nothing is reserved here or released."""
+        """The free resources at the end of the pass, without reservations and releases."""
         self.pending, self.shapes = self._possible(pending, shapes.of_all(pending))
 
     def _possible(self, tasks: list[Task], shapes: list[Shape]) -> tuple[list[Task], list[Shape]]:
@@ -120,7 +120,7 @@ class Planner:
         self.started[task.id] = task, placement
 
     def now(self, task: Task, placement: Placement, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
-        """That placement if its slots are free and not only being released; else one of such; None: there is none.
+        """Return the placement if its slots are free and not only being released; else a free one; None: there is none.
 
         Args:
             task: It.
@@ -172,7 +172,7 @@ class Planner:
             self._waiting[task.id] = reason
 
     def decision(self) -> Decision:
-        """What was decided; asked once, at the end."""
+        """Return the decision; called once, at the end."""
         known: dict[bool, dict[Shape, Reason]] = {True: {}, False: {}}
         waiting = self._waiting
         for task, shape, next_in_line in self._for_room:
@@ -301,7 +301,7 @@ def _why_too_large(task: Task, suitable: Sequence[Agent], agents: int) -> str:
 
 
 def _why_too_much(task: Task, suitable: Sequence[Agent], agents: int) -> str:
-    """Of a task that would fit if it asked for no CPUs and no memory."""
+    """Return the reason of a task that would fit without its CPUs and memory."""
     which = " that suits it" if len(suitable) < agents else ""
     large = [agent for agent in suitable if agent.slots >= task.slots] or suitable
     has = [

@@ -70,7 +70,7 @@ class _Pass:
         """Tasks that wait for released slots, each with its preemption victims."""
         self._unequal = _unequal(planner)
         self._awaiting: set[str] = set()
-        """Who did not fit, and will when those are gone that are leaving."""
+        """Tasks that did not fit, and will when leaving tasks have ended."""
         self._infeasible: dict[Shape, tuple[int, int]] = {}
         """(how often slots had become free, how many candidates there were) when no room could be made for a shape."""
         self._limits: dict[str, int] = {}

@@ -71,7 +71,7 @@ class Requirements:
 
 
 def of_trial(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Requirements:
-    """What each trial of an experiment asks for."""
+    """Return the requirements of each trial of an experiment."""
     return Requirements(
         user=user,
         slots=slots_per_trial(config),
@@ -86,7 +86,7 @@ def of_trial(user: str, groups: Collection[str], config: Mapping[str, Any], what
 
 
 def of_task(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Requirements:
-    """What a user task asks for."""
+    """Return the requirements of a user task."""
     resources = config.get("resources") or {}
     return Requirements(
         user=user,
@@ -235,7 +235,7 @@ def _could_run(agent: Agent, required: Requirements) -> bool:
 
 
 def _what_helps(never: Reason, required: Requirements) -> str:
-    """What to change: where no agent is suitable a smaller request is no better."""
+    """Return a hint of what to change: where no agent is suitable a smaller request does not help."""
     if required.fixed or never.code is ReasonCode.NO_SUITABLE_AGENT:
         return "see `det agent list`"
     asked = demands(required.resources)

@@ -19,7 +19,7 @@ from detlab_hub.store.tables import Meta
 
 _INSTANCE, _SHAPE = "instance/", "instance-shape/"
 BELIEVED_SECONDS = 86400.0
-"""What instances were seen to have is believed for so long after one was there that had it: that one may have been
+"""Seconds for which the observed shape of instances is used after the last one that had it: that one may have been
 broken, and as long as it is believed none may be launched that would show it."""
 _AGAIN_SECONDS = 3600.0
 """So often it is noted that what is known was seen again."""
@@ -27,7 +27,7 @@ _AGAIN_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Note:
-    """What is known of an instance by the name of its agent."""
+    """The record of an instance, by the name of its agent."""
 
     pool: str
     like: str = ""
@@ -60,7 +60,7 @@ def _read(value: str) -> Note:
 
 @dataclass(frozen=True)
 class Learned:
-    """What instances of a pool were seen to have, and when one that has it was there last."""
+    """The observed shape of a pool's instances, and when an instance of that shape was last connected."""
 
     shape: Shape
     seen_at: float
@@ -73,7 +73,7 @@ class Learned:
 
 
 def learned(s: Session, pool: str, like: str, now: float) -> Learned | None:
-    """What instances of a pool were seen to have; None: none was seen with these settings, or only long ago."""
+    """Return the observed shape of a pool's instances; None: none was seen with these settings, or only long ago."""
     row = s.get(Meta, _SHAPE + pool)
     found = {} if row is None else json.loads(row.value)
     seen_at = found.get("seen_at", -BELIEVED_SECONDS)  # earlier notes have no time: they are made anew

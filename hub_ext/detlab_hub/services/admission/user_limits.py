@@ -19,7 +19,7 @@ from detlab_hub.store.queries import limits as counts
 from detlab_hub.store.tables import AllocationRow
 
 NEAR = 0.5
-"""Who uses so much of a limit is shown."""
+"""Users above this part of a limit are shown."""
 MOST_SHOWN = 20
 """Users of one limit, those who use most of it first."""
 SETTINGS_OF = {

@@ -32,16 +32,16 @@ _log = logging.getLogger(__name__)
 
 
 class Drain(StrEnum):
-    """What becomes of the trials of an agent that is drained. User tasks go on until the deadline, if there is one."""
+    """The handling of a drained agent's trials. User tasks continue until the deadline, if there is one."""
 
     LEAVE = "leave"
-    """They are asked to checkpoint and leave, which counts as no restart, and go on elsewhere."""
+    """They are asked to checkpoint and stop, which does not count as a restart, and continue elsewhere."""
     FINISH = "finish"
     """They run to their end."""
 
 
 def mode_of(row: AgentRow, running: int) -> str:
-    """What an administrator decided of an agent, for views: enabled, disabled, draining or drained."""
+    """The administrative state of an agent, for views: enabled, disabled, draining or drained."""
     if not row.drain:
         return "enabled" if row.enabled else "disabled"
     return "draining" if running else "drained"

@@ -10,11 +10,11 @@ from detlab.schemas.wire import Hello
 from detlab_hub.services.kernel.settings import Settings
 
 NAME_CHARS = 200
-"""Of a slot, a device's model, a pool, a label or its value, a user, a version, a runtime, an allocation."""
+"""Characters of a slot, a device's model, a pool, a label or its value, a user, a version, a runtime, an allocation."""
 LABELS, RUNTIMES, TASKS = 64, 16, 20_000
 HIGHEST_UID = 2**32 - 2
 LARGEST = 2**63 - 1
-"""What a column of 64 bits holds."""
+"""The largest number in a column of 64 bits."""
 
 
 def check_hello(hello: Hello, settings: Settings) -> None:

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Nodes:
-    """What administrators do with agents. All of it raises Forbidden for others, NotFound for an unknown agent."""
+    """Administrators' actions on agents. All raise Forbidden for others, NotFound for an unknown agent."""
 
     def __init__(self, shell: Shell, agents: Agents) -> None:
         self._shell = shell

@@ -120,7 +120,7 @@ class Experiments:
         return await feasibility.check(self._shell, required)
 
     async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
-        """What would happen to the first trial now."""
+        """Return what would happen to the first trial now."""
         shell, slots = self._shell, slots_per_trial(config)
         if shell.draining:
             pool = queue_fields(shell.settings, config, slots, caller)["resource_pool"]
@@ -181,7 +181,7 @@ class Experiments:
         owner: str | None = None,
         name: str | None = None,
     ) -> tuple[list[ExperimentView], int | None]:
-        """One page of experiments, newest first, and the `before` of the next page.
+        """Return one page of experiments, newest first, and the `before` of the next page.
 
         Who is not an administrator sees their own, and those that others share with them.
         """
@@ -203,7 +203,7 @@ class Experiments:
         return await self._shell.read(page)
 
     async def get(self, caller: Caller, experiment_id: int) -> ExperimentView:
-        """One experiment with its config.
+        """Return an experiment with its config.
 
         Raises:
             NotFound: There is none that the caller may see.
@@ -225,7 +225,7 @@ class Experiments:
         sort: str | None = None,
         where: Sequence[str] = (),
     ) -> tuple[Sequence[TrialView], int | None]:
-        """One page of an experiment's trials, and the `after` of the next page.
+        """Return one page of an experiment's trials, and the `after` of the next page.
 
         Args:
             caller: Who asks.

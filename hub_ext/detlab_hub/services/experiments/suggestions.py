@@ -35,7 +35,7 @@ AT_ONCE = 2
 RETRY = 1.0
 """Seconds until an answer is written again for which the database had no time."""
 MOST_BYTES = 16 << 20
-"""Of an answer."""
+"""Most bytes of an answer."""
 _TOLD_CHARS = 200
 
 Answerer = Callable[[str, Question], Awaitable[list[dict[str, Any]]]]

@@ -32,7 +32,7 @@ _ORDER = {
         )
     )
 }
-"""Of what happened in one moment."""
+"""The order of entries of one moment."""
 _ACTIONS = {
     "experiment.pause": "paused",
     "experiment.activate": "activated",
@@ -51,7 +51,7 @@ class Timeline:
         self._shell = shell
 
     async def view(self, caller: Caller, experiment_id: int) -> TimelineView:
-        """What happened, oldest first; of a long course the newest thousand things.
+        """Return the history, oldest first; of a long one the newest thousand entries.
 
         Raises:
             NotFound: There is no such experiment for the caller.

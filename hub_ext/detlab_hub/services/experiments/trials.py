@@ -30,7 +30,7 @@ class Trials:
         self._search = LogSearch(shell)
 
     async def get(self, caller: Caller, trial_id: int) -> TrialView:
-        """One trial with the summaries of its metrics."""
+        """Return a trial with the summaries of its metrics."""
 
         def get(s: Session) -> TrialView:
             return experiment_views.trial_view(s, trial_for(s, caller, trial_id), self._shell.pending_reasons)

@@ -18,7 +18,7 @@ KEPT = 120.0
 
 
 class RankStates:
-    """What the nodes of each attempt said last."""
+    """The last report of each node of an attempt."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell

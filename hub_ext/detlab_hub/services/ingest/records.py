@@ -52,7 +52,7 @@ STEP_TIMES = frozenset({"batches", "steps", "steps_completed"})
 
 @dataclass
 class _Taking:
-    """One batch on its way in."""
+    """One incoming batch."""
 
     turn: Turn
     row: AllocationRow

@@ -16,7 +16,7 @@ from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import AllocationRow, TaskRow, TokenRow, TrialRow
 
 HUB_PREFIX = "dthub_"
-"""Of the token of the Hub's spawners, which is made with the cluster and kept in a file, not in the database."""
+"""Prefix of the token of the Hub's spawners, which is made with the cluster and kept in a file."""
 
 
 class Tokens:
@@ -26,7 +26,7 @@ class Tokens:
         self._shell = shell
 
     async def resolve(self, bearer: str) -> TaskCaller | AgentCaller | EnrolCaller | HubCaller | None:
-        """Who holds this token; None if it is unknown, expired, or not one of ours.
+        """Return the holder of a token; None if it is unknown, expired, or not one of detlab's.
 
         Raises:
             StaleAttempt: It belongs to an attempt that is over.

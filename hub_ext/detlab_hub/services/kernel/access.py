@@ -23,7 +23,7 @@ class Hidden(NotFound):
 
 
 class Right(IntEnum):
-    """What a caller may do with an experiment; each includes those before it."""
+    """The right of a caller to an experiment; each includes those before it."""
 
     NONE = 0
     READ = 1
@@ -46,12 +46,12 @@ class Right(IntEnum):
 
 
 def right_to(s: Session, caller: Caller, row: ExperimentRow) -> Right:
-    """What the caller may do with an experiment."""
+    """Return the right of the caller to an experiment."""
     return rights_to(s, caller, [row])[row.id]
 
 
 def rights_to(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[int, Right]:
-    """What the caller may do with each of some experiments, by their ids; no query for what is their own."""
+    """Return the caller's rights to some experiments, by their ids; no query for the caller's own."""
     rights = {row.id: Right.OWN if caller.sees(row.owner) else Right.NONE for row in rows}
     others = [key for key, right in rights.items() if right is Right.NONE]
     for key, write in grants.among(s, others, caller.name, caller.groups).items():

@@ -34,7 +34,7 @@ class Present:
 
 
 class Remembered:
-    """What was made of each pool's nodes, until they change."""
+    """A cache of the agents made from each pool's nodes, until these change."""
 
     def __init__(self) -> None:
         self._of: dict[str, Present] = {}

@@ -34,7 +34,7 @@ def note(turn: Turn, caller: Caller | str, action: str, subject: str, detail: st
 
 
 class Audit:
-    """What was noted."""
+    """Reads of the audit log."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell

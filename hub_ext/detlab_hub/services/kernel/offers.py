@@ -30,13 +30,13 @@ _log = logging.getLogger(__name__)
 
 
 def kind_of_slots(agent: AgentRow | None) -> str:
-    """What the slots of an agent are, for what a config says by kind: cuda, rocm or cpu."""
+    """The kind of an agent's slots, for config values by kind: cuda, rocm or cpu."""
     kinds = set() if agent is None else {slot.get("kind", "cpu") for slot in agent.slots}
     return next((kind for kind in ("cuda", "rocm") if kind in kinds), "cpu")
 
 
 def constraints_of(raw: Mapping[str, Any] | None) -> Constraints:
-    """What a stored request asks of its agents."""
+    """Return the constraints of a stored request on its agents."""
     if not raw:
         return ANYWHERE
     labels = frozenset((str(name), str(value)) for name, value in (raw.get("labels") or {}).items())
@@ -68,7 +68,7 @@ def known_node(row: AgentRow) -> Node:
 
 
 def with_shares(hello: Hello, pools: Pools) -> Hello:
-    """What an agent offers as its pool has it: each device whole, or divided into shares.
+    """Return an agent's offer by the settings of its pool: each device whole, or divided into shares.
 
     Raises:
         Conflict: A device is called as we call shares.

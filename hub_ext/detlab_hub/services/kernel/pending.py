@@ -43,7 +43,7 @@ class Pending(dict[str, str]):
 
 
 class HeldBack(NamedTuple):
-    """Of an allocation that is to leave and was not asked yet.
+    """A preemption victim that was not notified yet.
 
     Attributes:
         since: When the first of those was held back that leave with it.

@@ -28,14 +28,14 @@ class NoCertificate(DetlabError):
 
 
 YEARS = 10
-"""Of the authority, and so of what it signs: it is known by its file on the master's machine only."""
+"""Validity of the authority, and so of its certificates: it is trusted by its file on the master's machine only."""
 _BEGIN = datetime.datetime(1971, 1, 1, tzinfo=datetime.UTC)
 """Clocks of nodes differ, and are put back."""
 
 
 @dataclass(frozen=True)
 class ServerAuthority:
-    """Who signs.
+    """The signing authority.
 
     Attributes:
         certificate_file: Its certificate, which the proxy and the Hub believe.

@@ -17,7 +17,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class UidPolicy:
-    """What an operator decides about uids.
+    """The operator's settings of uids.
 
     Attributes:
         range: First and last uid that may be assigned.
@@ -72,7 +72,7 @@ class Settings:
     spawn_lease: float = 30.0
     """The start of a server is abandoned after so many seconds without contact from the Hub."""
     idle_warning: float = 300.0
-    """So long before that its user is warned; at most a quarter of the timeout."""
+    """Seconds before that in which its user is warned; at most a quarter of the timeout."""
     pools: Pools = field(default_factory=Pools)
     preemptions_per_hour: int = 6
     """A trial that was preempted so often within an hour keeps its slots (I10)."""
@@ -115,7 +115,7 @@ class Settings:
     uids: UidPolicy = field(default_factory=UidPolicy)
     """Under which uids tasks run."""
     agent_slots_limit: int = 1024
-    """So many slots an agent may offer …"""
+    """Most slots that an agent may offer …"""
     agent_zero_slot_tasks_limit: int = 1000
     """… and so many tasks without slots at a time."""
     stream_bytes_per_user: int = 16 * MIB
@@ -123,7 +123,7 @@ class Settings:
     stream_slow_limit: float = 30.0
     """Seconds after which the stream of a client that does not read is closed; it resumes at its cursor."""
     limits: Limits = field(default_factory=Limits)
-    """What one user may ask for."""
+    """The limits of one user."""
 
     @property
     def outputs_dir(self) -> Path:

@@ -1,4 +1,4 @@
-"""What all services share: the store, the clock, the searches, the agents, and the way a change is made.
+"""The shared parts of all services: the store, the clock, the searches, the agents, and the way to make a change.
 
 `Shell.write` is the one door for changes: it runs a function of a `Turn` in one transaction, and after the commit
 sends what the turn collected. The database is the truth; whatever is sent can be derived from it again.
@@ -73,7 +73,7 @@ class Shell:
     refusals: dict[tuple[int | str, str], float] = field(default_factory=dict)
     """(trial or user task, agent that refused it) -> until when it is not asked again."""
     questions: deque[tuple[int, str, Question]] = field(default_factory=deque)
-    """What searches ask and is not answered yet, see `Outbox.questions`."""
+    """Unanswered questions of searches, see `Outbox.questions`."""
     question_kick: asyncio.Event = field(default_factory=asyncio.Event)
     spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     """Environments of the Hub's servers that are being started, by task; they hold tokens and are never stored."""

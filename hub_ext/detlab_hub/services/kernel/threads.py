@@ -20,13 +20,13 @@ from detlab_hub.services.kernel.fair_semaphore import FairPlaces
 
 T = TypeVar("T")
 SHARE = 4
-"""One user may have this part of what may wait."""
+"""The part of the waiting places that one user may take."""
 DOWNLOADS_PER_USER, DOWNLOADS = 16, 128
 UPLOADS_PER_USER, UPLOADS = 8, 64
 
 
 def user_of(caller: Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller | None) -> str:
-    """Whose turn it is when a caller's work runs."""
+    """The user in whose turn a caller's work runs."""
     match caller:
         case Caller():
             return caller.name
@@ -41,7 +41,7 @@ def user_of(caller: Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller 
 
 
 class Threads:
-    """So many threads for one kind of work, given to users in turn; what waits for them is bounded.
+    """A number of threads for one kind of work, given to users in turn, with a bounded queue.
 
     Args:
         what: The work, as people are told of it.
@@ -86,7 +86,7 @@ class Threads:
 
 
 class Tickets:
-    """So many at a time of something that lasts, for each user and for all; one more is refused, not kept waiting.
+    """A limit of concurrent long operations, for each user and for all; one more is refused, not queued.
 
     Args:
         what: As people are told of it.

@@ -30,7 +30,7 @@ Kind: TypeAlias = Literal["experiment", "trial", "task"]
 
 
 class Holder(Protocol):
-    """What holds an allocation, a trial or a user task: what the allocation's progress means for it."""
+    """The holder of an allocation, a trial or a user task: the effects of the allocation's progress on it."""
 
     def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
         """The allocation's row changed in any way."""
@@ -59,7 +59,7 @@ class Lifecycle:
 
 @dataclass
 class Outbox:
-    """What to do after the commit. All of it can be derived from rows, so losing it loses nothing."""
+    """The effects after the commit. All can be derived from rows, so a crash loses nothing."""
 
     messages: list[tuple[str, MasterMessage]] = field(default_factory=list)
     """(agent id, message), in order."""
@@ -93,13 +93,13 @@ class Turn:
     outbox: Outbox = field(default_factory=Outbox)
     search_queue: deque[tuple[ExperimentRow, SearchEvent]] = field(default_factory=deque)
     exits: dict[str, TaskExited] = field(default_factory=dict)
-    """What agents said of exits that this turn takes in, by allocation."""
+    """Agents' reports of exits in this turn, by allocation."""
     closed: set[int] = field(default_factory=set)
     """Experiments of which a trial ended in this turn: checked once, at the end of the turn."""
     spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     """Environments of the Hub's servers by task, from memory: they hold tokens and are never stored."""
     metric_names: MetricNames = field(default_factory=MetricNames)
-    """What trials have reported."""
+    """The metric names that trials have reported."""
     _told: dict[tuple[str, int | str], dict[str, Any]] = field(default_factory=dict)
     """The data of the one event about each subject of this turn."""
     _events: list[dict[str, Any]] = field(default_factory=list)
@@ -143,7 +143,7 @@ class Turn:
         return self.session.get(AllocationRow, allocation_id)
 
     def holder(self, row: AllocationRow) -> Holder:
-        """What holds an allocation: a trial or a user task."""
+        """Return the holder of an allocation: a trial or a user task."""
         return self.lifecycle.tasks if row.trial_id is None else self.lifecycle.trials
 
     def changed_experiment(self, experiment_id: int) -> None:

@@ -79,7 +79,7 @@ def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None
 
 
 def _places(error: Exception) -> str:
-    """What is wrong, without the values: secrets are among them."""
+    """Return the places of the errors, without the values: secrets are among them."""
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__} {error}" if isinstance(error, KeyError) else type(error).__name__
     found = error.errors(include_url=False, include_input=False, include_context=False)

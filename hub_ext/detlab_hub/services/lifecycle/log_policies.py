@@ -18,7 +18,7 @@ from detlab_hub.store.tables import TrialRow
 MOST_MATCHES = 100
 """Labels of one trial; what something is done about is never left out."""
 LINE_CHARS = 300
-"""Of a line that is shown with a match."""
+"""Characters of a line that is shown with a match."""
 _SPECIAL = set(".^$*+?{}[]\\|()")
 
 

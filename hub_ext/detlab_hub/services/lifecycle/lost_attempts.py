@@ -16,7 +16,7 @@ from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
 MOST_LOSSES = 20
-"""So many attempts in a row, all from the same checkpoint or all from the beginning."""
+"""Most lost attempts in a row, all from the same checkpoint or all from the beginning."""
 
 
 def given_up(turn: Turn, trial: TrialRow, row: AllocationRow, kind: EndKind) -> FailureView | None:

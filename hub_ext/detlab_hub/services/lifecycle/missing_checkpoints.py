@@ -42,7 +42,7 @@ def note(turn: Turn, trial: TrialRow, row: AllocationRow, record: CheckpointGone
 def check(
     turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
 ) -> tuple[Retry, FailureView] | None:
-    """What the end of an attempt means that had no checkpoint to go on from; None: it ended by something else."""
+    """Evaluate the end of an attempt without a checkpoint to continue from; None: it ended for another reason."""
     if not is_missing_checkpoint(card.message):
         return None
     newest = checkpoints.latest(turn.session, trial.id)

@@ -79,7 +79,7 @@ def _kill_current(turn: Turn, row: TaskRow) -> None:
 
 
 class TaskHolder:
-    """What the allocations of user tasks mean for their tasks."""
+    """The effects of user tasks' allocations on their tasks."""
 
     def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
         """Do nothing: readers are notified when it moves."""

@@ -90,7 +90,7 @@ _OF_TRIAL = select(AllocationRow).where(
 
 
 class TrialHolder:
-    """What the allocations of trials mean for their trials."""
+    """The effects of trials' allocations on their trials."""
 
     def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
         """Tell readers that the trial changed."""
@@ -143,7 +143,7 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
 def _after_attempt(
     turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
 ) -> tuple[trials.Retry, FailureView]:
-    """What a failure means for the next attempt, and its card with that on it."""
+    """Return the effect of a failure on the next attempt, and its card with a note of it."""
     # A trial that has reported could import its code before: then a restart may help.
     if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
         return trials.Retry.NEVER, cards.without_restart(card)

@@ -23,7 +23,7 @@ PLACED = (
 
 
 class Waiting(NamedTuple):
-    """Of an allocation that waits what a pass asks for, and no more: all are looked at each time, few get a place."""
+    """The columns of a pending allocation that a pass needs, and no more: all are read each time, few are placed."""
 
     id: str
     trial_id: int | None
@@ -115,15 +115,15 @@ def read_placed(s: Session, before: Mapping[str, Seen[Placed]]) -> dict[str, See
 
 
 def experiment_name(number: int | None) -> str:
-    """What an experiment is called as a job."""
+    """Return an experiment's id as a job."""
     return f"experiment {number}"
 
 
 def job_of(row: Waiting | Placed) -> str:
-    """What an allocation's job is called, in reasons, too."""
+    """Return the id of an allocation's job, as in reasons."""
     return row.task_id if row.task_id is not None else experiment_name(row.experiment_id)
 
 
 def holder_of(row: AllocationRow | Waiting) -> int | str:
-    """What an allocation runs: a trial's number, or a user task's id."""
+    """Return the holder of an allocation: a trial's id, or a user task's id."""
     return row.task_id if row.task_id is not None else row.trial_id or 0

@@ -31,7 +31,7 @@ _LAST = Prepared(
     .limit(ENOUGH)
 )
 _LONGEST = 2
-"""So many times `checkpoint_near` at most is anybody held back: as long as one checkpoint is waited for. Of many that
+"""A victim is held back for at most so many times `checkpoint_near`, as is a single checkpoint. Of many that
 leave together there is always one that is about to save."""
 
 

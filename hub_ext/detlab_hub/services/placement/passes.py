@@ -62,7 +62,7 @@ def forecast(
     pool: str,
     queues: Queues,
 ) -> ForecastView:
-    """What the next pass would do with one task more.
+    """Return what the next pass would do with one more task.
 
     Args:
         s: A session.

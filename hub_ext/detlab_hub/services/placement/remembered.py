@@ -39,7 +39,7 @@ class KnownTasks:
         return [row for _, row in self._waiting.values()]
 
     def placed(self, s: Session) -> list[Placed]:
-        """What has a place now."""
+        """The placed allocations."""
         self._placed = read_placed(s, self._placed)
         return [row for _, row in self._placed.values()]
 

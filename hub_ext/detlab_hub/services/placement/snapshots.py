@@ -84,7 +84,7 @@ _PREEMPTED = Prepared(
 
 
 class Holder(NamedTuple):
-    """What the rows say of an experiment or a user task as a job of the queue."""
+    """An experiment or a user task as a job of the queue, from its row."""
 
     pool: str
     job: Job
@@ -93,7 +93,7 @@ class Holder(NamedTuple):
 
 @dataclass
 class ClusterSnapshot:
-    """What the rows and the agents say at one moment: what the snapshots of all pools are made of."""
+    """Rows and agents at one moment, from which the snapshots of all pools are made."""
 
     settings: Settings
     now: float
@@ -363,7 +363,7 @@ def _gangs(s: Session) -> dict[str, dict[str, frozenset[str]]]:
 
 
 def _closed(s: Session) -> tuple[dict[str, AgentState], dict[str, list[str]]]:
-    """What administrators closed: agents, and single slots by their agents."""
+    """Return what administrators closed: agents, and single slots by their agents."""
     rows = _CLOSED.all(s, {})
     agents = {
         name: AgentState.DRAINING if drain else AgentState.DISABLED for name, enabled, drain, _ in rows if not enabled

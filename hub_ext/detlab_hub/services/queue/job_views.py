@@ -41,7 +41,7 @@ class Entry:
 
     @property
     def waiting(self) -> list[Live]:
-        """What of it waits."""
+        """Its pending allocations."""
         return [one for one in self.live if one.pending]
 
 

@@ -270,7 +270,7 @@ def _check_lives(row: ExperimentRow | TaskRow) -> None:
 
 
 def _requirements(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feasibility.Requirements:
-    """What a job that is there would ask for in another pool."""
+    """Return the requirements of an existing job in another pool."""
     config = {**row.config, "runtime": row.config.get("runtime") or runtime}
     if isinstance(row, ExperimentRow):
         required = feasibility.of_trial(row.owner, row.owner_groups, config, f"a trial of experiment {row.id}")

@@ -50,13 +50,13 @@ class PoolViews:
 
 
 def _takes(configured: Pools, name: str) -> list[str]:
-    """What of that which names no pool goes to this one."""
+    """Return which tasks without a pool in their config go to this one."""
     of = {"slots": configured.compute, "no_slots": configured.zero_slot}
     return [what for what, pool in of.items() if pool == name]
 
 
 def _view(pool: PoolConfig, nodes: list[Node], closed: Collection[str]) -> PoolView:
-    """What its configuration and its agents say."""
+    """The view from a pool's configuration and agents."""
     rules = pool.rules
     takes_away = {Scheduler.PRIORITY: rules.preemption, Scheduler.FAIR_SHARE: True, Scheduler.ROUND_ROBIN: False}
     heard = [node for node in nodes if not node.suspect]

@@ -82,7 +82,7 @@ def shares(wanted: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def rank(one: Live, *, by_priority: bool) -> tuple[int, float, float, int, str]:
-    """What the scheduler sorts by: priority (in pools that go by it), the job's place, its own order."""
+    """The scheduler's sort key: priority (in pools that use it), the job's position, the task's own order."""
     moved = one.submitted_at if one.position is None else one.position
     return one.priority if by_priority else 0, moved, one.submitted_at, one.idx or 0, one.allocation_id
 

@@ -15,7 +15,7 @@ from detlab_hub.store.queries.jobs import Live
 EXPLAINED = 10
 """Tasks of one job that are explained."""
 _TRIED = 3
-"""Of so many different ones it is tried what would let them start: each try is a pass."""
+"""Most different tasks for which hints are tried: each try is a pass."""
 DRAINING = "draining"
 """Beside the scheduler's reasons: nothing starts until the master is restarted."""
 UNTIL_RESTART = "the cluster is draining: nothing new starts until it is restarted"
@@ -86,7 +86,7 @@ def queue_of(snapshot: Snapshot) -> list[Task]:
 
 
 class _Outlook:
-    """What the scheduler says of a pool, asked once."""
+    """The scheduler's decision on a pool, computed once."""
 
     def __init__(
         self, snapshots: Mapping[str, Snapshot], pool: str, starts: Mapping[str, float | None], *, draining: bool
@@ -101,7 +101,7 @@ class _Outlook:
         self._asked = {task.id: (task.millicpus, task.memory) for task in self._snapshot.tasks}
 
     def hints(self, task_id: str, slots: int) -> tuple[Hint, ...]:
-        """What would let a task start; those of one size that wait for the same are tried once."""
+        """Return hints that would let a task start; tasks of one size and reason are tried once."""
         reason = self.decision.waiting.get(task_id)
         if reason is None or self.draining:
             return ()

@@ -8,7 +8,7 @@ from detlab_hub.web.scopes import needs
 
 
 class UserLimits(Guarded):
-    """What one user may ask for."""
+    """The limits of one user."""
 
     @needs("read", cross_site="xsrf")
     async def get(self) -> LimitList:

@@ -22,7 +22,7 @@ from detlab_hub.core.scheduling.fit.shapes import Kind, Shape, Shapes
 from detlab_hub.core.scheduling.model import Agent, AgentState, Fitting, Pool, Task
 
 _TRIED = 256
-"""So many sizes beyond what one agent has are tried to tell with how many slots a task could start."""
+"""Sizes beyond a single agent's slots that are tried to find with how many slots a task could start."""
 
 
 class FreeCapacity:
@@ -265,7 +265,7 @@ class FreeCapacity:
         return min(ranks, key=lambda rank: (end - 1 - rank) % len(self._order.names))
 
     def _best(self, fitting: Sequence[Size]) -> Sequence[Size]:
-        """Those with the best score."""
+        """Return the agents with the best score."""
         if len(fitting) == 1:
             return fitting
         if self._pool.fitting is Fitting.BEST:  # as the scores say it

@@ -69,7 +69,7 @@ class Order:
 
 
 class Node:
-    """What is left of one agent while a pass is made.
+    """The free resources of one agent during a pass.
 
     Attributes:
         agent: It.
@@ -150,7 +150,7 @@ class Index:
             self._most[node.size] = max(most[0], node.millicpus), max(most[1], node.memory)
 
     def first_able(self, end: int, shape: Shape, size: Size) -> int | None:
-        """Of one size the agent nearest to a task that has the CPUs and the memory."""
+        """Return the nearest agent of one size to a task that has the CPUs and the memory."""
         if self._in_vain(shape, size):
             return None
         nodes = self.nodes

@@ -16,7 +16,7 @@ _Placed: TypeAlias = dict[int, int]
 
 
 def score(pool: Pool, size: Size) -> float:
-    """Of agents of a size: a task goes where it is highest."""
+    """Return the score of agents of a size: a task goes where it is highest."""
     if pool.fitting is Fitting.BEST:
         return 1 / (1 + size.free)
     return size.free / size.slots if size.slots else 0.0

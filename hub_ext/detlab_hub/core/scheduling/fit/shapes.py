@@ -16,7 +16,7 @@ _INDIFFERENT: frozenset[Preference] = frozenset()
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Kind:
-    """What of a task decides which agents are suitable. `Shapes` makes one of each: they are compared by identity.
+    """The part of a task that decides which agents are suitable. `Shapes` makes one of each: compared by identity.
 
     Attributes:
         constraints: Of the task, without what it prefers.
@@ -31,7 +31,7 @@ class Kind:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Shape:
-    """What of a task decides where it fits: tasks of one shape fit or fail alike. One of each, as of `Kind`.
+    """The part of a task that decides where it fits: tasks of one shape fit or fail alike. One of each, as of `Kind`.
 
     Attributes:
         slots: Of the task.
@@ -68,7 +68,7 @@ class Shapes:
         self._names = frozenset(agent.id for agent in agents)
         self._personal = any(agent.serves_user is not None for agent in agents)
         self.known: dict[str, Shape] = {}
-        """Of each task that was asked about."""
+        """The shape of each task that was looked up."""
         self._kinds: dict[tuple[Constraints, str, str], Kind] = {}
         self._shapes: dict[tuple[int, bool, Kind, frozenset[str], int, int, frozenset[Preference]], Shape] = {}
         self._asked: dict[tuple[int, bool, Constraints, str, str, frozenset[str], int, int], Shape] = {}
@@ -78,12 +78,12 @@ class Shapes:
         self._better: dict[tuple[Kind, frozenset[Preference]], tuple[tuple[Kind, Kind], ...]] = {}
 
     def of(self, task: Task) -> Shape:
-        """That of a task."""
+        """Return the shape of a task."""
         found = self.known.get(task.id)
         return self.of_all((task,))[0] if found is None else found
 
     def of_all(self, tasks: Iterable[Task]) -> list[Shape]:
-        """Those of tasks, in their order."""
+        """Return the shapes of tasks, in their order."""
         known, asked, personal = self.known, self._asked, self._personal
         shapes: list[Shape] = []
         for task in tasks:

@@ -10,18 +10,18 @@ from detlab_hub.core.scheduling.labels import LabelRule
 from detlab_hub.core.scheduling.model import ANYWHERE, Agent, Constraints, Task
 
 _NAMED = 5
-"""So many agents or tasks are named in a reason; the others are counted."""
+"""Agents or tasks that are named in a reason; further ones are counted."""
 _LONGEST = 80
-"""So many characters of a label's name or value are in a reason."""
+"""Characters of a label's name or value in a reason."""
 
 
 class _Demand(NamedTuple):
-    """What an agent must be like, and what is said if none is."""
+    """A condition on agents, and the reason if no agent meets it."""
 
     said: str
     meets: Callable[[Agent], bool]
     label: str = ""
-    """What agents have in this label shows it."""
+    """The reason, with the agents' values of this label."""
 
 
 def named(names: Sequence[str], between: str) -> str:
@@ -31,7 +31,7 @@ def named(names: Sequence[str], between: str) -> str:
 
 
 def _broken(rule: LabelRule) -> str:
-    """That no agent follows a rule, for people: `no agent has label zone in {a, b}`."""
+    """Return the text for a rule that no agent meets: `no agent has label zone in {a, b}`."""
     values = named([_short(value) for value in sorted(rule.values)], ", ")
     which = f"{_short(rule.label)} in {{{values}}}" if values else _short(rule.label)
     return f"every agent has label {which}" if rule.negated else f"no agent has label {which}"
@@ -75,7 +75,7 @@ def why_unsuitable(task: Task, agents: Sequence[Agent], *, private: bool) -> str
 
 
 def _there(label: str, agents: Sequence[Agent]) -> str:
-    """What agents have in a label, of those that have it."""
+    """Return the values of a label, by the agents that have it."""
     there = named([f"{agent.id} has {label}={agent.labels[label]}" for agent in agents if label in agent.labels], ", ")
     return f"; {there}" if there else ""
 

@@ -14,7 +14,7 @@ from detlab_hub.core.scheduling.model import Task
 from detlab_hub.core.scheduling.planner import Planner
 
 _FITS = 20_000
-"""So many fits at most are looked for, about a tenth of a second, to find victims that could be spared."""
+"""Most fits that are tried, about a tenth of a second, to find redundant victims."""
 
 
 def redundant_victims(planner: Planner, victims: Sequence[Task], served: Sequence[Task]) -> set[str]:
@@ -75,7 +75,7 @@ def _how_many_fit(capacity: FreeCapacity, tasks: Sequence[Task]) -> int:
 
 
 class _Amount(NamedTuple):
-    """Of what agents have, on all of them together."""
+    """The resources of agents, summed over all of them."""
 
     slots: int
     zero_slot_tasks: int

@@ -44,7 +44,7 @@ class _Reaches:
 
 
 class _Left:
-    """What is free on an agent, for tasks that ask for CPUs or memory."""
+    """The free resources of an agent, for tasks that request CPUs or memory."""
 
     __slots__ = ("_memory", "_millicpus", "_shape", "_slots")
 
@@ -174,7 +174,7 @@ class Victims:
         return chosen
 
     def _on_its_agent(self, last: int, slots: int) -> list[int]:
-        """Those on the one agent of the last that has to go, without whom that would not be enough."""
+        """The victims on the agent of the last one, without which the task would not fit."""
         ((name, _),) = self._candidates[last].on.items()
         chosen = [number for number in self._by_agent[name] if number <= last and not self._taken[number]]
         held = [self._candidates[number].on[name] for number in chosen]
@@ -269,7 +269,7 @@ class Victims:
     # --- on several
 
     def _on_several(self, shape: Shape, limit: int) -> list[int] | None:
-        """One after the other of the first `limit` until the task fits; then each that is not needed comes back."""
+        """Add the first `limit` candidates one by one until the task fits; then drop the redundant ones."""
         where = shape.kind, shape.blocked_nodes
         names, room = self._may_have(shape), self._capacity.fit_counter_for(shape)
         change = (self._counting_all if shape.demanding else self._counting_slots)(shape, names, room)
@@ -293,7 +293,7 @@ class Victims:
         return chosen
 
     def _counting_slots(self, shape: Shape, names: frozenset[str], room: FitCounter) -> Callable[[int, int], None]:
-        """What tells the room that a candidate leaves (1), or stays after all (-1)."""
+        """Return a function that notes that a candidate leaves (1), or stays after all (-1)."""
         free: dict[str, int] = {}
 
         def change(number: int, sign: int) -> None:
@@ -336,7 +336,7 @@ class Victims:
     # --- tasks without slots
 
     def _in_order(self, task: Task, limit: int) -> list[int] | None:
-        """One after the other of the first `limit` until the task fits; then each that is not needed comes back."""
+        """Add the first `limit` candidates one by one until the task fits; then drop the redundant ones."""
         chosen: list[int] = []
         for number in range(min(limit, len(self._candidates))):
             if self._taken[number]:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 REPORT_PERIOD = 3600.0
-"""Of one user and limit the audit log has at most one row in so many seconds."""
+"""Seconds in which the audit log gets at most one row for a user and limit."""
 MOST = 5000
 """Users and limits that are remembered; of more, those forgotten that were hit longest ago."""
 

@@ -16,7 +16,7 @@ def _limit(default: float, unit: str, about: str, *, burst: bool = False) -> Any
 
 @dataclass(frozen=True)
 class Limits:
-    """What one user may ask for; 0 means without limit. `c.UserLimits` in the master's configuration sets them."""
+    """The limits of one user; 0 means without limit. `c.UserLimits` in the master's configuration sets them."""
 
     requests_per_second: float = _limit(200.0, "requests/s", "Requests of a user, in the long run")
     requests_burst: int = _limit(2000, "requests", "Burst of requests of a user", burst=True)

@@ -31,7 +31,7 @@ class Writer:
 
 @dataclass
 class _Written:
-    """What one node of a task has written."""
+    """The output of one node of a task."""
 
     lines: Bucket
     size: Bucket
