@@ -29,7 +29,7 @@ class Connection:
     hang_up: Callable[[], None] = lambda: None
     """Closes the connection; the agent may come back if its key is still good."""
     node: Node = field(init=False)
-    """What it said that it has. One object for as long as the connection: who asks again sees that nothing changed."""
+    """Its offer. One object for as long as the connection lasts: readers detect a change by identity."""
 
     def __post_init__(self) -> None:
         self.node = _node(self.hello)

@@ -94,9 +94,9 @@ MOST_REST = 2.0
 """Seconds that it waits for that at most, so that nobody waits much longer for a place than a pass takes: of passes of
 two seconds, one after the other, half a core is what they take, and of longer ones more."""
 GUARD_PERIOD = 1.0
-"""Of looking for spawns that nobody follows and servers that nobody uses."""
+"""Period in seconds of the check for spawns without a follower and for idle servers."""
 RECONCILE_PERIOD = 20.0
-"""Of comparing the servers that run with those that the Hub knows."""
+"""Period in seconds of the comparison of running servers with the Hub's."""
 KILL_AGAIN = 15.0
 """A kill without an exit is sent again after this long."""
 
@@ -165,7 +165,7 @@ class Services:
         self._loops: list[asyncio.Task[None]] = []
         self._cpu_clock = cpu_clock
         self._known_tasks = KnownTasks()
-        """Of the newest pass."""
+        """The rows and tasks of the newest pass."""
         self._pass_cost = 0.0
         """Seconds of CPU that the newest pass took."""
         self._ticked = clock()

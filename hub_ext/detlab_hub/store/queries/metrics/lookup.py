@@ -69,7 +69,7 @@ def look_ahead(s: Session, trial: TrialRow, group: str, name: str) -> None:
 
 @dataclass
 class Memo:
-    """What one transaction has looked up already: a batch of a thousand small reports asks for it once."""
+    """A cache of one transaction's look-ups: a batch of a thousand small reports needs each once."""
 
     transaction: object
     trials: dict[int, TrialRow] = field(default_factory=dict)

@@ -58,7 +58,7 @@ class Report:
     time: float
     metrics: dict[str, Any]
     scalars: dict[str, float] | None = None
-    """What `check_report` returned for it; None: it is yet to be checked."""
+    """The result of `check_report` for it; None: it is not checked yet."""
 
 
 def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, float]:
@@ -289,7 +289,7 @@ _STRUCTURED: Table = StructuredValue.__table__
 
 @dataclass
 class _Merge:
-    """What points among or upon stored ones did to a series."""
+    """The effect on a series of points between stored ones, or in their place."""
 
     changed: bool = False
     """Whether a stored value is replaced by another."""
