@@ -193,9 +193,9 @@ class Services:
             (self.settings.heartbeat_period, self._beat),
             (LEASE_PERIOD, self._renew_lease),
             (TIDY_PERIOD, self.tidy),
-            (RETRY_PERIOD, self._look_again),
+            (RETRY_PERIOD, self._retry_pass),
             (GUARD_PERIOD, self.spawns.guard),
-            (GUARD_PERIOD, self.servers.look_for_idle),
+            (GUARD_PERIOD, self.servers.cull_idle),
             (GUARD_PERIOD, self.refusals.write_refusals),
             (GUARD_PERIOD, self.limits.write_hits),
             (RECONCILE_PERIOD, self.servers.reconcile),
@@ -331,7 +331,7 @@ class Services:
     async def _renew_lease(self) -> None:
         await self.shell.store.renew()
 
-    async def _look_again(self) -> None:
+    async def _retry_pass(self) -> None:
         if self.shell.pending_reasons:
             self.shell.scheduler_kick.set()
 
