@@ -51,7 +51,7 @@ class Preview:
 
     @property
     def unit(self) -> str:
-        """What a step is."""
+        """The name of a step."""
         return str(self.searcher.get("time_metric") or "steps")
 
 

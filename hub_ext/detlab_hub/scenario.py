@@ -61,7 +61,7 @@ class _Part(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _leave_out_nulls(cls, value: Any) -> Any:
-        """What is null is as if it had not been written."""
+        """Treat null values as absent."""
         return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
 
 
@@ -213,7 +213,7 @@ def _words(error: Any) -> str:
 
 
 def _contradictions(scenario: Scenario) -> Iterator[Problem]:
-    """What no single field shows."""
+    """Check relations between fields."""
     for kind in ("agents", "jobs", "tasks"):
         counts = Counter(part.id for part in getattr(scenario, kind))
         yield from (Problem(kind, f"{name!r} is there {n} times") for name, n in counts.items() if n > 1)

@@ -32,7 +32,7 @@ _GONE = {errno.ENOENT, errno.ELOOP, errno.ENXIO}
 """A file that was removed, or has become a link or a pipe, since it was listed."""
 
 Progress = Callable[[int], None]
-"""Told the bytes that were read, as they are."""
+"""Called with the number of bytes of each read."""
 
 
 class ArchiveWriter:
@@ -196,7 +196,7 @@ def _read(path: Path, into: Path | None, progress: Progress) -> Manifest:
 
 
 class _Reading:
-    """What was read of an archive so far."""
+    """The members of an archive that were read so far."""
 
     def __init__(self, into: Path | None, progress: Progress) -> None:
         self._into = into

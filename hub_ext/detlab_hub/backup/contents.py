@@ -34,7 +34,7 @@ PARTS: dict[Part, tuple[str, ...]] = {
 }
 """Names in the state folder. Certificates go with their keys."""
 OF_ONE_RUN = ("agent", "instances", "supervisor.json", "cluster.json")
-"""What belongs to the processes of one cluster: a restored one starts without."""
+"""Files of the processes of one cluster: a restored one starts without them."""
 
 
 class Member(BaseModel):
@@ -47,7 +47,7 @@ class Member(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What an archive says of itself; its last member.
+    """The manifest of an archive; its last member.
 
     Attributes:
         format: Of the archive; a newer one is refused.

@@ -46,7 +46,7 @@ from detlab_hub.store.engine import sqlite_path
 
 Say = Callable[[str], None]
 _NO_STATE = {"supervisor.lock", STAGE}
-"""What may be in a folder that counts as empty."""
+"""Names that may be in a folder that counts as empty."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ _LABELS: dict[Part, str] = {
 
 @dataclass(frozen=True)
 class BackupOptions:
-    """What `det backup` was asked for.
+    """The options of `det backup`.
 
     Attributes:
         file: The archive to make; None for a name with the cluster's id and the time, in the current folder.
@@ -55,7 +55,7 @@ class BackupOptions:
 
     @property
     def parts(self) -> list[Part]:
-        """What is copied."""
+        """The parts to copy."""
         wanted: dict[Part, bool] = {
             "state": True,
             "secrets": self.secrets,
@@ -189,6 +189,6 @@ def _is_unfinished(name: str) -> bool:
 
 
 def report_of(made: Backup) -> dict[str, object]:
-    """What `det backup --json` prints."""
+    """Return the output of `det backup --json`."""
     told = made.manifest.model_dump(mode="json", exclude={"members", "format"})
     return {"file": str(made.file), "size": made.size, "files": len(made.manifest.members), **told}

@@ -17,7 +17,7 @@ from detlab_hub.embedded.state import StateFolder
 
 @dataclass(frozen=True)
 class Said:
-    """What the command line of `det up` says about it; see `lifecycle.Options`."""
+    """The options of `det up` about it; see `lifecycle.Options`."""
 
     ip: str | None = None
     tls: bool = False
@@ -27,7 +27,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Front:
-    """What was decided; the fields are those of `Plan`."""
+    """The decision; the fields are those of `Plan`."""
 
     ip: str
     public_host: str

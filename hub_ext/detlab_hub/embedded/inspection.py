@@ -30,7 +30,7 @@ class PartStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """What `det status` shows.
+    """The output of `det status`.
 
     Attributes:
         problem: Why it is not healthy; None if it is.
@@ -93,7 +93,7 @@ def _diagnose(
 
 
 def _last_words(folder: StateFolder, part: str) -> str:
-    """What a part said last, which as a rule is why it does not work."""
+    """Return the last line of a part's log, which usually says why it does not work."""
     lines = process.tail(folder.log(part), 1)
     return f"; it said last: {lines[0][:_WORDS]}" if lines else ""
 

@@ -56,7 +56,7 @@ class PartFailed(DetlabError):
 
 @dataclass(frozen=True)
 class Options:
-    """What `det up` was asked for.
+    """The options of `det up`.
 
     Attributes:
         port: Public port.

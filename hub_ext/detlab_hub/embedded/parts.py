@@ -58,7 +58,7 @@ class Part:
 
     @property
     def digest(self) -> str:
-        """What tells whether a running process is this part as it would be started now."""
+        """A digest that tells whether a running process is this part as it would be started now."""
         text = json.dumps([self.argv, sorted(self.extra_env.items())])
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -44,7 +44,7 @@ def check_user_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one start of the cluster was asked for; the parts read it from the state folder.
+    """The options of one start of the cluster; the parts read it from the state folder.
 
     Attributes:
         port: Public port of the proxy.
@@ -211,12 +211,12 @@ class StateFolder:
 
     @property
     def report_file(self) -> Path:
-        """What the supervisor says about its parts."""
+        """The supervisor's report of its parts."""
         return self.root / "supervisor.json"
 
     @property
     def plan_file(self) -> Path:
-        """What the running parts were started with."""
+        """The plan with which the running parts were started."""
         return self.root / "plan.json"
 
     @property
@@ -266,7 +266,7 @@ class StateFolder:
 
     @property
     def full(self) -> str | None:
-        """What is to be said of its disk if that has no room; None if it has.
+        """Return a message about its disk if that is full; None if it is not.
 
         Blocks that are reserved for root do not count: tasks cannot have them.
         """

@@ -96,9 +96,9 @@ MOST_REST = 2.0
 """Seconds that it waits for that at most, so that nobody waits much longer for a place than a pass takes: of passes of
 two seconds, one after the other, half a core is what they take, and of longer ones more."""
 GUARD_PERIOD = 1.0
-"""Of looking for spawns that nobody follows and servers that nobody uses."""
+"""Period in seconds of the check for spawns without a follower and for idle servers."""
 RECONCILE_PERIOD = 20.0
-"""Of comparing the servers that run with those that the Hub knows."""
+"""Period in seconds of the comparison of running servers with the Hub's."""
 KILL_AGAIN = 15.0
 """A kill without an exit is sent again after this long."""
 
@@ -170,7 +170,7 @@ class Services:
         self._loops: list[asyncio.Task[None]] = []
         self._cpu_clock = cpu_clock
         self._known_tasks = KnownTasks()
-        """Of the newest pass."""
+        """The rows and tasks of the newest pass."""
         self._pass_cost = 0.0
         """Seconds of CPU that the newest pass took."""
         self._ticked = clock()
@@ -198,9 +198,9 @@ class Services:
             (self.settings.heartbeat_period, self._beat),
             (LEASE_PERIOD, self._renew_lease),
             (TIDY_PERIOD, self.tidy),
-            (RETRY_PERIOD, self._look_again),
+            (RETRY_PERIOD, self._retry_pass),
             (GUARD_PERIOD, self.spawns.guard),
-            (GUARD_PERIOD, self.servers.look_for_idle),
+            (GUARD_PERIOD, self.servers.cull_idle),
             (GUARD_PERIOD, self.refusals.write_refusals),
             (GUARD_PERIOD, self.limits.write_hits),
             (RECONCILE_PERIOD, self.servers.reconcile),
@@ -341,7 +341,7 @@ class Services:
     async def _renew_lease(self) -> None:
         await self.shell.store.renew()
 
-    async def _look_again(self) -> None:
+    async def _retry_pass(self) -> None:
         if self.shell.pending_reasons:
             self.shell.scheduler_kick.set()
 

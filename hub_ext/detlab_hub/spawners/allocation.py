@@ -59,7 +59,7 @@ class AllocationMixin(Spawner):
     offers_idle: ClassVar[bool] = True
     """Whether users may say when an unused server ends."""
     refused_forms: ClassVar[dict[str, dict[str, Any]]] = {}
-    """What users had put into a form that was refused, so that they need not type it again."""
+    """Users' input of refused forms, so that it need not be typed again."""
 
     @default("start_timeout")
     def _wait_long(self) -> int:

@@ -133,7 +133,7 @@ def _config(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _image_and_runtime(options: Mapping[str, Any], raw: dict[str, Any]) -> list[Problem]:
-    """Who names an image wants a container."""
+    """An image implies a container."""
     if not options.get("image"):
         return []
     if raw.get("runtime") == "process":

@@ -9,7 +9,7 @@ KEPT = 200
 
 
 class News:
-    """What happened during one start; a line that says nothing new is not said."""
+    """The progress of one start; a repeated line is left out."""
 
     def __init__(self) -> None:
         self._lines: list[tuple[int, str]] = []

@@ -199,7 +199,7 @@ def _connected(url: URL) -> Iterator[Connection]:
 
 @dataclass(frozen=True)
 class Occupant:
-    """What is in a database into which a copy is to be put.
+    """The content of a database into which a copy is to be restored.
 
     Attributes:
         tables: Names of its tables.

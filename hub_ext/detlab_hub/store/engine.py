@@ -162,7 +162,7 @@ def hint_of(error: BaseException | None, url: URL) -> str | None:
 
 
 class Verdict(Enum):
-    """What a database error says about the store."""
+    """The class of a database error."""
 
     CALLER = "the statement was wrong; the store is fine"
     BUSY = "rolled back, may be tried again"

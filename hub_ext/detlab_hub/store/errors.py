@@ -1,4 +1,4 @@
-"""What can go wrong with the master's database, as exceptions with a next command.
+"""Errors of the master's database, as exceptions with a next command.
 
 DetlabError
  ├─ StoreError              store.failed     the database cannot be opened
@@ -25,7 +25,7 @@ class StoreError(DetlabError):
 
 
 class StoreDamaged(StoreError):
-    """What lies at the address is not a database of ours, or is damaged. It is left as it is."""
+    """The file at the address is not a database of detlab's, or is damaged. It is left unchanged."""
 
     default_code = "store.damaged"
 

@@ -42,7 +42,7 @@ def as_told(error: BaseException) -> BaseException:
 
 @dataclass
 class Outcome:
-    """What became of one write of a group whose transaction is still open."""
+    """The result of one write of a group whose transaction is still open."""
 
     write: Waiting
     result: Any = None

@@ -22,7 +22,7 @@ Convert = Callable[[Any], Any]
 Seen: TypeAlias = tuple[Any, T]
 """A row as the driver gave it, and what was made of it."""
 _FLOAT8 = 701
-"""What PostgreSQL calls a double; it matters for numbers only, and all of ours that are not whole are doubles."""
+"""PostgreSQL's type id of a double; it matters for numbers only, and all of ours that are not integers are doubles."""
 _DRIVER = "detlab_hub.store.prepared.driver"
 """In `Session.info`: the transaction, and the connection that was asked for in it."""
 
@@ -53,13 +53,13 @@ class _Plan:
         return given if self.order is None else tuple([given[name] for name in self.order])
 
     def rows(self, found: Iterable[Any]) -> Iterator[Any]:
-        """What the driver has fetched, as rows."""
+        """Return the driver's result as rows."""
         if not self.results:
             return map(self.row, found)
         return (self.row(self.converted(values)) for values in found)
 
     def converted(self, values: Any) -> list[Any]:
-        """What the driver gave for a row, as its columns have it."""
+        """Return the driver's values of a row, converted by its columns."""
         fresh = list(values)
         for place, convert in self.results:
             fresh[place] = convert(fresh[place])

@@ -218,7 +218,7 @@ def _is_plain(entity: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Changed:
-    """What is to be written of a row that was changed: its values by attribute."""
+    """Return the changes of a row to be written: its values by attribute."""
 
     entity: Any
     key: Any
@@ -233,7 +233,7 @@ class _Changed:
 
 
 def _changed(state: Any) -> _Changed | None:
-    """What differs of a row from what was read; None if nothing does."""
+    """Return the changes of a row since it was read; None if there are none."""
     values = {
         name: state.dict[name]
         for name, before in state.committed_state.items()

@@ -229,7 +229,7 @@ class Store:
 
     @property
     def broken_hint(self) -> str | None:
-        """What to do about it."""
+        """A hint of what to do about it."""
         return None if self._broken is None else self._broken.hint
 
     def _break(self, error: DBAPIError, doing: str) -> StoreBroken:

@@ -32,7 +32,7 @@ CONFIRMED_TOKENS = 10_000
 HUB_PATIENCE_SECONDS = 10
 
 COOKIES = {"samesite": "Lax"}
-"""They come along when a person follows a link to a page, and not when another site's page asks for something."""
+"""Cookies are sent when a user follows a link to a page, and not with requests from another site's page."""
 
 _HEADER = re.compile(r"\s*(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
 

@@ -61,7 +61,7 @@ RowId = Annotated[int, Field(ge=0, lt=2**63)]
 """An id or a cursor in a query: what a database can hold."""
 
 TOKEN_KINDS = {"dttask": "of a task", "dtagent": "of an agent", "dtenrol": "for enrolment", "dthub": "of a spawner"}
-"""What the prefix of a token says that it is, in the audit log of refusals."""
+"""The kind of a token by its prefix, in the audit log of refusals."""
 
 RETRY_AFTER = "5"
 """Seconds after which it is worth asking again, when the master is busy or cannot write."""
@@ -147,7 +147,7 @@ class Guarded(Recognized):
 
     caller: AnyCaller | None = None
     known_as: str | None = None
-    """Whose session it is, while it is not yet certain that the request is theirs."""
+    """The user of the session, before the request is known to come from the user."""
     _refusal: Exception | None = None
     _to_login = False
     _begun = False
@@ -195,7 +195,7 @@ class Guarded(Recognized):
 
     @property
     def operation(self) -> Operation:
-        """What this request's verb declares.
+        """The declaration of this request's verb.
 
         Raises:
             tornado.web.HTTPError: 405, this route does not serve the verb.
@@ -463,7 +463,7 @@ class NoSuchRoute(Guarded):
 
 
 def _actor_of(handler: Guarded) -> str | None:
-    """Who is refused, as the audit log names them; None: they show nothing that could be a token of theirs."""
+    """Return the name of a refused caller for the audit log; None: the request has nothing that could be a token."""
     match handler.caller:
         case Caller(name=name):
             return name

@@ -18,7 +18,7 @@ SILENCE, SLOWEST, WINDOW = 60.0, 10_000, 120.0
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """What the bodies of one master are held to."""
+    """The limits of all request bodies of one master."""
 
     memory: Tickets = field(default_factory=lambda: Tickets("bytes of request bodies", BODIES_PER_USER, BODIES))
     seconds: float = BODY_SECONDS
@@ -61,7 +61,7 @@ class Buffer:
 
     @property
     def data(self) -> bytearray:
-        """What has come so far."""
+        """The bytes received so far."""
         return self._data
 
     def release(self) -> None:

@@ -19,7 +19,7 @@ from detlab.errors import AuthError, Forbidden
 XSRF_HEADER = "X-XSRFToken"
 READING = frozenset({"GET", "HEAD"})
 _TOLD = 200
-"""So many characters of a header are in a refusal."""
+"""Characters of a header in a refusal."""
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -44,7 +44,7 @@ class CrossSite(StrEnum):
 
 
 class Handler(Protocol):
-    """What is looked at of a handler."""
+    """The checked attributes of a handler."""
 
     request: HTTPServerRequest
 

@@ -13,7 +13,7 @@ SLOW_LIMIT = 30.0
 
 
 class Account:
-    """What one user's streams hold in memory together."""
+    """The buffered bytes of one user's streams together."""
 
     def __init__(self, most_bytes: int) -> None:
         self.streams = 0

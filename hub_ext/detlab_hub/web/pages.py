@@ -34,7 +34,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self';"
     " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
-"""What the hub page may load: its own files, and nothing inline."""
+"""The content policy of the hub page: its own files, and nothing inline."""
 
 VIEWS = ("new", "work", "queue", "cluster", "nodes", "everybody", "quotas", "usage", "tokens", "audit", "service")
 """Views with an address of their own, beside experiments, trials and tasks; the script tells them apart."""

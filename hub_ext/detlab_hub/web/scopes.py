@@ -27,7 +27,7 @@ AnyCaller = Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller
 
 
 class Scope(StrEnum):
-    """What a verb can ask of its caller."""
+    """The scopes that a verb can require of its caller."""
 
     PUBLIC = "public"
     """Nothing. Health, the style sheet and the last step of a login, no more."""
@@ -93,7 +93,7 @@ class Operation:
 
 
 class Handler(Protocol):
-    """What the wrapper made by `needs` uses of its handler."""
+    """The part of a handler that the wrapper made by `needs` uses."""
 
     def admitted(self) -> bool:
         """Whether the caller was let in."""

@@ -93,7 +93,7 @@ async def elastic(sqlite_url: str) -> AsyncIterator[Elastic]:
     services = Services(store, settings=settings, elastic=[pool])
     await services.start()
     for loop in services._loops:
-        if loop.get_name() == "look":
+        if loop.get_name() == "poll":
             loop.cancel()
     hub = make_hub_auth(api_url="http://127.0.0.1:1/hub/api", api_token="x", base_url="/", hub_prefix="/hub/")
     web = WebSettings(cookie_secret=b"x" * 32, hub_public_url="/hub/", background=Background())

@@ -90,7 +90,7 @@ class SlowLook:
 
     async def read(self, what):
         found = await self._read(what)
-        if self.armed and isinstance(what, reads.Look) and what.experiment_id is None:
+        if self.armed and isinstance(what, reads.LogRead) and what.experiment_id is None:
             self.armed = False
             self.taken.set()
             await self.go.wait()

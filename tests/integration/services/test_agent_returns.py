@@ -128,7 +128,7 @@ async def test_a_trial_whose_slot_is_gone_is_killed_told_and_restarted_uncounted
     card = (await world.services.trials.get(ALICE, trial.id)).card
     assert card.kind == "lost"
     assert "agent one came back without all the slots that it had (one-0, one-1)" in card.message
-    assert "counts as no restart" in card.hint
+    assert "does not count as a restart" in card.hint
     assert (await world.finish(other.id)).state is ExperimentState.COMPLETED, "the slot that is left is used"
     two = await world.add_agent("two", slots=2)
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED

@@ -88,7 +88,7 @@ async def test_an_agent_removed_between_its_key_and_its_hello_leaves_no_ghost(ma
     world = await make_world(training(3))
     agent = await enrol(world, await invite(world), "one")  # authenticated: its WebSocket is open
     await world.services.nodes.remove(ROOT, "one")
-    with pytest.raises(Forbidden, match="void"):
+    with pytest.raises(Forbidden, match="not valid any more"):
         await connect(world, agent)
     assert await names(world) == []
     assert world.services.connections.nodes(world.now) == ()

@@ -17,8 +17,8 @@ from detlab_hub.services.streams.stream import Follow
 async def test_many_readers_share_one_look(make_world, monkeypatch):
     world, mine = await made_by_alice(make_world)
     taken = []
-    take = reads.Look.__call__
-    monkeypatch.setattr(reads.Look, "__call__", lambda look, s: taken.append(look) or take(look, s))
+    take = reads.LogRead.__call__
+    monkeypatch.setattr(reads.LogRead, "__call__", lambda look, s: taken.append(look) or take(look, s))
     sinks = [Sink() for _ in range(20)]
     tasks = [asyncio.ensure_future(world.services.stream.events(ALICE, mine).run(sink)) for sink in sinks]
     await until(lambda: members(world) == 20)
@@ -137,7 +137,7 @@ async def test_a_look_that_fails_for_a_moment_is_taken_again_and_nobody_notices(
     read, failures = world.services.shell.read, [Unavailable("locked"), OSError("gone"), Unavailable("locked")]
 
     async def fails(look):
-        if isinstance(look, reads.Look) and failures:
+        if isinstance(look, reads.LogRead) and failures:
             raise failures.pop()
         return await read(look)
 
@@ -211,10 +211,10 @@ async def test_wishes_are_shared_while_somebody_has_them_and_forgotten_then(make
     world, mine = await made_by_alice(make_world)
     stream = world.services.stream
     one, two = stream.events(ALICE, mine, names=["loss"]), stream.events(BOB, mine, names=["loss"])
-    assert one._subscriptions is two._subscriptions
+    assert one._subscription is two._subscription
     del one
     gc.collect()
-    assert stream.events(ALICE, mine, names=["loss"])._subscriptions is two._subscriptions
+    assert stream.events(ALICE, mine, names=["loss"])._subscription is two._subscription
     for number in range(50):
         stream.events(ALICE, mine, names=[f"name{number}"])
     del two

@@ -368,15 +368,15 @@ async def test_an_idle_server_is_warned_about_then_ended(hubbed):
     assert (reply.idle_timeout, reply.cull_at) == (100.0, None)
     world.now = began + 74
     await report(world, caller, last_activity=began)
-    await world.services.servers.look_for_idle()
+    await world.services.servers.cull_idle()
     assert (await view_of(world, view)).cull_at is None
     world.now = began + 76
-    await world.services.servers.look_for_idle()
+    await world.services.servers.cull_idle()
     warned = await view_of(world, view)
     assert warned.cull_at == pytest.approx(began + 101, abs=2)
     assert (await report(world, caller, last_activity=began)).cull_at == warned.cull_at
     world.now = warned.cull_at + 1
-    await world.services.servers.look_for_idle()
+    await world.services.servers.cull_idle()
     assert (await over(world, view)).end_reason == "idle"
     assert [stopped[:2] for stopped in hub.stopped] == [("alice", "nb")]
     lines, _ = await world.services.usertasks.logs(ALICE, view.task_id)
@@ -390,11 +390,11 @@ async def test_use_after_the_warning_spares_the_server(hubbed):
     view, caller = await idle_server(world)
     await report(world, caller, last_activity=world.now)
     world.now += 80
-    await world.services.servers.look_for_idle()
+    await world.services.servers.cull_idle()
     assert (await view_of(world, view)).cull_at is not None
     assert (await report(world, caller, busy=True)).cull_at is None
     world.now += 50
-    await world.services.servers.look_for_idle()
+    await world.services.servers.cull_idle()
     assert (await view_of(world, view)).end_reason is None
 
 
@@ -402,10 +402,10 @@ async def test_a_server_whose_watcher_is_not_heard_is_not_ended_at_once(hubbed):
     world, _ = hubbed
     view, _ = await idle_server(world)
     world.now += 300
-    await world.services.servers.look_for_idle()
+    await world.services.servers.cull_idle()
     assert (await view_of(world, view)).cull_at is None
     world.now += 600
-    await world.services.servers.look_for_idle()
+    await world.services.servers.cull_idle()
     assert (await view_of(world, view)).cull_at is not None, "its watcher is dead"
 
 

@@ -59,7 +59,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class AwsSettings:
-    """What instances of a pool are like.
+    """The settings of a pool's instances.
 
     Attributes:
         region: Such as eu-central-1.

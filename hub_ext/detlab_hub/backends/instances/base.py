@@ -11,7 +11,7 @@ from detlab_hub.core.provisioning import Instance
 
 
 class Trouble(StrEnum):
-    """What kind of thing went wrong at a provider: the closed set."""
+    """The kinds of errors of a provider: a closed set."""
 
     CAPACITY = "capacity"
     """It has none of these left now; later it may."""
@@ -20,7 +20,7 @@ class Trouble(StrEnum):
     CREDENTIALS = "credentials"
     """It does not know us, or does not let us."""
     CONFIGURATION = "configuration"
-    """What was asked for does not exist or makes no sense."""
+    """The requested object does not exist, or the request is invalid."""
     UNREACHABLE = "unreachable"
     """It did not answer, or asked us to come later."""
     OTHER = "other"

@@ -49,7 +49,7 @@ class ElasticPool:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What providers have to know of the cluster.
+    """The data of the cluster for providers.
 
     Attributes:
         folder: Where local instances are kept.

@@ -101,7 +101,7 @@ class _Evaluation:
         return instance.state in _ALIVE and away and remembered.away_since is None and not remembered.connected_once
 
     def without(self, endings: Sequence[Ending]) -> list[Instance]:
-        """What is there when those have ended, oldest first."""
+        """Return the remaining instances when those have ended, oldest first."""
         ended = {ending.id for ending in endings}
         return [i for i in self._instances if i.state in _ALIVE and i.id not in ended]
 
@@ -114,7 +114,7 @@ class _Evaluation:
         return agent is not None and agent.state in {AgentState.ENABLED, AgentState.SUSPECT}
 
     def count_duds(self, history: History, endings: Sequence[Ending]) -> History:
-        """What is remembered now. An agent that came says that launches are good, one that never will, bad."""
+        """Return the new history. A connected agent is a good launch, one that will never connect a failed one."""
         known, duds = history.instances, history.duds
         if any(
             now.connected_once and not known.get(name, _NOTHING).connected_once for name, now in self.memory.items()
@@ -146,7 +146,7 @@ class _Evaluation:
         return found
 
     def idle(self, left: Sequence[Instance], demand: Demand) -> list[Ending]:
-        """What has run nothing for too long, longest first, as long as `min_instances` stay."""
+        """Return instances that were idle for too long, longest first, as long as `min_instances` stay."""
         found: list[tuple[bool, float, Instance]] = []
         for instance in filter(self._may_end, left):
             since = self.memory[instance.id].idle_since
@@ -164,7 +164,7 @@ class _Evaluation:
         ]
 
     def over_max(self, left: Sequence[Instance]) -> list[Ending]:
-        """What is too much: of those that run nothing, the ones first that are missed least."""
+        """Return surplus instances: only idle ones, the least useful first."""
         surplus = len(left) - self.limits.max_instances
         if surplus <= 0:
             return []

@@ -25,7 +25,7 @@ _NEW = "\0new "
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the waiting tasks ask for.
+    """The demand of pending tasks.
 
     Attributes:
         new: So many new instances; at most one more than may be had, which says that they are too few.

@@ -58,10 +58,10 @@ class Limits:
 
 
 class InstanceState(StrEnum):
-    """What the provider says of an instance."""
+    """The provider's report of an instance."""
 
     PENDING = "pending"
-    """Asked for: it does not run yet (a spot request waits like this)."""
+    """Requested: it does not run yet (as a pending spot request)."""
     RUNNING = "running"
     STOPPED = "stopped"
     """It runs no more and can be removed (a preempted one may stay like this)."""
@@ -112,7 +112,7 @@ class Situation:
 
 
 class Remembered(NamedTuple):
-    """What is remembered of one instance.
+    """The history of one instance.
 
     Attributes:
         connected_once: Its agent has been there.
@@ -129,7 +129,7 @@ class Remembered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is remembered between two evaluations. An empty one is always safe: nothing ends too early.
+    """The history between two evaluations. An empty one is always safe: nothing ends too early.
 
     Attributes:
         instances: By the provider's name.
@@ -163,7 +163,7 @@ class HoldReason(StrEnum):
     BACK_OFF = "back_off"
     """The last launch failed; it is too early to try again."""
     RATE = "rate"
-    """So many were launched just now that the next has to wait."""
+    """The launch rate is reached: the next launch has to wait."""
 
 
 class Awaited(NamedTuple):
@@ -188,7 +188,7 @@ class Ending(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done now.
+    """The actions of an evaluation.
 
     Attributes:
         launch: So many instances are to be launched.

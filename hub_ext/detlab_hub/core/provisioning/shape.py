@@ -22,7 +22,7 @@ class Shape(NamedTuple):
 
 
 def measured(agents: Iterable[Agent]) -> Shape | None:
-    """What the agents of a pool's instances have: what the best of them counts; None: there is none.
+    """Return the shape of a pool's instances, from the largest of their agents; None: there is none.
 
     They should be alike. One that counts less is broken, or bounded by something else than its machine: by it the pool
     would launch nothing for what all others have.

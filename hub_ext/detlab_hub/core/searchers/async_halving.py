@@ -21,7 +21,7 @@ from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
 
 EXITED_METRIC = sys.float_info.max
-"""What a trial that ended early counts in its rung: worse than all but infinity and NaN."""
+"""The metric of a trial that ended early in its rung: worse than all except infinity and NaN."""
 
 _OVERHEAD = 1.2
 """A rung 0 that is full is not the end: trials still run to the upper rungs."""

@@ -1,4 +1,4 @@
-"""What can go wrong in a search.
+"""Errors of a search.
 
 ValueError
 ├── SearcherConfigError   the configuration names no search that can run

@@ -1,4 +1,4 @@
-"""What every search method is: a small deep module behind five calls, driven by `Searcher`."""
+"""The interface of search methods: five calls, driven by `Searcher`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TrialFactory:
 
 @dataclass(frozen=True)
 class Question:
-    """What a `Suggest` decision asks, complete: it is answered without the search, in a process of its own.
+    """The question of a `Suggest` decision, complete: it is answered without the search, in a process of its own.
 
     Attributes:
         ticket: Which one.
@@ -130,7 +130,7 @@ class SearchMethod(ABC):
         return []
 
     def known(self, ticket: int) -> Any:
-        """What `suggest` needs for a ticket, plain JSON values; called in the transaction of the `Suggest`."""
+        """Return the input of `suggest` for a ticket, plain JSON values; called in the transaction of the `Suggest`."""
         raise NotImplementedError(f"{type(self).__name__} made a Suggest decision without saying what it knows")
 
     @classmethod

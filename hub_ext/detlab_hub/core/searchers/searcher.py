@@ -175,7 +175,7 @@ class Searcher:
         return self._record(self._judged(event, decisions))
 
     def _judged(self, event: ValidationReported, decisions: list[Decision]) -> list[Decision]:
-        """What the method decided, and a policy's stop if the method lets the trial go on."""
+        """Return the method's decisions, and a policy's stop if the method lets the trial continue."""
         report = Report(event.request_id, self._sign * event.metric, event.metric, event.time)
         said = [evidence for policy in self._policies if (evidence := policy.reported(report)) is not None]
         stopped = any(isinstance(one, StopTrial) and one.request_id == event.request_id for one in decisions)

@@ -49,7 +49,7 @@ class EndlessSearchError(Exception):
 
 @dataclass(frozen=True)
 class SimulatedTrial:
-    """What became of one trial.
+    """The result of one trial.
 
     Attributes:
         trial: As the search created it.

@@ -37,7 +37,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Packing:
-    """What is packed.
+    """The files to pack.
 
     Attributes:
         storage: The `checkpoint_storage` block.

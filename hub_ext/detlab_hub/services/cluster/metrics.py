@@ -17,7 +17,7 @@ from detlab_hub.services.kernel.shell import Shell
 
 @dataclass(frozen=True)
 class Sample:
-    """What the metrics are computed from, read in one transaction.
+    """The source of the metrics, read in one transaction.
 
     Attributes:
         cluster: The cluster as the caller sees it.

@@ -57,7 +57,7 @@ class Overview:
 
 
 def me(caller: Caller) -> UserView:
-    """Who the caller is, with the scopes that mean something here."""
+    """Return the caller, with the scopes that are known here."""
     return UserView(name=caller.name, scopes=sorted(caller.scopes & {READ, WRITE, ADMIN}), admin=caller.admin)
 
 

@@ -30,7 +30,7 @@ TEXT_CHARS = 200
 
 @dataclass(frozen=True)
 class Refused:
-    """What was refused to whom."""
+    """A refusal: its caller and its object."""
 
     actor: str
     """A user, `task 12.1`, `agent node-1`, or `task token` where the token is not known."""
@@ -44,7 +44,7 @@ class Refused:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What is counted together."""
+        """The key of refusals that are counted together."""
         return self.actor, self.verb, self.path
 
 
@@ -56,13 +56,13 @@ class _Open:
     since: float
     address: str
     count: int = 0
-    """Those not written yet."""
+    """Refusals that are not written yet."""
     written: bool = False
 
 
 @dataclass
 class _LeftOut:
-    """What one user was refused beyond their ration of rows."""
+    """Refusals of one user beyond the ration of rows."""
 
     since: float
     count: int = 0

@@ -22,7 +22,7 @@ from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 DEFAULT_DAYS = 30
 """Days that are shown by default."""
 _RISKY = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a spreadsheet may take for the beginning of a formula; the last four are the wide forms."""
+"""Characters that a spreadsheet may take for the beginning of a formula; the last four are the wide forms."""
 
 
 class Usage:

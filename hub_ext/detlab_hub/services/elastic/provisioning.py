@@ -78,9 +78,9 @@ class _State:
     """Orders of this master whose launches had no answer, and that are not seen in a list; by agent."""
     instances: tuple[Instance, ...] = ()
     unlisted: frozenset[str] = frozenset()
-    """Of those, what only an earlier master knew by the provider's name: nothing can be asked of the provider yet."""
+    """Of those, the ones that only an earlier master knew by the provider's name: they cannot be queried yet."""
     template: Agent | None = None
-    """What an instance is like, with what was learned of them."""
+    """The shape of an instance, with the observed values."""
     decision: Decision | None = None
     errors: deque[ProviderErrorView] = field(default_factory=lambda: deque(maxlen=_ERRORS))
     enrolled: set[str] = field(default_factory=set)
@@ -250,7 +250,7 @@ class Provisioning:
     def _with_unlisted(
         self, state: _State, listed: Sequence[Instance], notes: Mapping[str, Note], now: float
     ) -> tuple[Instance, ...]:
-        """What is listed, and what was asked for so lately that the list may lag behind."""
+        """Return listed instances, and launches so recent that the list may lag behind."""
         names = {instance.agent_id for instance in listed}
         # Placed again for a while only: what is given up then counts, as below, from when it was asked for last. As in
         # notes, none is of a later time than now: a clock that was set back delays nothing.

@@ -40,10 +40,10 @@ _HINTS = {
 }
 _DEFAULT_HINT = "the whole output: {logs}"
 _NO_NCCL = re.compile(r"doesn't have NCCL built in|NCCL is only supported with GPUs")
-"""What torch raises where a process group is to be of NCCL and cannot: its build has none, or it sees no GPU."""
+"""Errors of torch for an impossible NCCL process group: its build has no NCCL, or it sees no GPU."""
 
 _STORAGE = re.compile(r"(?:detlab\.errors\.)?StorageError: cannot ")
-"""What a checkpoint storage raises with an error of the operating system; one that is full is of another kind."""
+"""Errors of a checkpoint storage from the operating system; a full disk is another kind."""
 
 
 def _logs(holder: int | str, rank: int | None = None) -> str:
@@ -57,7 +57,7 @@ def _hint(kind: str, logs: str) -> str:
 
 
 def _nccl_hint(s: Session, row: AllocationRow, logs: str) -> str:
-    """What to do about NCCL that is not there; that is another thing on GPUs than where there are none."""
+    """Return a hint about missing NCCL, which differs with and without GPUs."""
     agent = s.get(AgentRow, row.agent_id) if row.agent_id else None
     if agent is None:
         return logs

@@ -27,7 +27,7 @@ _MEMORY = re.compile(
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _IMPORTS = ("ModuleNotFoundError", "ImportError")
 _LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError")
-"""What code that does not change raises each time it starts."""
+"""Exceptions that unchanged code raises at each start."""
 _CHARS_READ = 2000
 """Characters of a line."""
 _NO_FILE = re.compile(r"can't open file '(?P<file>[^']+)'|(?<!\S)(?P<command>\S{1,300}): (?:command )?not found")
@@ -43,13 +43,13 @@ _OF_NUMBERS = ("ValueError", "RuntimeError", "AssertionError", "ArithmeticError"
 """Exceptions about a NaN or an infinity; others mention one by chance, as a name of a file."""
 _HANG_PLACE = re.compile(r"\((?P<file>[^()]+), line (?P<line>\d+), in ")
 _TORCH_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
-"""What torch puts before each line of a traceback once a process group exists."""
+"""The prefix of torch before each line of a traceback once a process group exists."""
 _NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "<frozen")
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What happened: fields of `FailureView`."""
+    """The diagnosis: fields of `FailureView`."""
 
     kind: str
     message: str
@@ -61,7 +61,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a task's end beside its output.
+    """The facts of a task's end besides its output.
 
     Attributes:
         exit_code: Of the entrypoint; negative or above 128: a signal; None: unknown.

@@ -33,7 +33,7 @@ _PEER_LOST = re.compile(
     r"|failed to recv, got 0 bytes",
     re.IGNORECASE,
 )
-"""What a rank raises for want of another one."""
+"""Errors of a rank that lost another one."""
 _PEER_ERRORS = ("DistributedError", "DistNetworkError", "DistBackendError", "DistStoreError", "ChildFailedError")
 _ROOT = "Root Cause (first observed failure)"
 _ROOT_RANK = re.compile(r"^\s*rank\s*:\s*(\d+)\b")
@@ -67,7 +67,7 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What torchrun says of the process that it saw fail first."""
+    """Return torchrun's report of the process that failed first."""
 
     rank: int | None = None
     exit_code: int | None = None

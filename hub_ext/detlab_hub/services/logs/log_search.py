@@ -40,7 +40,7 @@ _SPECIAL = frozenset(".^$*+?{}[]\\|()")
 
 
 class BadRegex(DetlabError):
-    """What is no regular expression."""
+    """A pattern is not a regular expression."""
 
     default_code = "logs.regex"
 

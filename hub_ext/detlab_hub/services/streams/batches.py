@@ -73,7 +73,7 @@ class Reader:
     sent_cursor: int
     """The last cursor that was sent to the reader."""
     who: tuple[str, bool, frozenset[str]] = field(init=False)
-    """What rights depend on."""
+    """The part of a caller that rights depend on."""
 
     def __post_init__(self) -> None:
         self.who = (self.caller.name, self.caller.admin, self.caller.groups)
@@ -88,7 +88,7 @@ class Holder:
     groups: Mapping[str, bool] = field(default_factory=dict)
 
     def right_of(self, caller: Caller) -> Right:
-        """What a caller may do with it."""
+        """Return the right of a caller to it."""
         if caller.sees(self.owner):
             return Right.OWN
         found = [self.groups[group] for group in map(grants.stored, caller.groups) if group in self.groups]
@@ -170,7 +170,7 @@ class Batch:
     metrics_of: frozenset[int] | None
     """Experiments whose metrics it holds; None: of all."""
     lost: bool = False
-    """What came after `after` is not kept any more, or too much to tell."""
+    """Events after `after` were trimmed, or are too many to send."""
     more: bool = False
     lines: Sequence[Line] = ()
     holders: Holders = field(default_factory=dict)

@@ -30,16 +30,16 @@ STEP = 100
 LAG = 50_000
 """A reader that is further behind must fetch the snapshot again."""
 FEW = 3
-"""So many rows are sooner asked for one by one: by their key, which costs a fraction of a query with a list."""
+"""Up to so many rows are read one by one: by their key, which costs a fraction of a query with a list."""
 SHARED = "shared"
 """In the event of a deletion: the grants at that time, as (kind, name, may write)."""
 STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint")
 _OWNER = Caller("", admin=True)
-"""Who gets the views that are made for all: `may` is then set to what each may do."""
+"""The caller of views that are made for all: `may` is then set to the right of each reader."""
 
 Row = TypeVar("Row", ExperimentRow, TrialRow, TaskRow)
 Subject: TypeAlias = tuple[str, int | str | None]
-"""What an event is about: its kind, and the id of that experiment, trial or user task."""
+"""The subject of an event: its kind, and the id of that experiment, trial or user task."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _holder(owner: str, shared: Iterable[tuple[str, str, bool]]) -> Holder:
 
 
 def _last_holder(data: Mapping[str, Any]) -> Holder:
-    """Whose it was that was deleted, by what its last event says: what was known before may have changed since."""
+    """Return the owner of a deleted object, from its last event: earlier knowledge may be outdated."""
     return _holder(str(data["owner"]), data.get(SHARED, ()))
 
 

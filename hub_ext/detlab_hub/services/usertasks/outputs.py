@@ -96,7 +96,7 @@ class Outputs:
         return view
 
     async def list(self, caller: Caller, task_id: str) -> OutputList:
-        """What a task has handed over so far, by name.
+        """Return the output files of a task so far, by name.
 
         Raises:
             NotFound: There is no such task for the caller.

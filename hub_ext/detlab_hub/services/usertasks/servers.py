@@ -115,7 +115,7 @@ class Servers:
             self._stop_at_hub(view.owner, view.server_name)
         return view
 
-    async def look_for_idle(self) -> None:
+    async def cull_idle(self) -> None:
         """Warn the users of idle servers, and end them."""
         for owner, name in await self.idle.poll():
             self._stop_at_hub(owner, name)

@@ -41,8 +41,8 @@ KEY_CHARS = 100
 SERVER_NAME_CHARS = 255
 URL_CHARS = 2000
 ENVIRONMENT_BYTES = 256 * 1024
-_HAS = {PROCESS: "starts processes", DOCKER: "has a container engine"}
-"""What is said of a node that has a runtime; the same words as in the other forms (form/runtimes.ts)."""
+_HAS = {PROCESS: "runs processes", DOCKER: "has a container engine"}
+"""The text for a node that has a runtime; the same as in the other forms (form/runtimes.ts)."""
 _WAITING = (AllocationState.PENDING, *NOT_BEGUN)
 
 
@@ -318,7 +318,7 @@ def _unclaimed(s: Session) -> list[str]:
 
 
 def _begun(s: Session, known: set[str]) -> set[str]:
-    """Those of the known tasks whose launch needs their environment no more.
+    """Return the known tasks whose environment is not needed for a launch any more.
 
     One that this read does not see is being written just now: its environment has just arrived.
     """

@@ -221,7 +221,7 @@ def create_row(
 
 
 def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:
-    """What a request names and its owner may not use: code, experiments, trials; or names too much of."""
+    """Check what a request names: code, experiments, trials that its owner may use, and their number."""
     found = []
     if len(request.idempotency_key or "") > KEY_CHARS:
         found.append(Problem("idempotency_key", f"has more than {KEY_CHARS} characters"))

@@ -21,7 +21,7 @@ class Queued(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What an allocation holds, and where."""
+    """The slots of an allocation, and their agent."""
 
     pool: str | None
     """Of its agent; None if the agent is not known any more."""
@@ -42,7 +42,7 @@ def queued(s: Session) -> list[Queued]:
 
 
 def held(s: Session, placed: Sequence[AllocationState]) -> list[Held]:
-    """What has a place, in any of these states."""
+    """The placed allocations, in any of these states."""
     query = (
         select(AgentRow.pool, AllocationRow.slots)
         .select_from(AllocationRow)

@@ -46,7 +46,7 @@ class AgentRow(Base):
     enabled: Mapped[bool] = mapped_column(default=True)
     """False: an administrator lets nothing new start on it."""
     drain: Mapped[str] = mapped_column(CleanText, default="")
-    """What becomes of its trials while it is drained: `leave` or `finish`; empty: it is not drained."""
+    """The handling of its trials while it is drained: `leave` or `finish`; empty: it is not drained."""
     drain_until: Mapped[float | None] = mapped_column(Double, default=None)
     """When what is still there is ended."""
     slots_off: Mapped[list[str]] = mapped_column(Json, default=list)
@@ -168,7 +168,7 @@ class LogChunk(Base):
     size: Mapped[int]
     """Characters of `body`."""
     facts: Mapped[dict[str, Any]] = mapped_column(Json)
-    """Of each line what is not its text."""
+    """The columns of each line besides its text."""
     capitals: Mapped[str | None] = mapped_column(CleanText, default=None)
     """Its words that have capital letters (see `logchunks.capitals`); NULL: not known."""
     body: Mapped[str] = mapped_column(CleanText)

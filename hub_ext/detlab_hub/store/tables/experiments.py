@@ -43,7 +43,7 @@ class BundleRow(Base):
     digest: Mapped[str] = mapped_column(CleanText, primary_key=True)
     size: Mapped[int] = mapped_column(BigInteger)
     owner: Mapped[str] = mapped_column(CleanText, default="")
-    """Who sent it first."""
+    """The user who uploaded it first."""
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
 
 
@@ -154,7 +154,7 @@ class TrialRow(Base):
     warnings: Mapped[list[str]] = mapped_column(Json, default=list)
     failure: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
     policy_matches: Mapped[list[Any]] = mapped_column(Json, default=list)
-    """What its log policies have found, in order: mappings of `wire.PolicyMatch`."""
+    """The matches of its log policies, in order: mappings of `wire.PolicyMatch`."""
     metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", Json, default=dict)
     metrics_run: Mapped[int] = mapped_column(default=0)
     """Newest run that has reported metrics; `queries.metrics` supersedes earlier runs when it grows."""
@@ -183,7 +183,7 @@ class AllocationRow(Base):
     experiment_id: Mapped[int | None] = mapped_column(ForeignKey("experiments.id"), default=None)
     task_id: Mapped[str | None] = mapped_column(ForeignKey("tasks.id"), default=None)
     owner: Mapped[str] = mapped_column(CleanText, default="")
-    """Who pays for the slots; also when the experiment is deleted."""
+    """The user whose slot time it counts as; also when the experiment is deleted."""
     runtime: Mapped[str] = mapped_column(CleanText, default="process")
     stage_message: Mapped[str] = mapped_column(CleanText, default="")
     address: Mapped[str | None] = mapped_column(CleanText, default=None)
@@ -198,7 +198,7 @@ class AllocationRow(Base):
     slots_needed: Mapped[int] = mapped_column(default=1)
     priority: Mapped[int] = mapped_column(default=42)
     constraints: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
-    """What its agents must be like; NULL: anything."""
+    """The constraints on its agents; NULL: none."""
     millicpus: Mapped[int] = mapped_column(BigInteger, default=0)
     """Thousandths of a CPU that it asks for, of each of its agents."""
     memory: Mapped[int] = mapped_column(BigInteger, default=0)

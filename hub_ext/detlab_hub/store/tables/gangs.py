@@ -11,7 +11,7 @@ from detlab_hub.store.tables.base import Base, CleanText, Json
 
 
 class PartRow(Base):
-    """What one agent has of an allocation with `nodes` > 1, the chief's part (`rank` 0) included.
+    """The part of an allocation with `nodes` > 1 on one agent, the chief's (`rank` 0) included.
 
     An allocation on one agent has no parts: it is all in its own row. Parts go with their allocation, by the statements
     that delete it (no foreign key: SQLite drops what refers to a table when a migration makes that anew).
@@ -31,9 +31,9 @@ class PartRow(Base):
     end: Mapped[str | None] = mapped_column(CleanText, default=None)
     """How it ended (`EndKind`); NULL: it has not."""
     heard: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
-    """What its agent said of its end (`TaskExited`)."""
+    """Its agent's report of its end (`TaskExited`)."""
     meeting: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
-    """What its launcher said when it came to the rendezvous (`Arrival`); NULL again when the attempt is over."""
+    """Its launcher's message at the rendezvous (`Arrival`); NULL again when the attempt is over."""
     metrics_seq: Mapped[int] = mapped_column(BigInteger, default=0)
     logs_seq: Mapped[int] = mapped_column(BigInteger, default=0)
     """Of its launcher, which counts its own records; those of rank 0 are in the allocation's row."""

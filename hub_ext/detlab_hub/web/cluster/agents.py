@@ -59,7 +59,7 @@ class EnrolmentToken(Wire):
 
 
 class RecordsQuery(Wire):
-    """Whose records."""
+    """The allocation of the records."""
 
     allocation_id: str
     node: str = ""

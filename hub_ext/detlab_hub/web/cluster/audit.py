@@ -23,7 +23,7 @@ class AuditQuery(Wire):
 
 
 class Audit(Guarded):
-    """Who did what."""
+    """The audit log."""
 
     @needs("admin", cross_site="xsrf")
     async def get(self, query: AuditQuery) -> AuditPage:

@@ -8,7 +8,7 @@ from detlab_hub.web.scopes import needs
 
 
 class Instances(Guarded):
-    """What the master launched for elastic pools."""
+    """The instances of elastic pools."""
 
     @needs("admin", cross_site="xsrf")
     async def get(self) -> ElasticPoolList:

@@ -18,7 +18,7 @@ class JobsQuery(Wire):
 
 
 class Jobs(Guarded):
-    """What holds slots or waits for some."""
+    """The jobs that hold slots or wait for some."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, query: JobsQuery) -> JobList:

@@ -9,14 +9,14 @@ from detlab_hub.web.scopes import needs
 
 
 class OverviewQuery(Wire):
-    """Whose work."""
+    """The owner of the work."""
 
     all: bool = False
     """Those of all users that the caller may see, not only the caller's own."""
 
 
 class Overview(Guarded):
-    """What a panel starts from."""
+    """The initial state of a panel."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, query: OverviewQuery) -> OverviewView:

@@ -26,7 +26,7 @@ class UsageQuery(Wire):
     last: date | None = Field(None, ge=EARLIEST)
     """YYYY-MM-DD, included."""
     format: Literal["json", "csv"] | None = None
-    """What to answer, for links, which send no Accept of their own; without it `Accept` decides."""
+    """The format of the reply, for links, which send no Accept of their own; without it `Accept` decides."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -46,7 +46,7 @@ class CheckpointList(Wire):
 
 
 class Deleted(Wire):
-    """What was deleted."""
+    """The deleted experiment."""
 
     deleted: int
 

@@ -26,7 +26,7 @@ class OffersQuery(Wire):
 
 
 class Offers(Guarded):
-    """What a form can offer."""
+    """The choices of a form."""
 
     @needs("hub", cross_site="token")
     async def get(self, query: OffersQuery) -> SpawnOffers:

@@ -19,7 +19,7 @@ _ENDED = tuple(state.value for state in TrialState if state.terminal)
 
 @dataclass(frozen=True)
 class Cut:
-    """What retention has removed of the output of a trial."""
+    """The output of a trial that retention has removed."""
 
     lines: int
     at: float

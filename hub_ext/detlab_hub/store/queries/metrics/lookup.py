@@ -57,7 +57,7 @@ def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:
     return known
 
 
-def look_ahead(s: Session, trial: TrialRow, group: str, name: str) -> None:
+def prefetch(s: Session, trial: TrialRow, group: str, name: str) -> None:
     """Look up the name and the series of one metric with one statement, for `name_ids` and `series_of` to have them."""
     memo, clean = memo_of(s), clean_text(name)
     if s.info.get(_MEMO) is not memo or clean in memo.names:
@@ -69,7 +69,7 @@ def look_ahead(s: Session, trial: TrialRow, group: str, name: str) -> None:
 
 @dataclass
 class Memo:
-    """What one transaction has looked up already: a batch of a thousand small reports asks for it once."""
+    """A cache of one transaction's look-ups: a batch of a thousand small reports needs each once."""
 
     transaction: object
     trials: dict[int, TrialRow] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from detlab_hub.store.queries.metrics.series_rows import SeriesLine
 MOST = 100_000
 """Points that are remembered, of all series together: about 20 MB."""
 _EACH = 4
-"""What remembering a series takes besides, in points."""
+"""The overhead of a cached series, in points."""
 _KEY = "detlab_hub.store.queries.metrics.newest"
 
 
@@ -45,7 +45,7 @@ class _Tail:
 
 @dataclass
 class NewestPoints:
-    """What is remembered of the series of one database connection. Of its thread only."""
+    """A cache of the series of one database connection. Used by its thread only."""
 
     most: int = MOST
     _tails: OrderedDict[int, _Tail] = field(default_factory=OrderedDict)

@@ -22,7 +22,7 @@ from detlab_hub.store.errors import BadReport
 from detlab_hub.store.queries.appending import COLUMNS, PointRow, append_points
 from detlab_hub.store.queries.metrics import rollups, series_rows
 from detlab_hub.store.queries.metrics.columns import Column, Key, Said, columns_of
-from detlab_hub.store.queries.metrics.lookup import forget, look_ahead, memo_of, name_ids, series_of
+from detlab_hub.store.queries.metrics.lookup import forget, memo_of, name_ids, prefetch, series_of
 from detlab_hub.store.queries.metrics.newest import newest_points
 from detlab_hub.store.queries.metrics.series_rows import SeriesLine
 from detlab_hub.store.queries.statements import chunks, upsert
@@ -58,7 +58,7 @@ class Report:
     time: float
     metrics: dict[str, Any]
     scalars: dict[str, float] | None = None
-    """What `check_report` returned for it; None: it is yet to be checked."""
+    """The result of `check_report` for it; None: it is not checked yet."""
 
 
 def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, float]:
@@ -138,7 +138,7 @@ def insert_reports(
     columns, structured = _sort(reports)
     begin_run(s, trial, run, resume_step)
     if len(columns) == 1 and not structured:
-        look_ahead(s, trial, *next(iter(columns)))
+        prefetch(s, trial, *next(iter(columns)))
     ids = name_ids(s, {name for _, name in (*columns, *structured)})
     _insert_scalars(s, trial, run, columns, ids)
     _insert_structured(s, trial_id, run, structured, ids)
@@ -289,7 +289,7 @@ _STRUCTURED: Table = StructuredValue.__table__
 
 @dataclass
 class _Merge:
-    """What points among or upon stored ones did to a series."""
+    """The effect on a series of points between stored ones, or in their place."""
 
     changed: bool = False
     """Whether a stored value is replaced by another."""
