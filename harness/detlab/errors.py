@@ -100,7 +100,7 @@ class ConfigError(DetlabError):
     ) -> None:
         self.problems = list(problems)
         errors = [problem for problem in self.problems if problem.level == "error"]
-        noun = "mistake" if len(errors) == 1 else "mistakes"
+        noun = "error" if len(errors) == 1 else "errors"
         headline = message or f"the experiment config has {len(errors)} {noun}"
         lines = [headline, *(f"  {problem}" for problem in errors)]
         super().__init__("\n".join(lines), hint=hint, code=code)

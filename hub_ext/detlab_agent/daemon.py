@@ -57,7 +57,7 @@ class AgentSettings:
         slots: CPU slots, or the most GPUs to offer; None for what there is.
         pool: Resource pool that it belongs to.
         labels: For tasks that ask for some.
-        max_zero_slot_tasks: Tasks without slots that run here at a time.
+        max_zero_slot_tasks: Maximum number of tasks without slots at a time.
         cpus: CPUs that tasks may ask for together; None for what there is, 0 for any number.
         memory: Bytes that they may ask for together; None and 0 likewise.
         enrolment_token_file: For the first connection.
@@ -259,8 +259,8 @@ def _networks(settings: AgentSettings, directory: Path) -> TaskNetworks | None:
         if settings.task_network == "private":
             raise AgentError(f"--task-network private: {error}") from error
         _log.warning(
-            "tasks share this machine's network, where each can connect to the loopback ports of all others: %s. "
-            "--task-network host says that this is meant",
+            "tasks share this machine's network, and each can connect to the loopback ports of all others: %s. "
+            "--task-network host accepts that",
             error,
         )
         return None
@@ -337,4 +337,4 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             await asyncio.to_thread(warm.close)
         if docker is not None:
             await asyncio.to_thread(docker.engine.close)
-    _log.info("agent %s ends; its tasks run on", settings.agent_id)
+    _log.info("agent %s stops; its tasks continue", settings.agent_id)

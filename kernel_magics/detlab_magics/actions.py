@@ -95,7 +95,7 @@ def _existing(session: KernelSession, prepared: Prepared) -> Experiment | None:
     if experiment is None:
         return None
     state = experiment.state.value.lower()
-    print(f"experiment {experiment.id} has this configuration and code already ({state}); --new submits again")
+    print(f"experiment {experiment.id} already has this configuration and code ({state}); --new submits again")
     session.submitted[client.address.url, prepared.key] = experiment.id
     return experiment
 
@@ -128,7 +128,7 @@ def _send(client: Client, prepared: Prepared, **options: Any) -> Submitted:
 
 def _dry_run(client: Client, prepared: Prepared) -> None:
     reply = _send(client, prepared, dry_run=True)
-    print(f"would ship {_shipped(prepared)}")
+    print(f"would upload {_shipped(prepared)}")
     for file in prepared.bundle.files:
         print(f"  {file.size:>9,}  {plain(file.path)}")
     _print_warnings(reply.warnings)
@@ -168,7 +168,7 @@ def show(session: KernelSession, experiment: Experiment, *, wait: bool) -> None:
     """
     earlier = session.shown.pop(experiment.id, None)
     if earlier is not None:
-        earlier.leave(f"the live view is in cell {cell_number()} now")
+        earlier.leave(f"the live view moved to cell {cell_number()}")
     place = screen(live=not headless())
     if experiment.state.terminal:
         _raise_unless_completed(show_ended(experiment, place).experiment, wait)
@@ -197,10 +197,10 @@ def interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
     now, before = time.monotonic(), session.interrupted_at
     session.interrupted_at = now
     if now - before < SECOND_INTERRUPT_SECONDS:
-        hint = f"it still runs. To end it: %det_kill {experiment_id}"
+        hint = f"it is still active. To kill it: %det_kill {experiment_id}"
     else:
-        hint = f"%det_watch {experiment_id} shows it again; %det_kill {experiment_id} ends it"
-    return StoppedWatching(f"stopped watching; experiment {experiment_id} runs on", hint=hint)
+        hint = f"to watch it again: %det_watch {experiment_id}; to kill it: %det_kill {experiment_id}"
+    return StoppedWatching(f"stopped watching; experiment {experiment_id} continues", hint=hint)
 
 
 def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:

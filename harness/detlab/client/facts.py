@@ -192,7 +192,7 @@ def no_checkpoint(experiment_id: int) -> DetlabError:
     """Return the error for asking the best of no checkpoints."""
     return DetlabError(
         f"experiment {experiment_id} has no validated checkpoint",
-        hint=f"See which there are: det experiment list-checkpoints {experiment_id}",
+        hint=f"List them: det experiment list-checkpoints {experiment_id}",
     )
 
 

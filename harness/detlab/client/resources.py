@@ -79,7 +79,7 @@ class Experiment(ExperimentFacts):
         Args:
             user: Name of the user.
             group: Name of the group, if it is one.
-            write: They may pause, activate, cancel and kill, too.
+            write: They may also pause, activate, cancel and kill it.
 
         Raises:
             ValueError: Neither a user nor a group, or both.

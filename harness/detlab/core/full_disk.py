@@ -78,11 +78,11 @@ def _await_room(attempt: Callable[[], T], what: str, may_repeat: Callable[[BaseE
             if not may_repeat(error) or wait.seconds >= PATIENCE:
                 raise
             if not waited:
-                logger.warning("no room: %s. %s waits until there is some (df -h)", error, what)
+                logger.warning("disk full: %s. %s waits for free space (df -h)", error, what)
             waited += PAUSE
             wait.seconds += PAUSE
         else:
             if waited:
-                logger.warning("there is room again: %s waited about %.0f s, nothing is lost", what, waited)
+                logger.warning("disk has space again: %s waited about %.0f s, nothing is lost", what, waited)
             return result
         wait.sleep(PAUSE)

@@ -217,7 +217,7 @@ def run(kind: str, env: Mapping[str, str]) -> int:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        _say(f"port {env['DET_SERVICE_PORT']} of {env['DET_SERVICE_ADDRESS']} is in use by somebody else")
+        _say(f"port {env['DET_SERVICE_PORT']} of {env['DET_SERVICE_ADDRESS']} is in use by another process")
         return PORT_TAKEN
     with short_folder() as folder, public:
         try:

@@ -48,7 +48,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             raise ValueError(f"--trial takes one MODULE:CLASS, not {' '.join(script[1:]) or 'nothing'}\n{USAGE}")
         return overrides, [sys.executable, "-m", "detlab.pytorch", script[1]]
     if script[0].startswith("-"):
-        raise ValueError(f"{script[0]} is no script: options of torchrun are followed by `--`\n{USAGE}")
+        raise ValueError(f"{script[0]} is not a script: options of torchrun are followed by `--`\n{USAGE}")
     return overrides, script
 
 
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         meeting = meet_the_others(info)
     except MeetingError as error:
-        sys.stderr.write(f"detlab: this node does not meet the others: {error}\n")
+        sys.stderr.write(f"detlab: this node cannot reach the other nodes: {error}\n")
         return 1
     env = {**rank_environment(os.environ), **meeting_environment(meeting)}
     return _become(torchrun_command(overrides, script, os.environ, meeting=meeting), env)

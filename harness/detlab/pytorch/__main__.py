@@ -35,7 +35,9 @@ def load_class(name: str) -> type[PyTorchTrial]:
     """
     module_name, _, path = name.partition(":")
     if not module_name or not path:
-        raise TrainerError(f"{name!r} names no trial class", hint="write MODULE:CLASS, such as model_def:MyTrial")
+        raise TrainerError(
+            f"{name!r} does not name a trial class", hint="write MODULE:CLASS, such as model_def:MyTrial"
+        )
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -53,7 +55,7 @@ def load_class(name: str) -> type[PyTorchTrial]:
             )
         found = getattr(found, part)
     if not isinstance(found, type) or not issubclass(found, PyTorchTrial):
-        raise TrainerError(f"{name} is no subclass of detlab.pytorch.PyTorchTrial, but {found!r}")
+        raise TrainerError(f"{name} is not a subclass of detlab.pytorch.PyTorchTrial, but {found!r}")
     return found
 
 

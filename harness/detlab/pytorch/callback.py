@@ -93,7 +93,7 @@ class CallbackSet:
             raise TrainerError(f"build_callbacks() must return a dict of callbacks by name, not {type(callbacks)!r}")
         wrong = [f"{name!r}: {item!r}" for name, item in callbacks.items() if not isinstance(item, PyTorchCallback)]
         if wrong:
-            raise TrainerError.of("build_callbacks() returned what is no PyTorchCallback:", wrong)
+            raise TrainerError.of("build_callbacks() returned objects that are not a PyTorchCallback:", wrong)
         self._callbacks = callbacks
         self._where = where
         self._overridden = {hook: self._that_override(hook) for hook in HOOKS}

@@ -349,7 +349,7 @@ def copy_events(source: Path, target: Path, copied: dict[Path, tuple[int, int]])
         if copied.get(path) == version:
             continue
         if sum(size for size, _ in copied.values()) + status.st_size > MAX_UPLOADED:
-            logger.warning("%s and what follows is not shown: over %d bytes", path, MAX_UPLOADED)
+            logger.warning("%s and later files are not shown: over %d bytes", path, MAX_UPLOADED)
             return
         place = target / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)

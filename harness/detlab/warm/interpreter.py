@@ -67,7 +67,7 @@ class Interpreter:
         check_environment(entry.env, self.env, self.read)
         executable = self._find(program, entry)
         if not self._is_ours(executable):
-            raise StartCold(f"{executable or program.words[0]} is another interpreter than the warm {self.executable}")
+            raise StartCold(f"{executable or program.words[0]} is not the warm interpreter {self.executable}")
         if user_site := _user_site(entry.env):
             raise StartCold(f"packages of the user's own in {user_site}")
         folder = entry.cwd

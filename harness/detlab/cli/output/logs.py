@@ -40,17 +40,19 @@ class LogOptions:
 def log_options(function: Callable[..., T]) -> Callable[..., T]:
     """Add the options of a `logs` command, given to the function as `options`."""
 
-    @click.option("-f", "--follow", is_flag=True, help="Go on until it has ended.")
+    @click.option("-f", "--follow", is_flag=True, help="Follow until it has ended.")
     @click.option("--tail", type=click.IntRange(0, 10_000), metavar="N", help="Only the last N lines.")
     @click.option("--head", type=click.IntRange(1, 10_000), metavar="N", help="Only the first N lines.")
     @click.option("--rank", type=int, help="Only this rank's lines.")
     @click.option("--node", metavar="AGENT", help="Only lines that were written on this agent.")
-    @click.option("--search", metavar="TEXT", help="Only lines with this text.")
-    @click.option("--regex", metavar="PATTERN", help="Only lines in which this regular expression is found.")
-    @click.option("--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only lines at least as severe.")
-    @click.option("--stream", type=click.Choice(STREAMS), help="Only lines that were written there.")
-    @click.option("--since", metavar="TIME", help="Only lines from then on: 10m, 2h, 3d ago, or 2026-03-01T12:30.")
-    @click.option("--until", metavar="TIME", help="Only lines before then.")
+    @click.option("--search", metavar="TEXT", help="Only lines that contain this text.")
+    @click.option("--regex", metavar="PATTERN", help="Only lines that match this regular expression.")
+    @click.option(
+        "--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only lines of this level or more severe."
+    )
+    @click.option("--stream", type=click.Choice(STREAMS), help="Only lines of this stream.")
+    @click.option("--since", metavar="TIME", help="Only lines from this time on: 10m, 2h, 3d ago, or 2026-03-01T12:30.")
+    @click.option("--until", metavar="TIME", help="Only lines before this time.")
     @wraps(function)
     def wrapped(
         *args: Any,
@@ -112,7 +114,7 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
     try:
         follow_lines(trial, options, as_json=as_json, prefixed=prefixed, after=known)
     except KeyboardInterrupt:
-        note(f"\nStopped following. {_title(trial)} runs on.")
+        note(f"\nStopped following. {_title(trial)} continues.")
         return 130
     return 0
 

@@ -45,7 +45,7 @@ class Output:
             self._repeats = False
             fresh = self._heard.fresh_of(text)
             if fresh is None:
-                self.note("more was said meanwhile than the server has kept: a part is missing here")
+                self.note("the server kept only part of the output of the interruption: some is missing here")
             write(self._target, text if fresh is None else fresh)
         else:
             self._heard.add(text)

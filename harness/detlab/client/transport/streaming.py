@@ -109,7 +109,7 @@ class Feed(Generic[Item]):
             item = self.cls.model_validate_json(data)
         except ValidationError as error:
             raise ApiError(
-                f"a line of the stream {self.path} was not understood: {str(error).splitlines()[0]}",
+                f"a line of the stream {self.path} is invalid: {str(error).splitlines()[0]}",
                 status=200,
                 hint="Client and master may be of different versions: compare det version",
             ) from error

@@ -56,7 +56,7 @@ def remove_below(parent: int, name: str, owner: int | None = None) -> None:
         _check_owner(top, name, owner)
         while folders := _unlink_files(top):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{name} is being filled while it is removed")
+                raise TimeoutError(f"{name} grows while it is removed")
             for folder in folders:
                 _lift(top, folder, owner)
     finally:

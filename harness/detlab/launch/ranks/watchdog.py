@@ -85,11 +85,11 @@ class Verdict:
         where = f" ({sign.where})" if sign.where else ""
         node = f"node {sign.node}, " if sign.node else ""
         if sign.silent >= limit:
-            what = f"its process has been stopped or blocked for {sign.silent:.1f} s; it was last at work{where}"
+            what = f"its process has been stopped or blocked for {sign.silent:.1f} s; it was last active{where}"
         elif sign.state == "inside":
             what = f"for {sign.since:.1f} s it has been in {sign.operation}(){where}"
         else:
-            what = f"for {sign.since:.1f} s it has been at work of its own{where}"
+            what = f"for {sign.since:.1f} s it has been running code outside of collective operations{where}"
         ranks = ", ".join(str(other.rank) for other in self.waiting[:8])
         others = f"rank {ranks} waits" if len(self.waiting) == 1 else f"ranks {ranks} wait"
         return (

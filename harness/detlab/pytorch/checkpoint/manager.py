@@ -186,7 +186,7 @@ def _previous(core_context: core.Context, uuid: str) -> list[str]:
 def _restored(uuid: str, tree: dict[str, Any], trial: str, *, fell_back: bool) -> Restored:
     saved = tree.get("trial_state") or {}
     if saved.get("trial") != trial:
-        logger.info("checkpoint %s is of another trial: its weights and optimizer are the start of this one", uuid)
+        logger.info("checkpoint %s is of another trial: this trial starts with its weights and optimizer", uuid)
         return Restored(uuid, tree, Progress(), None)
     known = {field.name for field in dataclasses.fields(Progress)}
     progress = Progress(**{name: value for name, value in saved["progress"].items() if name in known})
@@ -380,7 +380,7 @@ def best_so_far(ask: Callable[[], float | None], own: float | None, *, smaller_i
     try:
         known = ask()
     except DetlabError as error:
-        logger.warning("the experiment's best validation is not known now, this trial's own counts: %s", error.message)
+        logger.warning("the experiment's best validation is unknown, this trial's best is used: %s", error.message)
         known = None
     values = [value for value in (known, own) if value is not None]
     if not values:

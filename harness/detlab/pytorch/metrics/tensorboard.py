@@ -197,7 +197,7 @@ class BatchMetricWriter:
         except Exception as error:  # whatever the writer raises: pictures of a run are no reason to end it
             if not self._broken:
                 self._broken = True
-                logger.warning("metrics are no longer written to TensorBoard: %s: %s", type(error).__name__, error)
+                logger.warning("metrics are not written to TensorBoard any more: %s: %s", type(error).__name__, error)
 
     def _copy(self) -> None:
         """Write out and copy all files, in the uploader's thread."""
