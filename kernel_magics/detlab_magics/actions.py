@@ -73,13 +73,13 @@ def run(
     if request.dry_run:
         _dry_run(session.client(), prepared)
         return None
-    nobody = headless()
-    experiment = None if request.new or nobody else _existing(session, prepared)
+    unattended = headless()
+    experiment = None if request.new or unattended else _existing(session, prepared)
     if experiment is None:
         experiment = _submit(session, prepared)
     session.latest = experiment.id
     made(experiment)
-    show(session, experiment, wait=nobody if request.wait is None else request.wait)
+    show(session, experiment, wait=unattended if request.wait is None else request.wait)
     return experiment
 
 
@@ -230,10 +230,10 @@ def logs(
         raise MagicError("--tail must be 0 (all) or more")
     trial = session.client().get_trial(trial_id)
     cells = trial.get_experiment().view.source.get("cells", {})
-    gone = trial.removed_logs()
-    if gone.removed:
-        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(gone.removed_at))
-        print(f"[{gone.removed:,} lines from before {day} were removed by retention]")
+    pruned = trial.removed_logs()
+    if pruned.removed:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(pruned.removed_at))
+        print(f"[{pruned.removed:,} lines from before {day} were removed by retention]")
     several, last = len(trial.nodes) > 1, None
     for line in trial.logs(tail=tail or None, rank=rank, node=node):
         last = line.id

@@ -1,4 +1,4 @@
-"""The root of `det`: which commands there are, and what happens to their errors."""
+"""The root command `det`: its sub-commands, and the handling of their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole notebooks as tasks: what travels with one, and whether its parameters fit, judged before anything is sent.
+"""Whole notebooks as tasks: the files to upload, and a check of the parameters before submission.
 
 A notebook is read as the JSON it is; neither nbformat nor papermill is needed here.
 """

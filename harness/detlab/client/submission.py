@@ -1,4 +1,4 @@
-"""From what a person gives `create_experiment` to what is submitted: config files, templates, code."""
+"""From the arguments of `create_experiment` to a submission: config files, templates, code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known about a user task, whichever face fetched it."""
+"""The data of a user task, shared by the blocking and the asynchronous client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for room on a full disk: what was to be written is kept in memory, and written when there is some."""
+"""Waiting for space on a full disk: data is kept in memory and written once there is space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a trial talks to its master: a thin HTTP session that lives through outages.
+"""The HTTP session of a trial with its master, which survives outages.
 
 The token is read from the task directory for each request, because the launcher renews it. A request is
 repeated, with growing pauses, while the master cannot be reached or answers 5xx or 429, up to a limit:

@@ -1,9 +1,9 @@
-"""What a code bundle may hold, judged before anything of it is acted on; for whoever lists or unpacks one.
+"""Checks of a code bundle before it is listed or unpacked.
 
-A bundle comes from somebody, possibly an enemy: only regular files and directories, only below the target, only so
-many and so large. `tarfile` by itself reads a long-name header of any size into memory, follows a chain of headers by
-recursion, takes quadratic time over some of them and over the map of a sparse file, and keeps all that it has seen; and
-a gzip stream of a few kilobytes may be gigabytes long.
+A bundle is untrusted: only regular files and directories are allowed, only below the target, limited in number and
+size. `tarfile` by itself reads a long-name header of any size into memory, follows a chain of headers by recursion,
+takes quadratic time over some of them and over the map of a sparse file, and keeps all that it has seen; and a gzip
+stream of a few kilobytes may be gigabytes long.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is an entrypoint plainly a Python program? Pure: what a forked interpreter may become, and what a new one must run.
+"""Recognise entrypoints that are plain Python programs, which a forked interpreter can run. Pure.
 
 A program is `python3 [-u] (SCRIPT | -m MODULE | -c CODE) ARGUMENT…`, given as words or as a line in which a shell has
 nothing to do but to split it.

@@ -5,9 +5,9 @@
 
 SCRIPT is a command (`python3 train.py --lr 1`) or a Python file; `--trial` trains a PyTorchTrial as the experiment's
 config says (`python3 -m detlab.pytorch`). The processes of one node meet on a free port of their own, those of several
-nodes on one of the chief's, which the master tells (`detlab.launch.ranks.rendezvous`). They are not restarted by
-torchrun (the master restarts trials), and say their rank with every line. torch is never imported here: this program
-becomes `python -m torch.distributed.run`.
+nodes on a port of the chief's node, received from the master (`detlab.launch.ranks.rendezvous`). They are not restarted
+by torchrun (the master restarts trials), and prefix every line with their rank. torch is never imported here: this
+program becomes `python -m torch.distributed.run`.
 """
 
 from __future__ import annotations

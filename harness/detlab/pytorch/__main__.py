@@ -1,7 +1,7 @@
 """Train a `PyTorchTrial` as the experiment's config says: `python3 -m detlab.pytorch MODULE:CLASS`.
 
 This is what an entrypoint of the deprecated form `module:Class` runs, on a cluster only. Periods, length, policy and
-`optimizations` come from the config; a script with `pytorch.init()` and `Trainer.fit` says them itself.
+`optimizations` come from the config; a script with `pytorch.init()` and `Trainer.fit` sets them itself.
 """
 
 from __future__ import annotations

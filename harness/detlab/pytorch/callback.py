@@ -136,7 +136,7 @@ class CallbackSet:
         return {name: self._call(name, "state_dict") for name in self._overridden["state_dict"]}
 
     def load_state(self, states: dict[str, Any]) -> Iterable[str]:
-        """Load states by name; return the names of the callbacks that are gone."""
+        """Load states by name; return the names of callbacks that the trial does not have."""
         for name in self._overridden["load_state_dict"]:
             if name in states:
                 self._call(name, "load_state_dict", states[name])

@@ -1,4 +1,4 @@
-"""The course of a trial: which batch, report, validation or checkpoint comes next."""
+"""The training loop: which batch, report, validation or checkpoint is next."""
 
 from __future__ import annotations
 

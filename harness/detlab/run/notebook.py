@@ -2,9 +2,9 @@
 
     .det_notebook/run.json      {"notebook": "NB.ipynb", "parameters": {…}}
 
-papermill runs it, in the folder of the bundle. What it has run so far is handed over as output `executed.ipynb` after
-each cell (at most every few seconds) and at the end, however that comes: a run that is killed keeps its part. What the
-cells print is the task's log. A cell that raises is named with its line in the last lines of the log.
+papermill runs it, in the folder of the bundle. The notebook so far is uploaded as output `executed.ipynb` after each
+cell (at most every few seconds) and at the end, however the run ends: a killed run keeps its part. The output of the
+cells is the task's log. A cell that raises is named with its line in the last lines of the log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Handing files over from inside a task: PUT task/outputs/{name}, with the standard library alone.
+"""Uploading output files from inside a task: PUT task/outputs/{name}, with the standard library alone.
 
-What a task hands over outlives it. An upload that fails for want of a master is repeated; the token is read anew for
-each attempt, since the launcher renews it.
+Outputs outlive the task. An upload is retried while the master does not answer; the token is read for each attempt,
+since the launcher renews it.
 """
 
 from __future__ import annotations

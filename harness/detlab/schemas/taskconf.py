@@ -1,7 +1,7 @@
 """The config of a user task (notebook, shell, command, TensorBoard …): Determined's keys where it has them.
 
 raw, problems = load_yaml(text)
-problems += check(raw, TaskKind.COMMAND)     # every mistake at once
+problems += check(raw, TaskKind.COMMAND)     # all errors
 config = parse(raw, TaskKind.COMMAND)        # a TaskConfig, or ConfigError
 """
 

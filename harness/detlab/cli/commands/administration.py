@@ -1,4 +1,4 @@
-"""`det audit`, `det usage` and `det token …`: what an administrator looks after."""
+"""`det audit`, `det usage` and `det token …`: commands for administrators."""
 
 from __future__ import annotations
 

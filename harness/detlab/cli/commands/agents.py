@@ -1,4 +1,4 @@
-"""What administrators do with agents and their slots: enable, disable, drain. The groups are in `cluster`."""
+"""Commands of administrators for agents and slots: enable, disable, drain. The groups are in `cluster`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pinning the master's certificate: what `det login`, `det agent enrol` and `det agent pin` know of it."""
+"""Pinning the master's certificate, for `det login`, `det agent enrol` and `det agent pin`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`det config`: judge and resolve experiment configs, without a cluster."""
+"""`det config`: check and resolve experiment configs, without a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`det experiment …`: what one does with experiments that exist."""
+"""`det experiment …`: commands for existing experiments."""
 
 from __future__ import annotations
 

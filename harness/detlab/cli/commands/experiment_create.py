@@ -1,4 +1,4 @@
-"""`det experiment create`, and following the new experiment to its end."""
+"""`det experiment create`, and following the new experiment until it ends."""
 
 from __future__ import annotations
 

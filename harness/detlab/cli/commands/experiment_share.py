@@ -1,4 +1,4 @@
-"""`det experiment share`: let others look at an experiment, or change it."""
+"""`det experiment share`: give other users read or write access to an experiment."""
 
 from __future__ import annotations
 

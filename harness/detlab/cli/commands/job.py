@@ -1,4 +1,4 @@
-"""`det job` and `det queue`: jobs, changing their place in the queue, and why they wait."""
+"""`det job` and `det queue`: jobs, their position in the queue, and why they are pending."""
 
 from __future__ import annotations
 

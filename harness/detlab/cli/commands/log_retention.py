@@ -1,4 +1,4 @@
-"""`det experiment set log-retention`: for how long output is kept."""
+"""`det experiment set log-retention`: how long output is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`det quota` and `det limits`: what a user or a group may hold at a time, and what one user may ask for."""
+"""`det quota` and `det limits`: the slots that a user or a group may hold at a time, and the limits of a user."""
 
 from __future__ import annotations
 

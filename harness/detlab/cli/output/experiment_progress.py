@@ -1,4 +1,4 @@
-"""Following an experiment in the terminal: a line per thing that matters, then how it ended."""
+"""Following an experiment in the terminal: one line per change, then how it ended."""
 
 from __future__ import annotations
 

@@ -97,17 +97,17 @@ def _title(source: Trial | Task) -> str:
 def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *, prefixed: bool = False) -> int:
     """Print the output of a trial or a user task; return the exit status."""
     known: int | None = None
-    gone = False
+    pruned = False
     if options.tail is not None or not options.follow:
         lines = _lines(trial, options)
         if isinstance(trial, Trial) and not as_json and not (lines and lines[0].id == 1):
-            gone = note_removed(trial)
+            pruned = note_removed(trial)
         for line in lines[-options.tail :] if options.tail else lines if options.tail is None else []:
             _print(line, as_json, prefixed, _several(trial))
         known = lines[-1].id if lines else None
         if not (lines or options.follow or as_json or prefixed):
             picked = options.search or options.node or options.picking.picky
-            which = " like that" if picked else " left" if gone else " yet"
+            which = " like that" if picked else " left" if pruned else " yet"
             note(f"{_title(trial)} has no output{which}.")
     if not options.follow:
         return 0
@@ -175,13 +175,13 @@ def print_experiment_logs(experiment: Experiment, trial_id: int | None, options:
     return status
 
 
-def removed_text(gone: RemovedLogs) -> str:
-    """Return what is said of lines that are gone; empty: none is."""
-    if not gone.removed:
+def removed_text(logs: RemovedLogs) -> str:
+    """Return the notice about removed lines; empty if none were removed."""
+    if not logs.removed:
         return ""
-    lines = "1 line" if gone.removed == 1 else f"{gone.removed:,} lines"
+    lines = "1 line" if logs.removed == 1 else f"{logs.removed:,} lines"
     return (
-        f"{lines} from before {moment(gone.removed_at)} {'was' if gone.removed == 1 else 'were'} removed by retention"
+        f"{lines} from before {moment(logs.removed_at)} {'was' if logs.removed == 1 else 'were'} removed by retention"
     )
 
 

@@ -1,9 +1,9 @@
 """A terminal of a server of the Hub, in the local terminal.
 
 Jupyter's terminals speak JSON lists over a WebSocket: we send `["stdin", text]` and `["set_size", rows, columns]`,
-and get `["setup", {}]`, `["stdout", text]` and, when the program at the other end is gone, `["disconnect", 1]`. One
+and get `["setup", {}]`, `["stdout", text]` and, when the remote program has ended, `["disconnect", 1]`. One
 thread reads the socket and writes to standard output; the main thread waits for keys, for a changed window size and
-for the end. A lost connection is made again: the terminal at the other end lives on without us.
+for the end. A lost connection is made again: the remote terminal continues without one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The terminals of one server of the Hub: made, looked up and connected to, with the caller's token."""
+"""The terminals of one server of the Hub: create, look up and connect, with the caller's token."""
 
 from __future__ import annotations
 

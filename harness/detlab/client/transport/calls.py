@@ -1,4 +1,4 @@
-"""The request layer without I/O: what to send, how to read the answer, when to try again.
+"""The request layer without I/O: requests, parsing of answers, and retries.
 
 An operation is a generator that yields `Call`s and is sent each call's result; its return value is the
 operation's. `detlab.client.transport.session` drives such a `Flow` with blocking or with asynchronous HTTP, so every

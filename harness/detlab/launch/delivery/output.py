@@ -1,4 +1,4 @@
-"""From the task's pipes to the log spool, without loss: the task waits when the spool is full.
+"""Copies the task's pipes to the log spool without loss: the task blocks when the spool is full.
 
 When the disk has no room, so has the line that says so. A small file beside the spool keeps some for it.
 """

@@ -1,4 +1,4 @@
-"""As whom a hub user's tasks run on a node: the master assigns the uid, the node's agent applies it."""
+"""The uid of a Hub user's tasks on a node: the master assigns it, the node's agent applies it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial may ask about itself: hyperparameters, batch sizes, ids, config, TensorBoard."""
+"""Information about the trial: hyperparameters, batch sizes, ids, config, TensorBoard."""
 
 from __future__ import annotations
 

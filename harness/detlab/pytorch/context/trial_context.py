@@ -1,4 +1,4 @@
-"""`PyTorchTrialContext`: what a trial says to the trainer, and the trainer to the loop."""
+"""`PyTorchTrialContext`: the interface between a trial, the trainer and the loop."""
 
 from __future__ import annotations
 

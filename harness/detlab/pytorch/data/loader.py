@@ -1,4 +1,4 @@
-"""`DataLoader`, and what the trainer does with a batch of any shape: move it, and count its samples."""
+"""`DataLoader`, and operations on a batch of any structure: move it to the device, count its samples."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where the batches of an epoch come from: our `DataLoader`, or any other iterable.
 
-`Sampled` chooses the samples, so it can leave out what is consumed without reading it, and cut the rest anew for
-another number of ranks. `Foreign` can only read an iterable again up to where it was.
+`Sampled` chooses the samples, so it can skip consumed samples without reading them, and split the rest again for
+another number of ranks. `Foreign` can only read an iterable again up to its position.
 """
 
 from __future__ import annotations

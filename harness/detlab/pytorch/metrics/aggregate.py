@@ -1,7 +1,7 @@
-"""What the numbers of many batches and ranks come to.
+"""Aggregate metrics over batches and ranks.
 
-Collecting never waits for the device: `detlab.pytorch.metrics.series` copies values where they lie. `reduce` brings
-them to the host, hands them to the chief, and gives everybody the result.
+Collecting never waits for the device: `detlab.pytorch.metrics.series` copies values on their device. `reduce` copies
+them to the host, gathers them at the chief, and broadcasts the result to all ranks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""TensorBoard: event files of what a trial reports, and the writer that users call themselves.
+"""TensorBoard: event files of a trial's reports, and the writer for users.
 
-Determined's tags are `Determined/<metric>` and `Determined/val_<metric>`; ours differ in the product's name alone.
+Determined's tags are `Determined/<metric>` and `Determined/val_<metric>`; detlab's tags differ in the product's name
+alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a step of an optimizer means: scaled losses, gradients shared, averaged and clipped.
+"""The step of an optimizer: loss scaling, and gradients that are shared, averaged and clipped.
 
 `scale_loss` and `reduce_gradients` are the seams for other schemes.
 """

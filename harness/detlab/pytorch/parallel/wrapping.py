@@ -1,4 +1,4 @@
-"""What wrapping a model means: its place on the device, and how its ranks share gradients.
+"""Wrapping a model: moving it to the device, and sharing gradients between ranks.
 
 `wrap_model` is the seam for other kinds of parallelism.
 """

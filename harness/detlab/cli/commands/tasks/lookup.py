@@ -1,4 +1,4 @@
-"""Finding a user task by what a person typed, and completing ids at the Tab key."""
+"""Finding a user task by its id, a prefix or its name, and completing ids in the shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the options of `start` and `run` say: a task config, judged before anything is sent."""
+"""From the options of `start` and `run` to a task config, checked before submission."""
 
 from __future__ import annotations
 

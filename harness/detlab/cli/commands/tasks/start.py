@@ -1,4 +1,4 @@
-"""Starting a user task: send it, tell its way up, open it."""
+"""Starting a user task: submit it, show its progress, open it."""
 
 from __future__ import annotations
 

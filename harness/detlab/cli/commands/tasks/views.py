@@ -1,4 +1,4 @@
-"""User tasks as text: tables, descriptions, how they come up, how they ended."""
+"""User tasks as text: tables, descriptions, progress of a start, and how they ended."""
 
 from __future__ import annotations
 
