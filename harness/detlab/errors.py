@@ -13,14 +13,14 @@
          ├─ NotInCluster            not_in_cluster      needs a task's environment, found none
          ├─ ClusterNotFound         cluster.not_found   no cluster is configured here
          ├─ ClusterUnreachable      cluster.unreachable the master does not answer
-         │   └─ UntrustedMaster     cluster.untrusted   somebody answers whose certificate is not believed
+         │   └─ UntrustedMaster     cluster.untrusted   the certificate of the server is not trusted
          └─ ApiError                api.error           the master answered with an error (HTTP status)
-             ├─ AuthError           auth.denied         401: who are you?
+             ├─ AuthError           auth.denied         401: no valid credentials
              ├─ Forbidden           auth.forbidden      403: known, not allowed
              ├─ NotFound            not_found           404
              ├─ Conflict            conflict            409: the state does not allow it
              │   └─ StaleAttempt    stale_attempt       409: a newer attempt of this trial owns the record
-             ├─ LimitReached        limit.reached       429: more than one user may ask for; its code says of what
+             ├─ LimitReached        limit.reached       429: over a user's limit; its code names the limit
              └─ Unavailable         unavailable         503: the master is up but cannot serve
 
 Codes are part of the wire protocol: a reply carries `code`, `message` and `hint`, and `from_reply` turns it
@@ -100,7 +100,7 @@ class ConfigError(DetlabError):
     ) -> None:
         self.problems = list(problems)
         errors = [problem for problem in self.problems if problem.level == "error"]
-        noun = "mistake" if len(errors) == 1 else "mistakes"
+        noun = "error" if len(errors) == 1 else "errors"
         headline = message or f"the experiment config has {len(errors)} {noun}"
         lines = [headline, *(f"  {problem}" for problem in errors)]
         super().__init__("\n".join(lines), hint=hint, code=code)

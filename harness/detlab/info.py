@@ -1,4 +1,4 @@
-"""What a task knows about itself: `det.get_cluster_info()`.
+"""The information of a task about itself: `det.get_cluster_info()`.
 
 The agent writes `$DET_TASK_DIR/info.json` (`schemas.wire.ClusterInfoWire`) before it starts a task. Only the
 standard library is imported here, so that `import detlab` stays light.

@@ -1,4 +1,4 @@
-"""Remove directories that belong to somebody else: as deep as they like, without following a link.
+"""Remove directories of other users, of any depth, without following a link.
 
 `shutil.rmtree` follows no link either, but it calls itself once per level and holds a descriptor for each: a tree
 that is some thousand directories deep ends it with RecursionError. Here directories are lifted to the top before

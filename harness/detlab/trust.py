@@ -43,7 +43,7 @@ def parse_fingerprint(text: str) -> str:
     said = text.strip().lower().removeprefix("sha256 fingerprint=").removeprefix(_PREFIX).replace(":", "")
     if not _DIGEST.fullmatch(said):
         raise DetlabError(
-            f"{text[:100]!r} is no fingerprint: it is sha256: and 64 hexadecimal digits",
+            f"{text[:100]!r} is not a fingerprint: it must be sha256: and 64 hexadecimal digits",
             hint="det up and det status print the cluster's",
         )
     return _PREFIX + said
@@ -63,7 +63,7 @@ def fingerprint_of(certificate: str) -> str:
     except ValueError:
         data = b""
     if not data:
-        raise DetlabError("that is no certificate: it has no block BEGIN CERTIFICATE")
+        raise DetlabError("not a certificate: it has no block BEGIN CERTIFICATE")
     return _PREFIX + hashlib.sha256(data).hexdigest()
 
 
@@ -226,7 +226,7 @@ def shown_certificate(url: str, *, timeout: float = 10.0) -> str:
     except ssl.SSLError as error:
         raise UntrustedMaster(
             f"{url} shows no certificate: it does not speak TLS ({error.reason or error})",
-            hint="Compare the address and the port with what det up printed",
+            hint="Compare the address and the port with the output of det up",
         ) from error
 
 
@@ -260,7 +260,7 @@ def accept(url: str, fingerprint: str, *, timeout: float = 10.0) -> str:
         raise UntrustedMaster(
             f"{url} shows the certificate {found}, not {fingerprint}: it was renewed since, or somebody stands in "
             "between and would read everything",
-            hint="Compare with what det status prints on the master's machine, and go on only if that is the same",
+            hint="Compare with the output of det status on the master's machine, and continue only if it is the same",
         )
     return shown
 

@@ -44,7 +44,7 @@ def _ports(context: click.Context, parameter: click.Parameter, value: str | None
         return None
     first, separator, last = value.partition("-")
     if not (separator and first.isdigit() and last.isdigit() and 0 < int(first) <= int(last) < 65536):
-        raise click.BadParameter(f"{value!r} is no range of ports: write for example 30000-30999")
+        raise click.BadParameter(f"{value!r} is not a range of ports: write for example 30000-30999")
     return int(first), int(last)
 
 
@@ -53,7 +53,7 @@ def _labels(context: click.Context, parameter: click.Parameter, values: tuple[st
     for value in values:
         name, separator, text = value.partition("=")
         if not (separator and name and value.isprintable() and len(value) <= LABEL_CHARS):
-            raise click.BadParameter(f"{value[:80]!r} is no label: write NAME=VALUE, at most {LABEL_CHARS} characters")
+            raise click.BadParameter(f"{value[:80]!r} is not NAME=VALUE with at most {LABEL_CHARS} characters")
         labels[name] = text
     return labels
 
@@ -62,7 +62,9 @@ def _size(context: click.Context, parameter: click.Parameter, value: str | None)
     try:
         return None if value is None else parse_size(value)
     except ValueError as error:
-        raise click.BadParameter(f"{value[:80]!r} is no size: write for example 120G" if value else "empty") from error
+        raise click.BadParameter(
+            f"{value[:80]!r} is not a size: write for example 120G" if value else "empty"
+        ) from error
 
 
 def _subnet(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -79,7 +81,7 @@ def _subnet(context: click.Context, parameter: click.Parameter, value: str | Non
 
 def _cpus(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     if value and round(value * 1000) == 0:
-        raise click.BadParameter(f"{value:g} is less than a thousandth, in which CPUs are counted; 0: they are not")
+        raise click.BadParameter(f"{value:g} is less than 0.001, the unit of CPUs; use 0 for no limit")
     return value
 
 
@@ -97,7 +99,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default="~/.local/state/detlab/agent",
     help="State of the agent: its key, task directories, bundles.",
 )
-@click.option("--slots", type=click.IntRange(min=0), help="CPU slots, or the most GPUs to offer.")
+@click.option("--slots", type=click.IntRange(min=0), help="CPU slots, or the maximum number of GPUs to offer.")
 @click.option("--name", default=default_agent_id, show_default="the machine's name", metavar="ID")
 @click.option("--pool", default="default", show_default=True, metavar="NAME", help="Resource pool of this agent.")
 @click.option(
@@ -106,26 +108,26 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     multiple=True,
     callback=_labels,
     metavar="NAME=VALUE",
-    help="For tasks that ask for agents with it (repeatable).",
+    help="Label for tasks that select agents by labels (repeatable).",
 )
 @click.option(
     "--max-zero-slot-tasks",
     type=click.IntRange(min=0),
     default=100,
     show_default=True,
-    help="Tasks without slots that run here at a time.",
+    help="Maximum number of tasks without slots at a time.",
 )
 @click.option(
     "--cpus",
     type=click.FloatRange(min=0, max=1e6),
     callback=_cpus,
-    help="CPUs that tasks may ask for together (resources.cpus); 0: they are not counted [default: all it may use].",
+    help="CPUs that all tasks together may request (resources.cpus); 0: no limit [default: all the agent may use].",
 )
 @click.option(
     "--memory",
     callback=_size,
     metavar="SIZE",
-    help="Memory that they may ask for together, such as 120G; 0: it is not counted [default: all it may use].",
+    help="Memory that all tasks together may request, such as 120G; 0: no limit [default: all the agent may use].",
 )
 @click.option("--enrolment-token-file", type=_FILE, help="Needed for the first connection.")
 @click.option(
@@ -136,7 +138,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="A-B",
     help="uids that an agent run by root accepts for hub users; the master assigns them.",
 )
-@click.option("--user-map", type=_FILE, help="JSON: hub user to uid, to be compared with that of the master.")
+@click.option("--user-map", type=_FILE, help="JSON file of Hub users with uids, to be compared with the master's uids.")
 @click.option("--users-file", type=_FILE, help="uids that an earlier version gave to users [default: DIR/users.json].")
 @click.option("--serves-user", metavar="NAME", help="The hub user of an agent that is not run by root.")
 @click.option(
@@ -155,28 +157,28 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Containers may have mounts from here (repeatable; default: none).",
+    help="Directory that containers may mount from (repeatable; default: none).",
 )
 @click.option(
     "--volume",
     "volumes",
     multiple=True,
     metavar="HOST[:CONTAINER][:ro]",
-    help="Every container has this directory (repeatable).",
+    help="Directory that every container mounts (repeatable).",
 )
-@click.option("--allow-privileges", is_flag=True, help="Containers may have capabilities and devices.")
+@click.option("--allow-privileges", is_flag=True, help="Allow containers to have capabilities and devices.")
 @click.option(
     "--address",
     default="127.0.0.1",
     show_default=True,
     metavar="HOST",
-    help="Where the Hub's proxy reaches this machine; notebooks and the like listen there.",
+    help="Address under which the Hub's proxy reaches this machine; notebooks and other servers listen there.",
 )
 @click.option("--service-ports", callback=_ports, metavar="A-B", help="Ports for them [default: any free one].")
 @click.option(
     "--homes",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Homes of users who have none on this machine [default: DIR/homes].",
+    help="Directory for homes of users without a home on this machine [default: DIR/homes].",
 )
 @click.option(
     "--warm-pool/--no-warm-pool",
@@ -210,14 +212,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--task-memory",
     callback=_size,
     metavar="SIZE",
-    help="Memory of a task that asks for none (resources.memory), such as 16G [default: no limit].",
+    help="Memory of a task that requests none (resources.memory), such as 16G [default: no limit].",
 )
 @click.option(
     "--task-pids",
     type=click.IntRange(min=0),
     default=DEFAULT_PIDS,
     show_default=True,
-    help="Processes and threads of one task; 0: any number.",
+    help="Maximum number of processes and threads of one task; 0: no limit.",
 )
 @click.option("--insecure-http", is_flag=True, help="Send the token over plain http to another machine.")
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING"]))
@@ -256,7 +258,8 @@ def run(
 ) -> None:
     """Offer this machine's slots to a cluster and run its tasks.
 
-    The agent dials out and listens on nothing. Its tasks survive its end and are taken up again at its next start.
+    The agent only opens outgoing connections. Its tasks survive if it stops, and the agent reattaches to them at its
+    next start.
     """
     logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for chatty in ("httpx", "httpcore", "docker", "urllib3"):

@@ -139,7 +139,7 @@ class Connector:
             if self.backoff.failures == 0:
                 said = ""  # there was a connection in between: this is a new trouble
             if trouble != said:  # once, not every few seconds of an outage
-                _log.warning("not connected: %s; trying again for ever", trouble)
+                _log.warning("not connected: %s; reconnecting", trouble)
                 said = trouble
             await asyncio.sleep(self.backoff.next_pause())
 
@@ -168,7 +168,7 @@ class Connector:
             await self.keys.enrol()
         except (NotEnrolled, MasterAway) as trouble:
             return f"the master does not know this agent's key, and {trouble}"
-        return "the master did not know this agent's key; it has a new one"
+        return "the master did not know this agent's key; enrolled again with a new key"
 
     async def _session(self, token: str) -> None:
         """One connection from the handshake to its end."""
@@ -218,7 +218,7 @@ class Connector:
                 return _master_message.validate_json(data)
             except ValidationError as error:
                 # A newer master may say more than we know; by the wire's rule that is passed over.
-                _log.warning("message not understood: %s", error)
+                _log.warning("invalid message: %s", error)
 
     async def _dispatch(self, message: wire.MasterMessage) -> None:
         match message:

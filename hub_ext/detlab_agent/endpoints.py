@@ -116,15 +116,15 @@ class Endpoints:
         held = self.pinned
         if held is None:
             return UntrustedMaster(
-                f"no authority that this machine trusts vouches for the certificate of {self.base}",
-                hint="One of detlab's own making is pinned by the enrolment token: ask for a new one (det agent enrol);"
+                f"no authority that this machine trusts signed the certificate of {self.base}",
+                hint="If detlab made it, the enrolment token pins it: ask for a new one (det agent enrol);"
                 " for one of your own authority, name its file in SSL_CERT_FILE",
             )
         where = self.pin_file.parent if self.pin_file else "DIR"
         return UntrustedMaster(
             f"{self.base} does not show the certificate {fingerprint_of(held)} that this agent has pinned"
-            f"{naming(held)}: it was renewed since or has expired, or somebody stands in between. Nothing was sent",
-            hint="Ask an administrator for the fingerprint of now (det status), and pin that: "
+            f"{naming(held)}: it was renewed or has expired, or an attacker intercepts the connection. Nothing sent",
+            hint="Ask an administrator for the current fingerprint (det status), and pin it: "
             f"det agent pin {self.base} --dir {where} --fingerprint sha256:…",
         )
 

@@ -93,7 +93,7 @@ class KeyRing:
         try:
             answer = EnrolReply.model_validate_json(reply.content)
         except ValueError as error:
-            raise MasterAway(f"{self.endpoints.enrol}: no enrolment reply: {error}") from error
+            raise MasterAway(f"{self.endpoints.enrol}: invalid enrolment reply: {error}") from error
         write_json(self.path, {"agent_id": self.agent_id, "token": answer.token}, durable=True)
         _log.info("enrolled as %s", self.agent_id)
         return answer.token
@@ -124,7 +124,7 @@ class KeyRing:
         try:
             if self.enrolment_token_file.stat().st_mode & 0o077:
                 _log.warning(
-                    "others may read %s and enrol agents of their own with it: chmod 600 it",
+                    "other users can read %s and enrol agents with it: run chmod 600 on it",
                     self.enrolment_token_file,
                 )
             return self.enrolment_token_file.read_text(encoding="ascii").strip()

@@ -36,10 +36,10 @@ Send = Callable[[Said], None]
 class Stage(enum.Enum):
     """How far a task is; it only ever moves on."""
 
-    PREPARING = "its slots, image, bundle and directory are made ready"
+    PREPARING = "its slots, image, bundle and directory are being prepared"
     RUNNING = "its launcher runs"
-    DELIVERING = "its launcher died; the agent ships what it left"
-    EXITED = "it is over; the master has not acknowledged it yet"
+    DELIVERING = "its launcher died; the agent ships the remaining records"
+    EXITED = "it has ended; the master has not acknowledged it yet"
 
 
 @dataclass
@@ -82,7 +82,7 @@ class TaskTable:
             entry = Entry(task.allocation_id, task.run, tuple(task.slots), Stage.RUNNING, task)
             self._entries[task.allocation_id] = entry
             entry.driver = asyncio.create_task(self._drive(entry, None))
-            _log.info("task %s is taken up again (pid %s)", task.allocation_id, task.pid)
+            _log.info("task %s reattached (pid %s)", task.allocation_id, task.pid)
 
     def listing(self) -> list[wire.RunningTask]:
         """Return the tasks for a Hello."""
@@ -193,7 +193,7 @@ class TaskTable:
         except SetupFailed as error:
             exit_ = TaskExit(reason="setup", message=str(error))
         except CanceledTask:
-            exit_ = TaskExit(exit_code=-signal.SIGTERM, message="ended before it had begun")
+            exit_ = TaskExit(exit_code=-signal.SIGTERM, message="ended before it started")
         except Exception as error:
             # The last door: without an exit the slots of this task would never be free again.
             _log.exception("task %s: the agent failed", entry.allocation_id)

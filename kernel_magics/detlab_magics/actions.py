@@ -73,13 +73,13 @@ def run(
     if request.dry_run:
         _dry_run(session.client(), prepared)
         return None
-    nobody = headless()
-    experiment = None if request.new or nobody else _existing(session, prepared)
+    unattended = headless()
+    experiment = None if request.new or unattended else _existing(session, prepared)
     if experiment is None:
         experiment = _submit(session, prepared)
     session.latest = experiment.id
     made(experiment)
-    show(session, experiment, wait=nobody if request.wait is None else request.wait)
+    show(session, experiment, wait=unattended if request.wait is None else request.wait)
     return experiment
 
 
@@ -95,7 +95,7 @@ def _existing(session: KernelSession, prepared: Prepared) -> Experiment | None:
     if experiment is None:
         return None
     state = experiment.state.value.lower()
-    print(f"experiment {experiment.id} has this configuration and code already ({state}); --new submits again")
+    print(f"experiment {experiment.id} already has this configuration and code ({state}); --new submits again")
     session.submitted[client.address.url, prepared.key] = experiment.id
     return experiment
 
@@ -128,7 +128,7 @@ def _send(client: Client, prepared: Prepared, **options: Any) -> Submitted:
 
 def _dry_run(client: Client, prepared: Prepared) -> None:
     reply = _send(client, prepared, dry_run=True)
-    print(f"would ship {_shipped(prepared)}")
+    print(f"would upload {_shipped(prepared)}")
     for file in prepared.bundle.files:
         print(f"  {file.size:>9,}  {plain(file.path)}")
     _print_warnings(reply.warnings)
@@ -168,7 +168,7 @@ def show(session: KernelSession, experiment: Experiment, *, wait: bool) -> None:
     """
     earlier = session.shown.pop(experiment.id, None)
     if earlier is not None:
-        earlier.leave(f"the live view is in cell {cell_number()} now")
+        earlier.leave(f"the live view moved to cell {cell_number()}")
     place = screen(live=not headless())
     if experiment.state.terminal:
         _raise_unless_completed(show_ended(experiment, place).experiment, wait)
@@ -197,10 +197,10 @@ def interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
     now, before = time.monotonic(), session.interrupted_at
     session.interrupted_at = now
     if now - before < SECOND_INTERRUPT_SECONDS:
-        hint = f"it still runs. To end it: %det_kill {experiment_id}"
+        hint = f"it is still active. To kill it: %det_kill {experiment_id}"
     else:
-        hint = f"%det_watch {experiment_id} shows it again; %det_kill {experiment_id} ends it"
-    return StoppedWatching(f"stopped watching; experiment {experiment_id} runs on", hint=hint)
+        hint = f"to watch it again: %det_watch {experiment_id}; to kill it: %det_kill {experiment_id}"
+    return StoppedWatching(f"stopped watching; experiment {experiment_id} continues", hint=hint)
 
 
 def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
@@ -230,10 +230,10 @@ def logs(
         raise MagicError("--tail must be 0 (all) or more")
     trial = session.client().get_trial(trial_id)
     cells = trial.get_experiment().view.source.get("cells", {})
-    gone = trial.removed_logs()
-    if gone.removed:
-        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(gone.removed_at))
-        print(f"[{gone.removed:,} lines from before {day} were removed by retention]")
+    pruned = trial.removed_logs()
+    if pruned.removed:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(pruned.removed_at))
+        print(f"[{pruned.removed:,} lines from before {day} were removed by retention]")
     several, last = len(trial.nodes) > 1, None
     for line in trial.logs(tail=tail or None, rank=rank, node=node):
         last = line.id

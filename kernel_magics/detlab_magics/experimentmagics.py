@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _id_argument(f: F) -> F:
-    return argument("id", nargs="?", type=int, help="experiment id; default: the one submitted last")(f)
+    return argument("id", nargs="?", type=int, help="experiment id; default: the last submitted one")(f)
 
 
 @magics_class
@@ -69,13 +69,13 @@ class ExperimentMagics(Magics):
     @argument("--name", "-n", help="display name")
     @argument("--slots", "-s", type=int, help="resources.slots_per_trial")
     @argument(
-        "--watch", "-w", action="store_true", help="show the live view and return (default when somebody watches)"
+        "--watch", "-w", action="store_true", help="show the live view and return (default in an interactive notebook)"
     )
     @argument("--wait", action="store_true", help="return when it has ended (default headless, as under papermill)")
-    @argument("--context", "-c", help="folder whose files are shipped; default: the cells and what they import")
-    @argument("--new", action="store_true", help="submit anew although the same experiment exists")
+    @argument("--context", "-c", help="folder whose files are uploaded; default: the cells and what they import")
+    @argument("--new", action="store_true", help="submit again although the same experiment exists")
     @argument("--out", "-o", metavar="VAR", help="variable that receives the Experiment (it is in _, too)")
-    @argument("--dry-run", action="store_true", help="judge and list what would be shipped; submit nothing")
+    @argument("--dry-run", action="store_true", help="validate, and list the files to be uploaded; submit nothing")
     @needs_local_scope
     @no_var_expand
     @line_cell_magic
@@ -99,7 +99,7 @@ class ExperimentMagics(Magics):
         if args.watch and args.wait:
             raise MagicError("--watch returns at once and --wait does not: give one of them")
         if args.out is not None and not args.out.isidentifier():
-            raise MagicError(f"--out {args.out}: that cannot be a variable's name")
+            raise MagicError(f"--out {args.out}: not a valid variable name")
         if (cell is None) == (args.file is None):
             raise MagicError(
                 "give either a YAML body (%%det_experiment in the cell's first line) or a file (%det_experiment FILE)",
@@ -159,13 +159,13 @@ class ExperimentMagics(Magics):
     @magic_arguments()
     @argument("trial", type=int, help="trial id")
     @argument("--tail", "-n", type=int, default=50, help="last lines only (0: all)")
-    @argument("--follow", "-f", action="store_true", help="go on until the trial ends")
+    @argument("--follow", "-f", action="store_true", help="follow until the trial ends")
     @argument("--rank", type=int, help="only this rank's lines")
     @argument("--node", help="only lines that were written on this agent")
     @line_magic
     @short_errors
     def det_logs(self, line: str) -> None:
-        """Print a trial's output; lines of captured cells are named by cell.
+        """Print a trial's output; traceback lines of captured cells name the cell.
 
         Example::
 
@@ -181,7 +181,7 @@ class ExperimentMagics(Magics):
     @line_magic
     @short_errors
     def det_pause(self, line: str) -> None:
-        """Checkpoint an experiment and free its slots; %det_activate goes on.
+        """Checkpoint an experiment and free its slots; %det_activate resumes it.
 
         Example::
 
@@ -196,7 +196,7 @@ class ExperimentMagics(Magics):
     @line_magic
     @short_errors
     def det_activate(self, line: str) -> None:
-        """Let a paused experiment go on.
+        """Resume a paused experiment.
 
         Example::
 
@@ -211,7 +211,7 @@ class ExperimentMagics(Magics):
     @line_magic
     @short_errors
     def det_kill(self, line: str) -> None:
-        """End an experiment now.
+        """Kill an experiment immediately.
 
         Example::
 

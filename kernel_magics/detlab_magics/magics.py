@@ -79,11 +79,11 @@ class DetMagics(Magics):
 
     @line_magic
     def det_misplaced(self, line: str) -> None:
-        """Say that a cell magic stands in the wrong line (its cell is replaced by this)."""
+        """Report that a cell magic is in the wrong line (its cell is replaced by this)."""
         magic, _, above = line.partition(" ")
         what = "a comment" if above == "comment" else "other code"
         raise MagicError(
-            f"%%{magic} must be the first line of its cell; here {what} stands above it",
+            f"%%{magic} must be the first line of its cell; here {what} is above it",
             hint="move it to the top"
             if above == "comment"
             else "put it in a cell of its own (or the other code in the cell before)",

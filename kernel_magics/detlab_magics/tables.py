@@ -100,5 +100,5 @@ class Listing:
 
     def _empty(self) -> str:
         if self.active:
-            return "Nothing runs now. %det_list shows what ended."
+            return "No active experiments. %det_list shows ended ones."
         return "No experiments yet. Submit one with %%det_experiment (%%det_experiment? shows how)."

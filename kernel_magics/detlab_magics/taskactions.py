@@ -69,7 +69,7 @@ def borrow(session: KernelSession, wish: Borrow, variables: MutableMapping[str, 
     task = submitted.task
     assert task is not None  # only a dry run has none
     if wish.detach:
-        print(f"{task.id} runs on its own: %det_run {task.id} shows it and brings its variables")
+        print(f"{task.id} runs in the background: %det_run {task.id} shows it and returns its variables")
     else:
         Following(task, session.modules, variables).until_end(session)
     return task
@@ -86,7 +86,7 @@ def attach(session: KernelSession, task_id: str, variables: MutableMapping[str, 
     task = client.get_task(task_id)
     if task.kind is not TaskKind.CELL:
         raise MagicError(
-            f"{plain(task.id)} is a {task.kind.value.replace('_', ' ')} and no borrowed cell",
+            f"{plain(task.id)} is a {task.kind.value.replace('_', ' ')}, not a borrowed cell",
             hint=f"det task logs {task.id}",
         )
     own = task.view.owner == client.whoami().name
@@ -150,7 +150,7 @@ def tensorboard(
         up = task.await_up(tell=tell)
     except KeyboardInterrupt:
         raise MagicError(
-            f"stopped waiting; {task.id} goes on coming up", hint=f"det tensorboard open {task.id}", kind="Interrupted"
+            f"stopped waiting; {task.id} is still starting", hint=f"det tensorboard open {task.id}", kind="Interrupted"
         ) from None
     if not up or task.url is None:
         failure = task.view.failure
@@ -206,13 +206,13 @@ class TaskListing:
         for task in self.tasks:
             view = task.view
             state = view.display_state or view.state.value
-            where = plain(view.agent_id or (f"place {view.place}" if view.place else "–"), 40)
+            where = plain(view.agent_id or (f"position {view.place}" if view.place else "–"), 40)
             found.append([view.id, plain(view.name, 60), state.lower(), str(view.slots_needed), where, task.url or "–"])
         return found
 
     def __repr__(self) -> str:
         """Return the text form."""
-        return text_table(list(self.HEADER), self.rows()) if self.tasks else f"No {self.what} runs now."
+        return text_table(list(self.HEADER), self.rows()) if self.tasks else f"No active {self.what}s."
 
     def _repr_html_(self) -> str:
         if not self.tasks:

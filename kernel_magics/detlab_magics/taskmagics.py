@@ -28,17 +28,17 @@ class TaskMagics(Magics):
         self.session = session
 
     @magic_arguments()
-    @argument("task", nargs="?", help="line magic only: a borrowed cell to follow, whose variables come back")
+    @argument("task", nargs="?", help="line magic only: a borrowed cell to follow, whose variables are returned")
     @argument("--slots", "-s", type=int, default=1, help="slots (GPUs, or CPU slots) to borrow; default 1")
-    @argument("--in", "-i", dest="ins", action="append", metavar="A,B", help="variables that go into the cell")
-    @argument("--out", "-o", dest="outs", action="append", metavar="X,Y", help="variables that come back")
+    @argument("--in", "-i", dest="ins", action="append", metavar="A,B", help="variables to pass into the cell")
+    @argument("--out", "-o", dest="outs", action="append", metavar="X,Y", help="variables to return from the cell")
     @argument("--name", "-n", help="display name")
     @argument("--image", help="container image; runs it by docker")
     @argument("--runtime", help="process (on the node), docker (a container), or another that agents have")
     @argument("--pool", help="resource pool")
     @argument("--priority", type=int, help="1 to 99; lower goes first")
-    @argument("--context", "-c", help="folder whose files are shipped; default: what the cell imports")
-    @argument("--detach", "-d", action="store_true", help="return at once; the task is in _")
+    @argument("--context", "-c", help="folder whose files are uploaded; default: what the cell imports")
+    @argument("--detach", "-d", action="store_true", help="return immediately; the task is in _")
     @needs_local_scope
     @no_var_expand
     @line_cell_magic
@@ -47,8 +47,8 @@ class TaskMagics(Magics):
         """Run the cell in a fresh process on borrowed slots; give them back at its end.
 
         The cell sees nothing of the notebook but the variables named by `--in`, the captured cells (`%%det_module`) and
-        the modules beside the notebook. Plain data, arrays, tables and tensors travel as they are, anything else as a
-        pickle. An interrupt asks whether to kill it. Examples::
+        the modules beside the notebook. Plain data, arrays, tables and tensors are sent as they are, anything else as a
+        pickle. On an interrupt you choose whether to kill it. Examples::
 
             %%det_run --slots 1 --in data --out model_state,losses
             import train
@@ -63,12 +63,12 @@ class TaskMagics(Magics):
         if cell is None:
             if args.task is None:
                 raise MagicError(
-                    "%det_run follows a borrowed cell that was started before; to run one it needs two percent signs",
+                    "%det_run follows a borrowed cell that is already started; to run a cell, use two percent signs",
                     hint="%%det_run in the first line of a cell, the code below it",
                 )
             return taskactions.attach(self.session, args.task, self.shell.user_ns)
         if args.task is not None:
-            raise MagicError(f"%%det_run takes no name of a task: {args.task}", hint="variables go in by --in a,b")
+            raise MagicError(f"%%det_run takes no task id: {args.task}", hint="pass variables with --in a,b")
         if args.slots < 0:
             raise MagicError("--slots must be 0 (no GPU) or more")
         namespace = {**self.shell.user_ns, **(local_ns or {})}
@@ -92,13 +92,13 @@ class TaskMagics(Magics):
         return None
 
     @magic_arguments()
-    @argument("experiments", nargs="*", type=int, help="experiment ids; default: the one submitted last")
-    @argument("--trial", "-t", dest="trials", action="append", type=int, help="a single trial; repeat it")
-    @argument("--new", action="store_true", help="start another one although one shows the same")
+    @argument("experiments", nargs="*", type=int, help="experiment ids; default: the last submitted one")
+    @argument("--trial", "-t", dest="trials", action="append", type=int, help="a single trial (repeatable)")
+    @argument("--new", action="store_true", help="start another one although one with the same experiments exists")
     @line_magic
     @short_errors
     def det_tensorboard(self, line: str) -> None:
-        """Start a TensorBoard of experiments and open it; it ends by itself when nobody looks.
+        """Start a TensorBoard of experiments and open it; it stops by itself when unused.
 
         Examples::
 
@@ -116,7 +116,7 @@ class TaskMagics(Magics):
         taskactions.tensorboard(self.session, chosen, args.trials or [], new=args.new)
 
     @magic_arguments()
-    @argument("--all", "-a", action="store_true", help="those that have ended, too")
+    @argument("--all", "-a", action="store_true", help="also ended ones")
     @line_magic
     @short_errors
     def det_notebook(self, line: str) -> None:

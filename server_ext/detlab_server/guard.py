@@ -73,4 +73,6 @@ class GuardedHandler(APIHandler):
             if rule is None:
                 raise TypeError(f"{cls.__name__}.{verb.lower()} declares neither @reads nor @writes")
             if (rule.scope == "read") != (verb in {"GET", "HEAD"}):
-                raise TypeError(f"{cls.__name__}.{verb.lower()} may not {rule.scope}: no XSRF token is asked of a GET")
+                raise TypeError(
+                    f"{cls.__name__}.{verb.lower()} may not {rule.scope}: a GET is not checked for an XSRF token"
+                )

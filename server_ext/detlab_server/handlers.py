@@ -49,7 +49,7 @@ class DetlabHandler(GuardedHandler):
         """
         found = getattr(self.contents_manager, "root_dir", None)
         if not found:
-            raise BundleError("this server's files are not on its disk, so that no code can be sent from here")
+            raise BundleError("this server's files are not on its disk, so no code can be uploaded from here")
         return str(found)
 
     async def packed(self, body: CodeBody) -> Bundle | None:

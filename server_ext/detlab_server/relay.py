@@ -81,7 +81,7 @@ class RelayHandler(GuardedHandler):
         except asyncio.CancelledError:
             if not self._relaying.cancelled():
                 raise
-            self.log.debug("detlab: the front end went away during %s", path)
+            self.log.debug("detlab: the front end disconnected during %s", path)
 
     async def _ask(self, path: str) -> None:
         if not RELAYED.fullmatch(path):
@@ -101,7 +101,7 @@ class RelayHandler(GuardedHandler):
         except DetlabError as problem:
             self._refuse(503, problem.code, problem.message, problem.hint)
         except StreamClosedError:
-            self.log.debug("detlab: the front end went away during %s", path)
+            self.log.debug("detlab: the front end disconnected during %s", path)
 
     async def _pass_on(self, client: httpx.AsyncClient, address: ClusterAddress, path: str) -> None:
         """Send the request and hand on what comes, waiting for the front end where it is slower.
@@ -120,7 +120,7 @@ class RelayHandler(GuardedHandler):
             async with client.stream(method, url, headers=headers, content=self.request.body or None) as reply:
                 failure = b"" if reply.is_success else await reply.aread()
                 if not reply.is_success and master_said(failure) is None:
-                    raise address.unreachable(f"something before it answers with status {reply.status_code}")
+                    raise address.unreachable(f"a proxy answers with status {reply.status_code}")
                 self.set_status(reply.status_code)
                 for name in PASSED_HEADERS:
                     if name in reply.headers:

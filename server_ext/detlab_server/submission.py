@@ -86,7 +86,7 @@ def pack(root: str, body: CodeBody) -> Bundle | None:
         return build_bundle(local_path(root, body.folder or ""))
     file = local_path(root, body.path)
     if not file.is_file():
-        raise BundleError(f"{body.path} is no file", hint="choose a .py, .ipynb or .yaml file")
+        raise BundleError(f"{body.path} is not a file", hint="choose a .py, .ipynb or .yaml file")
     if body.context == "folder":
         return build_bundle(file.parent)
     return build_bundle(file.parent, only=_needed(file))

@@ -25,4 +25,4 @@ def test_the_cells_of_the_page_run_as_printed(docs_cluster: Cluster, tmp_path: P
     assert [cell.traceback for cell in cells if cell.status != "ok"] == []
     assert "fitting 5 points" in cells[3].stdout
     assert cells[4].result["text/plain"] == "2.0"
-    assert "runs on its own" in cells[5].stdout
+    assert "runs in the background" in cells[5].stdout

@@ -134,7 +134,7 @@ def test_a_full_checkpoint_storage_is_said_and_the_checkpoint_waits_until_there_
     lab = site.lab
     trial = training(lab, "uploads.py", every=20, size=200_000)
     with full(site.checkpoints):
-        line = until("the trial says that there is no room", lambda: said(trial, "no room:"), 30)[0]
+        line = until("the trial says that there is no room", lambda: said(trial, "disk full:"), 30)[0]
         assert "No space left on device" in line
         assert str(site.checkpoints.folder) in line
         now = lab.trial(trial).view

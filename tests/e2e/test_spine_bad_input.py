@@ -259,7 +259,7 @@ def test_unknown_keys_are_refused_all_at_once_with_their_paths(lab: Lab, tmp_pat
     config["resources"] = {"slot_per_trial": 1}
     path.write_text(yaml.safe_dump(config))
     said = refused(lab, path)
-    for name in ("unknown.yaml has 3 mistakes", "entrypointt", "searcher.max_trails", "resources.slot_per_trial"):
+    for name in ("unknown.yaml has 3 errors", "entrypointt", "searcher.max_trails", "resources.slot_per_trial"):
         assert name in said
     assert f"det config check {path}" in said
 

@@ -68,7 +68,7 @@ def test_queue_place_reason_kill_and_killing_what_is_over(place: Cluster) -> Non
     assert det(place, "task", "wait", holder, "--timeout", "60").returncode in {3, 137, 143}
     over = det(place, "cmd", "kill", holder)
     assert over.returncode == 0
-    assert "is over already" in over.stderr
+    assert "has already ended" in over.stderr
 
 
 def test_another_users_task_is_not_there(place: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""What one run of `det` knows: its cluster, and whether it prints JSON."""
+"""The state of one invocation of `det`: its cluster, and whether it prints JSON."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _from_plugin(name: str, point: EntryPoint, lazy: Lazy | None) -> click.Comma
             raise DetlabError(f"the command {name} of {point.value} cannot be loaded: {error}") from error
         return _absent(name, lazy, error)
     if not isinstance(command, click.Command):
-        raise DetlabError(f"the entry point {point.name} = {point.value} is no click command")
+        raise DetlabError(f"the entry point {point.name} = {point.value} is not a click command")
     command.name = name
     return command
 

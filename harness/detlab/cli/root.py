@@ -1,4 +1,4 @@
-"""The root of `det`: which commands there are, and what happens to their errors."""
+"""The root command `det`: its sub-commands, and the handling of their errors."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from detlab.cli.loading import Lazy, LazyGroup
 
 COMMANDS = {
     "agent": Lazy("Agents: list, enable, disable, enrol, remove, run.", "detlab.cli.commands.cluster:agent"),
-    "audit": Lazy("Who did what (administrators).", "detlab.cli.commands.administration:audit"),
+    "audit": Lazy("The audit log: actions of users (administrators).", "detlab.cli.commands.administration:audit"),
     "checkpoint": Lazy("Checkpoints: list, describe, download.", "detlab.cli.commands.checkpoint:checkpoint"),
     "cluster": Lazy("The cluster as a whole: simulate scheduling.", "detlab.cli.commands.cluster:cluster"),
     "cmd": Lazy(
         "Commands: run a program once on the cluster; list, logs, kill.", "detlab.cli.commands.tasks.command:cmd"
     ),
     "config": Lazy("Check and resolve experiment configs; needs no cluster.", "detlab.cli.commands.config:config"),
-    "down": Lazy("Stop the cluster of a state folder; nothing is lost.", extra="hub"),
+    "down": Lazy("Stop the cluster of a state folder; its data is kept.", extra="hub"),
     "experiment": Lazy(
         "Experiments: create, list, describe, logs, wait, …", "detlab.cli.commands.experiment:experiment"
     ),
     "job": Lazy("Jobs in the queue: list, update, why.", "detlab.cli.commands.job:job"),
     "limits": Lazy("Limits of users, and who is at or near one.", "detlab.cli.commands.quota:limits"),
-    "login": Lazy("Remember the token of a cluster.", "detlab.cli.commands.user:login"),
-    "logout": Lazy("Forget the token of a cluster.", "detlab.cli.commands.user:logout"),
+    "login": Lazy("Log in: store the token of a cluster.", "detlab.cli.commands.user:login"),
+    "logout": Lazy("Log out: delete the stored token of a cluster.", "detlab.cli.commands.user:logout"),
     "notebook": Lazy("Notebooks: start, run, open, list, logs, kill.", "detlab.cli.commands.tasks.notebook:notebook"),
     "pool": Lazy("Resource pools: list, describe.", "detlab.cli.commands.pool:pool"),
-    "preview-search": Lazy("Run a search without training, to see what it would do.", extra="hub"),
-    "queue": Lazy("What waits for slots: place and reason.", "detlab.cli.commands.job:queue"),
+    "preview-search": Lazy("Simulate a search without training.", extra="hub"),
+    "queue": Lazy("The queue: pending tasks with position and reason.", "detlab.cli.commands.job:queue"),
     "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.commands.quota:quota"),
     "shell": Lazy("Shells: start, open in this terminal, list, logs, kill.", "detlab.cli.commands.tasks.shell:shell"),
     "slot": Lazy("Slots of the agents: list, enable, disable.", "detlab.cli.commands.cluster:slot"),
@@ -131,8 +131,8 @@ class Root(LazyGroup):
     plugins=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=(
-        "Exit status: 0 success; 1 failure; 2 wrong usage or config; 3 the experiment that was waited for was"
-        " canceled, 4 it failed, 5 it has not ended in time; 130 interrupted.\n\n"
+        "Exit status: 0 success; 1 failure; 2 wrong usage or config; 3 the awaited experiment was canceled,"
+        " 4 it failed, 5 timeout; 130 interrupted.\n\n"
         "DET_DEBUG=1 shows full tracebacks. NO_COLOR=1 turns colours off.\n\n"
         'Shell completion: eval "$(_DET_COMPLETE=bash_source det)" in ~/.bashrc'
         " (zsh: zsh_source; fish: _DET_COMPLETE=fish_source det | source)."

@@ -6,10 +6,10 @@
     experiment.wait()
     experiment.top_checkpoint().download("best")
 
-The functions of this module talk to the cluster that a command run here would talk to (see
-`detlab.client.transport.discovery`), or to the one given to `login`. `Client` and `AsyncClient` are the same for a
-cluster of one's choice; `Determined` is `Client` under the name that Determined's users know. Importing
-this module imports neither httpx nor pydantic: names are loaded when they are used.
+The functions of this module use the same cluster as the command line in the same place (see
+`detlab.client.transport.discovery`), or the one given to `login`. `Client` and `AsyncClient` take an explicit cluster;
+`Determined` is `Client` under the name that users of Determined know. Importing this module imports neither httpx nor
+pydantic: names are loaded when they are used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The asynchronous client: the twin of `detlab.client.client`, verb by verb."""
+"""The asynchronous client, with the same methods as `detlab.client.client`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""User tasks as asynchronous objects: the twin of the one in `tasks`."""
+"""User tasks as asynchronous objects (the blocking ones are in `tasks`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known about an experiment, a trial or a checkpoint, whichever face fetched it."""
+"""The data of an experiment, a trial or a checkpoint, shared by the blocking and the asynchronous client."""
 
 from __future__ import annotations
 
@@ -150,11 +150,11 @@ def timed_out(view: ExperimentView, timeout: float | None) -> TimeoutError:
     return TimeoutError(f"experiment {view.id} is still {view.state.value} after {timeout:g} s")
 
 
-def gone(view: ExperimentView, error: NotFound) -> ExperimentView:
-    """Return the last that is known of an experiment that the master does not know any more.
+def last_known(view: ExperimentView, error: NotFound) -> ExperimentView:
+    """Return the last known state of an experiment that the master does not know any more.
 
     Raises:
-        NotFound: It had not ended by then, or not the master said so.
+        NotFound: It had not ended when it was last seen, or the reply is not from the master.
     """
     if error.code == FOREIGN:
         raise error
@@ -163,8 +163,8 @@ def gone(view: ExperimentView, error: NotFound) -> ExperimentView:
     if view.state.terminal:
         return view
     raise NotFound(
-        f"experiment {view.id} was {view.state.value} when it was heard of last, and is not there any more: it was "
-        "deleted, or is not shared with you any more"
+        f"experiment {view.id} was last seen {view.state.value} and no longer exists: it was deleted, or is no "
+        "longer shared with you"
     ) from error
 
 
@@ -192,7 +192,7 @@ def no_checkpoint(experiment_id: int) -> DetlabError:
     """Return the error for asking the best of no checkpoints."""
     return DetlabError(
         f"experiment {experiment_id} has no validated checkpoint",
-        hint=f"See which there are: det experiment list-checkpoints {experiment_id}",
+        hint=f"List them: det experiment list-checkpoints {experiment_id}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Output page after page, as trials and tasks read it, blocking or not."""
+"""Reading the output of trials and tasks page by page, blocking or asynchronous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole notebooks as tasks: what travels with one, and whether its parameters fit, judged before anything is sent.
+"""Whole notebooks as tasks: the files to upload, and a check of the parameters before submission.
 
 A notebook is read as the JSON it is; neither nbformat nor papermill is needed here.
 """
@@ -97,17 +97,17 @@ def read_notebook(path: str | Path) -> dict[str, Any]:
     """Return a notebook's content.
 
     Raises:
-        BundleError: It cannot be read or is no notebook of format 4.
+        BundleError: It cannot be read or is not a notebook of format 4.
     """
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise BundleError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{path} is no notebook: {error}", hint="save it in Jupyter as .ipynb") from error
+        raise BundleError(f"{path} is not a notebook: {error}", hint="save it in Jupyter as .ipynb") from error
     cells = found.get("cells") if isinstance(found, dict) else None
     if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells) or found.get("nbformat") != 4:
-        raise BundleError(f"{path} is no notebook of format 4", hint="open it in Jupyter and save it again")
+        raise BundleError(f"{path} is not a notebook of format 4", hint="open it in Jupyter and save it again")
     if not any(cell.get("cell_type") == "code" for cell in cells):
         raise BundleError(f"{path} has no code to run")
     return found

@@ -1,4 +1,4 @@
-"""Small HTML tables for notebooks. Every text is a user's: it is escaped, without exception, and no formula."""
+"""Small HTML tables for notebooks. Texts come from users: always escaped, never rendered as a formula."""
 
 from __future__ import annotations
 

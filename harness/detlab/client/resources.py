@@ -15,8 +15,8 @@ from detlab.client.facts import (
     TrialFacts,
     TrialMetrics,
     first_page,
-    gone,
     granted_to,
+    last_known,
     no_checkpoint,
     reports,
     states_feed,
@@ -79,7 +79,7 @@ class Experiment(ExperimentFacts):
         Args:
             user: Name of the user.
             group: Name of the group, if it is one.
-            write: They may pause, activate, cancel and kill, too.
+            write: They may also pause, activate, cancel and kill it.
 
         Raises:
             ValueError: Neither a user nor a group, or both.
@@ -127,7 +127,7 @@ class Experiment(ExperimentFacts):
             if self.state is not ExperimentState.DELETED:
                 self.reload()
         except NotFound as error:
-            self.view = gone(self.view, error)
+            self.view = last_known(self.view, error)
         if not self.state.terminal:
             raise timed_out(self.view, timeout)
         return self.state

@@ -23,7 +23,7 @@ class Determined(Client):
 
     Args:
         master: Address of the cluster; None looks for one.
-        user: Refused: people sign in at the Hub, programs carry a token.
+        user: Refused: people log in at the Hub, programs use a token.
         password: Refused likewise.
         token: Hub token.
 
@@ -84,7 +84,7 @@ _current = _Current()
 def _no_password(user: str | None, password: str | None) -> None:
     if user is not None or password is not None:
         raise DetlabError(
-            "detlab takes no user name and password: people sign in at the Hub, programs carry a token",
+            "detlab takes no user name and password: people log in at the Hub, programs use a token",
             hint="Make a token at the Hub (/hub/token) and give it as token=…, DET_TOKEN or by det login URL",
         )
 

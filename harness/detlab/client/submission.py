@@ -1,4 +1,4 @@
-"""From what a person gives `create_experiment` to what is submitted: config files, templates, code."""
+"""From the arguments of `create_experiment` to a submission: config files, templates, code."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def set_key(config: dict[str, Any], assignment: str) -> None:
         if inner is None:
             inner = place[key] = {}
         if not isinstance(inner, dict):
-            raise ConfigError([Problem(".".join(keys[: depth + 1]), "is no mapping, so it has no keys to set")])
+            raise ConfigError([Problem(".".join(keys[: depth + 1]), "is not a mapping, so it has no keys to set")])
         place = inner
     place[keys[-1]] = value
 

@@ -1,4 +1,4 @@
-"""What is known about a user task, whichever face fetched it."""
+"""The data of a user task, shared by the blocking and the asynchronous client."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TaskFacts:
         """
         view = self.view
         if view.server_name is None:
-            raise DetlabError(f"{view.id} is a {kind_word(view.kind)} and no server of the Hub")
+            raise DetlabError(f"{view.id} is a {kind_word(view.kind)}, not a server of the Hub")
         parts = [quote(part, safe="@~") for part in (view.owner, view.server_name) if part]
         path = f"/user/{'/'.join(parts)}/"
         return view.server_host + path if view.server_host else hub_url(self.address, path)
@@ -124,7 +124,7 @@ class TaskFacts:
             "ended": view.end_reason.value if view.end_reason else None,
             "exit code": view.exit_code,
             "slots": view.slots_needed,
-            "queue": f"place {view.place}" if view.place else None,
+            "queue": f"position {view.place}" if view.place else None,
             "pending": view.pending_reason,
             "doing": view.stage_message,
             "address": self.url,
@@ -145,7 +145,7 @@ def hub_url(address: ClusterAddress, path: str) -> str:
         DetlabError: It is no path.
     """
     if not path.startswith("/") or path.startswith("//"):
-        raise DetlabError(f"the master gave an address that is no path at the Hub: {path!r}")
+        raise DetlabError(f"the master returned an address that is not a path of the Hub: {path!r}")
     parts = urlsplit(address.url)
     prefix = parts.path.removesuffix(SERVICE_PREFIX)
     below = path if prefix and path.startswith(f"{prefix}/") else f"{prefix}{path}"
@@ -176,7 +176,7 @@ def output_target(folder: Path, output: OutputView) -> Path:
     """
     name = PurePosixPath(output.name)
     if not output.name or name.is_absolute() or ".." in name.parts or "\0" in output.name or "\\" in output.name:
-        raise StorageError(f"the output {output.name!r} has a name that no file may have")
+        raise StorageError(f"the output {output.name!r} has a name that is not valid for a file")
     return folder.joinpath(*name.parts)
 
 
@@ -187,7 +187,9 @@ def write_output(target: Path, output: OutputView, data: bytes) -> Path:
         StorageError: The bytes are not those of the digest.
     """
     if f"sha256:{hashlib.sha256(data).hexdigest()}" != output.digest:
-        raise StorageError(f"the output {output.name!r} did not arrive as its digest says", hint="Try again.")
+        raise StorageError(
+            f"the output {output.name!r} does not match its digest after the download", hint="Try again."
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     partial.write_bytes(data)

@@ -1,4 +1,4 @@
-"""The Core API: what training code says to its cluster, with the names and signatures of Determined 0.38.
+"""The Core API, by which training code talks to its cluster, with the names and signatures of Determined 0.38.
 
 `init()` gives a `Context`; each of its members is one part of the API and a class of this package.
 """

@@ -154,7 +154,7 @@ class Context:
         finally:
             self.close()
         if isinstance(exc_value, InvalidHP):
-            logger.info("these hyperparameters are invalid, the trial ends: %s", exc_value)
+            logger.info("invalid hyperparameters, the trial ends: %s", exc_value)
             sys.exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for room on a full disk: what was to be written is kept in memory, and written when there is some."""
+"""Waiting for space on a full disk: data is kept in memory and written once there is space."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def _await_room(attempt: Callable[[], T], what: str, may_repeat: Callable[[BaseE
             if not may_repeat(error) or wait.seconds >= PATIENCE:
                 raise
             if not waited:
-                logger.warning("no room: %s. %s waits until there is some (df -h)", error, what)
+                logger.warning("disk full: %s. %s waits for free space (df -h)", error, what)
             waited += PAUSE
             wait.seconds += PAUSE
         else:
             if waited:
-                logger.warning("there is room again: %s waited about %.0f s, nothing is lost", what, waited)
+                logger.warning("disk has space again: %s waited about %.0f s, nothing is lost", what, waited)
             return result
         wait.sleep(PAUSE)

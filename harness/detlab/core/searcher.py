@@ -1,4 +1,4 @@
-"""`core_context.searcher`: for code written before Determined 0.38; the master stops trials by itself now."""
+"""`core_context.searcher`: for code written before Determined 0.38; since then the master stops trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a trial talks to its master: a thin HTTP session that lives through outages.
+"""The HTTP session of a trial with its master, which survives outages.
 
 The token is read from the task directory for each request, because the launcher renews it. A request is
 repeated, with growing pauses, while the master cannot be reached or answers 5xx or 429, up to a limit:
@@ -67,12 +67,12 @@ def decode_reply(url: str, status: int, content: bytes) -> Any:
             return json.loads(content)
         except ValueError as error:
             raise errors.ApiError(
-                f"{url} did not answer with JSON: is this address really the master's?", status=status
+                f"{url} did not answer with JSON: is this the address of the master?", status=status
             ) from error
     said = errors.master_said(content)
     if said is None:
         raise errors.ClusterUnreachable(
-            f"something before the master answers in its stead (status {status}): it may be starting"
+            f"a proxy answers instead of the master (status {status}): the master may be starting"
         )
     raise errors.from_reply(status, said)
 
@@ -147,7 +147,7 @@ class TaskSession:
                 denials += 1
                 if denials > _TOKEN_RETRIES or self._clock() + pause > give_up:
                     raise
-                reason = "the token was refused: reading it again"
+                reason = "the token was refused: reloading it"
             except errors.ClusterUnreachable as error:
                 if self._closed.is_set() or self._clock() + pause > give_up:
                     raise
@@ -176,7 +176,7 @@ class TaskSession:
         while not done():
             waited = self._clock() - began
             if self._closed.is_set() or waited > limit:
-                raise errors.ClusterUnreachable(f"waited for {waited:.0f} s, in vain, until {what}")
+                raise errors.ClusterUnreachable(f"timeout after {waited:.0f} s of waiting until {what}")
             if self._clock() >= ask_at:
                 if waited < 2 * ASK_EVERY:
                     logger.warning("waiting until %s: is the master away?", what)
@@ -208,7 +208,7 @@ class TaskSession:
             ) from error
         if response.status_code in _TRANSIENT:
             raise errors.ClusterUnreachable(
-                f"the master at {self.base_url} cannot serve now (status {response.status_code})"
+                f"the master at {self.base_url} is unavailable (status {response.status_code})"
             )
         return decode_reply(str(response.request.url), response.status_code, response.content)
 

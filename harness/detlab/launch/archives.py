@@ -1,9 +1,9 @@
-"""What a code bundle may hold, judged before anything of it is acted on; for whoever lists or unpacks one.
+"""Checks of a code bundle before it is listed or unpacked.
 
-A bundle comes from somebody, possibly an enemy: only regular files and directories, only below the target, only so
-many and so large. `tarfile` by itself reads a long-name header of any size into memory, follows a chain of headers by
-recursion, takes quadratic time over some of them and over the map of a sparse file, and keeps all that it has seen; and
-a gzip stream of a few kilobytes may be gigabytes long.
+A bundle is untrusted: only regular files and directories are allowed, only below the target, limited in number and
+size. `tarfile` by itself reads a long-name header of any size into memory, follows a chain of headers by recursion,
+takes quadratic time over some of them and over the map of a sparse file, and keeps all that it has seen; and a gzip
+stream of a few kilobytes may be gigabytes long.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _CheckedInfo(tarfile.TarInfo):
         try:
             info = super().fromtarfile(tarfile)
         except _DAMAGE as error:
-            raise UnsafeBundle(f"no valid tar.gz: {error} at byte {begin}") from None
+            raise UnsafeBundle(f"not a valid tar.gz: {error} at byte {begin}") from None
         finally:
             tarfile.chain -= 1
         if not tarfile.chain:
@@ -130,7 +130,7 @@ class _CheckedInfo(tarfile.TarInfo):
             if info.size > _MAX_HEADER:
                 raise UnsafeBundle(f"a header of {info.size} bytes")
         elif info.type not in _FILES and info.type != tarfile.DIRTYPE:
-            raise UnsafeBundle(f"{info.name!r} is no regular file and no directory (type {info.type!r})")
+            raise UnsafeBundle(f"{info.name!r} is neither a regular file nor a directory (type {info.type!r})")
         return info
 
 
@@ -172,7 +172,7 @@ def open_bundle(archive: Path, limits: Limits | None = None) -> Iterator[Checked
                 tar.metered = metered
                 yield tar
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeError, ValueError) as error:
-        raise UnsafeBundle(f"no valid tar.gz: {error}") from error
+        raise UnsafeBundle(f"not a valid tar.gz: {error}") from error
 
 
 def members(tar: CheckedTar, limits: Limits) -> Iterator[tuple[tarfile.TarInfo, PurePosixPath]]:
@@ -188,7 +188,7 @@ def members(tar: CheckedTar, limits: Limits) -> Iterator[tuple[tarfile.TarInfo, 
         path = safe_path(member.name, limits)
         if not member.isdir():
             if not member.isreg() or member.issparse():
-                raise UnsafeBundle(f"{member.name!r} is no regular file and no directory")
+                raise UnsafeBundle(f"{member.name!r} is neither a regular file nor a directory")
             size += member.size
             if member.size < 0 or size > min(limits.size, tar.metered.size):
                 raise tar.metered.too_large()
@@ -205,7 +205,7 @@ def safe_path(name: str, limits: Limits | None = None) -> PurePosixPath:
     limits = limits or Limits()
     path = PurePosixPath(name)
     if not name or "\0" in name or path.is_absolute() or ".." in path.parts:
-        raise UnsafeBundle(f"the path {name!r} leads out of the bundle")
+        raise UnsafeBundle(f"the path {name!r} is outside of the bundle")
     if len(name) > limits.path or len(path.parts) > limits.depth:
         raise UnsafeBundle(f"the path {name[:80]!r}… is too long")
     return path

@@ -1,4 +1,4 @@
-"""Root gives itself up: `python -m detlab.launch.become --uid U --gid G [--reach PATH]… -- CMD…` becomes CMD as U.
+"""Drop root privileges: `python -m detlab.launch.become --uid U --gid G [--reach PATH]… -- CMD…` becomes CMD as U.
 
 Python itself, its packages and every `--reach PATH` (read-only) and `--reach-rw PATH` stay reachable even when a
 directory above them is closed to U; see `detlab.launch.host.mounts`. The command runs in the groups that are named and

@@ -1,4 +1,4 @@
-"""How the launcher starts the entrypoint: as a new program, unless somebody hands it another way."""
+"""How the launcher starts the entrypoint: as a new program, unless the caller passes another way."""
 
 from __future__ import annotations
 

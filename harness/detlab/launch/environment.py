@@ -1,4 +1,4 @@
-"""The environment of a task's entrypoint: a scrubbed base, the experiment's variables, and what is ours."""
+"""The environment of a task's entrypoint: a scrubbed base, the experiment's variables, and detlab's variables."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Runs a module's server on sockets that listen already: `python -m detlab.launch.handed PORT FD[,FD…] MODULE [ARG…]`.
 
-A port that is chosen first and bound later may be somebody else's by then. Neither Jupyter's servers nor ours take an
-open socket, but all of them ask tornado's `bind_sockets` for one at the port of their address.
+A port that is chosen first and bound later may be in use by then. Neither Jupyter's servers nor detlab's accept an open
+socket, but all of them call tornado's `bind_sockets` for the port of their address.
 
-What they have imported until they ask stays: to look through it for garbage, again and again, would take a tenth of
-their start.
+Modules imported until that call are excluded from garbage collection, which would take a tenth of the start.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Becomes a server of the Hub inside a task: `python -m detlab.launch.hub_server --kind notebook|shell|tensorboard`.
 
-The agent says where the server is reached (DET_SERVICE_ADDRESS, DET_SERVICE_PORT) and passes on the socket that listens
+The agent sets the address of the server (DET_SERVICE_ADDRESS, DET_SERVICE_PORT) and passes the socket that listens
 there (DET_SERVICE_FD), except into a container with a network of its own; the Hub's spawner has put the Hub's own
-variables into the environment. This process starts the server on that socket, tells the master when it was last used,
-and ends with it. Only the standard library is imported here.
+variables into the environment. This process starts the server on that socket, reports its last use to the master, and
+ends with it. Only the standard library is imported here.
 
-`--kind hold` runs nothing: it keeps the slots for a server that the Hub starts by itself.
+`--kind hold` runs no server: it holds the slots for a server that the Hub starts by itself.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def run(kind: str, env: Mapping[str, str]) -> int:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        _say(f"port {env['DET_SERVICE_PORT']} of {env['DET_SERVICE_ADDRESS']} is in use by somebody else")
+        _say(f"port {env['DET_SERVICE_PORT']} of {env['DET_SERVICE_ADDRESS']} is in use by another process")
         return PORT_TAKEN
     with short_folder() as folder, public:
         try:

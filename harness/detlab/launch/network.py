@@ -1,7 +1,7 @@
 """A network namespace for one task: a link to the host, its own loopback, and ways to a few of the host's ports.
 
-Whoever becomes a task's launcher enters it while it is still root. The kernel removes the namespace, and with it the
-link, when the last process of the task has ended: nothing needs cleaning up, whichever process dies first.
+The process that becomes a task's launcher enters it while it is still root. The kernel removes the namespace, and with
+it the link, when the last process of the task has ended: no clean-up is needed, whichever process dies first.
 
 A service on the host's loopback keeps its address inside: `127.0.0.1:PORT` is translated to the host's end of the link
 here, and back to `127.0.0.1:PORT` there, by rules that the agent keeps (`detlab_agent.runtimes.process.network`). Only

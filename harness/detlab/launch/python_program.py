@@ -1,4 +1,4 @@
-"""Is an entrypoint plainly a Python program? Pure: what a forked interpreter may become, and what a new one must run.
+"""Recognise entrypoints that are plain Python programs, which a forked interpreter can run. Pure.
 
 A program is `python3 [-u] (SCRIPT | -m MODULE | -c CODE) ARGUMENT…`, given as words or as a line in which a shell has
 nothing to do but to split it.
@@ -83,7 +83,7 @@ def read_program(entrypoint: str | Sequence[Any]) -> Program:
     if words is None:
         raise StartCold("the entrypoint needs a shell")
     if not words or not _PYTHON.fullmatch(words[0]):
-        raise StartCold("the entrypoint is no Python program")
+        raise StartCold("the entrypoint is not a Python program")
     rest = words[1:]
     while rest[:1] == ["-u"]:  # which every task is, by PYTHONUNBUFFERED
         rest.pop(0)
@@ -95,12 +95,12 @@ def read_program(entrypoint: str | Sequence[Any]) -> Program:
         if rest[0] == "-c":
             return Program(tuple(words), "code", rest[1], tuple(rest[2:]), shell)
         if _BECOMES_ANOTHER.fullmatch(rest[1]):
-            raise StartCold(f"{rest[1]} starts interpreters of its own")
+            raise StartCold(f"{rest[1]} starts its own interpreters")
         return Program(tuple(words), "module", rest[1], tuple(rest[2:]), shell)
     if rest[0].startswith("-"):
         raise StartCold(f"the interpreter's option {rest[0]}")
     if not rest[0].endswith(".py"):  # Python runs archives, bytecode and folders too, and tells them by their contents
-        raise StartCold(f"{rest[0]} is no .py file")
+        raise StartCold(f"{rest[0]} is not a .py file")
     return Program(tuple(words), "script", rest[0], tuple(rest[1:]), shell)
 
 
@@ -123,4 +123,4 @@ def check_environment(wanted: Mapping[str, str], had: Mapping[str, str], read: S
             raise StartCold(f"the environment variable {name} is read when an interpreter starts")
     threads = wanted.get(THREADS)
     if threads is not None and not (threads.isascii() and threads.isdigit() and int(threads) > 0):
-        raise StartCold(f"{THREADS}={threads} is no plain number")
+        raise StartCold(f"{THREADS}={threads} is not a plain number")

@@ -1,4 +1,4 @@
-"""The launcher: `python -m detlab.launch.task --dir DIR` runs one task and delivers everything it says.
+"""The launcher: `python -m detlab.launch.task --dir DIR` runs one task and delivers its output and metrics.
 
 It starts the entrypoint, reads its output, ships logs and metrics through the spool, renews the token, and writes
 `exit.json` last. It outlives its agent and waits out any master outage. Only the standard library is imported before
@@ -166,7 +166,7 @@ class Launcher:
         self._stop_signal: int | None = None
         self._stop_at = 0.0
         self._asked: set[int] = set()
-        self._slain = False
+        self._killed = False
         self._port_taken = False
         self._oom_before = oom_kills()
         self._machine_oom_before = machine_oom_kills()
@@ -185,7 +185,7 @@ class Launcher:
             sys.stderr.write("not a subreaper: daemons that the task starts may outlive it\n")
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        signal.signal(signal.SIGUSR1, self._on_slay)
+        signal.signal(signal.SIGUSR1, self._on_kill_request)
         pump = self._start()
         deliverer = self._make_deliverer()
         deliverer.start()
@@ -222,7 +222,7 @@ class Launcher:
     def _say_if_machine_ran_out(self, code: int) -> None:
         """Say what speaks for the kernel as the one that killed: it is no proof, as the whole machine is counted."""
         codes = (code, *(code for _, code in failed_ranks(self._task.ranks)))
-        ours = self._slain or self._stop_signal is not None
+        ours = self._killed or self._stop_signal is not None
         if not ours and kernel_may_have_killed(codes, self._machine_oom_before, machine_oom_kills()):
             self._logs.say("detlab: the kernel ran out of memory and ended a process while this task ran")
 
@@ -252,7 +252,7 @@ class Launcher:
             os.close(out_write)
             os.close(err_write)
         self._write_identity(self._child.pid)
-        if self._slain:
+        if self._killed:
             self._signal_group(signal.SIGKILL)
         if self._stop_signal is not None:  # it came before there was anybody to pass it on to
             self._stop_group(self._stop_signal)
@@ -337,7 +337,7 @@ class Launcher:
         ours = (process for process in procfs.descendants(os.getpid()) if here and process.pid == sign.pid)
         procfs.send_signal(ours, signal.SIGUSR1)  # `core.init()` has it print the stacks of all threads
         threading.Event().wait(STACKS_GRACE)
-        self._slain, self._hung = True, HUNG
+        self._killed, self._hung = True, HUNG
         procfs.send_signal(procfs.descendants(os.getpid()), signal.SIGKILL)
 
     def _wait(self) -> int:
@@ -361,7 +361,7 @@ class Launcher:
             deadline = max(deadline, self._stop_at + STOP_GRACE)
         asked = self._asked
         while not self._childless() and (left := procfs.descendants(os.getpid())):
-            if time.monotonic() < deadline and not self._slain:
+            if time.monotonic() < deadline and not self._killed:
                 procfs.send_signal((p for p in left if p.pid not in asked), signal.SIGTERM)
                 asked.update(p.pid for p in left)
             else:
@@ -393,9 +393,9 @@ class Launcher:
         self._stop_signal = number
         self._stop_group(number)
 
-    def _on_slay(self, number: int, frame: FrameType | None) -> None:
+    def _on_kill_request(self, number: int, frame: FrameType | None) -> None:
         """SIGKILL everything but ourselves, deliver, end: what the agent does itself where it sees the processes."""
-        self._slain = True
+        self._killed = True
         procfs.send_signal(procfs.descendants(os.getpid()), signal.SIGKILL)
 
     def _stop_group(self, number: int) -> None:

@@ -1,7 +1,7 @@
 """TensorBoard as a server of the Hub: its pages behind the Hub's login, in one process, on one port.
 
-TensorBoard itself has no login, and whoever may open its port sees everything; so it gets no port of its own. Its
-WSGI application runs in threads of this process, behind a handler that asks the Hub who calls.
+TensorBoard itself has no login, and a user who can open its port sees everything; so it gets no port. Its WSGI
+application runs in threads of this process, behind a handler that authenticates the caller at the Hub.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 
 SCRIPT is a command (`python3 train.py --lr 1`) or a Python file; `--trial` trains a PyTorchTrial as the experiment's
 config says (`python3 -m detlab.pytorch`). The processes of one node meet on a free port of their own, those of several
-nodes on one of the chief's, which the master tells (`detlab.launch.ranks.rendezvous`). They are not restarted by
-torchrun (the master restarts trials), and say their rank with every line. torch is never imported here: this program
-becomes `python -m torch.distributed.run`.
+nodes on a port of the chief's node, received from the master (`detlab.launch.ranks.rendezvous`). They are not restarted
+by torchrun (the master restarts trials), and prefix every line with their rank. torch is never imported here: this
+program becomes `python -m torch.distributed.run`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             raise ValueError(f"--trial takes one MODULE:CLASS, not {' '.join(script[1:]) or 'nothing'}\n{USAGE}")
         return overrides, [sys.executable, "-m", "detlab.pytorch", script[1]]
     if script[0].startswith("-"):
-        raise ValueError(f"{script[0]} is no script: options of torchrun are followed by `--`\n{USAGE}")
+        raise ValueError(f"{script[0]} is not a script: options of torchrun are followed by `--`\n{USAGE}")
     return overrides, script
 
 
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         meeting = meet_the_others(info)
     except MeetingError as error:
-        sys.stderr.write(f"detlab: this node does not meet the others: {error}\n")
+        sys.stderr.write(f"detlab: this node cannot reach the other nodes: {error}\n")
         return 1
     env = {**rank_environment(os.environ), **meeting_environment(meeting)}
     return _become(torchrun_command(overrides, script, os.environ, meeting=meeting), env)

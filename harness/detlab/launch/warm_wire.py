@@ -1,8 +1,8 @@
-"""What the agent asks of its zygote (`detlab.warm`): one message, with three descriptors, per launcher.
+"""The protocol between the agent and its zygote (`detlab.warm`): one message, with three descriptors, per launcher.
 
-The descriptors are the launcher's log, the pipe on which it says that it begins or why it could not become its user,
-and the pipe on which the agent lets it go on: until the agent has noted the launcher, nothing of the task happens. A
-launcher that ends without a word on the first pipe has done nothing of its task, which is then started cold.
+The descriptors are the launcher's log, the pipe on which it reports that it begins or why it could not become its user,
+and the pipe on which the agent lets it continue: until the agent has recorded the launcher, the task does not start. If
+a launcher ends without a message on the first pipe, its task has not started, and is then started cold.
 """
 
 from __future__ import annotations

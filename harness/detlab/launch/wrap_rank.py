@@ -1,4 +1,4 @@
-"""Say which rank said what: `python3 -m detlab.launch.wrap_rank RANK -- CMD…`.
+"""Prefix output with the rank: `python3 -m detlab.launch.wrap_rank RANK -- CMD…`.
 
 Every line that CMD writes to stdout or stderr gets the prefix `[rank=N] `, from which the launcher makes the rank
 of a log line. RANK is a number or a comma-separated list of environment variables of which the first that is set

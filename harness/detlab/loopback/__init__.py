@@ -1,11 +1,11 @@
-"""Who is at the other end of a connection over loopback, asked before a secret is sent to it.
+"""Checks the peer of a connection over loopback before a secret is sent to it.
 
 All users of a machine share its loopback. Each of them can take a port of 1024 or more while the program whose port it
-is does not run, and would then be sent tokens. So clients with a token look first: the other end must belong to root,
-to the client's own user, or to a user that DET_TRUSTED_UIDS names. An end that is not on this network (a forwarded or
-translated port) belongs to somebody with the right to do that, which ordinary users do not have.
+is does not run, and would then receive tokens. So clients with a token check the peer first: it must belong to root,
+to the client's own user, or to a user that DET_TRUSTED_UIDS names. A peer that is not on this network (a forwarded or
+translated port) needs privileges that ordinary users do not have, so it is trusted.
 
-Only the standard library is imported here, and nothing is looked up where TLS tells who answers.
+Only the standard library is imported here, and nothing is looked up where TLS authenticates the server.
 """
 
 from __future__ import annotations

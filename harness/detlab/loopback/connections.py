@@ -1,4 +1,4 @@
-"""Connections of the standard library that look who answers; see the package."""
+"""Connections of the standard library that check their peer; see the package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Train a `PyTorchTrial` as the experiment's config says: `python3 -m detlab.pytorch MODULE:CLASS`.
 
 This is what an entrypoint of the deprecated form `module:Class` runs, on a cluster only. Periods, length, policy and
-`optimizations` come from the config; a script with `pytorch.init()` and `Trainer.fit` says them itself.
+`optimizations` come from the config; a script with `pytorch.init()` and `Trainer.fit` sets them itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def load_class(name: str) -> type[PyTorchTrial]:
     """
     module_name, _, path = name.partition(":")
     if not module_name or not path:
-        raise TrainerError(f"{name!r} names no trial class", hint="write MODULE:CLASS, such as model_def:MyTrial")
+        raise TrainerError(
+            f"{name!r} does not name a trial class", hint="write MODULE:CLASS, such as model_def:MyTrial"
+        )
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -53,7 +55,7 @@ def load_class(name: str) -> type[PyTorchTrial]:
             )
         found = getattr(found, part)
     if not isinstance(found, type) or not issubclass(found, PyTorchTrial):
-        raise TrainerError(f"{name} is no subclass of detlab.pytorch.PyTorchTrial, but {found!r}")
+        raise TrainerError(f"{name} is not a subclass of detlab.pytorch.PyTorchTrial, but {found!r}")
     return found
 
 

@@ -93,7 +93,7 @@ class CallbackSet:
             raise TrainerError(f"build_callbacks() must return a dict of callbacks by name, not {type(callbacks)!r}")
         wrong = [f"{name!r}: {item!r}" for name, item in callbacks.items() if not isinstance(item, PyTorchCallback)]
         if wrong:
-            raise TrainerError.of("build_callbacks() returned what is no PyTorchCallback:", wrong)
+            raise TrainerError.of("build_callbacks() returned objects that are not a PyTorchCallback:", wrong)
         self._callbacks = callbacks
         self._where = where
         self._overridden = {hook: self._that_override(hook) for hook in HOOKS}
@@ -136,7 +136,7 @@ class CallbackSet:
         return {name: self._call(name, "state_dict") for name in self._overridden["state_dict"]}
 
     def load_state(self, states: dict[str, Any]) -> Iterable[str]:
-        """Load states by name; return the names of the callbacks that are gone."""
+        """Load states by name; return the names of callbacks that the trial does not have."""
         for name in self._overridden["load_state_dict"]:
             if name in states:
                 self._call(name, "load_state_dict", states[name])

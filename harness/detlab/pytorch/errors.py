@@ -1,4 +1,4 @@
-"""Errors of the trainer that are the user's to mend."""
+"""Errors of the trainer that users can fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The course of a trial: which batch, report, validation or checkpoint comes next."""
+"""The training loop: which batch, report, validation or checkpoint is next."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ class Loop:
             if name in metrics and name not in self._warned:
                 self._warned.add(name)
                 logger.warning(
-                    "the metric %r is the trainer's own count; what the trial returned is not reported", name
+                    "the metric %r is reserved for the trainer's count; the value from the trial is not reported", name
                 )
         return {**metrics, **counts}
 
@@ -389,7 +389,9 @@ class Loop:
             self._warned.add(name)
             known = ", ".join(metrics)
             logger.warning(
-                "the searcher's metric %r is no number in this validation (it has: %s): no best checkpoint", name, known
+                "the searcher's metric %r is not a number in this validation (it has: %s): no best checkpoint",
+                name,
+                known,
             )
 
     def _checkpoint(self) -> None:

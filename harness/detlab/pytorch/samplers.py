@@ -1,4 +1,4 @@
-"""Samplers to build a sampling of one's own from: repeat, shard, skip, shuffle.
+"""Building blocks for custom samplers: repeat, shard, skip, shuffle.
 
 Names and signatures are those of `determined.pytorch.samplers`. `detlab.pytorch.DataLoader` needs none of them: the
 trainer itself repeats, shards, skips and shuffles, and it refuses a sampler that shards or repeats as well. They are

@@ -184,7 +184,9 @@ class Trainer:
         searcher = self._context.get_experiment_config().get("searcher") or {}
         metric = searcher.get("metric")
         if checkpoint_policy == "best" and metric is None:
-            logger.info("no searcher.metric is known that could tell the best: a checkpoint follows every validation")
+            logger.info(
+                "searcher.metric is not known, so the best cannot be determined: a checkpoint follows every validation"
+            )
             checkpoint_policy = "all"
         plan = Plan(
             due=Due(max_length, periods),

@@ -1,4 +1,4 @@
-"""A step for which not every rank has samples: each rank counts by those that it takes.
+"""A step for which not every rank has samples: each rank is weighted by its number of samples.
 
 On more ranks than before, the rest of an epoch may be too small to give each a batch
 (`detlab.pytorch.data.epoch.Share`). All ranks run the trial's `train_batch` all the same, for only that takes part in

@@ -2,9 +2,9 @@
 
     .det_notebook/run.json      {"notebook": "NB.ipynb", "parameters": {…}}
 
-papermill runs it, in the folder of the bundle. What it has run so far is handed over as output `executed.ipynb` after
-each cell (at most every few seconds) and at the end, however that comes: a run that is killed keeps its part. What the
-cells print is the task's log. A cell that raises is named with its line in the last lines of the log.
+papermill runs it, in the folder of the bundle. The notebook so far is uploaded as output `executed.ipynb` after each
+cell (at most every few seconds) and at the end, however the run ends: a killed run keeps its part. The output of the
+cells is the task's log. A cell that raises is named with its line in the last lines of the log.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Run:
             status = self._say_failure(error)
         except Ended:
             status = 128 + signal.SIGTERM
-            print("the run was told to end; the notebook so far is kept as executed.ipynb", flush=True)
+            print("the run was stopped; the notebook so far is stored as executed.ipynb", flush=True)
         return self._hand_over(status)
 
     def _say_failure(self, error: Exception) -> int:
@@ -163,9 +163,9 @@ class Run:
     def _hand_over(self, status: int) -> int:
         done = self._upload.close(LAST_SECONDS if status > 128 else None)
         if not done:
-            why = self._failed[-1] if self._failed else "there was no time"
+            why = self._failed[-1] if self._failed else "there was no time left"
             hint = why.hint if isinstance(why, DetlabError) and why.hint else ""
-            sys.stderr.write(f"{EXECUTED} could not be kept: {why} {hint}\n")
+            sys.stderr.write(f"{EXECUTED} could not be stored: {why} {hint}\n")
         return status or (0 if done else 1)
 
     def _kernel(self) -> str | None:
@@ -178,7 +178,7 @@ class Run:
         known = KernelSpecManager().find_kernel_specs()
         if name in known or language != "python" or "python3" not in known:
             return None if name else "python3"
-        print(f"the kernel {name!r} is not installed here; python3 takes its place", flush=True)
+        print(f"the kernel {name!r} is not installed here; python3 is used instead", flush=True)
         return "python3"
 
 

@@ -1,7 +1,7 @@
-"""Handing files over from inside a task: PUT task/outputs/{name}, with the standard library alone.
+"""Uploading output files from inside a task: PUT task/outputs/{name}, with the standard library alone.
 
-What a task hands over outlives it. An upload that fails for want of a master is repeated; the token is read anew for
-each attempt, since the launcher renews it.
+Outputs outlive the task. An upload is retried while the master does not answer; the token is read for each attempt,
+since the launcher renews it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Outputs:
     def __init__(self, info: ClusterInfo | None = None, *, patience: float = PATIENCE) -> None:
         found = info or get_cluster_info()
         if found is None:
-            raise NotInCluster("files can be handed over from inside a task only: DET_TASK_DIR is not set")
+            raise NotInCluster("outputs can be uploaded only from inside a task: DET_TASK_DIR is not set")
         self._info = found
         self._patience = patience
         # No proxy of the environment: the master may be this very machine.
@@ -76,13 +76,13 @@ class Outputs:
             except urllib.error.HTTPError as error:
                 problem: Exception = _explained(error)
                 if error.code not in _AGAIN:
-                    raise StorageError(f"{name} was not taken: {problem}", hint=_hint(problem)) from error
+                    raise StorageError(f"{name} was refused: {problem}", hint=_hint(problem)) from error
             except (OSError, http.client.HTTPException) as error:
                 problem = error
             else:
                 return
             if time.monotonic() + pause > give_up:
-                raise StorageError(f"{name} could not be handed over: {problem}") from problem
+                raise StorageError(f"{name} could not be uploaded: {problem}") from problem
             time.sleep(pause)
             pause = min(5.0, pause * 2)
 

@@ -1,7 +1,7 @@
-"""Event files for a TensorBoard from what trials report: `python -m detlab.run.tensorboard --dir DIR`.
+"""Event files for a TensorBoard from reported metrics: `python -m detlab.run.tensorboard --dir DIR`.
 
-Beside the server of a TensorBoard task; it asks the master, with the server's Hub token, which experiments the task
-shows, and follows them. One run per trial:
+Beside the server of a TensorBoard task; it queries the master, with the server's Hub token, for the experiments that
+the task shows, and follows them. One run per trial:
 
     DIR/exp7/trial12/            reported metrics as `training/loss`, `validation/accuracy` …, and the hyperparameters
     DIR/exp7/trial12/uploaded/   event files that the trial itself wrote, if the checkpoint storage is reachable here
@@ -348,7 +348,7 @@ def copy_events(source: Path, target: Path, copied: dict[Path, tuple[int, int]])
         if copied.get(path) == version:
             continue
         if sum(size for size, _ in copied.values()) + status.st_size > MAX_UPLOADED:
-            logger.warning("%s and what follows is not shown: over %d bytes", path, MAX_UPLOADED)
+            logger.warning("%s and later files are not shown: over %d bytes", path, MAX_UPLOADED)
             return
         place = target / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -88,7 +88,7 @@ def decode(data: bytes, name: str = "the value", *, own: bool = True) -> Any:
             _check_sizes(archive, len(data))
             head = json.loads(archive.read("value.json"))
             if "pickle" in head and not own:
-                raise ValueProblem(f"{name} is pickled, and somebody else's: reading it would run their code here")
+                raise ValueProblem(f"{name} is a pickle of another user: reading it would run their code here")
             if "pickle" in head:
                 return _unpickled(archive.read("value.pickle"), head, name)
             return _Reader(archive).tree(head["tree"])
@@ -108,7 +108,7 @@ def _check_sizes(archive: zipfile.ZipFile, most: int) -> None:
     """
     parts = archive.infolist()
     if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(part.file_size for part in parts) > most:
-        raise ValueError("its parts are larger than all of it")
+        raise ValueError("its parts are larger than the whole")
 
 
 def _archive(head: dict[str, Any], parts: dict[str, bytes]) -> bytes:

@@ -1,1 +1,1 @@
-"""The data that detlab reads and says: experiment configs and wire models. Pure."""
+"""Data formats of detlab: experiment configs and wire models. Pure."""

@@ -1,4 +1,4 @@
-"""When pydantic builds the validators of our models: most processes use a few models of very many."""
+"""Deferred building of pydantic validators: most processes use a few models of very many."""
 
 from __future__ import annotations
 

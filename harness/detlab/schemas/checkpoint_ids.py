@@ -1,7 +1,7 @@
-"""Ids of checkpoints that say which trial made them, so that no other trial can take them.
+"""Ids of checkpoints that encode the trial that made them, so that no other trial can claim them.
 
-A checkpoint's files lie under its id before the master knows of it, through an outage for hours, and whoever may list
-the shared storage reads the id there. Whose it is cannot be looked up yet: the id itself has to tell.
+A checkpoint's files lie under its id before the master knows of it, through an outage for hours, and every user who may
+list the shared storage can read the id there. The owner cannot be looked up yet, so the id itself proves it.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class JobUpdate(Wire):
         if self.ahead_of is not None and self.behind_of is not None:
             raise ValueError("either ahead_of or behind_of, not both")
         if not self.model_dump(exclude_none=True):
-            raise ValueError("nothing is to be changed: name priority, weight, pool, ahead_of or behind_of")
+            raise ValueError("nothing to change: name priority, weight, pool, ahead_of or behind_of")
         return self
 
 

@@ -22,7 +22,7 @@ class KeepLogs(Wire):
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if self.all == bool(self.experiments):
-            raise ValueError("name experiments, or say all")
+            raise ValueError("name experiments, or set all")
         return self
 
 

@@ -20,7 +20,7 @@ _INTRO = """\
 An experiment is described by a YAML mapping with the keys of Determined 0.38. The same description for editors is
 [experiment-config.schema.json](experiment-config.schema.json).
 
-    det config check search.yaml              # every mistake at once; exit status 0 or 2
+    det config check search.yaml              # all errors; exit status 0 or 2
     det config check search.yaml --complete   # also what a submission needs
     det config resolve search.yaml            # the full config as JSON
 

@@ -1,7 +1,7 @@
 """The config of a user task (notebook, shell, command, TensorBoard …): Determined's keys where it has them.
 
 raw, problems = load_yaml(text)
-problems += check(raw, TaskKind.COMMAND)     # every mistake at once
+problems += check(raw, TaskKind.COMMAND)     # all errors
 config = parse(raw, TaskKind.COMMAND)        # a TaskConfig, or ConfigError
 """
 
@@ -169,9 +169,9 @@ def _for_servers(config: TaskConfig) -> list[Problem]:
     """What means nothing for a task that runs to its end."""
     found = []
     if config.idle_timeout is not None:
-        why = "is for notebooks, shells and TensorBoards: this runs to its end, however long"
+        why = "is for notebooks, shells and TensorBoards: this runs until it ends"
         found.append(Problem("idle_timeout", why, "leave it out", "warning"))
     if config.work_dir is not None:
-        why = "is for notebooks and shells: this runs in the folder of its code"
+        why = "is for notebooks and shells: this runs in its code folder"
         found.append(Problem("work_dir", why, "let the entrypoint change the folder", "warning"))
     return found

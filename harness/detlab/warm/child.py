@@ -1,4 +1,4 @@
-"""The launcher in a forked process: its place, its user, and how it starts the trial by forking once more."""
+"""The launcher in a forked process: its directory, its user, and starting the trial by forking once more."""
 
 from __future__ import annotations
 

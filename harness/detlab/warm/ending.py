@@ -1,7 +1,7 @@
 """End a forked interpreter without taking down what it shares with its zygote.
 
 A trial's own end is the interpreter's: threads are waited for, `atexit` runs, its modules are cleared, files left
-open are flushed. Only what the zygote had loaded is left standing: clearing its two thousand modules, taking back the
+open are flushed. Only what the zygote had loaded is kept: clearing its two thousand modules, taking back the
 operators that torch registered and running libtorch's static destructors takes a third of a second, and copies every
 page that they touch.
 

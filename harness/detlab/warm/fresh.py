@@ -1,4 +1,4 @@
-"""Undo in a forked process what a new one would not have: handlers, descriptors, seeds, caches, one thread."""
+"""Reset inherited state in a forked process: handlers, descriptors, seeds, caches, threads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A forked interpreter that passes for one that has just been started, and the program that runs in it.
+"""Make a forked interpreter look like a new one, and run the program in it.
 
-What a new `python3 train.py` would find is made here: its environment, directory, `sys.argv`, `sys.path`, `__main__`,
+The state of a new `python3 train.py` is set up here: its environment, directory, `sys.argv`, `sys.path`, `__main__`,
 signals, descriptors, random numbers and threads. What cannot be made (options, variables that libraries read when
 they are loaded, files that shadow what is imported already) is refused by `check`, and the program is started cold.
 """
@@ -67,7 +67,7 @@ class Interpreter:
         check_environment(entry.env, self.env, self.read)
         executable = self._find(program, entry)
         if not self._is_ours(executable):
-            raise StartCold(f"{executable or program.words[0]} is another interpreter than the warm {self.executable}")
+            raise StartCold(f"{executable or program.words[0]} is not the warm interpreter {self.executable}")
         if user_site := _user_site(entry.env):
             raise StartCold(f"packages of the user's own in {user_site}")
         folder = entry.cwd

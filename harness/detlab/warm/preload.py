@@ -1,4 +1,4 @@
-"""What a zygote does once so that no trial need do it: import torch and take one optimizer step, in one thread.
+"""Work that a zygote does once for all trials: import torch and take one optimizer step, in one thread.
 
 Nothing here may start a thread, draw on a GPU or leave a trace that a program could see. `backward` is not called: on a
 build with CUDA the first one counts the devices and starts a thread for each, and costs a fork only milliseconds.

@@ -1,7 +1,7 @@
 """Run a program as the interpreter itself runs `python3 SCRIPT`, `-m MODULE` and `-c CODE`: `__main__` and all.
 
-Nothing of ours is seen in it: a traceback begins in the program, exit codes and signals come from the interpreter's
-own end, because an exception is left to reach it.
+detlab's frames are not visible in it: a traceback begins in the program, exit codes and signals come from the
+interpreter's own end, because an exception is left to reach it.
 """
 
 from __future__ import annotations

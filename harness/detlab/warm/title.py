@@ -42,7 +42,7 @@ class Title:
         fields = text[text.rindex(")") + 2 :].split()
         command, command_end, environment, environment_end = (int(field) for field in fields[45:49])
         if not 0 < command < command_end <= environment < environment_end:
-            raise OSError("the kernel does not say where the command line lies")
+            raise OSError("the kernel does not report where the command line is")
         return cls(command, command_end - command, environment, environment_end - environment)
 
     def write(self, command: Sequence[str], environment: Mapping[str, str]) -> None:

@@ -96,7 +96,7 @@ class CellOutput:
         if not self._silenced:
             self._silenced = True
             self._write(
-                f"… this is too much for a notebook; the last lines follow at the end. All of it: {self._whole}\n"
+                f"… too much output for a notebook; the last lines follow at the end. All output: {self._whole}\n"
             )
         self._hidden += len(lines)
         self._last = [*self._last, *(line[:2000] for line in lines[-LAST_LINES:])][-LAST_LINES:]

@@ -36,7 +36,7 @@ _ENDS = {
     TaskEnd.CANCELED: "was canceled while it waited",
     TaskEnd.LOST: "was lost with its node",
     TaskEnd.IDLE: "was ended for idleness",
-    TaskEnd.MAX_TIME: "was ended: it ran for as long as it may (resources.max_time)",
+    TaskEnd.MAX_TIME: "was ended: it reached its maximum time (resources.max_time)",
 }
 
 
@@ -224,15 +224,16 @@ class Following:
         answer = "k" if headless() else self._ask()
         if answer == "s":
             self._stop.set()
-            hint = (
-                f"%det_run {self.task.id} shows it again and brings its variables; det task kill {self.task.id} ends it"
-            )
-            raise StoppedWatching(f"stopped watching; {self.task.id} runs on", hint=hint)
+            again = f"to watch it again and get its variables: %det_run {self.task.id}"
+            hint = f"{again}; to kill it: det task kill {self.task.id}"
+            raise StoppedWatching(f"stopped watching; {self.task.id} continues", hint=hint)
         if answer == "k":
             self._kill()
 
     def _ask(self) -> str:
-        question = f"{self.task.id} still runs. k: kill it, s: stop watching (it runs on), Enter: go on watching > "
+        question = (
+            f"{self.task.id} still runs. k: kill it, s: stop watching (it continues), Enter: continue watching > "
+        )
         try:
             return input(question).strip().lower()[:1]
         except KeyboardInterrupt:
@@ -282,7 +283,7 @@ class StatusLine:
 def status_of(view: TaskView) -> str:
     """Return where a task stands, in one line: place in the queue and reason, or node."""
     if view.allocation_state in {None, AllocationState.PENDING} and not view.state.terminal:
-        place = f", place {view.place}" if view.place else ""
+        place = f", position {view.place}" if view.place else ""
         reason = f": {plain(view.pending_reason, 200)}" if view.pending_reason else ""
         return f"{view.id}: waits for {_slots(view)}{place}{reason}"
     stage = f": {plain(view.stage_message, 200)}" if view.stage_message else ""

@@ -54,7 +54,7 @@ def names_of(words: Sequence[str] | None, option: str) -> list[str]:
     found = [name for word in words or [] for name in word.split(",") if name]
     for name in found:
         if not name.isidentifier() or keyword.iskeyword(name):
-            raise MagicError(f"{option} {name}: that cannot be a variable's name", hint=f"{option} a,b")
+            raise MagicError(f"{option} {name}: not a valid variable name", hint=f"{option} a,b")
     return list(dict.fromkeys(found))
 
 
@@ -67,7 +67,7 @@ def check_text(text: str, name: str) -> None:
     """
     lines = text.split("\n")
     if not any(line.strip() and not line.lstrip().startswith("#") for line in lines[1:]):
-        raise MagicError("the cell is empty: there is nothing to run", hint="%%det_run? shows an example")
+        raise MagicError("the cell is empty", hint="%%det_run? shows an example")
     try:
         compiled(text, name)
     except SyntaxError:
@@ -121,7 +121,7 @@ def ship(
         sizes = sorted(((len(value.data), variable) for variable, value in values.items()), reverse=True)
         if sizes and sizes[0][0] > 1_000_000:
             largest = ", ".join(f"{variable} ({size / 2**20:.1f} MB)" for size, variable in sizes[:3])
-            problem.hint = f"--in takes small things; the largest here: {largest}. Put data on storage that tasks read"
+            problem.hint = f"--in is for small values; the largest here: {largest}. Put data on storage that tasks read"
         raise
     return Shipment(bundle, values, tuple(file.removesuffix(".py") for file in cells))
 

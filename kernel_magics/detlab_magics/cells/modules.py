@@ -70,7 +70,7 @@ class CellModules(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
             raise MagicError(f"{name!r} cannot be a module name", hint="%%det_module train")
         if name not in self.cells and self._taken(name):
             raise MagicError(
-                f"a module {name!r} exists already in this environment; the cell would hide it",
+                f"a module {name!r} already exists in this environment; the cell would hide it",
                 hint=f"choose another name, for example %%det_module my_{name}",
             )
         module = CellModule(name, f"# %%det_module {name}: cell {cell}\n{body}", cell, cell_id)

@@ -40,10 +40,10 @@ class Showing:
             state = self._watch.paint_until_end()
         except KeyboardInterrupt:
             self._watch.stop()
-            self._freeze("stopped watching; the experiment ran on")
+            self._freeze("stopped watching; the experiment continued")
             raise
         except DetlabError:
-            self._freeze("the cluster stopped answering")
+            self._freeze("the cluster does not answer")
             raise
         self._screen.freeze(state)
         return state

@@ -102,7 +102,7 @@ def test_what_a_task_is_given_holds_nothing_of_the_agents(master, agent_with_sec
     """Its launcher runs as the same user, so that whatever that holds is the task's to take."""
     agent = agent_with_secrets
     master.wait_for(master.connected)
-    assert f"others may read {agent.token_file}" in agent.log.read_text()
+    assert f"other users can read {agent.token_file}" in agent.log.read_text()
     task, said = pry(master, {}, [])
     assert task.exits[0].exit_code == 0, master.texts(task)
     names = {pair.partition("=")[0] for pair in said["launcher"]}

@@ -152,11 +152,11 @@ def test_what_is_piped_in_is_sent_and_the_terminal_ends(server: Server) -> None:
 def test_a_wrong_token_and_a_terminal_that_is_gone(server: Server) -> None:
     done = subprocess.run(server.command(token="wrong"), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "does not let this token in" in done.stderr
+    assert "refused this token" in done.stderr
     assert "access:servers" in done.stderr
     done = subprocess.run(server.command("99"), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "there is no terminal '99' any more" in done.stderr
+    assert "terminal '99' no longer exists" in done.stderr
 
 
 def test_the_terminal_is_put_back(server: Server) -> None:

@@ -159,7 +159,7 @@ def test_off_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: py
     text = caplog.text
     assert "training metrics at step 1: {'loss': 0.5}" in text
     assert "alert: title: description" in text
-    assert "off-cluster: the profiler samples nothing" in text
+    assert "off-cluster: the profiler records nothing" in text
     assert str(tmp_path / "detlab" / "checkpoints") in text
 
 

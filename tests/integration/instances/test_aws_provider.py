@@ -253,5 +253,5 @@ def test_an_instance_pins_the_certificate_that_the_pool_names(settings: AwsSetti
     script = AwsProvider(pinned, "c1", "elastic", MASTER).user_data(made)
     assert f"{made.enrolment_token}@sha256:{'ab' * 32}" in script
     assert "@sha256" not in AwsProvider(settings, "c1", "elastic", MASTER).user_data(made)
-    with pytest.raises(ValueError, match="no fingerprint"):
+    with pytest.raises(ValueError, match="not a fingerprint"):
         replace(settings, fingerprint="sha256:12")

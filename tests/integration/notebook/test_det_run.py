@@ -155,7 +155,7 @@ def test_mistakes_are_told_before_any_slot_is_asked_for(notebook, client):
     before = newest(client).id
     for code, words in {
         "%%det_run --in nothing_there\nx = 1": "no variable 'nothing_there'",
-        "%%det_run --out a-b\nx = 1": "cannot be a variable's name",
+        "%%det_run --out a-b\nx = 1": "not a valid variable name",
         "%%det_run\n!ls": "line 2",
         "%%det_run\nfor": "SyntaxError",
         "%%det_run --slots many\nx = 1": "invalid int value",
@@ -311,4 +311,4 @@ def test_help_and_completion(notebook):
 
 def test_a_notebook_listing_is_empty_with_words(notebook):
     cell = notebook.run("%det_notebook")
-    assert notebook.shown[cell.displays[0]]["text/plain"] == "No notebook runs now."
+    assert notebook.shown[cell.displays[0]]["text/plain"] == "No active notebooks."

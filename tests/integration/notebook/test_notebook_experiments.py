@@ -110,10 +110,10 @@ def test_a_restarted_kernel_attaches_while_it_runs_and_interrupt_stops_only_watc
     cell = first.run(code, headless=False, interrupt_when=lambda: first.count("comm_msg") > 3)
     number, _ = submitted(cell)
     assert cell.ename == "StoppedWatching"
-    assert f"stopped watching; experiment {number} runs on" in cell.traceback
+    assert f"stopped watching; experiment {number} continues" in cell.traceback
     assert f"%det_watch {number}" in cell.traceback
     assert "Traceback" not in cell.traceback
-    assert "stopped watching; the experiment ran on" in first.shown[cell.displays[-1]]["text/plain"]
+    assert "stopped watching; the experiment continued" in first.shown[cell.displays[-1]]["text/plain"]
 
     attached = second.run(code.replace("--wait", ""), headless=False)
     assert submitted(attached) == (number, False)

@@ -68,7 +68,7 @@ def test_a_trainer_that_ends_does_not_wait_for_room(disk: Disk, caplog: pytest.L
     writer = make_writer(disk, Pulse())
     disk.fill()
     writer.submit(tree_of(1.0), {"steps_completed": 7})
-    until(lambda: "no room" in caplog.text, seconds=20)
+    until(lambda: "disk full" in caplog.text, seconds=20)
     began = time.monotonic()
     writer.close()
     assert time.monotonic() - began < 10

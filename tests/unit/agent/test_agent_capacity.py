@@ -104,11 +104,11 @@ def test_version_1_without_limits_is_all_of_the_machine(tmp_path: Path) -> None:
 def test_a_size_that_is_none_is_refused(size: str) -> None:
     done = CliRunner().invoke(run, ["--master", "http://127.0.0.1:1", "--memory", size])
     assert done.exit_code == 2
-    assert "is no size" in done.output
+    assert "is not a size" in done.output
 
 
 def test_cpus_that_would_round_to_none_are_refused() -> None:
     """They became 0, which stands for: not counted."""
     done = CliRunner().invoke(run, ["--master", "http://127.0.0.1:1", "--cpus", "0.0004"])
     assert done.exit_code == 2
-    assert "less than a thousandth" in done.output
+    assert "less than 0.001" in done.output

@@ -135,7 +135,7 @@ async def test_a_pin_is_not_for_plain_http_and_an_absent_master_is_away(tmp_path
         await ring(tmp_path, "http://127.0.0.1:9", f"dtenrol_abc@{fingerprint}").ensure()
     with pytest.raises(MasterAway):
         await ring(tmp_path, "https://127.0.0.1:9", f"dtenrol_abc@{fingerprint}").ensure()
-    with pytest.raises(NotEnrolled, match="no fingerprint"):
+    with pytest.raises(NotEnrolled, match="not a fingerprint"):
         await ring(tmp_path, "https://127.0.0.1:9", "dtenrol_abc@sha256:12").ensure()
 
 
@@ -150,7 +150,7 @@ def test_a_damaged_pin_is_no_reason_to_trust_anybody(tmp_path: Path) -> None:
     (tmp_path / PIN_FILE).write_text("")
     endpoints = Endpoints("https://hub/s/", tmp_path / PIN_FILE)
     for ask in (endpoints.trust, endpoints.context, lambda: endpoints.pin("sha256:" + "1" * 64)):
-        with pytest.raises(DetlabError, match="no certificate"):
+        with pytest.raises(DetlabError, match="not a certificate"):
             ask()
 
 
@@ -184,7 +184,7 @@ async def test_a_pin_that_is_damaged_while_the_master_refuses_us_does_not_end_th
     running = asyncio.create_task(connector.run())
     try:
         async with asyncio.timeout(20):
-            while "no certificate" not in caplog.text and not running.done():
+            while "not a certificate" not in caplog.text and not running.done():
                 await asyncio.sleep(0.01)
         assert not running.done()
         assert "not connected" in caplog.text

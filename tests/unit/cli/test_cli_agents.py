@@ -45,7 +45,7 @@ def test_determineds_disable_drain_is_a_drain_that_lets_trials_finish(master, de
 def test_a_deadline_that_is_none_is_refused_and_nothing_is_drained(master, det, wrong) -> None:
     done = det("agent", "drain", "node1", "--deadline", wrong)
     assert done.exit_code == 2
-    assert "is no span of time" in done.stderr
+    assert "is not a duration" in done.stderr
     assert "\x1b" not in done.stderr
     assert master.drained == []
 
@@ -65,7 +65,7 @@ def test_slots_are_closed_and_opened(det, det_json) -> None:
 def test_what_holds_a_closed_slot_is_shown(master, det) -> None:
     slots = master.agents[0].slots
     slots[0] = slots[0].model_copy(update={"allocation_id": "1.abc.1"})
-    assert det("slot", "disable", "node1", "0").stdout == "Slot 0 of agent node1: 1.abc.1, then nobody: disabled\n"
+    assert det("slot", "disable", "node1", "0").stdout == "Slot 0 of agent node1: 1.abc.1, then disabled\n"
 
 
 def test_names_are_offered_at_the_tab_key(det, monkeypatch) -> None:

@@ -68,7 +68,7 @@ def test_create_as_json(master, det_json) -> None:
 def test_a_dry_run_makes_nothing(master, det) -> None:
     result = det("e", "create", "search.yaml", "code", "--dry-run")
     assert result.exit_code == 0
-    assert "would take it" in result.stdout
+    assert "accepts it" in result.stdout
     assert not master.experiments
 
 
@@ -168,7 +168,7 @@ def test_waiting_in_vain(master, det) -> None:
     master.add_experiment()
     result = det("e", "wait", 1, "--timeout", "0.2")
     assert result.exit_code == 5
-    assert "runs on" in result.stderr
+    assert "continues" in result.stderr
 
 
 def test_an_interrupt_stops_watching_only(master) -> None:
@@ -179,7 +179,7 @@ def test_an_interrupt_stops_watching_only(master) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "Experiment 1 runs on" in errors
+    assert "Experiment 1 continues" in errors
     assert "det experiment kill 1" in errors
     assert "Traceback" not in errors
     assert master.experiments[1].state is ExperimentState.ACTIVE

@@ -8,7 +8,7 @@ HOSTILE = "\x1b[31mred\x1b]0;x\x07"
 
 
 def test_instances_and_what_went_wrong(det, det_json, master) -> None:
-    assert "No pool is elastic" in det("cluster", "instances").stdout
+    assert "No elastic pools" in det("cluster", "instances").stdout
     master.elastic_pools = [
         ElasticPoolView(
             name="gpu",

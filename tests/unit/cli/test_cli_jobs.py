@@ -41,12 +41,12 @@ def test_list(det, det_json) -> None:
     assert det("j", "ls").stdout.splitlines()[0] == shown.splitlines()[0]
     assert [item["id"] for item in det_json("job", "list", "--mine")] == ["7", "command-1a"]
     assert det_json("job", "list", "--pool", "other") == []
-    assert det("job", "list", "--pool", "other").stdout == "No job holds slots or waits for some.\n"
+    assert det("job", "list", "--pool", "other").stdout == "No running or pending jobs.\n"
 
 
 def test_update(det, det_json, master) -> None:
     said = det("job", "update", "command-1a", "--priority", 10, "--weight", "2.5").stdout
-    assert said == "Job command-1a: place 3 in the pool default, priority 10, weight 2.5\n"
+    assert said == "Job command-1a: position 3 in the pool default, priority 10, weight 2.5\n"
     assert det_json("job", "update", "command-1a", "--ahead-of", "7")["order"] == 1
     assert [item.id for item in master.jobs] == ["command-1a", "7", "place 2"]
     assert det_json("job", "update", "command-1a", "--behind-of", "7")["order"] == 2
@@ -56,7 +56,7 @@ def test_update(det, det_json, master) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "nothing is to be changed"),
+        ((), "nothing to change"),
         (("--priority", 0), "1<=x<=99"),
         (("--weight", 0), "weight: "),
         (("--weight", "nan"), "weight: "),
@@ -94,13 +94,13 @@ def test_why(det, det_json, master) -> None:
     shown = det("job", "why", 7).stdout
     assert "Trial 12 of experiment 7: needs 8 slots: 4 of 8 are free" in shown
     assert "→ would start now with 4 slots" in shown
-    assert "starts  unknown" in shown
+    assert "starts    unknown" in shown
     assert "2 of the pool's queue, 1 of other jobs before it" in shown
     assert "2 more of its tasks wait" in shown
     assert "\x1b" not in shown
     assert det_json("job", "why", "--trial", 12)["items"][0]["reason"] == "no_free_slots"
     assert det_json("job", "why", "trial-12") == det_json("job", "why", "-t", "12")
-    assert det("job", "why", "command-1a").stdout.startswith("Nothing of command command-1a waits")
+    assert det("job", "why", "command-1a").stdout.startswith("No tasks of command command-1a waits")
     assert det("job", "why", 8).exit_code == 1
 
 

@@ -25,7 +25,7 @@ SHOWN = "[red]evil[/red]gnp second <img src=x onerror=alert(1)>"
 
 def test_empty_states_say_what_to_do(master, det) -> None:
     assert det("e", "list").stdout == "No experiments yet. Try: det experiment create CONFIG DIR\n"
-    assert det("e", "list", "--name", "x").stdout == "No experiment like that.\n"
+    assert det("e", "list", "--name", "x").stdout == "No experiments match.\n"
     assert "det agent run" in det("agent", "list").stdout
     assert "det agent run" in det("slot", "list").stdout
     master.add_trial(master.add_experiment().id)
@@ -65,7 +65,7 @@ def test_checkpoints_that_are_deleted_are_listed_as_such_and_are_never_the_best(
 def test_a_list_of_the_best_checkpoints_says_when_none_was_validated(master, det) -> None:
     master.add_trial(master.add_experiment().id)
     master.add_checkpoint(1, {"w": b"x"}, steps_completed=3)
-    said = "No checkpoint has a value of the searcher metric. All of them: det e list-checkpoints 1\n"
+    said = "No checkpoint has a value of the searcher metric. List all: det e list-checkpoints 1\n"
     assert det("e", "lc", 1, "--best", 1).stdout == said
 
 

@@ -35,7 +35,7 @@ def test_notebook_start_tells_place_and_reason(master, det) -> None:
     master.on_create = queued
     result = det("notebook", "start", "--no-open")
     assert result.exit_code == 0, result.output
-    assert result.stderr.splitlines()[0] == ("Notebook notebook-0001: in the queue, place 3: all 2 slots are in use")
+    assert result.stderr.splitlines()[0] == ("Notebook notebook-0001: in the queue, position 3: all 2 slots are in use")
     assert "/user/alice/notebook-0001/lab" in result.stdout
 
 
@@ -109,10 +109,10 @@ def test_a_config_with_every_kind_of_mistake_names_all_of_them_at_once(master, d
     )
     result = det("notebook", "start", "--config-file", "bad.yaml", "-c", "nonsense", "-c", "runtime.x=1")
     assert result.exit_code == 2
-    assert "Error: the task config has 9 mistakes" in result.stderr, result.stderr
+    assert "Error: the task config has 9 errors" in result.stderr, result.stderr
     for path in (
         "resources.slots:", "resources.priority:", "resources.slotz: unknown key", "idle_timeout:", "runtime:",
-        "bind_mounts[0].host_path:", "enviroment: unknown key", "nonsense:", "runtime: is no mapping",
+        "bind_mounts[0].host_path:", "enviroment: unknown key", "nonsense:", "runtime: is not a mapping",
     ):  # fmt: skip
         assert path in result.stderr, (path, result.stderr)
     assert "did you mean" in result.stderr
@@ -155,7 +155,7 @@ def test_open_what_is_over_names_the_next_command(master, det) -> None:
     master.end_task(view.id, 0, end_reason="idle")
     result = det("notebook", "open", view.id)
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[0] == f"Error: the notebook {view.id} is over (idle)"
+    assert result.stderr.splitlines()[0] == f"Error: the notebook {view.id} has ended (idle)"
     assert "det notebook start" in result.stderr
 
 
@@ -166,4 +166,4 @@ def test_an_address_that_leads_elsewhere_is_not_opened(master, det) -> None:
         master.update_task(view.id, url=url)
         result = det("notebook", "open", view.id)
         assert result.exit_code == 1
-        assert "no path at the Hub" in result.stderr
+        assert "not a path of the Hub" in result.stderr

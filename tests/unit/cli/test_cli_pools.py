@@ -36,7 +36,7 @@ def test_list(det, det_json) -> None:
 def test_describe(det, det_json) -> None:
     shown = det("pool", "describe", "gpu").stdout
     for said in (
-        "3, 1 not heard of, 2 of them take no new work",
+        "3, 1 not connected, 2 disabled for new work",
         "5 of 8 used, 2 tasks run",
         "4 tasks, for 9 slots",
         "30 of what names none",

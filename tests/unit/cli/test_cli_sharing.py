@@ -7,7 +7,7 @@ import pytest
 
 def test_sharing_with_a_user_and_a_group(master, det, det_json) -> None:
     master.add_experiment()
-    assert det("e", "share", 1).stdout == "Experiment 1 is shared with nobody.\n"
+    assert det("e", "share", 1).stdout == "Experiment 1 is not shared.\n"
     shown = det("e", "share", 1, "--user", "bob").stdout.splitlines()[-1]
     assert shown.split()[:3] == ["user", "bob", "look"]
     assert "look and change" in det("e", "share", 1, "--group", "vision", "--write").stdout
@@ -22,9 +22,9 @@ def test_sharing_with_a_user_and_a_group(master, det, det_json) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--user", "bob", "--group", "vision"), "call it twice"),
-        (("--write",), "say with whom"),
-        (("--remove",), "say with whom"),
+        (("--user", "bob", "--group", "vision"), "run the command twice"),
+        (("--write",), "name a user or a group"),
+        (("--remove",), "name a user or a group"),
         (("--user", "bob", "--write", "--remove"), "without --write"),
     ],
 )

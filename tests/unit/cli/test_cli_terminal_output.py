@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from detlab.cli.terminal.output import KEPT_PIECES, Heard, overlaps
+from detlab.cli.terminal.output import KEPT_PIECES, SeenOutput, overlaps
 
 
 class Server:
@@ -14,19 +14,19 @@ class Server:
     def __init__(self):
         self.kept = deque(maxlen=KEPT_PIECES)
         self.said = ""
-        self.heard = Heard()
+        self.seen = SeenOutput()
         self.written = ""
 
     def say(self, piece, *, heard=True):
         self.kept.append(piece)
         self.said += piece
         if heard:
-            self.heard.add(piece)
+            self.seen.add(piece)
             self.written += piece
 
     def reconnect(self):
         """The client hears all that is kept; return whether it knew a part of it."""
-        fresh = self.heard.fresh_of("".join(self.kept))
+        fresh = self.seen.fresh_of("".join(self.kept))
         self.written += "".join(self.kept) if fresh is None else fresh
         return fresh is not None
 

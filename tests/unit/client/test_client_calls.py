@@ -73,7 +73,7 @@ def test_the_hub_that_answers_in_detlabs_stead_is_not_a_refused_token() -> None:
 @pytest.mark.parametrize("body", [b"", b"null", b"[]", b"{}", b"<html>", b'{"items": {}}', b'{"name": {}}'])
 def test_replies_that_make_no_sense(body: bytes) -> None:
     for parse in (model(UserView), field_of("items", list[TrialView]), page_of(TrialView)):
-        with pytest.raises(ApiError, match="not understood"):
+        with pytest.raises(ApiError, match="is invalid"):
             parse(Reply(200, body))
 
 

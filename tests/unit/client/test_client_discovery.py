@@ -111,7 +111,7 @@ def test_a_folder_of_somebody_else_does_not_count(place: Place) -> None:
             place.search(uid=stranger).find()
         return
     os.chown(place.work / ".detlab", stranger, -1)
-    with pytest.raises(ClusterNotFound, match="none of yours"):
+    with pytest.raises(ClusterNotFound, match="none that you own"):
         place.search().find()
     os.chown(place.work / ".detlab", 0, -1)
     assert place.search(uid=stranger).find().token == "folder-token"  # root's folders count for everybody

@@ -190,7 +190,7 @@ async def test_an_experiment_that_is_gone_before_its_end_was_heard_is_an_error_i
     waiting = asyncio.create_task(experiment.wait(timeout=30))
     await asyncio.to_thread(master.await_request, "GET", "experiments/1/stream")
     del master.experiments[1]
-    with pytest.raises(NotFound, match=r"was ACTIVE when it was heard of last.*deleted, or is not shared"):
+    with pytest.raises(NotFound, match=r"was last seen ACTIVE.*deleted, or is no longer shared"):
         await waiting
 
 

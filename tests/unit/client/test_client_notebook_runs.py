@@ -158,12 +158,12 @@ def test_a_context_folder_travels_whole_and_a_config_is_kept(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is no notebook"),
-        ("[]", "no notebook of format 4"),
-        ('{"nbformat": 3, "worksheets": []}', "no notebook of format 4"),
-        ('{"nbformat": 4, "cells": ["x"]}', "no notebook of format 4"),
+        ("", "is not a notebook"),
+        ("[]", "not a notebook of format 4"),
+        ('{"nbformat": 3, "worksheets": []}', "not a notebook of format 4"),
+        ('{"nbformat": 4, "cells": ["x"]}', "not a notebook of format 4"),
         (json.dumps(notebook(cell("#", kind="markdown"))), "has no code"),
-        ("[" * 100_000, "is no notebook"),
+        ("[" * 100_000, "is not a notebook"),
     ],
 )
 def test_what_is_no_notebook_is_refused(tmp_path, text, words):

@@ -142,5 +142,5 @@ def test_heads_are_judged() -> None:
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"id": "x"}', b"\xff\xfe"])
 def test_nonsense_in_a_stream_is_an_error(data: bytes) -> None:
-    with pytest.raises(ApiError, match="not understood"):
+    with pytest.raises(ApiError, match="is invalid"):
         event_feed(1, None).line(data)

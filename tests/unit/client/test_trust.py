@@ -35,7 +35,7 @@ def test_a_fingerprint_is_read_as_people_and_openssl_write_it(text: str) -> None
 
 @pytest.mark.parametrize("text", ["", "sha256:", DIGEST[:-1], DIGEST + "0", f"md5:{DIGEST}", "sha256:…"])
 def test_what_is_no_fingerprint_is_refused(text: str) -> None:
-    with pytest.raises(DetlabError, match="no fingerprint"):
+    with pytest.raises(DetlabError, match="not a fingerprint"):
         trust.parse_fingerprint(text)
 
 
@@ -60,7 +60,7 @@ def test_an_enrolment_string_carries_the_pin_or_none() -> None:
 
 def test_a_file_without_a_certificate_is_named(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("nothing")
-    with pytest.raises(DetlabError, match=r"no\.pem: that is no certificate"):
+    with pytest.raises(DetlabError, match=r"no\.pem: not a certificate"):
         trust.read_certificate(tmp_path / "no.pem")
     with pytest.raises(DetlabError, match="cannot be read"):
         trust.read_certificate(tmp_path / "missing.pem")

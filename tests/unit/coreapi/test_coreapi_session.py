@@ -157,7 +157,7 @@ def test_refusals_are_not_repeated(
 
 
 def test_an_answer_that_is_no_json_is_an_error(connect: Callable[[Reply], TaskSession]) -> None:
-    with pytest.raises(errors.ApiError, match="really the master"):
+    with pytest.raises(errors.ApiError, match="this the address of the master"):
         connect(lambda _: httpx.Response(200, text="<html>")).get("task/metadata")
 
 

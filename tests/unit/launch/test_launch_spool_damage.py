@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detlab.launch.delivery.output import LogSpool
-from detlab.launch.delivery.spool import LOOKS, MAX_GAP, MAX_LINE, Damage, Reader, open_regular
+from detlab.launch.delivery.spool import IDLE_POLLS, MAX_GAP, MAX_LINE, Damage, Reader, open_regular
 
 MANY = 10**6
 
@@ -98,7 +98,7 @@ def test_a_record_that_is_just_being_counted_is_not_lost(spool: Metrics) -> None
     spool.append()
     spool.read()
     spool.last += 1  # appended and counted after our read
-    for _ in range(LOOKS):
+    for _ in range(IDLE_POLLS):
         spool.read()
     with spool.path.open("ab") as file:
         file.write(line(2))
@@ -134,7 +134,7 @@ def test_another_file_in_its_place_is_read_once_the_old_one_is(spool: Metrics) -
     assert spool.read() == [1, 2, 3]
     spool.path.rename(spool.path.with_name("away"))
     spool.append(2)
-    assert [seq for _ in range(LOOKS + 1) for seq in spool.read()] == [4, 5], "within a second, the task going on"
+    assert [seq for _ in range(IDLE_POLLS + 1) for seq in spool.read()] == [4, 5], "within a second, the task going on"
     other = spool.path.with_name("other")
     other.write_bytes(line(5) + line(6))
     spool.last = 6

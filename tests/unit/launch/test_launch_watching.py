@@ -80,9 +80,9 @@ def test_the_line_says_who_where_how_long_and_what_to_do() -> None:
     verdict = judge({0: INSIDE, 1: SLEEPS}, 2, LIMIT)
     assert verdict is not None
     assert verdict.line(LIMIT) == (
-        "detlab: rank 1 (host n1, pid 11) hangs: for 119.0 s it has been at work of its own (train.py, line 9, in"
-        " train), while rank 0 waits in all_reduce(). This attempt ends now, and the trial restarts from its last"
-        " checkpoint. If the work is only slow, raise the limit of 100 s: DET_HANG_TIMEOUT in"
+        "detlab: rank 1 (host n1, pid 11) hangs: for 119.0 s it has been running code outside of collective operations"
+        " (train.py, line 9, in train), while rank 0 waits in all_reduce(). This attempt ends now, and the trial "
+        "restarts from its last checkpoint. If the work is only slow, raise the limit of 100 s: DET_HANG_TIMEOUT in"
         " environment.environment_variables"
     )
 

@@ -58,13 +58,13 @@ def test_a_class_is_found_by_its_path(module: str) -> None:
 
 def test_a_name_that_is_no_trial_class_says_what_it_is(module: str) -> None:
     for name, words in (
-        ("Mine", "names no trial class"),
+        ("Mine", "does not name a trial class"),
         ("no_such_module_here:Mine", "no module 'no_such_module_here'"),
         (f"{module}.sub:Mine", "no module"),
         (f"{module}:Missing", "classes in it: Mine, Other, Outer"),
         (f"{module}:Outer.Missing", "has no 'Outer.Missing'"),
-        (f"{module}:Other", "no subclass of detlab.pytorch.PyTorchTrial"),
-        (f"{module}:number", "no subclass"),
+        (f"{module}:Other", "not a subclass of detlab.pytorch.PyTorchTrial"),
+        (f"{module}:number", "not a subclass"),
     ):
         with pytest.raises(TrainerError) as caught:
             load_class(name)

@@ -115,7 +115,7 @@ def test_names_are_separated_by_commas(words, names):
 
 @pytest.mark.parametrize("word", ["a.b", "1", "a b", "class", "x[0]"])
 def test_what_is_no_name_is_refused(word):
-    with pytest.raises(MagicError, match="cannot be a variable's name"):
+    with pytest.raises(MagicError, match="not a valid variable name"):
         names_of([word], "--out")
 
 
@@ -213,7 +213,7 @@ def test_endless_output_ends_with_its_last_lines():
     assert before < MOST_CHARS + 2 * BATCH_CHARS
     written.output.close()
     assert written.text.endswith("the very last\n")
-    assert "too much for a notebook" in written.text
+    assert "too much output for a notebook" in written.text
 
 
 def test_two_lines_that_are_longer_than_a_batch_are_cut_not_dropped():
@@ -257,7 +257,7 @@ def view(**more) -> TaskView:
 
 def test_waiting_is_one_line_with_place_and_reason():
     line = status_of(view(allocation_state=AllocationState.PENDING, place=3, pending_reason="needs 2 slots\n1 is free"))
-    assert line == "cell-1: waits for 2 slots, place 3: needs 2 slots\ufffd1 is free"
+    assert line == "cell-1: waits for 2 slots, position 3: needs 2 slots\ufffd1 is free"
     assert (
         status_of(view(allocation_state=AllocationState.RUNNING, agent_id="n1")) == "cell-1: running with 2 slots on n1"
     )
@@ -291,7 +291,7 @@ def test_links_and_lists_escape_names():
     markup = link_to(task)["text/html"] + TaskListing([task], "notebook")._repr_html_()
     assert "<img" not in markup
     assert '"><b>' not in markup
-    assert "No notebook runs now." in repr(TaskListing([], "notebook"))
+    assert "No active notebooks." in repr(TaskListing([], "notebook"))
 
 
 # --- help and completion

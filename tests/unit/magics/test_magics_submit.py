@@ -143,8 +143,8 @@ def test_hints_name_magics_where_there_are_some():
 
 def test_a_second_interrupt_within_two_seconds_offers_to_kill():
     session = KernelSession()
-    assert "%det_watch 7 shows it again" in str(interrupted(session, 7))
+    assert "to watch it again: %det_watch 7" in str(interrupted(session, 7))
     second = str(interrupted(session, 7))
-    assert "it still runs. To end it: %det_kill 7" in second
+    assert "it is still active. To kill it: %det_kill 7" in second
     session.interrupted_at -= 3
     assert "%det_watch 7" in str(interrupted(session, 7))

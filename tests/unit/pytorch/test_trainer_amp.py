@@ -292,9 +292,9 @@ def test_use_amp_also_reaches_models_that_were_wrapped_before():
 def test_a_second_scaler_is_refused():
     context = make_context()
     context.wrap_scaler(scaler_of())
-    with pytest.raises(TrainerError, match="there is a scaler already"):
+    with pytest.raises(TrainerError, match="a scaler is already set"):
         context.wrap_scaler(scaler_of())
-    with pytest.raises(TrainerError, match="there is a scaler already"):
+    with pytest.raises(TrainerError, match="a scaler is already set"):
         context.experimental.use_amp()
     assert context._auto_scaler is None
 

@@ -145,7 +145,7 @@ def test_the_global_batch_is_shared_evenly(size, slots, per_slot, together):
     ("hparams", "message"),
     [
         ({}, "no hyperparameter 'global_batch_size'; known: none"),
-        ({"global_batch_size": 3}, "is 3, which leaves nothing for some of the 4 slots"),
+        ({"global_batch_size": 3}, "is 3, too small for 4 slots"),
         ({"global_batch_size": 0}, "must be a positive integer, not 0"),
         ({"global_batch_size": "64"}, "must be a positive integer, not '64'"),
         ({"global_batch_size": True}, "must be a positive integer, not True"),
@@ -432,7 +432,7 @@ def test_everything_wrong_is_listed_at_once():
     assert "optimizer 0 (SGD): 2 of the 2 parameters of its group 1 (the first has shape (2, 3))" in message
     assert "optimizer 1 (Adam): 1 of the 1 parameters of its group 0 (the first has shape (1,))" in message
     assert "model 0 (Sequential): 1.weight" in message
-    with pytest.raises(TrainerError, match=r"training cannot go on:\n  model 0 \(Sequential\): 1.weight"):
+    with pytest.raises(TrainerError, match=r"training cannot continue:\n  model 0 \(Sequential\): 1.weight"):
         context._check_unmoved()
 
 
@@ -458,7 +458,7 @@ def test_what_is_no_module_is_refused(model):
 def test_a_model_is_wrapped_once_also_if_it_was_compiled_since():
     context, model, _ = with_model()
     for again in (model, torch.compile(model, backend="eager")):
-        with pytest.raises(TrainerError, match="this model is wrapped already"):
+        with pytest.raises(TrainerError, match="this model is already wrapped"):
             context.wrap_model(again)
     assert len(context.models) == 1
 
@@ -487,5 +487,5 @@ def test_all_mistakes_of_wrap_optimizer_are_listed():
 
 def test_an_optimizer_is_wrapped_once():
     context, _, optimizer = with_model()
-    with pytest.raises(TrainerError, match="this SGD is wrapped already"):
+    with pytest.raises(TrainerError, match="this SGD is already wrapped"):
         context.wrap_optimizer(optimizer)

@@ -278,7 +278,7 @@ def test_plateau_in_another_mode_is_refused(mode):
 
 def test_a_scheduler_is_not_wrapped_twice():
     context, _, scheduler, _ = scheduled(Mode.STEP_EVERY_BATCH, 1, 1)
-    with pytest.raises(TrainerError, match="wrapped already: it would step twice"):
+    with pytest.raises(TrainerError, match="already wrapped: it would step twice"):
         context.wrap_lr_scheduler(scheduler, Mode.STEP_EVERY_BATCH)
 
 

@@ -280,7 +280,7 @@ def test_names_and_dicts_must_fit() -> None:
         context.reduce_metrics(for_training=True)
     context = _PyTorchReducerContext()
     context.wrap_reducer(lambda _: {1: 0.5})
-    with pytest.raises(TrainerError, match=r"names that are no strings: \[1\]"):
+    with pytest.raises(TrainerError, match=r"names that are not strings: \[1\]"):
         context.reduce_metrics(for_training=True)
     context = _PyTorchReducerContext()
     context.wrap_reducer(lambda _: {"auc": 0.5})
@@ -294,8 +294,8 @@ def test_wrapping_wrongly_is_refused_with_all_reasons() -> None:
     twice = context.wrap_reducer(Broken(""), name="auc")
     with pytest.raises(TrainerError) as info:
         context.wrap_reducer(twice, name="auc")
-    assert "wrapped already" in str(info.value)
-    assert "the name 'auc' is taken by the reducer Broken named 'auc'" in str(info.value)
+    assert "already wrapped" in str(info.value)
+    assert "the name 'auc' is already used by the reducer Broken named 'auc'" in str(info.value)
     context.wrap_reducer(sum, name="a")
     context.wrap_reducer(sum, name="b")  # one function may serve twice
     for wrong, message in ((3, "not 3"), (Broken, "a class: wrap an instance")):

@@ -172,7 +172,7 @@ def test_a_sampler_that_shards_itself_is_refused(sampler: Any) -> None:
 
 
 def test_a_sampler_that_repeats_without_end_is_refused() -> None:
-    with pytest.raises(TrainerError, match=r"RepeatSampler says that it has 5 items"):
+    with pytest.raises(TrainerError, match=r"RepeatSampler has the length 5"):
         TrainingStream(cut(5, 2, sampler=samplers.RepeatSampler(range(5))), rank=0, size=1, seed=0)
     with pytest.raises(TrainerError, match="repeats epochs itself"):
         TrainingStream(

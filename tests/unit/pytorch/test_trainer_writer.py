@@ -253,7 +253,7 @@ def test_a_callback_may_add_files_before_the_commit(gate: Gate, store: Path) -> 
         (finished,) = writer.poll()
         assert writer.written is None
     assert (store / finished.uuid / "added.txt").read_text() == "by a callback"
-    with pytest.raises(RuntimeError, match="no checkpoint waits"):
+    with pytest.raises(RuntimeError, match="no checkpoint is pending"):
         writer.resume()
 
 

@@ -34,7 +34,7 @@ def npy(array: np.ndarray) -> bytes:
 def test_a_zip_bomb_is_not_unpacked():
     bomb = packed(ARRAY, {"0.npy": npy(np.zeros(5_000_000))}, zipfile.ZIP_DEFLATED)
     assert len(bomb) < 100_000
-    with pytest.raises(ValueProblem, match="larger than all of it"):
+    with pytest.raises(ValueProblem, match="larger than the whole"):
         decode(bomb)
 
 
@@ -50,7 +50,7 @@ def test_parts_that_overlap_are_refused():
         tail[at : at + 4] = first.header_offset.to_bytes(4, "little")
     end = tail.rindex(b"PK\x05\x06")
     tail[end + 16 : end + 20] = others[0].header_offset.to_bytes(4, "little")
-    with pytest.raises(ValueProblem, match="larger than all of it"):
+    with pytest.raises(ValueProblem, match="larger than the whole"):
         decode(data[: others[0].header_offset] + bytes(tail))
 
 
@@ -82,7 +82,7 @@ def test_an_array_whose_header_lies_is_a_value_problem(shape: str):
 def test_a_pickle_bomb_of_somebody_else_is_not_read(tmp_path: Path):
     mark = tmp_path / "mark"
     data = encode(Bomb(mark)).data
-    with pytest.raises(ValueProblem, match="somebody else's"):
+    with pytest.raises(ValueProblem, match="a pickle of another user"):
         decode(data, own=False)
     assert not mark.exists()
     decode(data)

@@ -73,7 +73,7 @@ def test_a_notebook_runs_with_its_parameters_and_is_handed_over(start, master):
     assert process.returncode == 0, stderr
     assert said(executed(master)) == ["lr is 0.5"]
     assert "lr is 0.5" in stdout, "the log has what cells print"
-    assert "the kernel 'nowhere' is not installed here; python3 takes its place" in stdout
+    assert "the kernel 'nowhere' is not installed here; python3 is used instead" in stdout
 
 
 def test_a_cell_that_raises_is_named_with_its_line_and_the_notebook_is_kept(start, master):
@@ -118,7 +118,7 @@ def test_a_notebook_that_cannot_be_kept_is_a_failure_in_words(start, master):
     process = start("print(1)")
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "executed.ipynb could not be kept" in stderr
+    assert "executed.ipynb could not be stored" in stderr
     assert "a task may hold 200 MB" in stderr
 
 

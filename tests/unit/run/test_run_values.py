@@ -189,6 +189,6 @@ def test_the_same_value_is_the_same_bytes():
 
 
 def test_somebody_elses_pickle_is_not_read():
-    with pytest.raises(ValueProblem, match="somebody else's"):
+    with pytest.raises(ValueProblem, match="a pickle of another user"):
         decode(encode(fractions.Fraction(1, 2)).data, "f", own=False)
     assert decode(encode([1]).data, own=False) == [1]

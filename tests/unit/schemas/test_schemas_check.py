@@ -62,7 +62,7 @@ def test_parse_raises_with_all_problems() -> None:
         parse({"foo": 1, "debug": 2, "scheduling_unit": 5})
     assert [problem.path for problem in errors_of(caught.value.problems)] == ["debug", "foo"]
     assert caught.value.code == "config.invalid"
-    assert "2 mistakes" in str(caught.value)
+    assert "2 errors" in str(caught.value)
 
 
 @pytest.mark.parametrize("raw", [None, [], "text", 3])

@@ -86,7 +86,7 @@ def test_invalid_hp_needs_no_message() -> None:
 
 def test_config_error_lists_mistakes_not_warnings() -> None:
     error = ConfigError([Problem("a", "is bad"), Problem("b", "is old", None, "warning")])
-    assert str(error) == "the experiment config has 1 mistake\n  a: is bad"
+    assert str(error) == "the experiment config has 1 error\n  a: is bad"
 
 
 def test_light_imports() -> None:

@@ -20,7 +20,7 @@ SHM = (
     "workers are out of shared memory. Please try to raise your shared memory limit."
 )
 ANOMALY = "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output."
-LOST = "2 reports of this task were lost: /t/spool/metrics.jsonl was changed before the master had them"
+LOST = "2 reports of this task were lost: /t/spool/metrics.jsonl was changed before they reached the master"
 KERNEL = "detlab: the kernel ran out of memory and ended a process while this task ran"
 
 

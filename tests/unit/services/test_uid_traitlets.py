@@ -40,7 +40,7 @@ def test_a_map_that_an_earlier_version_kept_in_the_state_folder_is_found(tmp_pat
 @pytest.mark.parametrize(
     ("traits", "told"),
     [
-        ({"uid_range": "20000"}, "no range of uids"),
+        ({"uid_range": "20000"}, "not a range of uids"),
         ({"uid_range": "0-100"}, "which is root"),
         ({"user_map": {"ada": 0}}, "never run as root"),
         ({"user_map": {"ada": 1005, "ben": 1005}}, "have the same uid 1005"),

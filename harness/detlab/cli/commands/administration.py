@@ -1,4 +1,4 @@
-"""`det audit`, `det usage` and `det token …`: what an administrator looks after."""
+"""`det audit`, `det usage` and `det token …`: commands for administrators."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from detlab.client.operations import tasks as task_operations
 
 
 @click.command()
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
-@click.option("--actor", metavar="USER", help="Only what this user did.")
-@click.option("--action", metavar="ACTION", help="Only this, such as task.kill.")
-@click.option("--refused", is_flag=True, help="Only access that was refused.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number to list.")
+@click.option("--actor", metavar="USER", help="Only actions of this user.")
+@click.option("--action", metavar="ACTION", help="Only this action, such as task.kill.")
+@click.option("--refused", is_flag=True, help="Only refused access.")
 @json_option
 @pass_invocation
 def audit(invocation: Invocation, limit: int, actor: str | None, action: str | None, refused: bool) -> None:
-    """Show who did what and who was refused what, newest first (administrators).
+    """Show the audit log, newest first: actions and refused access (administrators).
 
     \b
     Examples:
@@ -36,7 +36,7 @@ def audit(invocation: Invocation, limit: int, actor: str | None, action: str | N
     if invocation.as_json:
         say_json(found)
     elif not found:
-        say("Nothing like that was done." if actor or action else "Nothing was done yet.")
+        say("No actions match." if actor or action else "No actions yet.")
     else:
         rows = [(moment(item.time), item.actor, item.action, item.subject, item.detail) for item in found]
         table(("Time", "Who", "What", "To", "Detail"), rows)
@@ -52,7 +52,7 @@ _DAY = click.DateTime(["%Y-%m-%d"])
 @json_option
 @pass_invocation
 def usage(invocation: Invocation, first: object, last: object, as_csv: bool) -> None:
-    """Show slot hours by user, day and kind: everybody's to administrators, else one's own.
+    """Show slot hours by user, day and kind: all users' for administrators, else your own.
 
     \b
     Examples:
@@ -72,14 +72,14 @@ def usage(invocation: Invocation, first: object, last: object, as_csv: bool) -> 
             [f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t")) else clean(cell) for cell in row] for row in rows
         )
     elif not rows:
-        say(f"No slot was used from {found.first} to {found.last}.")
+        say(f"No slots were used from {found.first} to {found.last}.")
     else:
         table(("Day", "User", "Kind", "Slot hours"), rows, right=("Slot hours",))
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def token() -> None:
-    """The tokens of detlab's own: of agents, of tasks, for enrolling (administrators). Those of people are the Hub's.
+    """Manage detlab's tokens: of agents, tasks and enrolment (administrators). The Hub manages users' tokens.
 
     \b
     Example:
@@ -91,7 +91,7 @@ def token() -> None:
 @json_option
 @pass_invocation
 def list_tokens(invocation: Invocation) -> None:
-    """List the tokens; their texts are known to their holders alone.
+    """List the tokens, without their secrets.
 
     \b
     Example:
@@ -112,7 +112,7 @@ def list_tokens(invocation: Invocation) -> None:
 @json_option
 @pass_invocation
 def revoke(invocation: Invocation, token_ids: tuple[str, ...]) -> None:
-    """Make tokens void at once. An agent whose key it was comes back by a new enrolment only (det agent enrol).
+    """Revoke tokens immediately. An agent whose key is revoked must be enrolled again (det agent enrol).
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""What administrators do with agents and their slots: enable, disable, drain. The groups are in `cluster`."""
+"""Commands of administrators for agents and slots: enable, disable, drain. The groups are in `cluster`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def holder_of(slot: SlotView) -> str:
     """What holds a slot, or why nothing does."""
     if slot.enabled:
         return slot.allocation_id or "free"
-    return f"{slot.allocation_id}, then nobody: disabled" if slot.allocation_id else "disabled"
+    return f"{slot.allocation_id}, then disabled" if slot.allocation_id else "disabled"
 
 
 # --- names at the Tab key
@@ -102,7 +102,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     except (ConfigError, ValueError):
         seconds = None
     if not isinstance(seconds, float) or seconds <= 0:
-        raise click.BadParameter(f'{clean(value)!r} is no span of time: write 1800, "30m" or "2h"', ctx, param)
+        raise click.BadParameter(f'{clean(value)!r} is not a duration: write 1800, "30m" or "2h"', ctx, param)
     return seconds
 
 
@@ -133,7 +133,7 @@ def _carry_out(invocation: Invocation, calls: Iterable[Any]) -> None:
 @json_option
 @pass_invocation
 def enable(invocation: Invocation, agent_ids: tuple[str, ...]) -> None:
-    """Let agents take new work again (administrators). It ends a drain; what was asked to leave still does.
+    """Let agents take new work again (administrators). It ends a drain; tasks that were already asked to stop still do.
 
     \b
     Example:
@@ -148,7 +148,7 @@ def enable(invocation: Invocation, agent_ids: tuple[str, ...]) -> None:
 @json_option
 @pass_invocation
 def disable(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool) -> None:
-    """Let agents take no new work; what runs goes on (administrators). To empty one: det agent drain.
+    """Stop agents from taking new work; running tasks continue (administrators). To empty one: det agent drain.
 
     \b
     Example:
@@ -162,19 +162,19 @@ def disable(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool) ->
 
 @click.command()
 @_agents
-@click.option("--finish", is_flag=True, help="Trials run to their end; else they leave at a checkpoint.")
+@click.option("--finish", is_flag=True, help="Let trials finish; by default they stop at a checkpoint.")
 @click.option(
-    "--deadline", callback=_seconds, metavar="TIME", help='End what is still there after so long: "30m", "2h".'
+    "--deadline", callback=_seconds, metavar="TIME", help='Kill remaining tasks after this time: "30m", "2h".'
 )
 @json_option
 @pass_invocation
 def drain(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool, deadline: float | None) -> None:
     """Empty agents, so that their machines can be switched off (administrators).
 
-    Nothing new starts. Trials make a checkpoint, leave, and go on elsewhere, which counts as no restart: that takes
-    minutes where running to their end (--finish) may take days. Notebooks, shells and commands are told in their
-    output and go on until the deadline, if there is one. An agent is drained when nothing runs on it; it stays so
-    over restarts until det agent enable.
+    No new work starts. Trials write a checkpoint, stop, and resume on other agents, which does not count as a restart:
+    that takes minutes, where letting them finish (--finish) may take days. Notebooks, shells and commands get a notice
+    in their output and continue until the deadline, if there is one. An agent is drained when nothing runs on it; it
+    stays drained across restarts until det agent enable.
 
     \b
     Examples:
@@ -207,7 +207,7 @@ def _set_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...],
 @json_option
 @pass_invocation
 def enable_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...]) -> None:
-    """Let new work have single slots again (administrators).
+    """Enable single slots for new work again (administrators).
 
     \b
     Example:
@@ -222,7 +222,7 @@ def enable_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...
 @json_option
 @pass_invocation
 def disable_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...]) -> None:
-    """Let nothing new have single slots, such as a GPU with errors; what has one keeps it (administrators).
+    """Disable single slots, such as a GPU with errors, for new work; a task that holds one keeps it (administrators).
 
     \b
     Example:

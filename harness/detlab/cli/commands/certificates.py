@@ -1,4 +1,4 @@
-"""Pinning the master's certificate: what `det login`, `det agent enrol` and `det agent pin` know of it."""
+"""Pinning the master's certificate, for `det login`, `det agent enrol` and `det agent pin`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def chosen_pin(url: str, fingerprint: str | None, certificate: Path | None) -> s
     if certificate is not None:
         pem = read_certificate(certificate)
         if said is not None and fingerprint_of(pem) != said:
-            raise DetlabError(f"{certificate} is another certificate than {said}", hint="Give one of the two")
+            raise DetlabError(f"{certificate} does not have the fingerprint {said}", hint="Give one of the two")
         return pem
     assert said is not None
     try:
@@ -72,11 +72,16 @@ def _agent_folder() -> Path:
     show_default="~/.local/state/detlab/agent",
     help="The agent's state.",
 )
-@click.option("--fingerprint", required=True, metavar="SHA256", help="Of the certificate of now: det status prints it.")
+@click.option(
+    "--fingerprint",
+    required=True,
+    metavar="SHA256",
+    help="Fingerprint of the current certificate: det status prints it.",
+)
 def pin(url: str, directory: Path, fingerprint: str) -> None:
-    """Have an agent of this machine believe the master at URL by another certificate, after it was renewed.
+    """Pin the master's new certificate for an agent on this machine, after it was renewed.
 
-    The agent keeps its key, and connects by itself. Tasks that run keep the old certificate: what they report is
+    The agent keeps its key and reconnects by itself. Running tasks keep the old certificate: their reports are
     delivered when they end.
 
     \b
@@ -91,4 +96,4 @@ def pin(url: str, directory: Path, fingerprint: str) -> None:
     new.write_text(found, encoding="ascii")
     new.chmod(0o644)
     new.replace(path)
-    say(clean(f"The agent in {directory} believes {address} by {fingerprint_of(found)} alone."))
+    say(clean(f"The agent in {directory} now accepts {address} only with the certificate {fingerprint_of(found)}."))

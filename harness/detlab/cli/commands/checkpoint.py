@@ -17,7 +17,7 @@ from detlab.client.transport.downloads import DownloadMode
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def checkpoint() -> None:
-    """Checkpoints: what trials saved, each file with its digest.
+    """Checkpoints that trials saved; each file has a digest.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def checkpoint() -> None:
 
 @checkpoint.command(name="list")
 @click.argument("experiment_id", metavar="[EXPERIMENT]", type=int, required=False)
-@click.option("--trial", "trial_id", type=int, metavar="ID", help="Those of one trial instead.")
+@click.option("--trial", "trial_id", type=int, metavar="ID", help="List the checkpoints of this trial instead.")
 @json_option
 @pass_invocation
 def list_command(invocation: Invocation, experiment_id: int | None, trial_id: int | None) -> None:
@@ -89,7 +89,9 @@ def describe(invocation: Invocation, uuid: str) -> None:
 
 @checkpoint.command()
 @click.argument("uuid")
-@click.option("-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to make. Default: checkpoints/UUID.")
+@click.option(
+    "-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to create. Default: checkpoints/UUID."
+)
 @click.option(
     "--mode",
     type=click.Choice(["auto", "direct", "master"]),
@@ -100,7 +102,7 @@ def describe(invocation: Invocation, uuid: str) -> None:
 @json_option
 @pass_invocation
 def download(invocation: Invocation, uuid: str, output_dir: Path | None, mode: DownloadMode) -> None:
-    """Download a checkpoint; every file is verified, and the folder is complete or absent.
+    """Download a checkpoint; every file is verified, and no partial folder is left behind.
 
     \b
     Example:

@@ -26,14 +26,16 @@ NO_AGENTS = "No agents. Start one: det agent run --master URL"
     lazy={
         "enable": Lazy("Let agents take new work again (administrators).", "detlab.cli.commands.agents:enable"),
         "disable": Lazy(
-            "Let agents take no new work; what runs goes on (administrators).", "detlab.cli.commands.agents:disable"
+            "Stop agents from taking new work; running tasks continue (administrators).",
+            "detlab.cli.commands.agents:disable",
         ),
         "drain": Lazy(
-            "Empty agents, so that they can be switched off (administrators).", "detlab.cli.commands.agents:drain"
+            "Empty agents, so that their machines can be switched off (administrators).",
+            "detlab.cli.commands.agents:drain",
         ),
         "run": Lazy("Run an agent on this machine.", entry="agent-run", extra="agent"),
         "pin": Lazy(
-            "Have an agent of this machine pin the master's certificate anew.", "detlab.cli.commands.certificates:pin"
+            "Pin the master's new certificate for an agent on this machine.", "detlab.cli.commands.certificates:pin"
         ),
     },
 )
@@ -66,7 +68,7 @@ def cluster() -> None:
 @json_option
 @pass_invocation
 def instances(invocation: Invocation) -> None:
-    """List what the master launched for elastic pools, and what their providers did not do (administrators).
+    """List the instances of elastic pools, and the errors of their providers (administrators).
 
     \b
     Example:
@@ -77,7 +79,7 @@ def instances(invocation: Invocation) -> None:
         say_json(pools)
         return
     if not pools:
-        say("No pool is elastic: none has a provider in c.DetHub.pools.")
+        say("No elastic pools: no pool in c.DetHub.pools has a provider.")
         return
     rows = [
         (pool.name, item.id, item.agent_id, item.state, item.agent_state, "spot" if item.spot else "",
@@ -94,7 +96,7 @@ def instances(invocation: Invocation) -> None:
 @json_option
 @pass_invocation
 def list_agents(invocation: Invocation) -> None:
-    """List the agents and what they are doing.
+    """List the agents with their state and load.
 
     \b
     Example:
@@ -133,13 +135,20 @@ def list_agents(invocation: Invocation) -> None:
 
 
 @agent.command()
-@click.option("--ttl", type=click.FloatRange(1), default=3600, show_default=True, metavar="SECONDS", help="Valid for.")
+@click.option(
+    "--ttl",
+    type=click.FloatRange(1),
+    default=3600,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the token is valid.",
+)
 @json_option
 @pass_invocation
 def enrol(invocation: Invocation, ttl: float) -> None:
-    """Draw a token with which one more agent may connect for the first time (administrators).
+    """Create an enrolment token, with which one more agent can connect for the first time (administrators).
 
-    Only the token goes to standard output, so that it can go to a file.
+    Only the token is printed to standard output, so that it can be redirected to a file.
 
     \b
     Example:
@@ -158,13 +167,14 @@ def enrol(invocation: Invocation, ttl: float) -> None:
 
 @agent.command()
 @click.argument("agent_id", metavar="AGENT")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @pass_invocation
 def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
-    """Make an agent's key void (administrators). What it runs is lost, and starts again elsewhere if it may.
+    """Remove an agent and revoke its key (administrators). Its running tasks are lost, and restart elsewhere if they
+    may.
 
-    The enrolment token that it came by is void, too: it comes back by a new one only (det agent enrol).
+    Its enrolment token is revoked, too: to come back, it needs a new one (det agent enrol).
 
     \b
     Example:
@@ -172,8 +182,10 @@ def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
     """
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("removing an agent asks first, and nobody is here to answer: add --yes")
-        click.confirm(f"Remove {clean(agent_id)}? What it runs is lost.", abort=True, err=True)
+            raise click.UsageError(
+                "removing an agent needs a confirmation, and standard input is not a terminal: add --yes"
+            )
+        click.confirm(f"Remove {clean(agent_id)}? Its running tasks are lost.", abort=True, err=True)
     view = invocation.client.session.run(task_operations.remove_agent(agent_id))
     if invocation.as_json:
         say_json(view)
@@ -185,8 +197,8 @@ def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
     cls=LazyGroup,
     short={"ls": "list"},
     lazy={
-        "enable": Lazy("Let new work have slots again (administrators).", "detlab.cli.commands.agents:enable_slots"),
-        "disable": Lazy("Let nothing new have slots (administrators).", "detlab.cli.commands.agents:disable_slots"),
+        "enable": Lazy("Enable slots for new work again (administrators).", "detlab.cli.commands.agents:enable_slots"),
+        "disable": Lazy("Disable slots for new work (administrators).", "detlab.cli.commands.agents:disable_slots"),
     },
 )
 def slot() -> None:
@@ -203,7 +215,7 @@ def slot() -> None:
 @json_option
 @pass_invocation
 def list_slots(invocation: Invocation) -> None:
-    """List all slots and what holds them.
+    """List all slots with the tasks that hold them.
 
     \b
     Example:

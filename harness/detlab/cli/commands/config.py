@@ -1,4 +1,4 @@
-"""`det config`: judge and resolve experiment configs, without a cluster."""
+"""`det config`: check and resolve experiment configs, without a cluster."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ def _report(problems: list[Problem], source: str) -> None:
         click.echo(_line(problem, source), err=problem.level == "warning")
 
 
-@config.command(short_help="Name every mistake of a config at once.")
+@config.command(short_help="Report all errors of a config.")
 @click.argument("file", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of {path, message, hint, level}.")
-@click.option("--complete", is_flag=True, help="Judge what a submission needs, too.")
+@click.option("--complete", is_flag=True, help="Also check what a submission requires.")
 def check(file: str, as_json: bool, complete: bool) -> None:
-    """Judge FILE (`-` for standard input) and name every mistake at once.
+    """Check FILE (`-` for standard input) and report all errors.
 
-    Mistakes are printed as `path: message`, warnings on standard error. The exit status is 0, or 2 if there are
-    mistakes. Without --complete blocks may be absent, because a template or the cluster can supply them.
+    Errors are printed as `path: message`, warnings on standard error. The exit status is 0, or 2 if there are errors.
+    Without --complete, blocks may be absent, because a template or the cluster can supply them.
 
     \b
     Examples:
@@ -82,11 +82,10 @@ def check(file: str, as_json: bool, complete: bool) -> None:
         click.echo(json.dumps([problem.to_dict() for problem in problems], indent=2))
     else:
         _report(problems, _shown(file))
-    mistakes = len(errors_of(problems))
-    if mistakes:
+    if errors_of(problems):
         sys.exit(BAD_CONFIG)
     if not as_json:
-        click.echo(f"{_shown(file)}: good", err=True)
+        click.echo(f"{_shown(file)}: valid", err=True)
 
 
 def _refuse(problems: list[Problem], source: str) -> NoReturn:
@@ -97,12 +96,12 @@ def _refuse(problems: list[Problem], source: str) -> NoReturn:
 
 @config.command(name="resolve", short_help="Print the full config with all defaults.")
 @click.argument("file", metavar="FILE")
-@click.option("--template", metavar="FILE", help="A partial config to merge under FILE.")
+@click.option("--template", metavar="FILE", help="A partial config to merge with FILE; FILE takes precedence.")
 def resolve_command(file: str, template: str | None) -> None:
-    """Print the full config that FILE (`-` for standard input) stands for, as JSON.
+    """Print the full config of FILE (`-` for standard input) as JSON.
 
-    All defaults are filled in; what the master draws or supplies stays null. The exit status is 0, or 2 if FILE
-    or the template has mistakes (they go to standard error).
+    All defaults are filled in; values that the master chooses stay null. The exit status is 0, or 2 if FILE or the
+    template has errors (printed to standard error).
 
     \b
     Examples:

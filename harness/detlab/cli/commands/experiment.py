@@ -1,4 +1,4 @@
-"""`det experiment …`: what one does with experiments that exist."""
+"""`det experiment …`: commands for existing experiments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHORT = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints", "unpause":
 
 @click.group(cls=LazyGroup, short=SHORT)
 def experiment() -> None:
-    """Experiments: submit them, watch them, steer them, fetch their results.
+    """Experiments: submit, watch and control them, download their results.
 
     \b
     Examples:
@@ -55,9 +55,9 @@ experiment.add_command(set_group)
 
 
 @experiment.command(name="list")
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number to list.")
 @click.option("--state", type=click.Choice([state.value for state in ExperimentState], case_sensitive=False))
-@click.option("--owner", metavar="USER", help="Only this user's (an administrator sees everybody's).")
+@click.option("--owner", metavar="USER", help="Only this user's (administrators see all users').")
 @click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
 @json_option
 @pass_invocation
@@ -78,7 +78,7 @@ def list_command(invocation: Invocation, limit: int, state: str | None, owner: s
         return
     if not found:
         filtered = state or owner or name
-        say("No experiment like that." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
+        say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
     columns = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")
     table(columns, [_row(item.view) for item in found], right=("ID", "Progress", "Best"))
@@ -105,7 +105,7 @@ def _row(view: ExperimentView) -> tuple[object, ...]:
 @json_option
 @pass_invocation
 def describe(invocation: Invocation, experiment_ids: tuple[int, ...]) -> None:
-    """Show everything about experiments: state, trials, best, failure, warnings.
+    """Show the details of experiments: state, trials, best, failure, warnings.
 
     \b
     Examples:
@@ -166,7 +166,7 @@ def _describe(item: Experiment) -> None:
 
 def print_trials(trials: list[Trial]) -> None:
     """Print a table of trials."""
-    columns = ("Trial", "#", "State", "Ended", "Steps", "Best", "Latest", "Restarts", "Hyperparameters")
+    columns = ("Trial", "Index", "State", "Ended", "Steps", "Best", "Latest", "Restarts", "Hyperparameters")
     rows = [
         (
             trial.id,
@@ -181,7 +181,7 @@ def print_trials(trials: list[Trial]) -> None:
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", "#", "Steps", "Best", "Latest", "Restarts"))
+    table(columns, rows, right=("Trial", "Index", "Steps", "Best", "Latest", "Restarts"))
 
 
 @experiment.command(name="list-trials")
@@ -222,7 +222,7 @@ def list_checkpoints(invocation: Invocation, experiment_id: int, most: int | Non
     if invocation.as_json:
         say_json([checkpoint.view for checkpoint in found])
     elif not found and most and item.list_checkpoints():
-        say(f"No checkpoint has a value of the searcher metric. All of them: det e list-checkpoints {item.id}")
+        say(f"No checkpoint has a value of the searcher metric. List all: det e list-checkpoints {item.id}")
     else:
         print_checkpoints(found, item)
 
@@ -251,8 +251,8 @@ def print_checkpoints(found: list[Checkpoint], of: Experiment | Trial) -> None:
 def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, options: LogOptions) -> int:
     """Show the output of an experiment's trials.
 
-    Of several trials each line begins with the trial's number. -f follows one trial: name it by --trial if there
-    are several. Ctrl-C stops following, never the trial. With --json each line is an object.
+    With several trials, each line begins with the trial's id. -f follows one trial: choose it with --trial if there are
+    several. Ctrl-C stops following, not the trial. With --json each line is an object.
 
     \b
     Examples:
@@ -265,15 +265,17 @@ def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, optio
 
 @experiment.command()
 @click.argument("experiment_id", metavar="ID", type=int)
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up waiting after that (exit status 5).")
-@click.option("--polling-interval", type=float, hidden=True, expose_value=False, help="Taken for old scripts; unused.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Seconds until it gives up waiting (exit status 5).")
+@click.option(
+    "--polling-interval", type=float, hidden=True, expose_value=False, help="Accepted for old scripts; unused."
+)
 @json_option
 @pass_invocation
 def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> int:
     """Wait for an experiment to end.
 
-    The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed, 5 if it has not ended
-    in time. Ctrl-C stops waiting, never the experiment.
+    The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed, 5 after the timeout. Ctrl-C
+    stops waiting, not the experiment.
 
     \b
     Examples:
@@ -289,7 +291,7 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
     except TimeoutError as error:
         if invocation.as_json:
             say_json(item.view)
-        note(f"{error}; it runs on")
+        note(f"{error}; it continues")
         return TIMED_OUT
     if invocation.as_json:
         say_json(item.view)
@@ -314,19 +316,19 @@ def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> N
             say_json(views)
 
 
-_steering("pause", "Pause experiments: trials checkpoint and free their slots.", Experiment.pause)
-_steering("activate", "Let paused experiments go on.", Experiment.activate)
-_steering("cancel", "End experiments in good order: trials may write a checkpoint.", Experiment.cancel)
-_steering("kill", "End experiments now.", Experiment.kill)
+_steering("pause", "Pause experiments: trials write a checkpoint and free their slots.", Experiment.pause)
+_steering("activate", "Resume paused experiments.", Experiment.activate)
+_steering("cancel", "Stop experiments gracefully: trials may write a checkpoint.", Experiment.cancel)
+_steering("kill", "Kill experiments immediately.", Experiment.kill)
 
 
 @experiment.command()
 @click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @pass_invocation
 def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool) -> None:
-    """Delete ended experiments with their metrics, logs and checkpoints. There is no way back.
+    """Delete ended experiments with their metrics, logs and checkpoints. This cannot be undone.
 
     \b
     Example:
@@ -334,9 +336,9 @@ def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool) -
     """
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("deleting asks first, and nobody is here to answer: add --yes")
+            raise click.UsageError("deleting needs a confirmation, and standard input is not a terminal: add --yes")
         numbers = ", ".join(str(number) for number in experiment_ids)
-        click.confirm(f"Delete {numbers} with all checkpoints, for ever?", abort=True, err=True)
+        click.confirm(f"Delete {numbers} with all checkpoints? This cannot be undone.", abort=True, err=True)
     for number in experiment_ids:
         invocation.client.get_experiment(number).delete()
         if not invocation.as_json:
@@ -356,7 +358,7 @@ def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool) -
     help="Folder to write to; each checkpoint goes into a folder of its UUID in it.",
 )
 @click.option("--top-n", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="The N best.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the paths alone.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the paths.")
 @json_option
 @pass_invocation
 def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n: int, quiet: bool) -> None:

@@ -1,4 +1,4 @@
-"""`det experiment create`, and following the new experiment to its end."""
+"""`det experiment create`, and following the new experiment until it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.experiment_progress import Story, connection_notes, ended, stopped_watching
 from detlab.cli.output.failures import problem_line, status_of
 from detlab.cli.output.logs import LogOptions, follow_lines
-from detlab.cli.output.printing import clean, note, say, say_json, size
+from detlab.cli.output.printing import clean, counted, note, say, say_json, size
 from detlab.cli.output.progress import bar
 from detlab.client.bundling.bundle import Bundle
 from detlab.client.client import Submitted
@@ -28,8 +28,10 @@ SHOWN_FILES = 10
 @click.command()
 @click.argument("config", metavar="CONFIG")
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-@click.option("-f", "--follow", "following", is_flag=True, help="Follow it to its end; exit 0 only on COMPLETED.")
-@click.option("--paused", is_flag=True, help="Make it without starting it.")
+@click.option(
+    "-f", "--follow", "following", is_flag=True, help="Follow the experiment until it ends; exit 0 only on COMPLETED."
+)
+@click.option("--paused", is_flag=True, help="Create the experiment without starting it.")
 @click.option(
     "-i",
     "--include",
@@ -37,14 +39,14 @@ SHOWN_FILES = 10
     multiple=True,
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="A further file or directory, put at the top of the code. Repeat it.",
+    help="A further file or directory, placed at the top of the code (repeatable).",
 )
 @click.option(
-    "--config", "overrides", multiple=True, metavar="K=V", help="Set a key: searcher.max_trials=4. Repeat it."
+    "--config", "overrides", multiple=True, metavar="K=V", help="Set a key: searcher.max_trials=4 (repeatable)."
 )
 @click.option("--name", metavar="TEXT", help="Set the experiment's name.")
-@click.option("--template", metavar="FILE", help="A config whose values hold where CONFIG has none.")
-@click.option("--dry-run", is_flag=True, help="Let the master judge it; no experiment is made.")
+@click.option("--template", metavar="FILE", help="A config to merge with CONFIG; CONFIG takes precedence.")
+@click.option("--dry-run", is_flag=True, help="Let the master validate it; no experiment is created.")
 @json_option
 @pass_invocation
 def create(
@@ -63,8 +65,8 @@ def create(
     """Submit the experiment that CONFIG describes, with the code in DIR.
 
     CONFIG is a YAML file (`-` for standard input). The content of DIR becomes the working directory of the
-    trials; `.detignore` in it (gitignore syntax) says what stays behind. Nothing is submitted if the config has
-    mistakes: each is named as `path: message`, and the exit status is 2.
+    trials; `.detignore` in it (gitignore syntax) lists what is left out. Nothing is submitted if the config has errors:
+    each is printed as `path: message`, and the exit status is 2.
 
     \b
     Examples:
@@ -93,7 +95,7 @@ def create(
     if invocation.as_json:
         say_json(_as_json(submitted))
     elif submitted.experiment is None:
-        say(f"The master would take it. {_forecast(submitted.forecast)}".rstrip())
+        say(f"The master accepts it. {_forecast(submitted.forecast)}".rstrip())
     else:
         _announce(submitted, paused=paused, following=following)
     if following and submitted.experiment is not None:
@@ -139,10 +141,10 @@ def _check(raw: ConfigSource, config: str) -> None:
     from detlab.schemas.expconf import check, errors_of
 
     problems = check(config_mapping(raw, _shown(config)))
-    mistakes = len(errors_of(problems))
-    if mistakes:
-        headline = f"{_shown(config)} has {mistakes} mistake{'' if mistakes == 1 else 's'}"
-        raise ConfigError(problems, headline, hint=f"Judge it again without submitting: det config check {config}")
+    count = len(errors_of(problems))
+    if count:
+        headline = f"{_shown(config)} has {counted(count, 'error')}"
+        raise ConfigError(problems, headline, hint=f"Check it without submitting: det config check {config}")
 
 
 def _shown(config: str) -> str:

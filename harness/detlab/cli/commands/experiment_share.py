@@ -1,4 +1,4 @@
-"""`det experiment share`: let others look at an experiment, or change it."""
+"""`det experiment share`: give other users read or write access to an experiment."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from detlab.schemas.wire import GrantView
 @click.command()
 @click.argument("experiment_id", metavar="ID", type=int)
 @click.option("--user", metavar="U", help="A user of the Hub.")
-@click.option("--group", metavar="G", help="A group of the Hub: whoever is in it.")
-@click.option("--write", is_flag=True, help="They may pause, activate, cancel and kill, too.")
-@click.option("--remove", is_flag=True, help="Take it back.")
+@click.option("--group", metavar="G", help="A group of the Hub: all its members.")
+@click.option("--write", is_flag=True, help="They may also pause, activate, cancel and kill it.")
+@click.option("--remove", is_flag=True, help="Remove the share.")
 @json_option
 @pass_invocation
 def share(
     invocation: Invocation, experiment_id: int, user: str | None, group: str | None, write: bool, remove: bool
 ) -> None:
-    """Let another user, or a group, look at an experiment: its trials, metrics, logs, code and checkpoints.
+    """Let another user or a group read an experiment: its trials, metrics, logs, code and checkpoints.
 
-    Without --user and --group: show with whom it is shared. Only its owner, and administrators, can share and delete
-    it.
+    Without --user and --group, show with whom it is shared. Only its owner and administrators can share or delete it.
 
     \b
     Examples:
@@ -34,13 +33,11 @@ def share(
       det e share 7
     """
     if user is not None and group is not None:
-        raise click.UsageError("either --user or --group; call it twice for both")
+        raise click.UsageError("give --user or --group, not both; run the command twice for both")
     if user is None and group is None and (write or remove):
-        raise click.UsageError("say with whom: --user U or --group G")
+        raise click.UsageError("name a user or a group: add --user U or --group G")
     if write and remove:
-        raise click.UsageError(
-            "--remove takes the whole grant back; to let them look only, share it again without --write"
-        )
+        raise click.UsageError("--remove removes the whole share; for read access only, share it again without --write")
     item = invocation.client.get_experiment(experiment_id)
     found = _done(item, user, group, write=write, remove=remove)
     if invocation.as_json:
@@ -59,7 +56,7 @@ def _done(item: Experiment, user: str | None, group: str | None, *, write: bool,
 
 def _show(item: Experiment, found: list[GrantView]) -> None:
     if not found:
-        say(f"Experiment {item.id} is shared with nobody.")
+        say(f"Experiment {item.id} is not shared.")
         return
     rows = [
         (

@@ -1,4 +1,4 @@
-"""`det job` and `det queue`: jobs, changing their place in the queue, and why they wait."""
+"""`det job` and `det queue`: jobs, their position in the queue, and why they are pending."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BATCH = ("priority", "weight", "pool", "ahead_of", "behind_of")
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def job() -> None:
-    """Jobs: what people put into the queue. An experiment, by its number, or a user task, by its id.
+    """Jobs of the queue: an experiment or a user task, named by its id.
 
     \b
     Examples:
@@ -34,14 +34,14 @@ def job() -> None:
 
 @job.command(name="list")
 @click.option("--pool", metavar="P", help="Only those of this resource pool.")
-@click.option("--mine", is_flag=True, help="Only what is yours; places still count everybody's.")
+@click.option("--mine", is_flag=True, help="Only your jobs; positions still count all users' jobs.")
 @json_option
 @pass_invocation
 def list_jobs(invocation: Invocation, pool: str | None, mine: bool) -> None:
-    """List the jobs that hold slots or wait for some, in the order in which the scheduler looks at them.
+    """List running and pending jobs, in scheduling order.
 
-    When a job starts is known only as far as maximum times of what runs say it, and is then at the latest. Weights
-    are shown where one is not 1, starts where one is known.
+    A start is known only if the running jobs have maximum times, and is the latest possible one. Weights are shown if
+    any is not 1, starts if any is known.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def list_jobs(invocation: Invocation, pool: str | None, mine: bool) -> None:
         say_json(found)
         return
     if not found:
-        say("No job holds slots or waits for some.")
+        say("No running or pending jobs.")
         return
     rows = [_row(item) for item in found]
     # What says nothing new of any job is left out: the reasons are long, and terminals are not.
@@ -102,18 +102,18 @@ def start_of(seconds: float | None) -> str:
 @job.command()
 @click.argument("job_id", metavar="ID")
 @click.option("--priority", type=click.IntRange(1, 99), metavar="N", help="1 to 99; lower goes first.")
-@click.option("--weight", type=float, metavar="W", help="Its share beside other jobs: 2 counts twice as much as 1.")
-@click.option("--pool", metavar="P", help="Wait in this resource pool. What runs stays where it is.")
+@click.option("--weight", type=float, metavar="W", help="Its share among jobs: 2 counts twice as much as 1.")
+@click.option("--pool", metavar="P", help="Resource pool to wait in. Running tasks stay where they are.")
 @click.option("--ahead-of", metavar="ID", help="Directly ahead of this job.")
 @click.option("--behind-of", metavar="ID", help="Directly behind this job.")
 @json_option
 @pass_invocation
 def update(invocation: Invocation, /, job_id: str, **change: Any) -> None:
-    """Change the place of a job in the queue; it counts at once.
+    """Change the position of a job in the queue, effective immediately.
 
-    Yours to change are your own jobs, all of them to administrators. A job moves within its pool and, where the pool
-    goes by priority, within its priority. Ahead of somebody else's job only administrators can move one; your own jobs
-    change places among themselves. A new priority or pool puts a job where its submission would.
+    You can change your own jobs; administrators can change all. A job moves within its pool and, in a pool with
+    priorities, within its priority. Only administrators can move a job ahead of another user's; you can reorder your
+    own jobs. A new priority or pool puts a job where its submission would.
 
     \b
     Examples:
@@ -129,7 +129,7 @@ def update(invocation: Invocation, /, job_id: str, **change: Any) -> None:
 @json_option
 @pass_invocation
 def update_batch(invocation: Invocation, changes: tuple[str, ...]) -> None:
-    """Change several jobs, one after the other; the first that is refused ends it.
+    """Change several jobs, one after the other; stop at the first refused change.
 
     KEY is priority, weight, pool, ahead-of or behind-of.
 
@@ -169,19 +169,19 @@ def _say_changed(invocation: Invocation, done: list[JobView]) -> None:
         say_json(done[0] if len(done) == 1 else done)
         return
     for item in done:
-        say(clean(f"Job {item.id}: place {item.order} in the pool {item.pool}, priority {item.priority}, weight"
+        say(clean(f"Job {item.id}: position {item.order} in the pool {item.pool}, priority {item.priority}, weight"
                   f" {item.weight:g}"))  # fmt: skip
 
 
 @job.command()
 @click.argument("job_id", metavar="ID")
-@click.option("-t", "--trial", is_flag=True, help="ID is the number of a trial.")
+@click.option("-t", "--trial", is_flag=True, help="ID is the id of a trial.")
 @json_option
 @pass_invocation
 def why(invocation: Invocation, job_id: str, trial: bool) -> None:
-    """Say why a job waits: the one reason that counts, its evidence, and what would let it start now.
+    """Show why a job is pending: the reason, its evidence, and what would let it start now.
 
-    It is the scheduler's own answer, by the code of `det cluster simulate`.
+    The answer comes from the scheduler, by the same code as `det cluster simulate`.
 
     \b
     Examples:
@@ -195,8 +195,8 @@ def why(invocation: Invocation, job_id: str, trial: bool) -> None:
         say_json(found)
         return
     if not found.items:
-        held = f"it holds {found.job.slots_held} slots" if found.job.slots_held else "it asks for no slots now"
-        say(clean(f"Nothing of {_named(found.job)} waits: {held}."))
+        held = f"it holds {found.job.slots_held} slots" if found.job.slots_held else "it requests no slots now"
+        say(clean(f"No tasks of {_named(found.job)} waits: {held}."))
         return
     for place, item in enumerate(found.items):
         if place:
@@ -217,7 +217,7 @@ def _explain(found: JobWhy, item: WaitView) -> None:
             ("reason", item.reason),
             ("pool", item.pool),
             ("slots", item.slots),
-            ("place", f"{item.place} of the pool's queue{ahead}"),
+            ("position", f"{item.place} of the pool's queue{ahead}"),
             ("waits for", duration(time.time() - item.waiting_since) if item.waiting_since else ""),
             ("starts", start_of(item.estimated_start)),
         ]
@@ -228,11 +228,11 @@ def _explain(found: JobWhy, item: WaitView) -> None:
 
 @click.command()
 @click.argument("what", metavar="[list]", type=click.Choice(["list", "ls"]), required=False, expose_value=False)
-@click.option("--mine", is_flag=True, help="Only what is yours; places still count everybody's.")
+@click.option("--mine", is_flag=True, help="Only your jobs; positions still count all users' jobs.")
 @json_option
 @pass_invocation
 def queue(invocation: Invocation, mine: bool) -> None:
-    """Show what waits for slots: its place, its priority, and why it waits.
+    """Show the queue: pending tasks with position, priority and reason.
 
     \b
     Examples:
@@ -244,10 +244,10 @@ def queue(invocation: Invocation, mine: bool) -> None:
         say_json(found)
         return
     if not found:
-        say("Nothing of yours waits." if mine else "Nothing waits.")
+        say("None of your tasks is pending." if mine else "Queue is empty.")
         return
-    columns = ("Place", "What", "Name", "Owner", "Pool", "Slots", "Priority", "Waits for", "Why")
-    table(columns, [_queue_row(item) for item in found], right=("Place", "Slots", "Priority"))
+    columns = ("Position", "What", "Name", "Owner", "Pool", "Slots", "Priority", "Waits for", "Why")
+    table(columns, [_queue_row(item) for item in found], right=("Position", "Slots", "Priority"))
 
 
 def _queue_row(item: QueueItem) -> tuple[object, ...]:

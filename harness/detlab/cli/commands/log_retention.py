@@ -1,4 +1,4 @@
-"""`det experiment set log-retention`: for how long output is kept."""
+"""`det experiment set log-retention`: how long output is kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_DAYS = 32767
 
 @click.group(name="set", cls=LazyGroup)
 def set_group() -> None:
-    """Change what is kept of experiments.
+    """Change how long data of experiments is kept.
 
     \b
     Example:
@@ -25,10 +25,10 @@ def set_group() -> None:
 
 @set_group.command(name="log-retention")
 @click.argument("experiment_ids", metavar="[ID]...", type=int, nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All experiments of yours instead.")
-@click.option("--days", type=click.IntRange(0, MOST_DAYS), metavar="N", help="So many after the end of each trial.")
+@click.option("--all", "every", is_flag=True, help="All your experiments instead.")
+@click.option("--days", type=click.IntRange(0, MOST_DAYS), metavar="N", help="Days after the end of each trial.")
 @click.option("--forever", is_flag=True, help="Until the experiment is deleted.")
-@click.option("--default", "as_master", is_flag=True, help="As the operator of the cluster decides.")
+@click.option("--default", "as_master", is_flag=True, help="As configured by the operator of the cluster.")
 @json_option
 @pass_invocation
 def log_retention(
@@ -39,10 +39,10 @@ def log_retention(
     forever: bool,
     as_master: bool,
 ) -> None:
-    """Say for how long the output of experiments is kept.
+    """Set how long the output of experiments is kept.
 
-    It counts for trials that have ended already, too, from the next cleaning on: the cluster has one a day. What is
-    removed is gone. The output of a trial that has not ended is kept whatever is said.
+    It applies to ended trials, too, from the next daily cleaning on. Removed output cannot be restored. The output of a
+    trial that has not ended is always kept.
 
     \b
     Examples:
@@ -51,17 +51,17 @@ def log_retention(
       det e set log-retention --all --default
     """
     if every == bool(experiment_ids):
-        raise click.UsageError("name experiments, or say --all")
+        raise click.UsageError("name experiments, or add --all")
     if (days is not None) + forever + as_master != 1:
-        raise click.UsageError("say --days N, --forever or --default")
+        raise click.UsageError("add --days N, --forever or --default")
     wanted = KeepLogs(days=-1 if forever else days, experiments=sorted(set(experiment_ids)), all=every)
     changed = invocation.client.session.run(logs.keep(wanted)).changed
     if invocation.as_json:
         say_json({"changed": changed})
         return
-    kept = "as the cluster's operator decides" if as_master else kept_for(wanted.days)
+    kept = "as the cluster's operator configured" if as_master else kept_for(wanted.days)
     count = len(changed)
-    which = "Nothing is new" if not count else f"{count} experiment{'' if count == 1 else 's'} changed"
+    which = "Nothing changed" if not count else f"{count} experiment{'' if count == 1 else 's'} changed"
     say(f"{which}: output is kept {kept}.")
 
 

@@ -31,7 +31,7 @@ def pool() -> None:
 @json_option
 @pass_invocation
 def list_pools(invocation: Invocation) -> None:
-    """List the pools: how they are scheduled, their agents and slots, and what waits in them.
+    """List the pools: scheduler, agents, slots and pending tasks.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def _row(item: PoolView) -> tuple[object, ...]:
 @json_option
 @pass_invocation
 def describe(invocation: Invocation, name: str) -> None:
-    """Show a pool, its agents and the jobs in it; of an elastic one, to administrators, also its instances.
+    """Show a pool, its agents and its jobs; for an elastic pool, administrators also see its instances.
 
     \b
     Example:
@@ -118,8 +118,8 @@ def _instances_of(invocation: Invocation, found: PoolView) -> ElasticPoolView | 
 
 def _explain(found: PoolView) -> None:
     words = {"slots": "what has slots", "no_slots": "what has no slots"}
-    away = f", {found.agents_away} not heard of" if found.agents_away else ""
-    closed = f", {found.agents_closed} of them take no new work" if found.agents_closed else ""
+    away = f", {found.agents_away} not connected" if found.agents_away else ""
+    closed = f", {found.agents_closed} disabled for new work" if found.agents_closed else ""
     facts(
         [
             ("pool", found.name),

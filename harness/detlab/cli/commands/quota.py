@@ -1,4 +1,4 @@
-"""`det quota` and `det limits`: what a user or a group may hold at a time, and what one user may ask for."""
+"""`det quota` and `det limits`: the slots that a user or a group may hold at a time, and the limits of a user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detlab.schemas.wire.grants import GrantKind
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def quota() -> None:
-    """Quotas: how many slots a user of the Hub, or all users of a group together, may hold at a time.
+    """Quotas: the number of slots that a user, or all users of a group together, may hold at a time.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def quota() -> None:
 @json_option
 @pass_invocation
 def list_quotas(invocation: Invocation) -> None:
-    """List quotas and what is used of them: all to administrators, else one's own and those of one's groups.
+    """List quotas and their use: all for administrators, else your own and your groups'.
 
     \b
     Example:
@@ -40,13 +40,13 @@ def list_quotas(invocation: Invocation) -> None:
 @quota.command(name="set")
 @click.option("--user", metavar="U", help="A user of the Hub.")
 @click.option("--group", metavar="G", help="A group of the Hub; its users share the quota.")
-@click.option("--slots", type=click.IntRange(0, MOST_SLOTS), metavar="N", required=True, help="Most at a time.")
+@click.option("--slots", type=click.IntRange(0, MOST_SLOTS), metavar="N", required=True, help="Maximum at a time.")
 @json_option
 @pass_invocation
 def set_quota(invocation: Invocation, user: str | None, group: str | None, slots: int) -> None:
-    """Limit what a user or a group may hold at a time (administrators); it counts at once.
+    """Limit the slots that a user or a group may hold at a time (administrators), effective immediately.
 
-    Who holds more already keeps it: nothing is ended, and nothing new starts until less is held.
+    Running tasks are not stopped. A user above the limit cannot start new tasks until enough slots are free.
 
     \b
     Examples:
@@ -63,7 +63,7 @@ def set_quota(invocation: Invocation, user: str | None, group: str | None, slots
 @json_option
 @pass_invocation
 def remove(invocation: Invocation, user: str | None, group: str | None) -> None:
-    """Lift a quota (administrators).
+    """Remove a quota (administrators).
 
     \b
     Example:
@@ -75,7 +75,7 @@ def remove(invocation: Invocation, user: str | None, group: str | None) -> None:
 
 def _whose(user: str | None, group: str | None) -> tuple[GrantKind, str]:
     if (user is None) == (group is None):
-        raise click.UsageError("say whose: either --user U or --group G")
+        raise click.UsageError("name exactly one: --user U or --group G")
     return ("user", user) if user is not None else ("group", group or "")
 
 
@@ -97,7 +97,7 @@ def _show(invocation: Invocation, found: list[QuotaView]) -> None:
 @json_option
 @pass_invocation
 def limits(invocation: Invocation) -> None:
-    """Show what one user may ask for, and who is at or near it: everybody to administrators, else oneself.
+    """Show the limits of users, and who is at or near one: all users for administrators, else only yourself.
 
     \b
     Examples:
@@ -115,7 +115,7 @@ def limits(invocation: Invocation) -> None:
     table(("Limit", "Value", "Of", "Setting of c.UserLimits"), rows)
     users = [(item, one) for item in found.items for one in item.users]
     if not users:
-        say("Nobody is at or near a limit.")
+        say("No user is at or near a limit.")
         return
     say("")
     table(

@@ -18,7 +18,7 @@ from detlab.client.resources import Trial
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def trial() -> None:
-    """Trials: one set of hyperparameters each.
+    """Trials: training runs, each with one set of hyperparameters.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def list_command(invocation: Invocation, experiment_id: int) -> None:
 @json_option
 @pass_invocation
 def describe(invocation: Invocation, trial_ids: tuple[int, ...]) -> None:
-    """Show everything about trials: hyperparameters, state, summary of metrics, failure.
+    """Show the details of trials: hyperparameters, state, summary of metrics, failure.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def _describe(item: Trial) -> None:
     view = item.view
     facts(
         [
-            ("trial", f"{view.id} (number {view.index} of experiment {view.experiment_id})"),
+            ("trial", f"{view.id} (index {view.index} of experiment {view.experiment_id})"),
             ("state", view.display_state or view.state.value),
             ("ended", view.end_reason.value if view.end_reason else None),
             ("says", view.status),
@@ -95,7 +95,7 @@ def _describe(item: Trial) -> None:
     for match in view.policy_matches:
         done = {"exclude_node": f"not on {match.agent_id} again", "cancel_retries": "no more restarts"}
         told = f" ({done[match.action]})" if match.action in done else ""
-        say(f"found by a log policy: {clean(match.name or match.pattern)}{clean(told)}: {clean(match.line)}")
+        say(f"matched by a log policy: {clean(match.name or match.pattern)}{clean(told)}: {clean(match.line)}")
     for warning in view.warnings:
         say(f"warning: {clean(warning)}")
     rows = [
@@ -120,7 +120,7 @@ def _describe(item: Trial) -> None:
 @json_option
 @pass_invocation
 def logs(invocation: Invocation, trial_id: int, options: LogOptions) -> int:
-    """Show the output of a trial. Ctrl-C stops following, never the trial. With --json each line is an object.
+    """Show the output of a trial. Ctrl-C stops following, not the trial. With --json each line is an object.
 
     \b
     Examples:
@@ -135,7 +135,7 @@ def logs(invocation: Invocation, trial_id: int, options: LogOptions) -> int:
 @json_option
 @pass_invocation
 def kill(invocation: Invocation, trial_ids: tuple[int, ...]) -> None:
-    """End trials now; their experiments go on.
+    """Kill trials immediately; their experiments continue.
 
     \b
     Example:
@@ -154,12 +154,12 @@ def kill(invocation: Invocation, trial_ids: tuple[int, ...]) -> None:
 
 @trial.command()
 @click.argument("trial_id", metavar="ID", type=int)
-@click.option("--group", metavar="NAME", help="Only this group: training, validation, or one of your own.")
-@click.option("--max-points", type=click.IntRange(2), default=1000, show_default=True, help="Points of a curve.")
+@click.option("--group", metavar="NAME", help="Only this group: training, validation or a custom one.")
+@click.option("--max-points", type=click.IntRange(2), default=1000, show_default=True, help="Maximum points per curve.")
 @json_option
 @pass_invocation
 def metrics(invocation: Invocation, trial_id: int, group: str | None, max_points: int) -> None:
-    """Show the reports of a trial, a line per group and step.
+    """Show the reported metrics of a trial, one line per group and step.
 
     Long curves are thinned to --max-points; extremes and the last point stay exact.
 
@@ -194,7 +194,9 @@ def metrics(invocation: Invocation, trial_id: int, group: str | None, max_points
 @click.argument("trial_id", metavar="ID", type=int)
 @click.option("--best", is_flag=True, help="The one with the best searcher metric (the default).")
 @click.option("--latest", is_flag=True, help="The latest one.")
-@click.option("-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to make. Default: checkpoints/UUID.")
+@click.option(
+    "-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to create. Default: checkpoints/UUID."
+)
 @json_option
 @pass_invocation
 def download(invocation: Invocation, trial_id: int, best: bool, latest: bool, output_dir: Path | None) -> None:

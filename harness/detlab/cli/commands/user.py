@@ -31,7 +31,7 @@ def user() -> None:
 @json_option
 @pass_invocation
 def whoami(invocation: Invocation) -> None:
-    """Show who the token belongs to, and what it may do.
+    """Show the user of the token, and its permissions.
 
     \b
     Example:
@@ -78,25 +78,25 @@ def uids(invocation: Invocation) -> None:
     "--token-file",
     type=click.File("r"),
     metavar="FILE",
-    help="File that holds the token; `-` reads standard input. Without it the token is asked for.",
+    help="File that holds the token; `-` reads standard input. By default, prompt for the token.",
 )
 @click.option(
     "--fingerprint",
     metavar="SHA256",
-    help="Of the master's certificate, if no authority vouches for it: only that one is believed from now on.",
+    help="Fingerprint of the master's certificate, if no known authority signed it: no other certificate is accepted.",
 )
 @click.option(
     "--certificate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="That certificate itself (PEM), in place of its fingerprint.",
+    help="The certificate itself (PEM), instead of its fingerprint.",
 )
 @json_option
 def login(url: str, token_file: IO[str] | None, fingerprint: str | None, certificate: Path | None) -> None:
-    """Remember the token of the cluster at URL for this user, after trying it.
+    """Log in to the cluster at URL: check the token and store it for this user.
 
-    Make a token on the Hub's page /hub/token. It is kept in a file that only you can read, and is never an
-    argument: those can be seen by other users.
+    Create a token on the Hub's page /hub/token. It is stored in a file that only you can read. It is never an argument,
+    because other users can see those.
 
     \b
     Examples:
@@ -132,17 +132,17 @@ def _token(file: IO[str] | None, address: str) -> str:
         token = getpass.getpass("Token: ").strip()
     else:
         raise click.UsageError(
-            "nobody is here to type the token: give it by --token-file FILE, or - for standard input"
+            "standard input is not a terminal to type the token in: add --token-file FILE, or - for standard input"
         )
     if not token or len(token.split()) != 1:
-        raise DetlabError("that is no token: a token is one word", hint="Make one at the Hub's page /hub/token")
+        raise DetlabError("invalid token: a token is one word", hint="Make one at the Hub's page /hub/token")
     return token
 
 
 @click.command()
 @click.argument("url", required=False)
 def logout(url: str | None) -> None:
-    """Forget the token of a cluster (default: the one logged in to last).
+    """Log out: delete the stored token of a cluster (default: the last login).
 
     \b
     Example:
@@ -152,7 +152,7 @@ def logout(url: str | None) -> None:
     from detlab.client.transport.logins import Logins
 
     forgotten = Logins.default().forget(service_url(url) if url else None)
-    say("Logged out." if forgotten else "There was no login.")
+    say("Logged out." if forgotten else "Not logged in.")
 
 
 @click.command()

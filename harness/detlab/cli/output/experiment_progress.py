@@ -1,4 +1,4 @@
-"""Following an experiment in the terminal: a line per thing that matters, then how it ended."""
+"""Following an experiment in the terminal: one line per change, then how it ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def connection_notes(clock: Callable[[], float] = time.monotonic, *, what: str =
         if told and now - told[-1] < NOTE_SECONDS:
             return
         told.append(now)
-        note(f"connection lost ({clean(error.message)}); trying again, {what} is not touched by that")
+        note(f"connection lost ({clean(error.message)}); reconnecting. {what} is not affected")
 
     return lost
 
@@ -33,7 +33,7 @@ def connection_notes(clock: Callable[[], float] = time.monotonic, *, what: str =
 def stopped_watching(experiment_id: int) -> None:
     """Say what an interrupt did and did not do."""
     note("")
-    note(f"Stopped watching. Experiment {experiment_id} runs on.")
+    note(f"Stopped watching. Experiment {experiment_id} continues.")
     note(f"  → watch again: det experiment wait {experiment_id}")
     note(f"  → end it:      det experiment kill {experiment_id}")
 

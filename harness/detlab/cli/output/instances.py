@@ -1,4 +1,4 @@
-"""How commands tell of an elastic pool's instances."""
+"""Printing the instances of an elastic pool."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which lines of an output are wanted: level, stream, time, regular expression. Pure.
+"""Filters for lines of output: level, stream, time, regular expression. Pure.
 
-The master picks them of what is written so far, and `Picking` of what is followed.
+The master filters stored lines; `Picking` filters followed lines.
 """
 
 from __future__ import annotations

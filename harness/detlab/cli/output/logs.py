@@ -40,17 +40,19 @@ class LogOptions:
 def log_options(function: Callable[..., T]) -> Callable[..., T]:
     """Add the options of a `logs` command, given to the function as `options`."""
 
-    @click.option("-f", "--follow", is_flag=True, help="Go on until it has ended.")
+    @click.option("-f", "--follow", is_flag=True, help="Follow until it has ended.")
     @click.option("--tail", type=click.IntRange(0, 10_000), metavar="N", help="Only the last N lines.")
     @click.option("--head", type=click.IntRange(1, 10_000), metavar="N", help="Only the first N lines.")
     @click.option("--rank", type=int, help="Only this rank's lines.")
     @click.option("--node", metavar="AGENT", help="Only lines that were written on this agent.")
-    @click.option("--search", metavar="TEXT", help="Only lines with this text.")
-    @click.option("--regex", metavar="PATTERN", help="Only lines in which this regular expression is found.")
-    @click.option("--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only lines at least as severe.")
-    @click.option("--stream", type=click.Choice(STREAMS), help="Only lines that were written there.")
-    @click.option("--since", metavar="TIME", help="Only lines from then on: 10m, 2h, 3d ago, or 2026-03-01T12:30.")
-    @click.option("--until", metavar="TIME", help="Only lines before then.")
+    @click.option("--search", metavar="TEXT", help="Only lines that contain this text.")
+    @click.option("--regex", metavar="PATTERN", help="Only lines that match this regular expression.")
+    @click.option(
+        "--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only lines of this level or more severe."
+    )
+    @click.option("--stream", type=click.Choice(STREAMS), help="Only lines of this stream.")
+    @click.option("--since", metavar="TIME", help="Only lines from this time on: 10m, 2h, 3d ago, or 2026-03-01T12:30.")
+    @click.option("--until", metavar="TIME", help="Only lines before this time.")
     @wraps(function)
     def wrapped(
         *args: Any,
@@ -95,24 +97,24 @@ def _title(source: Trial | Task) -> str:
 def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *, prefixed: bool = False) -> int:
     """Print the output of a trial or a user task; return the exit status."""
     known: int | None = None
-    gone = False
+    pruned = False
     if options.tail is not None or not options.follow:
         lines = _lines(trial, options)
         if isinstance(trial, Trial) and not as_json and not (lines and lines[0].id == 1):
-            gone = note_removed(trial)
+            pruned = note_removed(trial)
         for line in lines[-options.tail :] if options.tail else lines if options.tail is None else []:
             _print(line, as_json, prefixed, _several(trial))
         known = lines[-1].id if lines else None
         if not (lines or options.follow or as_json or prefixed):
             picked = options.search or options.node or options.picking.picky
-            which = " like that" if picked else " left" if gone else " yet"
+            which = " like that" if picked else " left" if pruned else " yet"
             note(f"{_title(trial)} has no output{which}.")
     if not options.follow:
         return 0
     try:
         follow_lines(trial, options, as_json=as_json, prefixed=prefixed, after=known)
     except KeyboardInterrupt:
-        note(f"\nStopped following. {_title(trial)} runs on.")
+        note(f"\nStopped following. {_title(trial)} continues.")
         return 130
     return 0
 
@@ -173,13 +175,13 @@ def print_experiment_logs(experiment: Experiment, trial_id: int | None, options:
     return status
 
 
-def removed_text(gone: RemovedLogs) -> str:
-    """Return what is said of lines that are gone; empty: none is."""
-    if not gone.removed:
+def removed_text(logs: RemovedLogs) -> str:
+    """Return the notice about removed lines; empty if none were removed."""
+    if not logs.removed:
         return ""
-    lines = "1 line" if gone.removed == 1 else f"{gone.removed:,} lines"
+    lines = "1 line" if logs.removed == 1 else f"{logs.removed:,} lines"
     return (
-        f"{lines} from before {moment(gone.removed_at)} {'was' if gone.removed == 1 else 'were'} removed by retention"
+        f"{lines} from before {moment(logs.removed_at)} {'was' if logs.removed == 1 else 'were'} removed by retention"
     )
 
 

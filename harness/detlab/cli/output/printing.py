@@ -1,4 +1,4 @@
-"""What `det` writes. Texts of users are never markup and never control the terminal."""
+"""Printing tables, facts, JSON and notes. Texts of users are never markup and never control the terminal."""
 
 from __future__ import annotations
 

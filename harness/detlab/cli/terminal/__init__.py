@@ -1,4 +1,4 @@
-"""A shell of the cluster in the local terminal: the connection, the keys that go in and the output that comes back.
+"""A shell of the cluster in the local terminal: the connection, keyboard input and output.
 
-Which shell to open, and starting one, is the business of `detlab.cli.commands.tasks`; no command is declared here.
+Selecting and starting a shell is in `detlab.cli.commands.tasks`; no command is declared here.
 """

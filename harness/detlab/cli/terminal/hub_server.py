@@ -1,4 +1,4 @@
-"""Asking a server of the Hub (a notebook's, a shell's) directly, with the user's token."""
+"""Direct requests to a server of the Hub (a notebook's, a shell's), with the user's token."""
 
 from __future__ import annotations
 

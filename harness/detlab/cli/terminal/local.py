@@ -1,9 +1,9 @@
 """A terminal of a server of the Hub, in the local terminal.
 
 Jupyter's terminals speak JSON lists over a WebSocket: we send `["stdin", text]` and `["set_size", rows, columns]`,
-and get `["setup", {}]`, `["stdout", text]` and, when the program at the other end is gone, `["disconnect", 1]`. One
+and get `["setup", {}]`, `["stdout", text]` and, when the remote program has ended, `["disconnect", 1]`. One
 thread reads the socket and writes to standard output; the main thread waits for keys, for a changed window size and
-for the end. A lost connection is made again: the terminal at the other end lives on without us.
+for the end. A lost connection is made again: the remote terminal continues without one.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def attach(address: ClusterAddress, server_url: str, name: str | None = None) ->
     if name is None:
         name = terminals.make()
     elif not terminals.has(name):
-        raise NotFound(f"there is no terminal {name!r} any more", hint=f"There are: {terminals.names()}")
+        raise NotFound(f"terminal {name!r} no longer exists", hint=f"There are: {terminals.names()}")
     return _Attached(terminals, name).run(), name
 
 
@@ -111,7 +111,7 @@ def _need_library() -> None:
         import websocket  # noqa: F401  (is it there?)
     except ImportError as error:
         raise DetlabError(
-            "opening a shell here needs a package more",
+            "opening a shell here needs another package",
             hint="Install it: pip install 'detlab[shell]'\nor open it in the browser: det shell open ID --browser",
         ) from error
 
@@ -239,7 +239,7 @@ class _Attached:
         Raises:
             DetlabError: There was no connection for too long.
         """
-        self._output.note("connection lost; connecting again; Ctrl-C leaves")
+        self._output.note("connection lost; reconnecting; Ctrl-C detaches")
         deadline = time.monotonic() + COME_BACK_SECONDS
         for pause in itertools.chain(RECONNECTS, itertools.repeat(RECONNECTS[-1])):
             if self._leaves(selector, stdin, pause):
@@ -251,7 +251,7 @@ class _Attached:
             except DetlabError as error:
                 if time.monotonic() < deadline:
                     continue
-                hint = f"{error.hint or ''}\nWhat runs in terminal {self._name} runs on: --terminal {self._name}"
+                hint = f"{error.hint or ''}\nWhat runs in terminal {self._name} continues: --terminal {self._name}"
                 raise DetlabError(error.message, hint=hint.strip(), code=error.code) from error
             self._output.reconnected()
             return socket

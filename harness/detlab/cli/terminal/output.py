@@ -1,10 +1,9 @@
-"""What a terminal of the cluster says, on the local screen or into a pipe, through connections that are lost.
+"""Output of a remote terminal, on the local screen or into a pipe, across lost connections.
 
-After each connection a Jupyter server says first, in one piece, what the terminal has said lately (its last thousand
-pieces), then goes on. A screen is cleared and shows that once more. A pipe or a file has had it: there, only what
-follows what we know of goes out. Marks of a place would be exact, but the server gives none; so the end of what we know
-is looked for in what it repeats. Where both are the same line many times over, the longest fit counts: nothing that
-was written is written again.
+After each connection a Jupyter server first sends, in one piece, the recent output of the terminal (its last thousand
+pieces), then new output. A screen is cleared and shows the recent output again. A pipe or a file already has it: only
+new output is written there. The server sends no positions, so the end of the known output is searched in the repeated
+output. If that is ambiguous (the same line many times over), the longest overlap counts: nothing is written twice.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Output:
     def __init__(self) -> None:
         self._target = sys.stdout.fileno()
         self._screen = os.isatty(self._target)
-        self._heard = Heard()
+        self._seen = SeenOutput()
         self._repeats = False
 
     def reconnected(self) -> None:
@@ -43,12 +42,12 @@ class Output:
             write(self._target, text)
         elif self._repeats:
             self._repeats = False
-            fresh = self._heard.fresh_of(text)
+            fresh = self._seen.fresh_of(text)
             if fresh is None:
-                self.note("more was said meanwhile than the server has kept: a part is missing here")
+                self.note("the server kept only part of the output of the interruption: some is missing here")
             write(self._target, text if fresh is None else fresh)
         else:
-            self._heard.add(text)
+            self._seen.add(text)
             write(self._target, text)
 
     def note(self, text: str) -> None:
@@ -58,8 +57,8 @@ class Output:
         write(target, f"{end}[{text}]{end}")
 
 
-class Heard:
-    """What was heard of a terminal, as far back as its server may repeat it."""
+class SeenOutput:
+    """The output of a terminal, as far back as its server may repeat it."""
 
     def __init__(self) -> None:
         self._first: str | None = None  # what came after connecting: many of the server's pieces in one

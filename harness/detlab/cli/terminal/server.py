@@ -1,4 +1,4 @@
-"""The terminals of one server of the Hub: made, looked up and connected to, with the caller's token."""
+"""The terminals of one server of the Hub: create, look up and connect, with the caller's token."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ class Terminals:
     def _refused(self, status: int) -> DetlabError:
         if status in {301, 302, 303, 307, 308, 401, 403}:
             return ApiError(
-                f"the shell's server does not let this token in (HTTP status {status})",
+                f"the shell's server refused this token (HTTP status {status})",
                 status=status,
-                hint="It must be yours, and the token must have the scope access:servers. Open it in the browser,"
+                hint="It must be your shell, and the token must have the scope access:servers. Open it in a browser,"
                 " or make a token at the Hub (/hub/token): det login URL",
             )
         return ApiError(
-            f"the shell's server does not answer as one (HTTP status {status})",
+            f"unexpected answer of the shell's server (HTTP status {status})",
             status=status,
-            hint="It may be starting or ending. How it stands: det shell list",
+            hint="It may be starting or ending. Its state: det shell list",
         )

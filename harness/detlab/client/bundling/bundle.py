@@ -96,7 +96,7 @@ class _Walk:
             lines = "\n".join(f"  {line}" for line in self.refused[:10])
             more = f"\n  … and {len(self.refused) - 10} more" if len(self.refused) > 10 else ""
             raise BundleError(
-                f"{self.root} holds what cannot travel:\n{lines}{more}",
+                f"{self.root} holds files that cannot be uploaded:\n{lines}{more}",
                 hint=f"Name these paths in {self.root / IGNORE_FILE} to leave them out",
             )
         return self.found
@@ -124,7 +124,7 @@ class _Walk:
             self.refused.append(f"{name!r}: the name is not UTF-8")
             return
         except (OSError, RuntimeError) as error:
-            self.refused.append(f"{name}: {'a link that leads nowhere' if link else error}")
+            self.refused.append(f"{name}: {'a broken link' if link else error}")
             return
         if link and not real.is_relative_to(self.real_root):
             self.refused.append(f"{name}: a link that leads out of the directory, to {real}")
@@ -195,7 +195,7 @@ def build_bundle(
 def _context(root: Path, only: Collection[str] | None) -> dict[str, _Source]:
     if not root.is_dir():
         raise BundleError(
-            f"the context directory {root} {'is no directory' if root.exists() else 'does not exist'}",
+            f"the context directory {root} {'is not a directory' if root.exists() else 'does not exist'}",
             hint="Name the directory that holds the code of the trials",
         )
     if only is not None:
@@ -210,7 +210,7 @@ def _selected(root: Path, only: Collection[str]) -> dict[str, _Source]:
     for name in sorted(set(only)):
         path = root / name
         if not path.is_file():
-            raise BundleError(f"{path} is no file")
+            raise BundleError(f"{path} is not a file")
         if not path.resolve().is_relative_to(real_root):
             raise BundleError(f"{path} lies outside of {root}")
         status = path.stat()
@@ -238,7 +238,7 @@ def _check_names(found: Mapping[str, _Source]) -> None:
     for name in found:
         parts = name.split("/")
         if "\\" in name or "\0" in name or any(part in {"", ".", ".."} for part in parts):
-            raise BundleError(f"{name!r} is no path inside a bundle")
+            raise BundleError(f"{name!r} is not a path inside a bundle")
         for depth in range(1, len(parts)):
             if "/".join(parts[:depth]) in found:
                 raise BundleError(f"{'/'.join(parts[:depth])!r} would be a file and a directory at once")
@@ -254,8 +254,8 @@ def _check_size(found: Mapping[str, _Source], most_bytes: int, root: Path | None
     raise BundleTooLarge(
         f"the code is {total / 2**20:.1f} MiB in {len(found)} files; the limit is {most_bytes / 2**20:.0f} MiB."
         f" The largest:\n{lines}",
-        hint=f"Leave out what the trials do not need: add a line such as '{largest[0][0]}' to {where}."
-        " Data belongs on a disk that the agents can read.",
+        hint=f"Exclude what the trials do not need: add a line such as '{largest[0][0]}' to {where}."
+        " Put data on storage that the agents can read.",
     )
 
 
@@ -263,7 +263,7 @@ def _check_read(members: Mapping[str, tuple[bytes, bool]], most_bytes: int) -> N
     """Guard against files that grew between the look and the reading."""
     total = sum(len(content) for content, _ in members.values())
     if total > most_bytes:
-        raise BundleTooLarge(f"files grew while they were packed, to {total / 2**20:.1f} MiB in all")
+        raise BundleTooLarge(f"files grew during packing, to {total / 2**20:.1f} MiB in all")
 
 
 def _pack(members: Mapping[str, tuple[bytes, bool]]) -> bytes:

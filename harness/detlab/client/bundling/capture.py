@@ -1,7 +1,7 @@
-"""Which local files a piece of Python needs: its imports of modules that lie in a directory, followed through.
+"""Which local files a piece of Python needs: its imports of modules in a directory, followed recursively.
 
-Pure reading: sources and a directory in, a list of paths out; nothing is imported or run. Packages travel whole,
-since code reaches into its own package in ways that no reader of imports can see.
+Pure reading: sources and a directory in, a list of paths out; nothing is imported or run. Packages are included whole,
+since code reaches into its own package in ways that static imports do not show.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-r"""Which files of a context directory travel: `.detignore` in gitignore syntax, and defaults.
+r"""Which files of a context directory are uploaded: `.detignore` in gitignore syntax, and defaults.
 
 The patterns are translated here, after git's own matcher (`wildmatch.c`, with `WM_PATHNAME` for patterns that hold
-a slash): each entry is judged by itself, from the top down, and the last pattern that matches it decides. A test
+a slash): each entry is matched by itself, from the top down, and the last pattern that matches it decides. A test
 compares this with `git` on random trees; the `pathspec` library differs from git there (it lets `!*/` overrule a
 later `.git`, and fails on a lone `!`).
 """

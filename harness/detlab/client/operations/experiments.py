@@ -279,6 +279,6 @@ def pages(
         if following is None or not items:
             break
         if following == position:  # a master that does not move on would be asked for ever
-            raise Conflict(f"the master's list {path} does not move on after {following}")
+            raise Conflict(f"the master repeats itself in the list {path} after {following}")
         position = following
     return found

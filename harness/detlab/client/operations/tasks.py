@@ -1,4 +1,4 @@
-"""Operations on user tasks, the queue, and what administrators look after."""
+"""Operations on user tasks, the queue and the cluster's administration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request layer without I/O: what to send, how to read the answer, when to try again.
+"""The request layer without I/O: requests, parsing of answers, and retries.
 
 An operation is a generator that yields `Call`s and is sent each call's result; its return value is the
 operation's. `detlab.client.transport.session` drives such a `Flow` with blocking or with asynchronous HTTP, so every
@@ -146,14 +146,14 @@ def error_of(reply: Reply) -> DetlabError:
     """Return the exception for a non-2xx reply, whoever on the way wrote it."""
     if reply.astray:
         return Unavailable(
-            "the Hub answers, but knows no way to detlab's service yet",
+            "the Hub answers, but has no route to detlab's service yet",
             status=reply.status,
-            hint="Hub, proxy or service may be starting. Look at it with: det status",
+            hint="Hub, proxy or service may be starting. Check it with: det status",
         )
     if reply.status in _REDIRECTS:
         return AuthError(
             f"the address answered with a redirect to {reply.location or 'somewhere else'}: "
-            "it did not take the token, or it is not detlab's service",
+            "it refused the token, or it is not detlab's service",
             status=reply.status,
             hint="Check DET_URL and the token (det user whoami), or log in again: det login URL",
         )
@@ -166,7 +166,7 @@ def error_of(reply: Reply) -> DetlabError:
         error = Unavailable(
             f"{what} (HTTP status {reply.status})",
             status=reply.status,
-            hint="It may be starting. Look at it with: det status",
+            hint="It may be starting. Check it with: det status",
         )
     else:
         error = from_reply(reply.status, {"message": _foreign(reply), "code": FOREIGN})
@@ -235,7 +235,7 @@ def raw(reply: Reply) -> bytes:
 def _not_understood(error: Exception) -> ApiError:
     first = str(error).splitlines()[0] if str(error) else type(error).__name__
     return ApiError(
-        f"the answer of the master was not understood: {first}",
+        f"the answer of the master is invalid: {first}",
         status=200,
         hint="Client and master may be of different versions: compare det version",
     )

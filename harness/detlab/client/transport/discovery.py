@@ -84,15 +84,15 @@ def _untrusted(address: ClusterAddress) -> UntrustedMaster:
     pin = address.certificate
     if pin is None:
         return UntrustedMaster(
-            f"no authority that this machine trusts vouches for the certificate of {address.url}",
-            hint="If it is one of detlab's own making, det status prints its fingerprint there; pin it:\n"
+            f"no authority that this machine trusts signed the certificate of {address.url}",
+            hint="If detlab made it, det status prints its fingerprint there; pin it:\n"
             f"  det login {address.url} --fingerprint sha256:…\n"
-            "One of your own authority: name its file in SSL_CERT_FILE",
+            "For your own authority, name its file in SSL_CERT_FILE",
         )
     return UntrustedMaster(
         f"{address.url} does not show the pinned certificate {fingerprint_of(pin)}{naming(pin)}: it was renewed "
-        "since or has expired, or somebody stands in between and would read everything",
-        hint="Ask the operator for the fingerprint of now (det status), and pin that:\n"
+        "since or has expired, or an attacker is intercepting the connection",
+        hint="Ask the operator for the current fingerprint (det status), and pin it:\n"
         f"  det login {address.url} --fingerprint sha256:…",
     )
 
@@ -185,8 +185,8 @@ class Discovery:
                 explicit = self.environ.get("DET_TOKEN")
                 return replace(found, token=explicit) if explicit else found
         raise ClusterNotFound(
-            "no cluster found; looked at " + "; ".join(self.tried),
-            hint="Start one on this machine: det up\nor name one that runs: det login URL (or DET_URL and DET_TOKEN)",
+            "no cluster found; searched " + "; ".join(self.tried),
+            hint="Start one on this machine: det up\nor name a running one: det login URL (or DET_URL and DET_TOKEN)",
         )
 
     def _environment(self) -> ClusterAddress | None:
@@ -246,7 +246,7 @@ class Discovery:
                     f"the cluster of the folder {folder} is not running",
                     hint=f"Start it: det up --dir {folder}\nor name another one by DET_URL and DET_TOKEN",
                 )
-        self.tried.append(f"{STATE_FOLDER} in {self.start} and above (none of yours)")
+        self.tried.append(f"{STATE_FOLDER} in {self.start} and above (none that you own)")
         return None
 
     def _last_folder(self) -> Path | None:

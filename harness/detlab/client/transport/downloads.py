@@ -1,7 +1,7 @@
-"""Bringing a checkpoint here: every file verified by its digest, the folder complete or absent.
+"""Downloading a checkpoint: every file verified by its digest, the folder complete or absent.
 
-Files are asked for by digest, never by path. They are written to a hidden folder beside the target, which takes
-the target's name in the end; a broken download leaves nothing under that name.
+Files are requested by digest, never by path. They are written to a hidden folder beside the target, which is renamed at
+the end; a broken download leaves nothing under the target's name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `det login` remembers: one token per cluster, and which cluster is the current one.
+"""The file of `det login`: one token per cluster, and which cluster is the current one.
 
 The file is `auth.json` in the user's configuration folder, readable by its owner only, replaced atomically.
 """

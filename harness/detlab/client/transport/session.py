@@ -1,4 +1,4 @@
-"""The two faces of the request layer: blocking and asynchronous HTTP over httpx.
+"""The two front ends of the request layer: blocking and asynchronous HTTP over httpx.
 
 httpx is imported when the first request is made, so that `import detlab.client` costs nothing.
 """

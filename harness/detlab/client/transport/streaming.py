@@ -1,8 +1,8 @@
 """Following the master's streams without I/O: cursor, duplicates, keep-alives, resync, reconnecting.
 
-A feed is told the bytes that arrive and when a connection breaks; it says what is new, what to ask next and how
-long to wait. Whatever happens to the connection, every event comes once and in order: a line counts only when it
-is complete, and the next connection starts after the last one that counted.
+A feed takes the bytes that arrive and the end of a connection; it returns new events, the next request and how long to
+wait. Whatever happens to the connection, every event is delivered once and in order: a line counts only when it is
+complete, and the next connection starts after the last one that counted.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Feed(Generic[Item]):
             item = self.cls.model_validate_json(data)
         except ValidationError as error:
             raise ApiError(
-                f"a line of the stream {self.path} was not understood: {str(error).splitlines()[0]}",
+                f"a line of the stream {self.path} is invalid: {str(error).splitlines()[0]}",
                 status=200,
                 hint="Client and master may be of different versions: compare det version",
             ) from error

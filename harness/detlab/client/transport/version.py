@@ -1,4 +1,4 @@
-"""The version of this client, as it names itself to the master."""
+"""The version of this client, which it sends to the master."""
 
 from __future__ import annotations
 

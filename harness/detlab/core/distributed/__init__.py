@@ -1,4 +1,4 @@
-"""`core_context.distributed`: ranks, how they find each other, the messages between them, and their heartbeats.
+"""`core_context.distributed`: ranks, their rendezvous, messages between them, and heartbeats.
 
-Tensors never travel here: that is the training framework's part. Neither torch nor the master's REST API is used.
+Tensors are never sent here: that is the training framework's part. Neither torch nor the master's REST API is used.
 """

@@ -1,9 +1,9 @@
 """Authenticated messages between the ranks of one allocation.
 
-One rank serves, the others connect to it. Both sides prove that they know the allocation's secret before anything
-else is said: each sends a nonce, and both answer with an HMAC-SHA256 over the two nonces. A key derived from them
-then signs every frame together with its direction and number, so that no frame can be forged, replayed or
-reflected; the HMAC is checked before a payload is unpickled.
+One rank serves, the others connect to it. Both sides prove that they know the allocation's secret before any other
+message: each sends a nonce, and both answer with an HMAC-SHA256 over the two nonces. A key derived from them then signs
+every frame together with its direction and number, so that no frame can be forged, replayed or reflected; the HMAC is
+checked before a payload is unpickled.
 
     frame := length (8 bytes, big endian) || HMAC (32 bytes) || pickle of (operation, value)
 """

@@ -1,4 +1,4 @@
-"""What a rank says about itself to the launcher, which ends an attempt whose ranks wait for one that does not come.
+"""Heartbeats of a rank to the launcher, which ends an attempt whose ranks wait for one that hangs.
 
 A thread beside the main one looks at the main thread's stack now and then, and writes what it sees to a small file of
 the task's directory: whether the rank stands in an operation with the other ranks, in which, and for how long. Nothing

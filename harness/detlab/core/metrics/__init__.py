@@ -1,4 +1,4 @@
-"""What a trial reports: metrics and the spool that keeps them, TensorBoard files, and samples of the node's resources.
+"""Reports of a trial: metrics and their spool, TensorBoard files, and samples of the node's resources.
 
 Nothing here waits for the master: the launcher ships what the spool holds. Reducing metrics over ranks is the
 trainer's.

@@ -63,7 +63,7 @@ class ProfilerContext:
         if self._report is None:
             return
         if self._sampler is not None:
-            logger.info("the profiler is on already")
+            logger.info("the profiler is already on")
             return
         self._sampler = _Sampler(self._open_reader, self._report, self._step_now, sampling_interval, samples_per_report)
         self._sampler.start()
@@ -96,7 +96,7 @@ class DummyProfilerContext(ProfilerContext):
             ValueError: The arguments are invalid.
         """
         super().on(sampling_interval, samples_per_report)
-        logger.info("off-cluster: the profiler samples nothing")
+        logger.info("off-cluster: the profiler records nothing")
 
 
 class _Sampler(threading.Thread):
@@ -137,7 +137,7 @@ class _Sampler(threading.Thread):
         if self._fresh.count:
             self._guarded(self._send)
         if self._fresh.count:
-            logger.info("system metrics were not reported: the training has not reported any step of its own")
+            logger.info("system metrics were not reported: the training has not reported a step yet")
 
     def stop(self) -> None:
         """Have the thread end, and wait for it for a few seconds at most."""
@@ -169,4 +169,4 @@ class _Sampler(threading.Thread):
         except Exception as error:  # whatever a file, a driver or the disk raises: pictures of a node, no more
             if not self._warned:
                 self._warned = True
-                logger.warning("the profiler misses system metrics: %s: %s", type(error).__name__, error)
+                logger.warning("the profiler cannot read system metrics: %s: %s", type(error).__name__, error)

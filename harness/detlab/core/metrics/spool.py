@@ -57,7 +57,7 @@ class RecordsRefused(DetlabError):
 
     def __init__(self, refused: list[RefusedRecord]) -> None:
         lines = [f"  report {record.seq}: {record.message} ({record.code})" for record in refused]
-        super().__init__("\n".join(["the master refused what was reported earlier:", *lines]))
+        super().__init__("\n".join(["the master refused earlier reports:", *lines]))
         self.refused = refused
 
 

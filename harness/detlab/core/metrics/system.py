@@ -1,4 +1,4 @@
-"""What a node does right now: counters of Linux's /proc and of NVIDIA's driver, and the metrics between two of them.
+"""System metrics of a node: counters of Linux's /proc and of NVIDIA's driver, and the rates between two readings.
 
 Rates need two readings, so a sample is what lies between one reading and the next. Reading and reckoning are apart:
 `sample_between` and `Means` know no clock and no file.

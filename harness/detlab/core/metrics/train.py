@@ -1,4 +1,4 @@
-"""`core_context.train`: what a trial says about its training."""
+"""`core_context.train`: reporting metrics, progress and early exits of a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be reported as a metric, checked when it is reported.
+"""Validation of reported metrics.
 
 A scalar is a Python number or anything with `.item()` and one element (NumPy scalars, and arrays and tensors of any
 library, recognised without importing it; a loss of shape (1,) is a number). Dicts, lists and strings are kept as

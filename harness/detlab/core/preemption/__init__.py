@@ -1,4 +1,4 @@
-"""`core_context.preempt`: learning, by a long poll beside the training, that the trial shall save its state and exit.
+"""`core_context.preempt`: the request to save the state and exit, received by a long poll beside the training.
 
 Whom the master preempts, and when, is never decided here.
 """

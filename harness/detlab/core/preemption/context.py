@@ -1,4 +1,4 @@
-"""`core_context.preempt`: should this trial stop now, to go on later?"""
+"""`core_context.preempt`: whether this trial should stop now and resume later."""
 
 from __future__ import annotations
 

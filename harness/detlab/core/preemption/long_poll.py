@@ -1,7 +1,7 @@
 """A long poll over plain HTTP with the standard library, which another thread can end at once.
 
-A trial's first question is whether it should stop. An event loop and an asynchronous client for it take longer to make
-than the answer takes to come.
+A trial first queries whether it should stop. Creating an event loop and an asynchronous client for that takes longer
+than the answer.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class PreemptionWatch:
         self._pause = next(self.backoff)
         logger.log(
             logging.WARNING if self._pause > 5 else logging.DEBUG,
-            "cannot ask for preemption, next attempt in %.1f s: %s",
+            "cannot query preemption, next attempt in %.1f s: %s",
             self._pause,
             error.message,
         )

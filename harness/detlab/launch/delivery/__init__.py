@@ -1,5 +1,5 @@
-"""From the output and the metrics spool of a task to the master: lines, spool files, what to send when, sending.
+"""Delivery of a task's output and metrics to the master: lines, spool files, batching and sending.
 
-The agent delivers with the same code what a dead launcher left. Only the standard library is imported, and nothing
-here starts or ends a process.
+The agent delivers the remaining records of a dead launcher with the same code. Only the standard library is imported,
+and nothing here starts or ends a process.
 """

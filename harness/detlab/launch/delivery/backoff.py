@@ -1,4 +1,4 @@
-"""Waiting times between attempts: exponential with jitter, without a clock of its own."""
+"""Backoff between attempts: exponential with jitter, without a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the task's pipes to the log spool, without loss: the task waits when the spool is full.
+"""Copies the task's pipes to the log spool without loss: the task blocks when the spool is full.
 
 When the disk has no room, so has the line that says so. A small file beside the spool keeps some for it.
 """
@@ -134,7 +134,7 @@ class LogSpool:
     def _tell_of(self, error: OSError, now: float) -> None:
         """Say that the disk is full, in the room that was kept for it; the master gets it at once."""
         why = f"{self._reserve.parent}: {error.strerror or error}"
-        text = f"detlab: no room in {why}. Output and reports of this task wait until there is some (df -h)"
+        text = f"detlab: no space in {why}. Output and reports of this task wait for free space (df -h)"
         with contextlib.suppress(OSError):
             self._reserve.unlink(missing_ok=True)
         if self._try_append("launcher", [text.encode()], now):

@@ -1,6 +1,6 @@
-"""The thread and the HTTP client around `shipping`: read the spool, send, note what is committed.
+"""The thread and the HTTP client around `shipping`: read the spool, send, record what is committed.
 
-The spool is watched by looking at its size every 50 ms: two system calls, no library, works on every file system
+The spool is polled by its size every 50 ms: two system calls, no library, works on every file system
 (inotify does not see writes of other hosts on network mounts), and keeps metrics well under 0.1 s. Logs are read
 at most every 0.2 s, so that a chatty task makes large batches instead of many requests.
 """

@@ -1,10 +1,11 @@
-"""Shipping of spooled records: what to send when, decided without any I/O.
+"""Shipping of spooled records: the decisions what to send when, without I/O.
 
-One `StreamShipper` per stream turns (records offered, replies, time) into (batch to send, when to look again). It
+One `StreamShipper` per stream turns (records offered, replies, time) into (batch to send, time of the next poll). It
 promises order, at most `MAX_RECORDS` records or `MAX_BYTES` a batch, one batch in flight, retries for ever, and that
-only the master's word moves the mark. The master keeps the same mark per allocation, so that a batch sent twice counts
-once. Threads and HTTP are in `detlab.launch.delivery.sender`; the agent ships with the same code what a dead launcher
-left.
+only an acknowledgement of the master moves the mark. The master keeps the same mark per allocation, so that a batch
+sent twice counts once. Threads and HTTP are in `detlab.launch.delivery.sender`; the agent ships the remaining records
+of a dead launcher
+with the same code.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Spool files: records in order, one JSON object per line, appended by one side and read by another.
 
 A reader may meet a last line that is still being written: without its newline it does not exist yet. A line that
-was torn by a crash and then followed by others is no JSON; it is skipped and counted, because the writer never got
-to say that it was written.
+was torn by a crash and then followed by others is no JSON; it is skipped and counted, because the writer never
+confirmed that it was written.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 _CHUNK = 1 << 18
-LOOKS = 20
-"""Reads that find nothing, after which it is looked whether the file is still the one that is written."""
+IDLE_POLLS = 20
+"""Reads without new data, after which the reader checks whether the file was replaced."""
 MAX_GAP = 1_000_000
 """So many records may be lost between two."""
 MAX_LINE = 8 << 20
@@ -173,7 +173,7 @@ class Reader:
             while self._read_block(file.fileno(), entries, max_records, max_bytes):
                 before = -1
         self._idle = 0 if entries else self._idle + 1
-        if self._idle >= LOOKS:
+        if self._idle >= IDLE_POLLS:
             self.settle()
         return entries
 

@@ -1,4 +1,4 @@
-"""The task token: where it lies, when it is renewed. No clock and no network of its own."""
+"""The task token: its file, and when it is renewed. No clock and no network."""
 
 from __future__ import annotations
 

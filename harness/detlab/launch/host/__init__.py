@@ -1,4 +1,4 @@
-"""What starting and ending tasks needs of Linux: processes, control groups, mounts, user ids, removal of folders.
+"""Linux facilities for starting and ending tasks: processes, control groups, mounts, user ids, removal of folders.
 
 Nothing here knows tasks or the master. `become` and `network`, which are programs, are beside this package.
 """

@@ -1,4 +1,4 @@
-"""Control groups: what the kernel counts about memory that ran out, here and on the machine, and how one is joined."""
+"""Control groups: the kernel's counters of out-of-memory kills (group and machine), and joining a group."""
 
 from __future__ import annotations
 

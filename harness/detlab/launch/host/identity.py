@@ -1,4 +1,4 @@
-"""As whom a hub user's tasks run on a node: the master assigns the uid, the node's agent applies it."""
+"""The uid of a Hub user's tasks on a node: the master assigns it, the node's agent applies it."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def parse_range(text: str) -> tuple[int, int]:
     """
     first, separator, last = text.partition("-")
     if not separator or not first.strip().isdigit() or not last.strip().isdigit():
-        raise ValueError(f"{text!r} is no range of uids: write for example 20000-59999")
+        raise ValueError(f"{text!r} is not a range of uids: write for example 20000-59999")
     low, high = int(first), int(last)
     if low < 1 or high < low:
-        raise ValueError(f"{text!r} is no range of uids: it is empty or holds 0, which is root")
+        raise ValueError(f"{text!r} is not a range of uids: it is empty or holds 0, which is root")
     return low, high
 
 
@@ -88,7 +88,7 @@ def read_uids(path: Path) -> dict[str, int]:
         users = None
     # Without it one user's uid, and so the files, could be another's: better no task than that.
     if not isinstance(users, dict) or not all(type(uid) is int and uid > 0 for uid in users.values()):
-        raise IdentityError(f"{path} is damaged: restore it from a backup; it says whose files are whose")
+        raise IdentityError(f"{path} is damaged: restore it from a backup; it records the owners of files")
     return users
 
 
@@ -123,7 +123,7 @@ class UidRules:
             IdentityError: Nobody's tasks may run under this uid here.
         """
         if uid is None:
-            raise IdentityError(f"the master does not say under which uid tasks of {name!r} run: update the master")
+            raise IdentityError(f"the master does not send the uid for tasks of {name!r}: update the master")
         self._check(name, uid, account=account)
         if not account or self.name_of(uid) is None:
             self._check_group(name, uid)
@@ -168,8 +168,8 @@ class UidRules:
         for other, theirs in self.given.items():
             if (other == name) != (theirs == uid):
                 raise IdentityError(
-                    f"tasks of {other!r} ran on this node under uid {theirs}, and the master says {uid} for {name!r}: "
-                    f"{how_to_agree(other)}"
+                    f"tasks of {other!r} ran on this node under uid {theirs}, but the master assigns {uid} to {name!r}:"
+                    f" {how_to_agree(other)}"
                 )
 
 

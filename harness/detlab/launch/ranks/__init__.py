@@ -1,4 +1,4 @@
-"""The ranks of one trial as their launchers see them: how the nodes meet, and which rank the others wait for in vain.
+"""The ranks of one trial in their launchers: the rendezvous of the nodes, and the watchdog for hanging ranks.
 
 Messages between ranks are in `detlab.core.distributed`; which nodes a trial gets is the master's decision.
 """

@@ -1,8 +1,8 @@
-"""How the nodes of one trial find each other: through the master, as each of them knows it already.
+"""The rendezvous of the nodes of one trial: through the master, whose address each of them has.
 
-Which nodes there are, in which order, and how many slots each gives, the master said with the launch (`info.json`).
-What only the chief's node (the first) can know is where it listens: its launcher takes free ports, tells the master,
-and the launchers of the other nodes ask for them. Nobody starts before all are there: a gang is all or nothing.
+The master sends the nodes, their order and their slots with the launch (`info.json`). Only the chief's node (the first)
+knows where it listens: its launcher takes free ports and reports them to the master, and the launchers of the other
+nodes query them. No node starts before all are present: a gang is all or nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Who hangs: the launcher ends an attempt whose ranks wait for one that does not come, and names it.
+"""The hang watchdog of the launcher: it ends an attempt whose ranks wait for one that hangs, and names that rank.
 
-Each rank that has called `core.init()` says in a small file (`detlab.core.distributed.heartbeat`) where it stands. What
-a rank that is not with the others does meanwhile is looked up in /proc: one that computes, reads or writes works,
-however long its step or its validation lasts. A trial with the trainer's own watchdog (`detlab.pytorch`) is left to
-that. Of a trial over several nodes each launcher looks after its own ranks, and hears of the others
+Each rank that has called `core.init()` writes its state to a small file (`detlab.core.distributed.heartbeat`). The
+activity of a rank that is not in an operation with the others is read from /proc: one that computes, reads or writes is
+working, however long its step or its validation lasts. A trial with the trainer's watchdog (`detlab.pytorch`) is left
+to that one. In a trial over several nodes each launcher watches its own ranks, and receives the states of the others
 (`detlab.launch.ranks.watchdog_nodes`).
 """
 
@@ -31,7 +31,7 @@ BUSY_FACTOR = 4.0
 """How many times as long a rank may stay away that computes, reads or writes, where a user has set the limit: it may be
 in an endless loop. By default it may for ever: a wrong end costs more than slots."""
 _ASLEEP = 60.0
-"""Seconds between two looks from which on the whole task has been frozen, or the machine was suspended."""
+"""Seconds between two polls from which on the whole task was frozen, or the machine suspended."""
 _LONGEST_INTERVAL = 5.0
 _BUSY = 0.02
 """Share of a processor from which on a rank, with all its processes, is at work."""
@@ -40,7 +40,7 @@ _LEAST_TICKS = 0.05
 _TRAFFIC = 64 * 1024
 """Bytes a second that a rank reads or writes from which on it is at work."""
 _PULSE_BYTES = 4096
-_ITS_OWN_LOOKS = 4.0
+_LOCAL_POLLS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ class Verdict:
         where = f" ({sign.where})" if sign.where else ""
         node = f"node {sign.node}, " if sign.node else ""
         if sign.silent >= limit:
-            what = f"its process has been stopped or blocked for {sign.silent:.1f} s; it was last at work{where}"
+            what = f"its process has been stopped or blocked for {sign.silent:.1f} s; it was last active{where}"
         elif sign.state == "inside":
             what = f"for {sign.since:.1f} s it has been in {sign.operation}(){where}"
         else:
-            what = f"for {sign.since:.1f} s it has been at work of its own{where}"
+            what = f"for {sign.since:.1f} s it has been running code outside of collective operations{where}"
         ranks = ", ".join(str(other.rank) for other in self.waiting[:8])
         others = f"rank {ranks} waits" if len(self.waiting) == 1 else f"ranks {ranks} wait"
         return (
@@ -161,10 +161,10 @@ def _out_of_step(waiting: list[Sign], limit: float) -> Verdict | None:
 
 @dataclass
 class _Seen:
-    """What the launcher remembers of a rank between two looks."""
+    """State of a rank that the launcher keeps between two polls."""
 
     beat: int
-    heard: float
+    updated: float
     mark: float
     """When it was last seen at work."""
     used: float
@@ -184,7 +184,7 @@ class Others(Protocol):
 
 
 class HangWatch:
-    """Looks after the ranks of one task until it is closed.
+    """Watch the ranks of one task until it is closed.
 
     Args:
         task: The task's directory.
@@ -215,7 +215,7 @@ class HangWatch:
         self._looked = clock()
         self._judges_from = -math.inf
         self._others = others
-        self._heard: Mapping[int, Sign] = {}
+        self._remote: Mapping[int, Sign] = {}
         self._asked = -math.inf
         self._suspected: tuple[tuple[int, str, str], float] | None = None
         """A rank of another node that hangs, where it does, and since when it has been named at each look."""
@@ -241,17 +241,17 @@ class HangWatch:
         now = self._clock()
         self._awake(now)
         waited = any(pulse["state"] == "inside" and pulse["since"] >= 2 * self._interval for pulse in pulses)
-        waited = waited or any(s.state == "inside" and s.since >= 2 * self._interval for s in self._heard.values())
+        waited = waited or any(s.state == "inside" and s.since >= 2 * self._interval for s in self._remote.values())
         signs = {int(pulse["rank"]): self._sign(pulse, now, waited) for pulse in pulses}
         self._seen = {rank: seen for rank, seen in self._seen.items() if rank in signs}
         if self._others is not None and now - self._asked >= self._others.interval:
             self._asked = now
-            self._heard = self._others.exchange(signs.values() if now >= self._judges_from else ())
+            self._remote = self._others.exchange(signs.values() if now >= self._judges_from else ())
             self._awake(self._clock())  # a master that lets us wait as long cannot be told from a sleep of ours
         settled = now >= self._judges_from
         # Without a rank of ours it is not known how many there are: ours may be at work, and the others wait for it.
         size = max((int(pulse["size"]) for pulse in pulses), default=0)
-        verdict = judge({**self._heard, **signs}, size, self._limit, self._busy) if settled and pulses else None
+        verdict = judge({**self._remote, **signs}, size, self._limit, self._busy) if settled and pulses else None
         if verdict is None or verdict.sign.rank in signs:
             self._suspected = None
             return verdict
@@ -277,7 +277,7 @@ class HangWatch:
         place = verdict.sign.rank, verdict.sign.state, verdict.sign.operation
         if self._suspected is None or self._suspected[0] != place:
             self._suspected = place, now
-        return verdict if now - self._suspected[1] >= _ITS_OWN_LOOKS * self._others.interval else None
+        return verdict if now - self._suspected[1] >= _LOCAL_POLLS * self._others.interval else None
 
     def _sign(self, pulse: Mapping[str, Any], now: float, waited: bool) -> Sign:
         rank, pid, beat = int(pulse["rank"]), int(pulse["pid"]), int(pulse["beat"])
@@ -287,7 +287,7 @@ class HangWatch:
         if seen is None or beat < seen.beat:
             seen = self._seen[rank] = _Seen(beat, now, now, used, moved)
         if beat != seen.beat:
-            seen.beat, seen.heard = beat, now
+            seen.beat, seen.updated = beat, now
         span = now - seen.mark
         # Less than before: one of its processes has ended, so that they are counted anew.
         seen.used, seen.moved = min(used, seen.used), min(moved, seen.moved)
@@ -302,7 +302,7 @@ class HangWatch:
             state=str(pulse["state"]),
             since=float(pulse["since"]),
             still=now - seen.mark,
-            silent=now - seen.heard,
+            silent=now - seen.updated,
             operation=str(pulse["operation"]),
             where=None if pulse["where"] is None else str(pulse["where"]),
             host=str(pulse["host"]),

@@ -1,8 +1,7 @@
-"""What the watch over ranks knows of the other nodes of a trial: through the master, which the launchers reach anyway.
+"""The exchange of rank states between the nodes of a trial, through the master, which the launchers reach anyway.
 
-Each launcher says now and then how its own ranks stand, and hears how those of the others stood when they last said
-so. What is old says nothing: a node that does not speak is its agent's and the master's matter, and no rank is named
-for it.
+Each launcher reports the states of its ranks periodically, and receives the last reported states of the others. Old
+states are ignored: a silent node is handled by its agent and the master, and no rank is named for it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from detlab.info import read_token
 from detlab.launch.delivery.sender import TransportError
 from detlab.launch.ranks.watchdog import Sign
 
-_LOOKS = 3.0
-"""A sign of another node counts for so many looks after it was made."""
+_POLLS = 3.0
+"""Number of polls for which a sign of another node is valid after it was made."""
 _NAMES = frozenset(field.name for field in fields(Sign))
 _LONGEST_INTERVAL = 30.0
 
@@ -60,7 +59,7 @@ class OtherNodes:
         try:
             status, content = self._transport.post("task/ranks", body, read_token(self._task_dir))
             told = json.loads(content)["signs"] if status == 200 else []
-            signs_of_others = [_sign(one) for one in told if float(one["age"]) <= _LOOKS * self.interval]
+            signs_of_others = [_sign(one) for one in told if float(one["age"]) <= _POLLS * self.interval]
         except (TransportError, AuthError, ValueError, KeyError, TypeError):
             return {}  # nobody is named by what is not known
         return {sign.rank: sign for sign in signs_of_others}

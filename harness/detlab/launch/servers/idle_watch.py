@@ -1,4 +1,4 @@
-"""Tells the master when a server of the Hub was last used; who is idle for how long is the master's to judge.
+"""Reports the last use of a server of the Hub to the master, which decides when it is idle.
 
 A notebook is in use while a kernel is busy, a browser is connected to one, or a program runs in a terminal; else it
 was last used when its API was. A TensorBoard was last used at its last request. Only the standard library is used.

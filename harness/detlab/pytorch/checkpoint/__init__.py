@@ -1,4 +1,4 @@
-"""How a trial's whole state becomes files without pickle, and comes back: codec, tensors, code, writing, resuming.
+"""Checkpoints of a trial's whole state as files without pickle: codec, tensors, code, writing, resuming.
 
 When a checkpoint is due is decided in `detlab.pytorch.loop`; uploading and committing it is `detlab.core`'s part.
 """

@@ -89,7 +89,7 @@ def encode(tree: Any, *, place: Place | None = None, prefix: str = "") -> tuple[
     except RecursionError as error:
         raise CheckpointError(
             "the state to be checkpointed is nested too deep, or contains itself",
-            hint="Look at what state_dict() of your callbacks and schedulers return.",
+            hint="Check what state_dict() of your callbacks and schedulers returns.",
         ) from error
 
 

@@ -170,5 +170,5 @@ _KINDS: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
 def _torch_constant(name: str) -> Any:
     value = getattr(torch, name)
     if not isinstance(value, torch.dtype | torch.layout | torch.memory_format):
-        raise CheckpointError(f"torch.{name} is no dtype, layout or memory format")
+        raise CheckpointError(f"torch.{name} is not a dtype, layout or memory format")
     return value

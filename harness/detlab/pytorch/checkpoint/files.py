@@ -160,7 +160,7 @@ def read_state(
         structure = {key: node for key, node in structure.items() if key in only}
     tree = decode(structure, _Files(directory), allow_pickle=allow_pickle)
     if not isinstance(tree, dict):
-        raise CheckpointError(f"{directory / STRUCTURE_FILE} holds no trial's state")
+        raise CheckpointError(f"{directory / STRUCTURE_FILE} does not hold the state of a trial")
     return tree
 
 
@@ -176,7 +176,7 @@ def _read_document(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: it is cut off or damaged ({error})") from error
     if not isinstance(document, dict) or not isinstance(document.get("tree"), dict):
-        raise CheckpointError(f"{path} is damaged: it holds no trial's state")
+        raise CheckpointError(f"{path} is damaged: it does not hold the state of a trial")
     if document.get("format") != FORMAT:
         raise CheckpointError(
             f"{path} has format {document.get('format')!r}, this release reads format {FORMAT}",

@@ -1,4 +1,4 @@
-"""Host memory that is kept from checkpoint to checkpoint, so that taking one costs a copy and nothing else."""
+"""Host memory that is reused between checkpoints, so that taking one costs only a copy."""
 
 from __future__ import annotations
 

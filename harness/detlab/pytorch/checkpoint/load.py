@@ -1,4 +1,4 @@
-"""Getting a trial back from a checkpoint's files, without a cluster."""
+"""Loading a trial from a checkpoint's files, without a cluster."""
 
 from __future__ import annotations
 

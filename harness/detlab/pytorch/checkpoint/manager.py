@@ -1,4 +1,4 @@
-"""A trial's checkpoints: what goes in, how it comes back, and which earlier one serves when files are altered."""
+"""A trial's checkpoints: collecting the state, restoring it, falling back to an earlier one."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ def fetch(core_context: core.Context, latest: str, trial: str) -> Restored:
     missing = True
     while candidates:
         uuid = candidates.pop(0)
-        tree, problems, gone = _read_together(core_context, uuid, trial)
+        tree, problems, absent = _read_together(core_context, uuid, trial)
         if tree is not None and not problems:
             return _restored(uuid, tree, trial, fell_back=bool(failures))
         if not failures:
             candidates = distributed.broadcast(_previous(core_context, uuid) if distributed.rank == 0 else None)
         failures.append(f"{uuid}: {problems[0]}")
-        missing = missing and gone
+        missing = missing and absent
         logger.warning("checkpoint %s cannot be used (%s)", uuid, problems[0])
     raise (CheckpointMissing if missing else CheckpointError)(
         "\n".join(["no checkpoint of this trial can be read:", *(f"  {failure}" for failure in failures)]),
@@ -131,20 +131,20 @@ def _read_together(core_context: core.Context, uuid: str, trial: str) -> tuple[d
     Raises:
         CheckpointError: Another rank failed for another reason than the files.
     """
-    tree, problem, failure, gone = None, None, None, False
+    tree, problem, failure, absent = None, None, None, False
     try:
-        tree, problem, gone = _read(core_context, uuid, trial)
+        tree, problem, absent = _read(core_context, uuid, trial)
     except Exception as error:  # told to the other ranks, which would wait, then raised again
         failure = error
     told = None if failure is None else f"{type(failure).__name__}: {failure}"
-    found = core_context.distributed.allgather((problem, told, gone))
+    found = core_context.distributed.allgather((problem, told, absent))
     if failure is not None:
         raise failure
     for rank, (_, reason, _) in enumerate(found):
         if reason is not None:
             raise CheckpointError(f"rank {rank} failed while it read checkpoint {uuid}: {reason}")
     problems = [f"rank {rank}: {text}" for rank, (text, _, _) in enumerate(found) if text]
-    return tree, problems, all(gone for text, _, gone in found if text)
+    return tree, problems, all(absent for text, _, absent in found if text)
 
 
 def _read(core_context: core.Context, uuid: str, trial: str) -> tuple[dict[str, Any] | None, str | None, bool]:
@@ -186,7 +186,7 @@ def _previous(core_context: core.Context, uuid: str) -> list[str]:
 def _restored(uuid: str, tree: dict[str, Any], trial: str, *, fell_back: bool) -> Restored:
     saved = tree.get("trial_state") or {}
     if saved.get("trial") != trial:
-        logger.info("checkpoint %s is of another trial: its weights and optimizer are the start of this one", uuid)
+        logger.info("checkpoint %s is of another trial: this trial starts with its weights and optimizer", uuid)
         return Restored(uuid, tree, Progress(), None)
     known = {field.name for field in dataclasses.fields(Progress)}
     progress = Progress(**{name: value for name, value in saved["progress"].items() if name in known})
@@ -209,8 +209,8 @@ def apply(restored: Restored, context: PyTorchTrialContext, callbacks: CallbackS
     load_optimizers(context.optimizers, optimizers)
     context._load_schedulers_state(tree.get("lr_schedulers_state_dict") or [])
     context._load_scaler_state(tree.get("scaler_state_dict"))
-    for gone in callbacks.load_state(tree.get("callbacks") or {}):
-        logger.warning("the checkpoint holds state of a callback %r that this trial does not have", gone)
+    for name in callbacks.load_state(tree.get("callbacks") or {}):
+        logger.warning("the checkpoint holds state of a callback %r that this trial does not have", name)
     rank = context.distributed.rank
     if restored.knows(rank):
         rng.restore(tree["ranks"][rank]["rng"])
@@ -380,7 +380,7 @@ def best_so_far(ask: Callable[[], float | None], own: float | None, *, smaller_i
     try:
         known = ask()
     except DetlabError as error:
-        logger.warning("the experiment's best validation is not known now, this trial's own counts: %s", error.message)
+        logger.warning("the experiment's best validation is unknown, this trial's best is used: %s", error.message)
         known = None
     values = [value for value in (known, own) if value is not None]
     if not values:

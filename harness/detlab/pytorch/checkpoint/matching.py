@@ -1,4 +1,4 @@
-"""Does a saved state fit the models and optimizers at hand? Checked in full before anything is loaded."""
+"""Compare a saved state with the trial's models and optimizers, in full, before anything is loaded."""
 
 from __future__ import annotations
 

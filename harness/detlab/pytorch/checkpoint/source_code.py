@@ -1,4 +1,4 @@
-"""The source files of a trial, as they go into its checkpoints' `code/`."""
+"""The source files of a trial for the `code/` folder of its checkpoints."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class CheckpointWriter:
         self._thread.start()
         stall = time.perf_counter() - started
         self.stall_s += stall
-        logger.debug("the checkpoint at step %d held training up for %.3f s", steps, stall)
+        logger.debug("the checkpoint at step %d delayed training by %.3f s", steps, stall)
 
     def resume(self) -> None:
         """Have the checkpoint committed whose files are written.
@@ -178,7 +178,7 @@ class CheckpointWriter:
         """
         with self._changed:
             if self._state is not _State.PAUSED:
-                raise RuntimeError("no checkpoint waits to be committed")
+                raise RuntimeError("no checkpoint is pending")
             self._state, self._written = _State.COMMITTING, None
             self._changed.notify_all()
 
@@ -247,7 +247,7 @@ class CheckpointWriter:
     def _await_previous(self, steps: int) -> None:
         started = time.perf_counter()
         if not self.wait():
-            raise RuntimeError("the previous checkpoint is written and waits for resume()")
+            raise RuntimeError("the previous checkpoint is written and pending: call resume()")
         waited = time.perf_counter() - started
         if waited > _WORTH_TELLING and not self._told_of_waiting:
             self._told_of_waiting = True

@@ -1,4 +1,4 @@
-"""`context.experimental`: Determined's switches for what is not the default."""
+"""`context.experimental`: Determined's switches for non-default behaviour."""
 
 from __future__ import annotations
 

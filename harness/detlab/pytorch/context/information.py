@@ -1,4 +1,4 @@
-"""What a trial may ask about itself: hyperparameters, batch sizes, ids, config, TensorBoard."""
+"""Information about the trial: hyperparameters, batch sizes, ids, config, TensorBoard."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TrialInformation:
             raise TrainerError(f"the hyperparameter global_batch_size must be a positive integer, not {size!r}")
         if size < slots:
             raise TrainerError(
-                f"the hyperparameter global_batch_size is {size}, which leaves nothing for some of the {slots} slots",
+                f"the hyperparameter global_batch_size is {size}, too small for {slots} slots",
                 hint="raise global_batch_size, or lower resources.slots_per_trial",
             )
         return int(size // slots)
@@ -150,7 +150,7 @@ class TrialInformation:
         if info is None:
             raise NotInCluster(
                 f"this process runs off-cluster, where there is no {what} id",
-                hint="ask only where `detlab.get_cluster_info()` is not None",
+                hint="call it only if `detlab.get_cluster_info()` is not None",
             )
         return info.trial
 

@@ -1,4 +1,4 @@
-"""Where training is: the batch, its place in the epoch, and whether it is to stop."""
+"""The position of training: the batch, its index in the epoch, and whether a stop is requested."""
 
 from __future__ import annotations
 

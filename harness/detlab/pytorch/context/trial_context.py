@@ -1,4 +1,4 @@
-"""`PyTorchTrialContext`: what a trial says to the trainer, and the trainer to the loop."""
+"""`PyTorchTrialContext`: the interface between a trial, the trainer and the loop."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
                 hint="call context.wrap_optimizer(optimizer) first, and make the scheduler from what it returns",
             )
         if any(known._scheduler is lr_scheduler for known in self.lr_schedulers):
-            raise TrainerError(f"this {type(lr_scheduler).__name__} is wrapped already: it would step twice")
+            raise TrainerError(f"this {type(lr_scheduler).__name__} is already wrapped: it would step twice")
         self.lr_schedulers.append(wrapped)
         return lr_scheduler
 
@@ -184,7 +184,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         """
         problems = amp.scaler_problems(scaler)
         if self._scaler is not None:
-            problems.append("there is a scaler already: call either wrap_scaler() or experimental.use_amp(), once")
+            problems.append("a scaler is already set: call either wrap_scaler() or experimental.use_amp(), once")
         if problems:
             raise TrainerError.of("wrap_scaler(scaler):", problems)
         self._scaler = scaler
@@ -409,7 +409,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         """
         problems = _wrapping.misplaced(self.models, self.device)
         if problems:
-            raise TrainerError.of("training cannot go on:", problems)
+            raise TrainerError.of("training cannot continue:", problems)
 
 
 def _choose_device(num_gpus: int, distributed: core.DistributedContext) -> torch.device:

@@ -1,4 +1,4 @@
-"""The state of what a trial has wrapped, for checkpoints."""
+"""The state of a trial's wrapped models, optimizers and schedulers, for checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which samples a rank sees, in which order, and where training is in them: loaders, epochs, fetching and resuming.
+"""The samples of a rank, their order, and the position of training in them: loaders, epochs, fetching and resuming.
 
-Everything is a function of seed, epoch and counts. Neither models nor metrics nor the master are known here.
+Everything is a function of seed, epoch and counts. Models, metrics and the master are not used here.
 """

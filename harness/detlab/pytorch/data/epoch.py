@@ -151,7 +151,7 @@ def _drawn(sampler: Any, seed: int, epoch: int) -> list[Any]:
         items = list(itertools.islice(sampler, limit))
     if limit is not None and len(items) == limit:
         raise DataError(
-            f"the sampler {type(sampler).__name__} says that it has {length} items and yields {limit} or more",
+            f"the sampler {type(sampler).__name__} has the length {length} and yields {limit} items or more",
             hint="does it repeat? The trainer repeats epochs itself; give it a sampler of one epoch",
         )
     return items

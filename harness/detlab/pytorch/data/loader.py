@@ -1,4 +1,4 @@
-"""`DataLoader`, and what the trainer does with a batch of any shape: move it, and count its samples."""
+"""`DataLoader`, and operations on a batch of any structure: move it to the device, count its samples."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def _warn_once(kind: type, device: torch.device, warned: set[type]) -> None:
     if kind not in warned:
         warned.add(kind)
         logger.warning(
-            "a batch holds a %s.%s, which cannot be moved to %s and is passed on as it is: give it a method to(device)",
+            "a batch holds a %s.%s, which cannot be moved to %s and is passed on as it is: add a method to(device)",
             kind.__module__,
             kind.__qualname__,
             device,

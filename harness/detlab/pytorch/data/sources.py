@@ -1,7 +1,7 @@
 """Where the batches of an epoch come from: our `DataLoader`, or any other iterable.
 
-`Sampled` chooses the samples, so it can leave out what is consumed without reading it, and cut the rest anew for
-another number of ranks. `Foreign` can only read an iterable again up to where it was.
+`Sampled` chooses the samples, so it can skip consumed samples without reading them, and split the rest again for
+another number of ranks. `Foreign` can only read an iterable again up to its position.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from detlab.pytorch.data.loader import DataError, DataLoader
 logger = logging.getLogger("detlab.pytorch")
 
 TRAINING_BUILDER = "build_training_data_loader"
-EMPTY_HINT = "was the data found where the dataset looks for it?"
+EMPTY_HINT = "is the data where the dataset expects it?"
 
 # The batches of one rank: their ids, the batch, whether it is the last of the epoch.
 Steps: TypeAlias = Iterator[tuple[list[Any] | None, Any, bool]]
@@ -194,7 +194,7 @@ class Sampled:
         why = " and drop_last=True" if share.batches.drop_last else ""
         return DataError(
             f"an epoch has no step: {TRAINING_BUILDER}() gives {samples} samples in {cut}, for {self._size} ranks{why}",
-            hint="every rank needs a sample, with drop_last a whole batch: fewer slots, smaller batches or more data",
+            hint="every rank needs a sample, with drop_last a whole batch: use fewer slots, smaller batches, more data",
         )
 
 

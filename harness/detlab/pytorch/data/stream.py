@@ -1,4 +1,4 @@
-"""Where a trial is in its data: an endless stream of batches that can say where it is, and go on from there."""
+"""The position of a trial in its data: an endless stream of batches that can save its position and resume from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the numbers of many batches and ranks come to: collecting, reducing and writing them for TensorBoard.
+"""Metrics over many batches and ranks: collecting and reducing them, and writing them for TensorBoard.
 
 When to report is decided in `detlab.pytorch.loop`; how reports reach the master is `detlab.core`'s part.
 """

@@ -1,7 +1,7 @@
-"""What the numbers of many batches and ranks come to.
+"""Aggregate metrics over batches and ranks.
 
-Collecting never waits for the device: `detlab.pytorch.metrics.series` copies values where they lie. `reduce` brings
-them to the host, hands them to the chief, and gives everybody the result.
+Collecting never waits for the device: `detlab.pytorch.metrics.series` copies values on their device. `reduce` copies
+them to the host, gathers them at the chief, and broadcasts the result to all ranks.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _average(parts: list[Series]) -> _Outcome:
 def _per_batch(parts: list[Series] | None) -> list[dict[str, Any]]:
     """Return one dict per batch, averaged over ranks."""
     if parts is None:
-        raise RuntimeError("only the chief (rank 0) has the metrics of each batch; it hands them to the others")
+        raise RuntimeError("only the chief (rank 0) has the metrics of each batch; it broadcasts them to the others")
     rows: list[dict[str, Any]] = [{} for _ in range(max(part.batches for part in parts))]
     for name in dict.fromkeys(name for part in parts for name in part.values):
         held = [part.values[name] for part in parts if name in part.values]

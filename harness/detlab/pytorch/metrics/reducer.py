@@ -175,7 +175,7 @@ class _Wrapped:
         """Return the reduced value as metrics.
 
         Raises:
-            TrainerError: A dict though there is a name, no dict though there is none, or names that are no strings.
+            TrainerError: A dict though there is a name, no dict though there is none, or names that are not strings.
         """
         if self.name is not None:
             if isinstance(reduced, dict):
@@ -191,7 +191,7 @@ class _Wrapped:
             )
         wrong = [name for name in reduced if not isinstance(name, str)]
         if wrong:
-            raise TrainerError(f"{self} returned a dict with names that are no strings: {wrong}")
+            raise TrainerError(f"{self} returned a dict with names that are not strings: {wrong}")
         return reduced
 
 
@@ -256,10 +256,10 @@ class _PyTorchReducerContext:
             problems.append("for_training and for_validation are both False: it would never be reported")
         for old in self._wrapped_reducers:
             if old.reducer is new.reducer:
-                problems.append(f"this object is wrapped already, as {old}: wrap each reducer once")
+                problems.append(f"this object is already wrapped, as {old}: wrap each reducer once")
             both = (old.for_training and new.for_training) or (old.for_validation and new.for_validation)
             if new.name is not None and old.name == new.name and both:
-                problems.append(f"the name {new.name!r} is taken by {old}")
+                problems.append(f"the name {new.name!r} is already used by {old}")
         if problems:
             raise TrainerError.of(f"wrap_reducer() cannot take {new}:", problems)
 
@@ -324,7 +324,7 @@ class _PyTorchReducerContext:
             for wrapped, value in zip(active, mine["values"], strict=False):
                 if not _pickles(value):
                     raise TrainerError(
-                        f"what {wrapped} returned from per_slot_reduce() cannot be sent to other ranks: "
+                        f"the value that {wrapped} returned from per_slot_reduce() cannot be sent to other ranks: "
                         f"{type(error).__name__}: {error}",
                         hint="Return numbers, arrays, tensors, strings, or dicts and lists of them.",
                     ) from error

@@ -1,4 +1,4 @@
-"""Values of many batches, kept where they lie until they are wanted on the host, in one transfer per metric."""
+"""Values of many batches, kept on their device until they are needed on the host, in one transfer per metric."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""TensorBoard: event files of what a trial reports, and the writer that users call themselves.
+"""TensorBoard: event files of a trial's reports, and the writer for users.
 
-Determined's tags are `Determined/<metric>` and `Determined/val_<metric>`; ours differ in the product's name alone.
+Determined's tags are `Determined/<metric>` and `Determined/val_<metric>`; detlab's tags differ in the product's name
+alone.
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ class BatchMetricWriter:
         except Exception as error:  # whatever the writer raises: pictures of a run are no reason to end it
             if not self._broken:
                 self._broken = True
-                logger.warning("metrics are no longer written to TensorBoard: %s: %s", type(error).__name__, error)
+                logger.warning("metrics are not written to TensorBoard any more: %s: %s", type(error).__name__, error)
 
     def _copy(self) -> None:
         """Write out and copy all files, in the uploader's thread."""

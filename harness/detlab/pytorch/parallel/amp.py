@@ -1,4 +1,4 @@
-"""Mixed precision: the forward pass in autocast, and what a gradient scaler must be able to do."""
+"""Mixed precision: the forward pass in autocast, and the interface of a gradient scaler."""
 
 from __future__ import annotations
 

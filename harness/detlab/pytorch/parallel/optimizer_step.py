@@ -1,4 +1,4 @@
-"""What a step of an optimizer means: scaled losses, gradients shared, averaged and clipped.
+"""The step of an optimizer: loss scaling, and gradients that are shared, averaged and clipped.
 
 `scale_loss` and `reduce_gradients` are the seams for other schemes.
 """
@@ -48,7 +48,7 @@ class OptimizerFacts:
         if not isinstance(optimizer, torch.optim.Optimizer):
             problems.append(f"optimizer must be a torch.optim.Optimizer, not {optimizer!r}")
         elif any(other is optimizer for other in known):
-            problems.append(f"this {type(optimizer).__name__} is wrapped already")
+            problems.append(f"this {type(optimizer).__name__} is already wrapped")
         if isinstance(backward_passes, bool) or not isinstance(backward_passes, int) or backward_passes < 1:
             problems.append(f"backward_passes_per_step must be an integer of 1 or more, not {backward_passes!r}")
         for name, value in (("fp16_compression", fp16_compression), ("average_aggregated_gradients", average)):

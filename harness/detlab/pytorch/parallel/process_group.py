@@ -1,4 +1,4 @@
-"""How the ranks of a trial meet: torch's process group, and detlab's messages between ranks."""
+"""The rendezvous of a trial's ranks: torch's process group, and detlab's messages between ranks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Who hangs: ranks wait for each other for ever when one of them stops coming.
+"""The hang watchdog of the trainer: ranks wait for each other for ever when one of them hangs.
 
-Each rank's loop says in its `Pulse` where it is; a thread beside it tells the chief. When nobody has got any further
-for too long, the chief names the rank that the others wait for, every rank prints that, and the attempt ends with
-`HUNG`, so that the trial restarts from its last checkpoint. A chief that does not answer is named by the others.
+Each rank's loop records its position in its `Pulse`; a thread beside it reports that to the chief. When no rank makes
+progress for too long, the chief names the rank that the others wait for, every rank prints that, and the attempt ends
+with `HUNG`, so that the trial restarts from its last checkpoint. A chief that does not answer is named by the others.
 
 The messages go over links of their own (`core._channel`): authenticated, with a limit of time on each. A store of torch
 would neither hold its limits when its host is stopped nor leave the log clean when a rank dies.
@@ -34,7 +34,7 @@ HUNG = 75
 """Exit status of a rank whose watchdog ended the attempt: `EX_TEMPFAIL`, worth another try."""
 
 LONGEST_INTERVAL = 5.0
-"""Seconds between two looks; a tenth of the timeout when that is shorter."""
+"""Seconds between two polls; a tenth of the timeout when that is shorter."""
 
 _MEET_SECONDS = 60.0
 _PHASES = ("start", "data", "train_batch", "backward", "step", "sync", "callback", "validation", "checkpoint", "end")
@@ -164,8 +164,8 @@ def judge(signs: dict[int, Sign], timeout: float) -> Verdict | None:
         signs: By rank, what is known of the ranks that still train.
         timeout: Seconds without progress that count as a hang.
     """
-    gone = [rank for rank, sign in signs.items() if sign.silent >= timeout]
-    if not gone and (not signs or min(sign.still for sign in signs.values()) < timeout):
+    silent = [rank for rank, sign in signs.items() if sign.silent >= timeout]
+    if not silent and (not signs or min(sign.still for sign in signs.values()) < timeout):
         return None
 
     def blame(rank: int) -> tuple[int, tuple[int, int], int]:
@@ -281,7 +281,7 @@ class Watchdog:
             while not self._closing.is_set():
                 self._serve(selector, None)
                 now = time.monotonic()
-                known = {rank: sign.aged(now - heard) for rank, (heard, sign) in self._signs.items()}
+                known = {rank: sign.aged(now - received) for rank, (received, sign) in self._signs.items()}
                 verdict = judge({0: self._sign(), **known}, self._timeout)
                 if verdict is not None:
                     self._announce(verdict)
@@ -321,8 +321,8 @@ class Watchdog:
                 except DistributedError as error:
                     if self._closing.is_set() or not isinstance(error.__cause__, TimeoutError):
                         return  # the chief has finished, or has died, which the launcher sees
-                    heard, chief = self._signs[0]
-                    answer = Verdict(0, chief.aged(time.monotonic() - heard), silent=True)
+                    received, chief = self._signs[0]
+                    answer = Verdict(0, chief.aged(time.monotonic() - received), silent=True)
                 if isinstance(answer, Verdict):
                     self._announce(answer)
                     self._closing.wait(self._interval)

@@ -1,4 +1,4 @@
-"""What wrapping a model means: its place on the device, and how its ranks share gradients.
+"""Wrapping a model: moving it to the device, and sharing gradients between ranks.
 
 `wrap_model` is the seam for other kinds of parallelism.
 """
@@ -70,7 +70,7 @@ def _model_problem(model: Any, context: WrappingContext) -> str | None:
     if isinstance(model, DistributedDataParallel | torch.nn.DataParallel):
         return f"give the bare model, without {type(model).__name__}: the context shares gradients itself"
     if any(bare(known) is bare(model) for known in context.models):
-        return "this model is wrapped already"
+        return "this model is already wrapped"
     return None
 
 
@@ -168,7 +168,7 @@ def explain(error: RuntimeError) -> None:
     if "mark a variable ready only once" in str(error):
         raise TrainerError(
             "several backward passes went through one forward pass of a model, which DDP cannot tell apart",
-            hint="say how many there are: context.wrap_optimizer(optimizer, backward_passes_per_step=2)",
+            hint="pass their number: context.wrap_optimizer(optimizer, backward_passes_per_step=2)",
         ) from error
 
 

@@ -1,11 +1,11 @@
-"""The experiment config: Determined 0.38's YAML, judged, merged, defaulted.
+"""The experiment config: Determined 0.38's YAML, checked, merged and completed with defaults.
 
-    raw, problems = load_yaml(text, "config.yaml")     # YAML 1.2, line and column of mistakes
-    problems += check(raw)                             # every mistake and oddity at once
+    raw, problems = load_yaml(text, "config.yaml")     # YAML 1.2, line and column of errors
+    problems += check(raw)                             # all errors and warnings
     raw = merge(raw, template)                         # a template or the cluster's defaults below it
     config = parse(raw, complete=True)                 # an ExperimentConfig, or ConfigError
     resolve(raw)                                       # the full config as plain JSON
-    unsupported_keys(config)                           # what this runtime cannot honour yet
+    unsupported_keys(config)                           # keys that this runtime does not support yet
     command_of(entrypoint, slots)                      # what a task runs
 
 Pure: no file, network or clock is touched here.

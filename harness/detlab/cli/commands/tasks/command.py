@@ -47,9 +47,9 @@ def cmd() -> None:
     multiple=True,
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="A further file or directory, put at the top of the code. Repeat it.",
+    help="A further file or directory, placed at the top of the code (repeatable).",
 )
-@click.option("-d", "--detach", is_flag=True, help="Only ask for it; do not wait.")
+@click.option("-d", "--detach", is_flag=True, help="Submit it without waiting.")
 @json_option
 @pass_invocation
 def run(
@@ -62,8 +62,8 @@ def run(
 ) -> int:
     """Run a program on the cluster; its output appears here, and its exit code is this command's.
 
-    By default it holds one slot. A single word with spaces is a line for the shell. Ctrl-C asks once: leave it
-    running, end it, or go on watching.
+    By default it holds one slot. A single word with spaces is run by the shell. Ctrl-C asks whether to leave it
+    running, kill it, or continue watching.
 
     \b
     Examples:
@@ -104,7 +104,7 @@ class Follower:
                 self._follow()
                 break
             except KeyboardInterrupt:
-                if not self._goes_on():
+                if not self._continues():
                     return INTERRUPTED
         view = self.task.view
         if not self.quiet:
@@ -122,16 +122,16 @@ class Follower:
                 (say if line.stdtype == "stdout" else note)(line_text(line, trial=False))
         task.wait(notice=self.notices)
 
-    def _goes_on(self) -> bool:
-        """Ask what an interrupt means; return whether to go on watching."""
+    def _continues(self) -> bool:
+        """Ask what an interrupt means; return whether to continue watching."""
         if not sys.stdin.isatty():
             left(self.task)
             return False
         try:
             note("")
             answer = click.prompt(
-                f"{clean(self.task.id)} runs. (l)eave it running, (k)ill it, (g)o on watching",
-                type=click.Choice(["l", "k", "g"]),
+                f"{clean(self.task.id)} runs. (l)eave it running, (k)ill it, (c)ontinue watching",
+                type=click.Choice(["l", "k", "c"]),
                 default="l",
                 show_choices=False,
                 err=True,
@@ -141,7 +141,7 @@ class Follower:
         if answer == "k":
             self.task.kill()
             return True
-        if answer == "g":
+        if answer == "c":
             return True
         left(self.task)
         return False

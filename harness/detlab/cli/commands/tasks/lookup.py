@@ -1,4 +1,4 @@
-"""Finding a user task by what a person typed, and completing ids at the Tab key."""
+"""Finding a user task by its id, a prefix or its name, and completing ids in the shell."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def find(invocation: Invocation, word: str, kind: TaskKind | None = None) -> Tas
         other = group_of(task.kind)
         raise DetlabError(
             f"{clean(task.id)} is a {kind_word(task.kind)}, not a {kind_word(kind)}",
-            hint=f"See what can be done with it: {other} --help",
+            hint=f"See its commands: {other} --help",
         )
     return task
 
@@ -113,10 +113,11 @@ def _guess(invocation: Invocation, word: str, kind: TaskKind | None, error: NotF
     if len(meant) == 1:
         return meant[0].reload()
     what = kind_word(kind) if kind else "task"
-    listing = f"See which there are: {group_of(kind)} list"
+    listing = f"List them: {group_of(kind)} list"
     if meant:
         ids = ", ".join(clean(task.id) for task in meant[:MOST_NAMED])
-        raise NotFound(f"{clean(word)!r} may mean {len(meant)} {what}s: {ids}", hint="Name one by its id.") from error
+        problem = f"{clean(word)!r} is ambiguous: it matches {len(meant)} {what}s: {ids}"
+        raise NotFound(problem, hint="Name one by its id.") from error
     near = _near(word, known)
     hint = f"Did you mean {' or '.join(near)}?\n{listing}" if near else listing
     raise NotFound(f"there is no {what} {clean(word)!r} of yours", hint=hint, code=error.code) from error

@@ -17,7 +17,7 @@ from detlab.schemas.taskwire import TaskKind
 
 _RUN = {
     "run": Lazy(
-        "Run a whole notebook as a task and keep the executed one.", "detlab.cli.commands.tasks.notebook_run:run"
+        "Run a whole notebook as a task and store the executed one.", "detlab.cli.commands.tasks.notebook_run:run"
     )
 }
 
@@ -28,7 +28,7 @@ _RUN = {
     lazy=_RUN if find_spec("detlab.cli.commands.tasks.notebook_run") is not None else None,
 )
 def notebook() -> None:
-    """Notebooks: Jupyter servers on the cluster, each a server of the Hub.
+    """Notebooks: Jupyter servers on the cluster, as named servers of the Hub.
 
     \b
     Examples:
@@ -43,15 +43,15 @@ def notebook() -> None:
 @click.option(
     "--context", type=click.Path(path_type=Path), metavar="DIR", help="The content of DIR becomes its working folder."
 )
-@click.option("--wait/--detach", default=True, help="Wait until it is up (the default), or only ask for it.")
+@click.option("--wait/--detach", default=True, help="Wait until it is running (the default), or only submit it.")
 @click.option("--no-open", is_flag=True, help="Do not open the browser; only print the address.")
 @json_option
 @pass_invocation
 def start(invocation: Invocation, options: TaskOptions, context: Path | None, wait: bool, no_open: bool) -> int:
-    """Start a notebook, tell its way up, then print its address and open it.
+    """Start a notebook, show its progress, then print its address and open it.
 
-    By default it holds no slots: cells borrow them (%%det_run, %%det_experiment), and the notebook can idle without
-    keeping a GPU from others. Ctrl-C stops waiting, never the notebook. Files in its home survive it.
+    By default it holds no slots: cells borrow them (%%det_run, %%det_experiment), so an idle notebook does not block a
+    GPU. Ctrl-C stops waiting, not the notebook. Files in its home are kept.
 
     \b
     Examples:

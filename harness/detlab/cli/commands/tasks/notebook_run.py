@@ -28,22 +28,22 @@ from detlab.schemas.taskwire import TaskKind
     nargs=2,
     multiple=True,
     metavar="NAME VALUE",
-    help="Set a variable of the cell tagged `parameters`. Repeat it.",
+    help="Set a variable of the cell tagged `parameters` (repeatable).",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="OUT.ipynb",
-    help="Bring the executed notebook here at the end.",
+    help="Download the executed notebook to this path at the end.",
 )
 @click.option(
     "--context",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Send the content of DIR too; default: the modules beside the notebook that it imports.",
+    help="Also upload the content of DIR; default: the modules beside the notebook that it imports.",
 )
-@click.option("-d", "--detach", is_flag=True, help="Only ask for it; do not wait.")
+@click.option("-d", "--detach", is_flag=True, help="Submit it without waiting.")
 @task_options()
 @json_option
 @pass_invocation
@@ -56,11 +56,11 @@ def run(
     detach: bool,
     options: TaskOptions,
 ) -> int:
-    """Run a whole notebook on the cluster by papermill; what it has executed is kept there, cell by cell.
+    """Run a whole notebook on the cluster with papermill; the executed notebook is stored after each cell.
 
-    It needs nobody: log out, and it goes on. Names and types of parameters are checked before anything is sent. A cell
-    that raises ends the run; its number and line are told. `det task outputs ID` brings the executed notebook at any
-    time, the part of a run that goes on or was killed as well.
+    The run continues if you log out. Names and types of parameters are checked before the submission. A cell that
+    raises ends the run; its number and line are reported. `det task outputs ID` downloads the executed notebook at any
+    time, also of an active or killed run.
 
     \b
     Examples:
@@ -98,8 +98,8 @@ def _announce(invocation: Invocation, task: Task) -> int:
     if invocation.as_json:
         say_json(task.view)
     else:
-        say(f"Notebook run {clean(task.id)} was asked for.")
-        say(f"  → how it stands:         det task describe {clean(task.id)}")
+        say(f"Notebook run {clean(task.id)} was submitted.")
+        say(f"  → its state:             det task describe {clean(task.id)}")
         say(f"  → its output:            det task logs {clean(task.id)} -f")
         say(f"  → the executed notebook: det task outputs {clean(task.id)}")
     return 0

@@ -1,4 +1,4 @@
-"""What the options of `start` and `run` say: a task config, judged before anything is sent."""
+"""From the options of `start` and `run` to a task config, checked before submission."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from detlab.cli.output.printing import counted
 from detlab.client.submission import config_mapping, set_key
 from detlab.errors import ConfigError, Problem
 from detlab.schemas import taskconf
@@ -49,9 +50,9 @@ class TaskOptions:
         self._lay_over(raw)
         raw.update({key: value for key, value in more.items() if value is not None})
         problems += taskconf.check(raw, kind)
-        mistakes = len(errors_of(problems))
-        if mistakes:
-            raise ConfigError(problems, f"the task config has {mistakes} mistake{'' if mistakes == 1 else 's'}")
+        count = len(errors_of(problems))
+        if count:
+            raise ConfigError(problems, f"the task config has {counted(count, 'error')}")
         return raw
 
     def _file(self, kind: TaskKind) -> tuple[dict[str, Any], list[Problem]]:
@@ -113,9 +114,11 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--priority", type=int, metavar="N", help="1 to 99; lower goes first."),
     click.option("--config-file", metavar="FILE", help="YAML file with the task's config; `-` is standard input."),
     click.option(
-        "-c", "--config", "overrides", multiple=True, metavar="K=V", help="Set a key: resources.slots=2. Repeat it."
+        "-c", "--config", "overrides", multiple=True, metavar="K=V", help="Set a key: resources.slots=2 (repeatable)."
     ),
 ]
 _IDLE: list[Callable[[Any], Any]] = [
-    click.option("--idle-timeout", metavar="TIME", help='Ended after so long without use: "30m", "2h", "never".'),
+    click.option(
+        "--idle-timeout", metavar="TIME", help='Time without use after which it is stopped: "30m", "2h", "never".'
+    ),
 ]

@@ -37,9 +37,11 @@ def _words(kind: TaskKind | None) -> tuple[str, str]:
 def _add_list(group: click.Group, kind: TaskKind | None) -> None:
     prefix, word = _words(kind)
 
-    @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+    @click.option(
+        "-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number to list."
+    )
     @click.option("--state", type=click.Choice(STATES, case_sensitive=False))
-    @click.option("--owner", metavar="USER", help="Only this user's (an administrator sees everybody's).")
+    @click.option("--owner", metavar="USER", help="Only this user's (administrators see all users').")
     @json_option
     @pass_invocation
     def command(
@@ -54,13 +56,13 @@ def _add_list(group: click.Group, kind: TaskKind | None) -> None:
         elif found:
             print_tasks(found, kinds=wanted is None)
         elif state or owner or only:
-            say(f"No {word} like that.")
+            say(f"No {word}s match.")
         else:
             say(f"No {word}s yet. Try: {_NEXT.get(kind, f'{prefix} start')}")
 
     if kind is None:
         kinds = click.Choice([each.value for each in TaskKind], case_sensitive=False)
-        command = click.option("--kind", "only", type=kinds, help="Only these.")(command)
+        command = click.option("--kind", "only", type=kinds, help="Only tasks of this kind.")(command)
     text = f"List {word}s, newest first.\n\n\b\nExamples:\n  {prefix} list\n  {prefix} list --json | jq '.[].id'"
     group.command(name="list", help=text)(command)
 
@@ -68,7 +70,7 @@ def _add_list(group: click.Group, kind: TaskKind | None) -> None:
 def _add_describe(group: click.Group, kind: TaskKind | None) -> None:
     prefix, word = _words(kind)
     text = (
-        f"Show everything about a {word}.\n\nState, place in the queue, slots, failure; with --json its config.\n\n"
+        f"Show the details of a {word}.\n\nState, place in the queue, slots, failure; with --json its config.\n\n"
         f"\b\nExamples:\n  {prefix} describe ID\n  {prefix} describe ID --json | jq .config"
     )
 
@@ -91,7 +93,7 @@ def _add_describe(group: click.Group, kind: TaskKind | None) -> None:
 def _add_logs(group: click.Group, kind: TaskKind | None) -> None:
     prefix, word = _words(kind)
     text = (
-        f"Show the output of a {word}.\n\nCtrl-C stops following, never the {word}. With --json each line is an"
+        f"Show the output of a {word}.\n\nCtrl-C stops following, not the {word}. With --json each line is an"
         f" object.\n\n\b\nExamples:\n  {prefix} logs ID --tail 50\n  {prefix} logs ID -f"
     )
 
@@ -107,7 +109,7 @@ def _add_logs(group: click.Group, kind: TaskKind | None) -> None:
 def _add_kill(group: click.Group, kind: TaskKind | None) -> None:
     prefix, word = _words(kind)
     text = (
-        f"End {word}s now, or take them out of the queue.\n\nIf one id is unknown, nothing is ended.\n\n"
+        f"Kill {word}s immediately, or remove them from the queue.\n\nIf one id is unknown, nothing is killed.\n\n"
         f"\b\nExample:\n  {prefix} kill ID"
     )
 
@@ -120,7 +122,7 @@ def _add_kill(group: click.Group, kind: TaskKind | None) -> None:
         for item in found:
             title = clean(f"{kind_title(item.kind)} {item.id}")
             if item.state.terminal:
-                note(f"{title} is over already: {state_word(item.view)}.")
+                note(f"{title} has already ended: {state_word(item.view)}.")
                 continue
             item.kill()
             if not invocation.as_json:

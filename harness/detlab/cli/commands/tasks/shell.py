@@ -36,14 +36,14 @@ def shell() -> None:
 @click.option(
     "--context", type=click.Path(path_type=Path), metavar="DIR", help="The content of DIR becomes its working folder."
 )
-@click.option("--wait/--detach", default=True, help="Wait until it is up (the default), or only ask for it.")
+@click.option("--wait/--detach", default=True, help="Wait until it is running (the default), or only submit it.")
 @click.option("--no-open", is_flag=True, help="Do not open it; only print its address for a browser.")
 @json_option
 @pass_invocation
 def start(invocation: Invocation, options: TaskOptions, context: Path | None, wait: bool, no_open: bool) -> int:
-    """Start a shell, tell its way up, then open a terminal of it here.
+    """Start a shell, show its progress, then open a terminal of it here.
 
-    Ctrl-D ends the terminal; the shell stays, with what runs in it, until it is killed or has idled too long.
+    Ctrl-D ends the terminal; the shell and its programs stay until the shell is killed or idle for too long.
 
     \b
     Examples:
@@ -68,16 +68,15 @@ def start(invocation: Invocation, options: TaskOptions, context: Path | None, wa
 
 @shell.command(name="open")
 @task_argument(TaskKind.SHELL, live=True)
-@click.option("--terminal", metavar="NAME", help="Come back to this terminal of the shell; default: a new one.")
+@click.option("--terminal", metavar="NAME", help="Reconnect to this terminal of the shell; default: a new one.")
 @click.option("--browser", is_flag=True, help="Open it in the browser instead.")
 @json_option
 @pass_invocation
 def open_command(invocation: Invocation, task_id: str, terminal: str | None, browser: bool) -> int:
-    """Open a terminal of a shell here: what you type goes there. Ctrl-D ends it, as everywhere.
+    """Open a terminal of a shell here. Ctrl-D ends it.
 
-    After Enter, `~.` leaves a terminal that hangs, and what runs in it runs on; its name is said then. If the
-    connection breaks it is made again. Standard input that is no terminal is sent as if typed, and the terminal
-    ends after it.
+    After Enter, `~.` detaches from a terminal that hangs; its programs continue, and its name is printed. A broken
+    connection is made again. Standard input that is not a terminal is sent as if typed, and the terminal ends after it.
 
     \b
     Examples:
@@ -102,10 +101,10 @@ def _attach(invocation: Invocation, task: Task, name: str | None) -> int:
     end, name = attach(invocation.client.address, task.server_url, name)
     identity = clean(task.id)
     if end is Ended.LEFT:
-        note(f"Left terminal {clean(name)} of {identity}; it goes on.")
-        note(f"  → come back: det shell open {identity} --terminal {clean(name)}")
+        note(f"Detached from terminal {clean(name)} of {identity}; it continues.")
+        note(f"  → reconnect: det shell open {identity} --terminal {clean(name)}")
     elif sys.stdin.isatty():
-        note(f"Terminal {clean(name)} ended. The shell {identity} stays until it is killed or idles too long.")
+        note(f"Terminal {clean(name)} ended. The shell {identity} stays until it is killed or idle for too long.")
         note(f"  → another terminal: det shell open {identity}")
         note(f"  → end the shell:    det shell kill {identity}")
     return 0

@@ -1,4 +1,4 @@
-"""Starting a user task: send it, tell its way up, open it."""
+"""Starting a user task: submit it, show its progress, open it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def left(task: Task) -> None:
     """Say what an interrupt did and did not do."""
     group, what = group_of(task.kind), kind_word(task.kind)
     note("")
-    note(f"Stopped watching. The {what} {clean(task.id)} goes on.")
+    note(f"Stopped watching. The {what} {clean(task.id)} continues.")
     if task.kind.served_by_hub:
         note(f"  → open it: {group} open {clean(task.id)}")
     note(f"  → end it:  {group} kill {clean(task.id)}")
@@ -96,8 +96,8 @@ def left(task: Task) -> None:
 def announce(task: Task) -> None:
     """Say what was asked for, for one who does not wait."""
     group = group_of(task.kind)
-    say(clean(f"{kind_title(task.kind)} {task.id} was asked for."))
-    say(f"  → how it stands: {group} list")
+    say(clean(f"{kind_title(task.kind)} {task.id} was submitted."))
+    say(f"  → its state:     {group} list")
     if task.kind.served_by_hub:
         say(f"  → open it:       {group} open {clean(task.id)}")
     say(f"  → its output:    {group} logs {clean(task.id)} -f")
@@ -135,7 +135,7 @@ def over(task: Task) -> DetlabError:
     group, what = group_of(task.kind), kind_word(task.kind)
     reason = task.view.end_reason.value if task.view.end_reason else task.state.value
     return DetlabError(
-        f"the {what} {clean(task.id)} is over ({reason})",
+        f"the {what} {clean(task.id)} has ended ({reason})",
         hint=f"Start another: {group} start\nWhy it ended: {group} logs {clean(task.id)}",
     )
 

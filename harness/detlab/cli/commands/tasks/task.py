@@ -38,14 +38,14 @@ add_shared(task, None)
 
 @task.command()
 @task_argument()
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up waiting after that (exit status 5).")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Seconds until it gives up waiting (exit status 5).")
 @json_option
 @pass_invocation
 def wait(invocation: Invocation, task_id: str, timeout: float | None) -> int:
     """Wait for a task to end.
 
-    The exit status is the task's own, or 3 if it was killed, 4 if it failed without one, 5 if it has not ended in
-    time. Ctrl-C stops waiting, never the task.
+    The exit status is the task's, or 3 if it was killed, 4 if it failed without one, 5 after the timeout. Ctrl-C stops
+    waiting, not the task.
 
     \b
     Example:
@@ -60,7 +60,7 @@ def wait(invocation: Invocation, task_id: str, timeout: float | None) -> int:
     except TimeoutError as error:
         if invocation.as_json:
             say_json(item.view)
-        note(f"{clean(error)}; it runs on")
+        note(f"{clean(error)}; it continues")
         return TIMED_OUT
     if invocation.as_json:
         say_json(item.view)
@@ -75,14 +75,18 @@ def wait(invocation: Invocation, task_id: str, timeout: float | None) -> int:
 @task_argument()
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option(
-    "-o", "--output-dir", type=click.Path(path_type=Path), metavar="DIR", help="Download them into DIR; else list them."
+    "-o",
+    "--output-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Download them into DIR; by default they are only listed.",
 )
 @json_option
 @pass_invocation
 def outputs(invocation: Invocation, task_id: str, names: tuple[str, ...], output_dir: Path | None) -> None:
-    """List or download the files that a task handed over.
+    """List or download the output files of a task.
 
-    Such as an executed notebook, or what a cell returned. Every file is verified by its digest.
+    For example an executed notebook, or the result of a cell. Every file is verified by its digest.
 
     \b
     Examples:

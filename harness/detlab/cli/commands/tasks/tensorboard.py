@@ -25,9 +25,9 @@ def tensorboard() -> None:
 
 @tensorboard.command()
 @click.argument("experiment_ids", metavar="[EXPERIMENT]...", type=int, nargs=-1)
-@click.option("-t", "--trial", "trial_ids", type=int, multiple=True, metavar="ID", help="A single trial. Repeat it.")
+@click.option("-t", "--trial", "trial_ids", type=int, multiple=True, metavar="ID", help="A single trial (repeatable).")
 @task_options(idle=True)
-@click.option("--wait/--detach", default=True, help="Wait until it is up (the default), or only ask for it.")
+@click.option("--wait/--detach", default=True, help="Wait until it is running (the default), or only submit it.")
 @click.option("--no-open", is_flag=True, help="Do not open the browser; only print the address.")
 @json_option
 @pass_invocation
@@ -39,7 +39,7 @@ def start(
     wait: bool,
     no_open: bool,
 ) -> int:
-    """Show the metrics of experiments and trials in TensorBoard, while they run and after.
+    """Show the metrics of experiments and trials in TensorBoard, during training and after.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""User tasks as text: tables, descriptions, how they come up, how they ended."""
+"""User tasks as text: tables, descriptions, progress of a start, and how they ended."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def detail(view: TaskView) -> str:
     if view.state.terminal:
         return ""
     if view.pending_reason or view.place is not None:
-        place = f"place {view.place}" if view.place is not None else ""
+        place = f"position {view.place}" if view.place is not None else ""
         return ": ".join(part for part in (place, view.pending_reason or "") if part)
     if view.stage_message:
         return view.stage_message
@@ -137,7 +137,7 @@ def start_story(*, quiet: bool = False) -> Iterator[Tell | None]:
     else:
         from rich.text import Text
 
-        with target.status(Text("asking the master")) as status:
+        with target.status(Text("waiting for the master")) as status:
 
             def moving(view: TaskView) -> None:
                 line = changed(view)

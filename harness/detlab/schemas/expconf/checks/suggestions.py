@@ -59,7 +59,7 @@ def _of_another_version() -> str:
         here = f"detlab {version('detlab')}"
     except PackageNotFoundError:
         here = "this detlab"
-    return f"{here} has no such key; a newer one may: compare client and master by `det version`"
+    return f"{here} has no such key; a newer version may: compare client and master with `det version`"
 
 
 def for_key(key: object, model: type[Block], where: str) -> str:
