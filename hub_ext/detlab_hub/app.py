@@ -172,7 +172,7 @@ class DetHub(Application):
         " after a start of the master.",
     ).tag(config=True)
     stream_buffer_mb = Integer(
-        16, min=1, help="Most that may wait in all streams of a user together for readers who do not read."
+        16, min=1, help="Most MB buffered in all streams of a user together for clients that read too slowly."
     ).tag(config=True)
     stream_slow_limit = Float(
         30.0,
@@ -371,13 +371,13 @@ class DetHub(Application):
         """Refuse to carry tokens over a network in the clear.
 
         Raises:
-            DetlabError: The address can be reached from other machines, and nobody said that TLS stands before it.
+            DetlabError: The address can be reached from other machines, and no TLS proxy is declared in front of it.
         """
         if not (self.behind_tls_proxy or is_loopback(self.ip)):
             raise DetlabError(
-                f"the master would listen on {self.ip}, which other machines reach, and speaks plain HTTP: everybody on"
-                " the way could read its tokens",
-                hint="Listen on loopback, behind the Hub's proxy with TLS; or, where what is before it speaks TLS, set"
+                f"the master would listen on {self.ip}, which other machines reach, and speaks plain HTTP: anyone on"
+                " the network path could read its tokens",
+                hint="Listen on loopback, behind the Hub's proxy with TLS; or, where a TLS proxy is in front of it, set"
                 " c.DetHub.behind_tls_proxy = True",
             )
 

@@ -53,7 +53,7 @@ _dir_option = click.option(
 @click.option("--ip", metavar="ADDRESS", help="Where to listen; 0.0.0.0: everywhere.  [default: 127.0.0.1]")
 @click.option("--tls", is_flag=True, help="Speak TLS, with a certificate of its own that agents and logins pin.")
 @click.option("--behind-tls-proxy", is_flag=True, help="Listen beyond loopback without TLS: a server before it has it.")
-@click.option("--renew-certificate", is_flag=True, help="Make a new certificate; agents have to pin it anew.")
+@click.option("--renew-certificate", is_flag=True, help="Make a new certificate; agents have to pin it again.")
 def up(
     *,
     folder: Path,

@@ -14,7 +14,7 @@ ACCESS = "access:services!service=detlab"
 CUSTOM_SCOPES = {
     READ: {"description": "See your experiments"},
     WRITE: {"description": "Submit experiments and change your own", "subscopes": [READ]},
-    ADMIN: {"description": "See and change everybody's experiments; agents", "subscopes": [WRITE]},
+    ADMIN: {"description": "See and change all users' experiments; manage agents", "subscopes": [WRITE]},
 }
 
 

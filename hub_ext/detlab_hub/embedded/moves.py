@@ -68,9 +68,7 @@ def read_intent(folder: StateFolder) -> Intent | None:
     except FileNotFoundError:
         return None
     except (ValidationError, OSError, ValueError) as error:
-        raise ArchiveError(
-            f"{path} cannot be read: {error}", hint=f"look at it, and at {folder.root / STAGE}"
-        ) from error
+        raise ArchiveError(f"{path} cannot be read: {error}", hint=f"inspect it, and {folder.root / STAGE}") from error
 
 
 def write_intent(folder: StateFolder, intent: Intent) -> None:

@@ -315,7 +315,7 @@ async def test_a_method_that_was_uninstalled_pauses_its_experiment_until_it_is_b
     await world.until(paused)
     view = await world.view(made.id)
     assert view.failure is not None
-    assert "'asking' is none of adaptive_asha" in view.failure.message
+    assert "'asking' is not one of adaptive_asha" in view.failure.message
     points.write_text(installed)
     forget_methods()
     await world.services.experiments.activate(ALICE, made.id)

@@ -198,7 +198,7 @@ async def test_who_is_held_back_is_noted_once_and_told_with_the_reason(make_worl
     high = await world.submit(config(resources=wants(10)))
     await passes_by(world, 5)
     assert len([one for one in caplog.records if "is to leave" in one.getMessage()]) == 1
-    assert (await world.view(high.id)).pending_reason.endswith("give back their slots, after a checkpoint that is near")
+    assert (await world.view(high.id)).pending_reason.endswith("release their slots, after a checkpoint that is near")
     assert await asked_at(world, low.id) is None
 
 

@@ -27,7 +27,7 @@ line = LogRecord(seq=1, time=0.0, text="x" * 10_000)
 written = 0
 try:
     while True:
-        store.write_sync(lambda s: logs.append(s, 1, 1, [line]))
+        store.write_sync(lambda s: lines.append(s, 1, 1, [line]))
         written += 1
 except StoreBroken as error:
     print(written, error.message, error.hint, sep="|", flush=True)

@@ -86,7 +86,7 @@ class Fields:
         """
         value = self.get(key, default)
         if value not in choices:
-            raise SearcherConfigError(f"searcher.{key}: {value!r} is none of {', '.join(choices)}")
+            raise SearcherConfigError(f"searcher.{key}: {value!r} is not one of {', '.join(choices)}")
         return str(value)
 
     def counts(self, key: str) -> list[int]:

@@ -32,7 +32,7 @@ def method_class(name: str) -> type[SearchMethod]:
     """
     entry = _installed().get(name)
     if entry is None:
-        raise SearcherNotInstalled(f"searcher.name: {name!r} is none of {', '.join(searcher_names())}")
+        raise SearcherNotInstalled(f"searcher.name: {name!r} is not one of {', '.join(searcher_names())}")
     try:
         found = entry.load()
     except Exception as error:  # whatever a plug-in raises when it is imported: the message says it

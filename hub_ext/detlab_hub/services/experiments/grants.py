@@ -59,7 +59,7 @@ class Grants:
                 created_at=turn.now,
             )
             grants.put(turn.session, made)
-            what = "may change it" if request.write else "may look at it"
+            what = "may change it" if request.write else "may read it"
             _note(turn, caller, row.id, "experiment.share", f"{request.kind} {request.name} {what}")
             return _list(turn.session, row.id)
 

@@ -185,7 +185,7 @@ def _take_progress(taking: _Taking, record: ProgressRecord) -> None:
 def _take_early_exit(taking: _Taking, record: EarlyExitRecord) -> None:
     if record.reason not in trials.EARLY_EXITS:
         known = ", ".join(trials.EARLY_EXITS)
-        _refuse(taking, record.seq, "record.reason", f"{record.reason[:80]!r} is none of {known}")
+        _refuse(taking, record.seq, "record.reason", f"{record.reason[:80]!r} is not one of {known}")
         return
     apply_trial(taking.turn, taking.trial, trials.EarlyExitReported(record.reason))
 

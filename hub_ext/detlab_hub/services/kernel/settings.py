@@ -119,7 +119,7 @@ class Settings:
     agent_zero_slot_tasks_limit: int = 1000
     """… and so many tasks without slots at a time."""
     stream_bytes_per_user: int = 16 * MIB
-    """Bytes that may wait in all streams of a user together for readers who do not read."""
+    """Most bytes buffered in all streams of a user together for clients that read too slowly."""
     stream_slow_limit: float = 30.0
     """Seconds after which the stream of a client that does not read is closed; it resumes at its cursor."""
     limits: Limits = field(default_factory=Limits)

@@ -325,8 +325,8 @@ def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) 
         experiment.failure = FailureView(
             kind="searcher",
             message=f"this version of detlab decides otherwise than the journal of the search records: {error}",
-            hint="It is paused, and what its trials report is kept. It goes on under the version that began it: install"
-            " that, then activate it; or kill it and submit it anew.",
+            hint="It is paused, and what its trials report is kept. It continues under the version that began it:"
+            " install that, then activate it; or kill it and submit it again.",
             command=f"det experiment activate {experiment.id}",
         ).model_dump()
         turn.changed_experiment(experiment.id)

@@ -230,7 +230,7 @@ class PolicyMatcher:
                 if self._matcher.closed:
                     raise
                 # Output matters more than its policies: it is stored, and policies match the lines that follow.
-                _log.warning("log policies have not looked at %d lines: %s", len(lines), error.message)
+                _log.warning("log policies have not been matched against %d lines: %s", len(lines), error.message)
                 break
             else:
                 found.append(Finding(policy, lines[hits[0]].text, lines[hits[0]].time) if hits else None)

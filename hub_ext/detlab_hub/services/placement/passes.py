@@ -141,7 +141,7 @@ def place(
     for row in cluster.pending if any(pools.of(name) is None for name in wanted) else ():
         lost = cluster.holder(row).pool
         if pools.of(lost) is None:
-            texts[row.id] = f"there is no pool {lost!r} any more; move it to another one, or submit it anew"
+            texts[row.id] = f"there is no pool {lost!r} any more; move it to another one, or submit it again"
             codes[row.id] = "no_agent"
     return _in_order(cluster, texts, codes)._replace(saving=delayed.saving)
 

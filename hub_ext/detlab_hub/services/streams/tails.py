@@ -219,7 +219,7 @@ class Tail:
                 # made anew each time: remembered rights may have changed meanwhile
                 return await self._shell.read(self._log_read())
             except Exception as error:  # whatever it is, the database may be well again in a moment
-                _log.warning("streams: a look failed, again in %g s: %s", pause, error)
+                _log.warning("streams: a read failed, retried in %g s: %s", pause, error)
             await asyncio.sleep(pause)
         return await self._shell.read(self._log_read())
 

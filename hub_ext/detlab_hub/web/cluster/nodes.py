@@ -32,7 +32,7 @@ class DrainRequest(Wire):
     """How an agent is emptied."""
 
     trials: Drain = Drain.LEAVE
-    """leave: they checkpoint and go on elsewhere, which counts as no restart; finish: they run to their end."""
+    """leave: they checkpoint and continue elsewhere, which is not a restart; finish: they run to their end."""
     deadline: float | None = Field(None, ge=0, le=30 * 86400)
     """Seconds after which what is still there is ended; null: nothing is."""
 

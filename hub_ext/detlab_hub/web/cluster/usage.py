@@ -34,7 +34,7 @@ class UsageQuery(Wire):
             if self.first > self.last:
                 raise ValueError("`first` is after `last`")
             if (self.last - self.first).days >= LONGEST:
-                raise ValueError(f"at most {LONGEST} days at once")
+                raise ValueError(f"at most {LONGEST} days in one request")
         return self
 
 

@@ -58,7 +58,7 @@ class Limiter:
             case _:
                 return
         if wait:
-            message = f"{who} more than {rate:g} requests a second, and {burst:,} at once: the most that one may"
+            message = f"{who} more than {rate:g} requests a second, and {burst:,} in a burst: the limit"
             user = name if isinstance(caller, Caller) else f"task {name}"
             raise TooFast("requests", user, setting, message, wait)
 
