@@ -377,7 +377,7 @@ PROGRAM = """
                     here()
             setattr(module, function, patched)
         after(tensor_files, "write", lambda path, tensors: path.name == name)
-        after(_source_code, "write", lambda found, target: name == "code")
+        after(source_code, "write", lambda found, target: name == "code")
         after(files, "write", lambda target, data: target.name == "metadata.json" and name == "manifest")
         writer.submit(tree, {"steps_completed": 2}, code=root)
         writer.wait()
