@@ -105,7 +105,7 @@ def test_gpus_are_shared(docs_cluster: Cluster, node: Agent) -> None:
         told = {line: det(docs_cluster, re.sub(r"\b[78]\b", lambda found: ids[found[0]], line)) for line in change}
         assert str(made[1]) in told["det job list --pool train"]
         assert "weight 3" in told["det job update 8 --weight 3"]
-        assert "place 1" in told["det job update 8 --ahead-of 7"]
+        assert "position 1" in told["det job update 8 --ahead-of 7"]
         assert "in the pool deadline, priority 10" in told["det job update 8 --pool deadline --priority 10"]
     finally:
         for number in made:
