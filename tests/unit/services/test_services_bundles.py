@@ -48,7 +48,7 @@ def test_a_long_name_of_megabytes_is_not_read_into_memory(tmp_path, kind):
 def test_what_no_agent_would_unpack_is_refused_at_submit(tmp_path, kind):
     path = tmp_path / "b.tar.gz"
     write_bundle(path, [(header("x", kind), b"")])
-    with pytest.raises(BundleError, match="no regular file"):
+    with pytest.raises(BundleError, match="neither a regular file nor a directory"):
         bundle_files(path)
 
 
