@@ -11,7 +11,7 @@ import pytest
 
 from detlab_hub.store import LeaseHeld, Store
 from detlab_hub.store.queries import events
-from detlab_hub.store.queries.metrics import curves
+from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.tables import TrialRow
 from testbed.store_rows import add_experiment, add_trial
 
@@ -19,7 +19,7 @@ WRITER = """
 import sys
 from detlab_hub.store import Store
 from detlab_hub.store.queries import events
-from detlab_hub.store.queries.metrics import curves
+from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.tables import TrialRow
 
 store = Store.open(sys.argv[1], holder="doomed", lease_ttl=3600)
@@ -76,12 +76,12 @@ def check_rows(store: Store, trial_id: int, acknowledged: int) -> None:
     # The last write may have been committed and killed before it could say so, but it is whole then.
     assert row.steps_completed in {acknowledged, acknowledged + 1}
     total = row.steps_completed
-    (curve,) = store.read_sync(lambda s: curves.series(s, [trial_id], max_points=None))
+    (curve,) = store.read_sync(lambda s: metrics.series(s, [trial_id], max_points=None))
     assert curve.steps == list(range(1, total + 1))
     assert curve.values == [step * 0.5 for step in curve.steps]
-    summary = store.read_sync(lambda s: curves.summaries(s, trial_id))["training"]["loss"]
+    summary = store.read_sync(lambda s: metrics.summaries(s, trial_id))["training"]["loss"]
     assert (summary.count, summary.last) == (total, total * 0.5)
     found = store.read_sync(lambda s: events.after(s, 0, 10_000))
     assert [event.data["step"] for event in found] == curve.steps
-    notes = store.read_sync(lambda s: curves.values(s, trial_id, limit=10_000))
+    notes = store.read_sync(lambda s: metrics.values(s, trial_id, limit=10_000))
     assert [note["value"] for note in notes] == [str(step) for step in curve.steps]

@@ -24,7 +24,7 @@ FILL = """
 import resource, sys
 from detlab.schemas.wire import LogRecord
 from detlab_hub.store import Store, StoreBroken
-from detlab_hub.store.queries.logs import lines
+from detlab_hub.store.queries.logs import lines as logs
 
 store = Store.open(sys.argv[1], holder="x")
 limit = int(sys.argv[2])

@@ -1,15 +1,16 @@
-"""Durable consumers of the event log."""
+"""A trial may start from another trial's checkpoint; durable consumers of the event log."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0012"
-down_revision = "0011"
+revision = "0011"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
+    op.add_column("trials", sa.Column("parent_checkpoint", sa.Text(), nullable=True))
     op.create_table(
         "event_consumers",
         sa.Column("name", sa.Text(), nullable=False),
@@ -23,3 +24,4 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("event_consumers")
+    op.drop_column("trials", "parent_checkpoint")
