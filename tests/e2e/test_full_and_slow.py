@@ -92,14 +92,14 @@ def test_a_full_disk_of_the_spool_is_said_and_holds_the_trial_up_until_there_is_
     trial = training(lab)
     with full(site.spool):
         # Its launcher says so, or it does itself: whoever needs a block first.
-        line = until("the trial says that there is no room", lambda: said(trial, "no room"), 30)[0]
+        line = until("the trial says that there is no room", lambda: said(trial, "disk full"), 30)[0]
         assert str(site.spool.folder) in line
         assert "(df -h)" in line
         now = lab.trial(trial).view
         assert now.display_state == "RUNNING"
         assert now.steps_completed < STEPS
     ended = unharmed(lab, trial)
-    assert said(ended, "there is room again")
+    assert said(ended, "disk has space again")
     steps = [int(more[0]) for _, _, more in lab.journal(ended, "asked")]
     assert steps == list(range(1, STEPS + 1)), "no line of its output is lost"
 
@@ -141,7 +141,7 @@ def test_a_full_checkpoint_storage_is_said_and_the_checkpoint_waits_until_there_
         assert now.display_state == "RUNNING"
         assert now.steps_completed < STEPS
     ended = unharmed(lab, trial)
-    assert said(ended, "there is room again")
+    assert said(ended, "disk has space again")
     store = PosixStorage(site.checkpoints.folder)
     kept = {item.view.steps_completed: item for item in ended.get_experiment().list_checkpoints()}
     assert STEPS in kept

@@ -79,7 +79,7 @@ def test_a_full_disk_delays_output_and_loses_none(tmp_path, monkeypatch):
     spool.write("stdout", [b"line"])
     told, line, again = records(path)
     assert line["text"] == "line"
-    assert told["text"].startswith(f"detlab: no space in {tmp_path}: No space left on device.")
-    assert again["text"] == "detlab: there is room again"
+    assert told["text"].startswith(f"detlab: disk full: {tmp_path}: No space left on device.")
+    assert again["text"] == "detlab: disk has space again"
     assert [r["seq"] for r in (told, line, again)] == [1, 2, 3]
     assert (told["stdtype"], line["stdtype"], again["stdtype"]) == ("launcher", "stdout", "launcher")

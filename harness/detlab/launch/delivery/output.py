@@ -67,7 +67,7 @@ class LogSpool:
                 self._room.wait(1.0)
             if self._full and self._keep_reserve():
                 self._full = False
-                self._try_append("launcher", [b"detlab: there is room again"], now)
+                self._try_append("launcher", [b"detlab: disk has space again"], now)
             self._waiting -= 1
         self._notify()
 
@@ -134,7 +134,7 @@ class LogSpool:
     def _tell_of(self, error: OSError, now: float) -> None:
         """Say that the disk is full, in the room that was kept for it; the master gets it at once."""
         why = f"{self._reserve.parent}: {error.strerror or error}"
-        text = f"detlab: no space in {why}. Output and reports of this task wait for free space (df -h)"
+        text = f"detlab: disk full: {why}. Output and reports of this task wait for free space (df -h)"
         with contextlib.suppress(OSError):
             self._reserve.unlink(missing_ok=True)
         if self._try_append("launcher", [text.encode()], now):
