@@ -213,5 +213,5 @@ def test_what_is_no_notebook_is_refused(cluster: Cluster, lab: Lab, tmp_path: Pa
     (tmp_path / "text.ipynb").write_text("hello")
     done = det(cluster, "notebook", "run", tmp_path / "text.ipynb")
     assert done.returncode != 0
-    assert "is no notebook" in done.stderr
+    assert "is not a notebook" in done.stderr
     assert "Traceback" not in done.stderr

@@ -151,7 +151,7 @@ def test_a_notebook_is_up_when_its_address_is_printed(place: Cluster) -> None:
     _killed(place, "notebook", told["id"])
     gone = det(place, "notebook", "open", told["id"])
     assert gone.returncode == 1
-    assert "is over" in gone.stderr
+    assert "has ended" in gone.stderr
 
 
 def test_a_config_with_mistakes_is_refused_with_all_of_them(place: Cluster, tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_a_pull_is_broken_off_when_its_task_is_killed(master, docker_agent):
         master.send_kill(task)
         master.wait_for(exited(task))
         assert time.monotonic() - began < 5
-        assert "before it had begun" in task.exits[0].message
+        assert "before it started" in task.exits[0].message
 
 
 @contextmanager

@@ -217,7 +217,7 @@ def test_a_damaged_archive_changes_nothing(new_site: NewSite, tmp_path: Path) ->
     before, rows = site.tree(), site.ask("SELECT count(*) FROM experiments")
     for number, damaged in enumerate([whole[:-1000], whole[:200], b"", b"\0" * 1000, altered(whole)]):
         (tmp_path / f"damaged{number}").write_bytes(damaged)
-        with pytest.raises(ArchiveError, match=r"no sound archive|is damaged|not restored|cannot be read"):
+        with pytest.raises(ArchiveError, match=r"not a valid archive|is damaged|not restored|cannot be read"):
             site.restore(tmp_path / f"damaged{number}", replace=True)
         assert site.tree() == before
     assert site.ask("SELECT count(*) FROM experiments") == rows

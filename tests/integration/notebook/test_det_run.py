@@ -159,7 +159,7 @@ def test_mistakes_are_told_before_any_slot_is_asked_for(notebook, client):
         "%%det_run\n!ls": "line 2",
         "%%det_run\nfor": "SyntaxError",
         "%%det_run --slots many\nx = 1": "invalid int value",
-        "%%det_run --runtime magic\nx = 1": "invalid choice",
+        "%%det_run --runtime magic\nx = 1": "no agent of pool default has the runtime 'magic'",
         "%det_run": "two percent signs",
         "x = 1\n%%det_run\ny = 1": "must be the first line",
     }.items():
@@ -195,14 +195,14 @@ def test_waiting_shows_place_and_reason_on_one_line_and_then_it_runs(open_notebo
 
     def waits() -> bool:
         seen.append(second.text())
-        if "waits for 1 slot" in seen[-1] and "place 1" in seen[-1]:
+        if "waits for 1 slot" in seen[-1] and "position 1" in seen[-1]:
             holder.kill()
         return False
 
     cell = second.run("%%det_run --out x\nx = 5", interrupt_when=waits)
     assert cell.status == "ok", cell.traceback
-    waiting = next(text for text in seen if "place 1" in text)
-    assert re.fullmatch(r"cell-\w+: waits for 1 slot, place 1: \S.*", waiting), waiting
+    waiting = next(text for text in seen if "position 1" in text)
+    assert re.fullmatch(r"cell-\w+: waits for 1 slot, position 1: \S.*", waiting), waiting
     assert second.run("x").result["text/plain"] == "5"
 
 
@@ -212,7 +212,7 @@ def test_a_cell_that_waits_leaves_the_queue_on_interrupt(open_notebook, client, 
     assert held.status == "ok", held.traceback
     holder = task_of(client, first, held) if held.displays else client.get_task(TASK.search(held.stdout).group())
     try:
-        cell = second.run("%%det_run\nx = 1", interrupt_when=lambda: "place 1" in second.text())
+        cell = second.run("%%det_run\nx = 1", interrupt_when=lambda: "position 1" in second.text())
         assert cell.ename == "StoppedWatching"
         assert "was taken out of the queue" in cell.traceback
         assert "canceled" in status(second, cell) or "killed" in status(second, cell)

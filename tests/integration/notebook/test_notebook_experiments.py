@@ -48,7 +48,7 @@ hyperparameters: {{lr: 0.5}}
 
 
 def submitted(cell):
-    found = re.search(r"experiment (\d+) (submitted|has this)", cell.stdout)
+    found = re.search(r"experiment (\d+) (submitted|already has this)", cell.stdout)
     assert found, cell.stdout + cell.traceback
     return int(found.group(1)), found.group(2) == "submitted"
 

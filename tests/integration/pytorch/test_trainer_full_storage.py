@@ -52,7 +52,7 @@ def test_a_checkpoint_waits_for_room_and_is_then_stored_whole(disk: Disk, caplog
         assert not writer.wait(2.5)
         assert writer.poll() == []
         assert pulse.part > 0, "to the watchdog it is no hang"
-        (said,) = (record.getMessage() for record in caplog.records if "no room" in record.getMessage())
+        (said,) = (record.getMessage() for record in caplog.records if "disk full" in record.getMessage())
         assert "the checkpoint at step 7 waits" in said
         assert str(disk.folder) in said
         disk.free()
