@@ -173,7 +173,7 @@ def test_a_man_in_the_middle_learns_nothing_of_agents(
         shutil.copy(node.folder / STATE / name, known / name)
     with tls_peer(tmp_path) as peer:
         for directory, words in (
-            (tmp_path / "fresh", f"serves the certificate {peer.fingerprint}, not {fingerprint_of(certificate)}"),
+            (tmp_path / "fresh", f"shows the certificate {peer.fingerprint}, not {fingerprint_of(certificate)}"),
             (known, "does not show the certificate"),
         ):
             log = tmp_path / f"{directory.name}.log"
