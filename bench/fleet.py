@@ -55,7 +55,7 @@ class LightTask:
             del self.running[self.allocation_id]
         self.ended.set()
 
-    async def slay(self, delivery_grace: float) -> None:
+    async def kill(self, delivery_grace: float) -> None:
         """End."""
         self.interrupt()
 

@@ -119,7 +119,7 @@ def pinning(certificate: str) -> ssl.SSLContext:
     block = _BLOCK.search(certificate)
     assert block is not None
     context.load_verify_locations(cadata=block.group())
-    # OpenSSL's own word on what may sign others. Where it may not, whoever has the key is meant, under whatever name.
+    # OpenSSL's own word on what may sign others. Where it may not, the holder of the key is meant, under any name.
     context.check_hostname = context.cert_store_stats()["x509_ca"] > 0
     return context
 

@@ -212,7 +212,7 @@ class TaskTable:
         message = f"the agent failed: {type(error).__name__}: {error}"
         if entry.task is None:
             return TaskExit(reason="setup", message=message)
-        await entry.task.slay(0.0)
+        await entry.task.kill(0.0)
         return TaskExit(reason="launcher_lost", message=message)
 
     async def _watch(self, entry: Entry) -> TaskExit:
@@ -243,7 +243,7 @@ class TaskTable:
                     await entry.kill_wanted.wait()  # perhaps with a shorter grace
             except TimeoutError:
                 break
-        await task.slay(DELIVERY_GRACE)
+        await task.kill(DELIVERY_GRACE)
 
     async def _wait_for_slots(self, entry: Entry) -> None:
         """A slot has at most one live owner: wait until the one before is gone.

@@ -18,7 +18,7 @@ HANDLES = TypeVar("HANDLES", bound=Callable[..., Awaitable[None]])
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a verb of a route asks of whoever calls it."""
+    """The requirements of a route's verb on its caller."""
 
     scope: Literal["read", "write"]
     """The action that the server's authorizer must allow on `RESOURCE`."""

@@ -9,7 +9,7 @@ from docs_snippets import DOCS, ROOT
 
 from detlab.core.full_disk import PATIENCE
 from detlab.core.session import COMMIT_LIMIT
-from detlab_hub.embedded.backoff import Backoff
+from detlab_hub.embedded.supervisor import Backoff
 from detlab_hub.services import Settings
 
 PAGE = (DOCS / "explanation" / "reliability.md").read_text(encoding="utf-8")

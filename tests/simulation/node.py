@@ -104,8 +104,8 @@ class Task:
         if self.launcher.process.alive:
             self.launcher.process.call_later(0.002, self.launcher.trial.end, -15)
 
-    async def slay(self, delivery_grace: float) -> None:
-        """See `RunningTask.slay`."""
+    async def kill(self, delivery_grace: float) -> None:
+        """See `RunningTask.kill`."""
         self.launcher.trial.end(-9)
         try:
             await asyncio.wait_for(self._gone(), delivery_grace)

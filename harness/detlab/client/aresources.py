@@ -62,7 +62,7 @@ class AsyncExperiment(ExperimentFacts):
         self.view = await self._session.run(experiments.act(self.id, "activate"))
 
     async def pause(self) -> None:
-        """Checkpoint and free its slots; `activate` goes on."""
+        """Checkpoint and free its slots; `activate` continues."""
         self.view = await self._session.run(experiments.act(self.id, "pause"))
 
     async def cancel(self) -> None:
@@ -205,7 +205,7 @@ class AsyncExperiment(ExperimentFacts):
         max_points: int | None = None,
         max_trials: int | None = None,
     ) -> CurvesView:
-        """Return a snapshot of trials and curves, with the cursor from which `stream` goes on."""
+        """Return a snapshot of trials and curves, with the cursor from which `stream` continues."""
         snapshot = await self._session.run(
             experiments.curves(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials)
         )
@@ -295,7 +295,7 @@ class AsyncTrial(TrialFacts):
         return self
 
     async def kill(self) -> None:
-        """End this trial; its experiment goes on."""
+        """End this trial; its experiment continues."""
         self.view = await self._session.run(experiments.kill_trial(self.id))
 
     async def get_experiment(self) -> AsyncExperiment:

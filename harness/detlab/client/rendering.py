@@ -10,7 +10,7 @@ from typing import Any
 
 MOST_ROWS = 200
 NO_MATH = 'class="tex2jax_ignore mathjax_ignore"'
-"""Of an element in which `$…$` is text, for the MathJax of notebooks, of nbconvert and of whoever shows them."""
+"""Of an element in which `$…$` is text, for the MathJax of notebooks, of nbconvert and of any other viewer."""
 
 
 def cell(value: Any) -> str:

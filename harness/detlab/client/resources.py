@@ -62,7 +62,7 @@ class Experiment(ExperimentFacts):
         self.view = self._session.run(experiments.act(self.id, "activate"))
 
     def pause(self) -> None:
-        """Checkpoint and free its slots; `activate` goes on."""
+        """Checkpoint and free its slots; `activate` continues."""
         self.view = self._session.run(experiments.act(self.id, "pause"))
 
     def cancel(self) -> None:
@@ -203,7 +203,7 @@ class Experiment(ExperimentFacts):
         max_points: int | None = None,
         max_trials: int | None = None,
     ) -> CurvesView:
-        """Return a snapshot of trials and curves, with the cursor from which `stream` goes on."""
+        """Return a snapshot of trials and curves, with the cursor from which `stream` continues."""
         snapshot = self._session.run(
             experiments.curves(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials)
         )
@@ -293,7 +293,7 @@ class Trial(TrialFacts):
         return self
 
     def kill(self) -> None:
-        """End this trial; its experiment goes on."""
+        """End this trial; its experiment continues."""
         self.view = self._session.run(experiments.kill_trial(self.id))
 
     def get_experiment(self) -> Experiment:

@@ -159,7 +159,7 @@ class TaskSession:
     def wait_until(self, done: Callable[[], bool], what: str, *, limit: float) -> None:
         """Look until `done`, often at first: what the master has to take comes to it on another way than our calls.
 
-        Whoever brings it there may stand still, or have been refused: now and then the master is asked by ourselves
+        The process that delivers it may hang, or have been refused: from time to time this one asks the master itself
         whether this attempt still counts.
 
         Args:

@@ -27,7 +27,7 @@ def handing(command: Sequence[str], port: int, descriptors: Sequence[int]) -> li
 
 
 def receive(path: Path) -> int:
-    """Return the descriptor that the agent gives to whoever of the task's user connects to a Unix socket.
+    """Return the descriptor that the agent gives to any process of the task's user that connects to a Unix socket.
 
     Raises:
         OSError: The agent is not there, or gives none.

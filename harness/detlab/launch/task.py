@@ -387,7 +387,7 @@ class Launcher:
                 pass
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Pass a stop on to the entrypoint; shipping goes on."""
+        """Pass a stop on to the entrypoint; shipping continues."""
         if self._stop_signal is None:
             self._stop_at = time.monotonic()
         self._stop_signal = number
@@ -465,7 +465,7 @@ class Launcher:
             return
         try:
             write_atomic(self._task.token, token.encode())
-        except OSError as error:  # a full disk: until it has room the trial goes on with the token that it has
+        except OSError as error:  # a full disk: until it has room the trial continues with the token that it has
             sys.stderr.write(f"{self._task.token}: {error}\n")
             again = threading.Timer(TOKEN_AGAIN, self._write_token, (token,))
             again.daemon = True

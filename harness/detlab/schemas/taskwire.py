@@ -273,7 +273,7 @@ class QueueView(Wire):
 
 
 class OverviewView(Wire):
-    """GET overview: what a panel starts from; `GET stream?after=cursor` goes on from there."""
+    """GET overview: what a panel starts from; `GET stream?after=cursor` continues from there."""
 
     cursor: int
     me: UserView

@@ -2,7 +2,7 @@
 
 The root of a checkpoint storage may be one folder for all users (mode 1777). Whatever name can be foreseen there,
 somebody else can take first: as a folder in which they then read along, as a link, or as anything that is in the way.
-So a folder counts as ours only if we have made it, and a name that is taken is left to whoever took it: the next
+So a folder counts as ours only if we have made it, and a name that is taken is left to its owner: the next
 number is ours.
 
 The names that detlab can foresee are here: `unfinished_folder` and `tensorboard_folder`.
@@ -133,7 +133,7 @@ class OwnFolders:
         return StorageError(
             f"cannot make {self.root / name}: what is there is {owner} or no private folder of uid {os.geteuid()}, "
             f"and so it is with all names up to {name}.{LAST}",
-            hint="have them removed; whoever made them wants to read or to stop what you store here",
+            hint="have them removed; their owner wants to read or to block what you store here",
         )
 
 

@@ -86,7 +86,7 @@ class RunningTask(Protocol):
         """Ask the task to end (SIGTERM)."""
         ...
 
-    async def slay(self, delivery_grace: float) -> None:
+    async def kill(self, delivery_grace: float) -> None:
         """End every process of the task; the launcher gets `delivery_grace` seconds to deliver what was said."""
         ...
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from secrets import compare_digest
 from typing import Any
+
+from jupyterhub.auth import Authenticator
+from traitlets import Dict, Unicode
 
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.embedded.state import Plan, StateFolder
@@ -50,7 +54,7 @@ def _users(c: Any, folder: StateFolder, plan: Plan) -> None:
     files = {}
     for name in names:
         files[name] = str(folder.password_file(name, plan.operator))
-    c.JupyterHub.authenticator_class = "detlab_hub.embedded.login.GeneratedPasswords"
+    c.JupyterHub.authenticator_class = "detlab_hub.embedded.hub.GeneratedPasswords"
     c.GeneratedPasswords.password_files = files
     c.Authenticator.allowed_users = set(names)
     c.Authenticator.admin_users = {plan.operator}
@@ -155,3 +159,26 @@ def load(c: Any, load_subconfig: Any, folder: Path) -> None:
     c.JupyterHub.tornado_settings = {**_tornado(state, plan), **c.JupyterHub.tornado_settings}
     if plan.subdomain_host:
         _subdomains(c, plan)
+
+
+class GeneratedPasswords(Authenticator):
+    """Each allowed user has a password of 256 random bits in a file that only the operator can read.
+
+    Unlike a shared password it does not let one user in as another.
+    """
+
+    password_files = Dict(
+        key_trait=Unicode(), value_trait=Unicode(), help="User name -> file that holds the password."
+    ).tag(config=True)
+
+    async def authenticate(self, handler: Any, data: dict[str, str]) -> dict[str, Any] | None:
+        """Return the user whose password this is, or None."""
+        name = str(self.normalize_username(data["username"]))
+        path = self.password_files.get(name)
+        if path is None:
+            compare_digest(b"nobody", data["password"].encode())
+            return None
+        wanted = Path(path).read_text(encoding="ascii").strip()
+        if not wanted or not compare_digest(wanted.encode(), data["password"].encode()):
+            return None
+        return {"name": name, "admin": name in self.admin_users}

@@ -136,7 +136,7 @@ class Plan:
 
     @property
     def certificate(self) -> str | None:
-        """The certificate (PEM) that whoever asks this machine's own address may pin; None without TLS.
+        """The certificate (PEM) that clients of this machine's own address may pin; None without TLS.
 
         Raises:
             DetlabError: Its file cannot be read.

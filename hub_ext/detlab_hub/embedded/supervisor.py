@@ -15,11 +15,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 import detlab
 from detlab_hub.embedded import parts as names
-from detlab_hub.embedded.backoff import Backoff
 from detlab_hub.embedded.hubapi import HubApi
 from detlab_hub.embedded.parts import Part
 from detlab_hub.embedded.process import Running, identify, start
@@ -34,6 +34,32 @@ _WRITE_AGAIN = 1.0
 """Seconds after which what could not be written for want of room is written again."""
 
 Hook = Callable[[], Coroutine[Any, Any, None]]
+_DOUBLINGS = 20
+"""Far above any cap; the bound keeps the power small after a week of failures."""
+
+
+@dataclass
+class Backoff:
+    """Exponential delays: each quick exit doubles the wait, a healthy while forgets them.
+
+    Attributes:
+        base: First delay, seconds.
+        cap: Longest delay, seconds.
+        healthy: A run of at least this many seconds starts from `base` again.
+    """
+
+    base: float = 0.5
+    cap: float = 30.0
+    healthy: float = 60.0
+    quick_exits: int = 0
+
+    def after(self, ran_for: float) -> float:
+        """Return the delay after a run that lasted `ran_for` seconds."""
+        if ran_for >= self.healthy:
+            self.quick_exits = 0
+        delay = min(self.cap, self.base * 2.0 ** min(self.quick_exits, _DOUBLINGS))
+        self.quick_exits += 1
+        return delay
 
 
 class Keeper:

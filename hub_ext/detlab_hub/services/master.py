@@ -216,7 +216,7 @@ class Services:
             self._loops.append(asyncio.create_task(self.consumers.run(), name="consumers"))
 
     async def stop(self) -> None:
-        """Stop the loops and let readers go. Tasks run on; the next start goes on with them."""
+        """Stop the loops and let readers go. Tasks run on; the next start continues with them."""
         self.shell.stopped = True
         self.shell.wakeups.wake_all()
         for loop in self._loops:
@@ -253,7 +253,7 @@ class Services:
         self.shell.scheduler_kick.set()
 
     async def tick(self) -> None:
-        """Act on deadlines that have passed and on agents that are overdue."""
+        """Act on deadlines that have passed and on agents that are lost."""
         now = self.shell.clock()
         away, self._ticked = now - self._ticked, now
         if away > self.settings.agent_suspect_after:
@@ -311,7 +311,7 @@ class Services:
         shell.pending_reasons, shell.pending_codes = verdict.texts, verdict.codes
 
     async def tidy(self) -> None:
-        """Keep and purge tokens, trim logs of events and deeds, purge refusals, remove tasks and output of long ago."""
+        """Extend and purge tokens, trim the event and audit logs, purge refusals, remove old tasks and output."""
         now = self.shell.clock()
         present = [node.id for node in self.connections.nodes(now) if not node.suspect]
         await self.shell.write(lambda turn: token_renewal.extend_tokens(turn, present, TIDY_PERIOD))

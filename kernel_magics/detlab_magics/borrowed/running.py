@@ -257,7 +257,7 @@ class Following:
 
 
 class StatusLine:
-    """One line of the cell that is replaced as the task goes on."""
+    """One line of the cell that is replaced as the task continues."""
 
     def __init__(self) -> None:
         self._output = Output()

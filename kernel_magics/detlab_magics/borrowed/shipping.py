@@ -107,7 +107,7 @@ def ship(
         BundleError: The code and the variables are too large or cannot be read.
     """
     values = {variable: _encoded(variable, namespace) for variable in ins}
-    # Whoever unpickles needs the modules, whether or not the cell names them.
+    # The process that unpickles needs the modules, whether or not the cell names them.
     needed = sorted({module for value in values.values() for module in value.modules})
     sources = {name: text, "the variables": "\n".join(f"import {module}" for module in needed)}
     cells = captured_files([], modules, sources.values())

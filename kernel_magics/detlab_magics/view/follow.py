@@ -18,7 +18,7 @@ from detlab_magics.view.state import MAX_POINTS, ViewState
 PAINT_SECONDS = 0.5
 """Seconds between two paintings at least: two updates a second."""
 CLOCK_SECONDS = 5.0
-"""Repaint this often when nothing happens, so that the time left goes on."""
+"""Repaint this often when nothing happens, so that the time left continues."""
 
 
 def asked_name(metric: str) -> str | None:

@@ -78,7 +78,7 @@ class ViewState:
     curves: dict[int, Curve]
     cursor: int
     silent_since: float | None = None
-    """When the cluster last failed to answer whoever follows it; no part of what the events say."""
+    """When the cluster last failed to answer the follower; not part of the events."""
 
     @classmethod
     def start(cls, snapshot: CurvesView) -> ViewState:
@@ -94,7 +94,7 @@ class ViewState:
     def apply(self, events: Iterable[Event]) -> bool:
         """Fold events in; return whether anything visible changed. Events at or before the cursor are ignored.
 
-        A `resync` never comes here: whoever follows the stream starts again from a new snapshot.
+        A `resync` never comes here: the follower starts again from a new snapshot.
         """
         changed = False
         for event in events:

@@ -16,7 +16,7 @@ ESM = pathlib.Path(__file__).parent.parent / "static" / "widget.js"
 
 
 class LiveView(anywidget.AnyWidget):
-    """Shows one experiment. `push` sends what changed; whoever opens the page later asks for the snapshot."""
+    """Shows one experiment. `push` sends what changed; pages that open later request the snapshot."""
 
     _esm = ESM
     snapshot = traitlets.Dict().tag(sync=True)
@@ -38,7 +38,7 @@ class LiveView(anywidget.AnyWidget):
         return state
 
     def send_state(self, key: Any = None) -> None:
-        """Send the state to whoever asked for it, as of now."""
+        """Send the current state to the page that requested it."""
         with self._in_order:
             super().send_state(key)
 

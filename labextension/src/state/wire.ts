@@ -381,7 +381,7 @@ export interface OutputView {
   updated_at: number;
 }
 
-/** GET overview: what a panel starts from; `GET stream?after=cursor` goes on from there. */
+/** GET overview: what a panel starts from; `GET stream?after=cursor` continues from there. */
 export interface OverviewView {
   cursor: number;
   me: UserView;

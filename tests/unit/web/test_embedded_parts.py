@@ -18,7 +18,6 @@ from cryptography import x509
 from detlab.errors import DetlabError
 from detlab_hub.commands import up
 from detlab_hub.embedded import parts as names
-from detlab_hub.embedded.backoff import Backoff
 from detlab_hub.embedded.certificate import make_certificate
 from detlab_hub.embedded.parts import find_proxy, make_parts
 from detlab_hub.embedded.process import identify, tail
@@ -26,6 +25,7 @@ from detlab_hub.embedded.report import PartReport, PartState, Report, read_repor
 from detlab_hub.embedded.settings import EmbeddedCluster, login_name, read_config
 from detlab_hub.embedded.sockets import ports
 from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder, check_user_name, write_if_changed
+from detlab_hub.embedded.supervisor import Backoff
 from detlab_hub.services.kernel.server_certificates import make_authority
 
 

@@ -49,7 +49,7 @@ class Ended(Enum):
     OVER = "over"
     """The program at the other end is gone."""
     LEFT = "left"
-    """We went; it goes on."""
+    """This terminal detached; the shell continues."""
 
 
 class EscapeWatch:

@@ -188,7 +188,7 @@ def curves(
     max_points: int | None = None,
     max_trials: int | None = None,
 ) -> Flow[CurvesView]:
-    """Snapshot of an experiment with the cursor from which the stream goes on."""
+    """Snapshot of an experiment with the cursor from which the stream continues."""
     params = {"group": group, "name": name, "max_points": max_points, "max_trials": max_trials}
     return one(Call("GET", f"experiments/{int(experiment_id)}/curves", params=params, parse=model(CurvesView)))
 
@@ -202,7 +202,7 @@ def trial(trial_id: int) -> Flow[TrialView]:
 
 
 def kill_trial(trial_id: int) -> Flow[TrialView]:
-    """Kill one trial; its experiment goes on."""
+    """Kill one trial; its experiment continues."""
     return one(Call("POST", f"trials/{int(trial_id)}/kill", parse=model(TrialView)))
 
 
@@ -268,7 +268,7 @@ def checkpoint(checkpoint_uuid: str) -> Flow[CheckpointView]:
 def pages(
     path: str, cls: Any, cursor: str, limit: int | None, filters: Mapping[str, str | None] | None = None
 ) -> Flow[list[Any]]:
-    """The items of a list, page after page, `limit` at most; `cursor` names the parameter that goes on."""
+    """The items of a list, page after page, `limit` at most; `cursor` names the parameter that continues."""
     found: list[Any] = []
     position: int | str | None = None
     while limit is None or len(found) < limit:

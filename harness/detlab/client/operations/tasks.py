@@ -138,7 +138,7 @@ def task_output(task_id: str, digest: str) -> Flow[bytes]:
 
 
 def stream_cursor() -> Flow[int]:
-    """The cursor of now, from which `stream` goes on."""
+    """The cursor of now, from which `stream` continues."""
     return one(Call("GET", "overview", parse=field_of("cursor", int)))
 
 

@@ -143,7 +143,7 @@ def run_flow(flow: Flow[T], send: Callable[[Call], Any]) -> T:
 
 
 def error_of(reply: Reply) -> DetlabError:
-    """Return the exception for a non-2xx reply, whoever on the way wrote it."""
+    """Return the exception for a non-2xx reply, whether the master or a proxy on the way wrote it."""
     if reply.astray:
         return Unavailable(
             "the Hub answers, but has no route to detlab's service yet",

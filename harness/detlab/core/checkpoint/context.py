@@ -327,7 +327,7 @@ class CheckpointContext:
     def _await_reports(self, step: int) -> None:
         """Wait until the master has the reports before a checkpoint.
 
-        The next attempt goes on behind them and never makes them again, and what they wait in may be lost with its
+        The next attempt continues behind them and never makes them again, and what they wait in may be lost with its
         machine.
         """
         if (spool := self._spool) is None:

@@ -112,7 +112,7 @@ def shared_secret(task_dir: Path | None, *, one_node: bool) -> bytes:
 
 
 def _read_or_make(path: Path) -> bytes:
-    """Return the secret in a file, made by whoever comes first: complete under another name, then linked."""
+    """Return the secret in a file, made by the first process: complete under another name, then linked."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
         partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}")

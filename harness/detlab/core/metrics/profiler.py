@@ -27,7 +27,7 @@ class ProfilerContext:
     `disk` (`disk_throughput_read`, `disk_throughput_write`, bytes/s; `disk_iops`, 1/s), `network`
     (`net_throughput_sent`, `net_throughput_recv`, bytes/s) and, where the package nvidia-ml-py finds GPUs, `gpu`
     (`gpu_util_<i>`, %; `gpu_free_memory_<i>`, bytes; `<i>` counts the GPUs of this task). All but the GPUs are of the
-    whole node, whoever uses it. Only the chief (rank 0) samples.
+    whole node, whichever process uses it. Only the chief (rank 0) samples.
 
     A report stands at the step that the training has reached: in `Trainer.fit` the batches trained, elsewhere the
     `steps_completed` reported last; before the first of these nothing is reported. Reports at one step replace each

@@ -120,7 +120,7 @@ class TrainContext:
         self._sink.append("early_exit", {"reason": EarlyExitReason.INVALID_HP.value})
 
     def _report_resumed(self, steps_completed: int) -> None:
-        """Report, before any metrics, that this attempt goes on from an earlier step than its checkpoint has.
+        """Report, before any metrics, that this attempt continues from an earlier step than its checkpoint has.
 
         Args:
             steps_completed: Of the checkpoint that was good; what earlier attempts reported beyond it is superseded.

@@ -315,7 +315,7 @@ class Reader:
         return self._file
 
     def _parse(self, line: bytes, end: int) -> Entry | None:
-        line = line.lstrip(b"\0")  # a writer that goes on behind where the file was cut off leaves a hole
+        line = line.lstrip(b"\0")  # a writer that continues behind where the file was cut off leaves a hole
         if not line:
             return None
         try:

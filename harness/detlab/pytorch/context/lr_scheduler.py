@@ -102,7 +102,7 @@ class LRScheduler:
             self._step_times(self._epochs // frequency - before // frequency)
 
     def _begin(self, batch_idx: int, epoch_idx: int) -> None:
-        """Keep the loaded counters if training goes on where they were saved; else they are of another trial."""
+        """Keep the loaded counters if training continues where they were saved; else they are of another trial."""
         self._fresh = False
         if self._epochs is None or self._next_batch != batch_idx:
             self._epochs, self._optimizer_steps = epoch_idx, 0

@@ -192,7 +192,7 @@ class BatchMetricWriter:
         self._guarded(open_it)
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Call `act`; if that fails, TensorBoard is over for this run, and training goes on."""
+        """Call `act`; if that fails, TensorBoard is over for this run, and training continues."""
         try:
             act()
         except Exception as error:  # whatever the writer raises: pictures of a run are no reason to end it

@@ -48,7 +48,7 @@ class AgentView(Wire):
     enabled: bool = True
     """False: nothing new starts."""
     mode: Literal["enabled", "disabled", "draining", "drained"] = "enabled"
-    """What an administrator decided: disabled, and what runs goes on; draining, until nothing runs there: drained."""
+    """What an administrator decided: disabled, and what runs continues; draining, until nothing runs there: drained."""
     drain_until: float | None = None
     """When what is still there is ended, of an agent that is drained by then."""
     runtimes: list[str] = ["process"]

@@ -93,8 +93,8 @@ class DockerTask(NotedTask):
         self._signals.add(job)
         job.add_done_callback(self._signals.discard)
 
-    async def slay(self, delivery_grace: float) -> None:
-        """See `RunningTask.slay`: the launcher ends all others and delivers; then it is ended too."""
+    async def kill(self, delivery_grace: float) -> None:
+        """See `RunningTask.kill`: the launcher ends all others and delivers; then it is ended too."""
         self._asked = True
         await self._signal(signal.SIGUSR1)
         with contextlib.suppress(TimeoutError):

@@ -130,8 +130,8 @@ class TaskGroups:
     def _above(self, controller: str) -> Path:
         """Return where the parent is made under version 1.
 
-        Memory stays below the agent's own limit, whoever set that; where processes are looked for must be the same
-        place in every life of the agent.
+        Memory stays below the agent's own limit. Processes are looked for in the same place after each start of the
+        agent.
         """
         at = self._root / controller
         own = own_group(controller, self._own) if controller == "memory" else ""

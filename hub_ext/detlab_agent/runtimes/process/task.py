@@ -70,8 +70,8 @@ class ProcessTask(NotedTask):
         """See `RunningTask.interrupt`: the launcher passes the signal on to the entrypoint's group."""
         self._signal_launcher(signal.SIGTERM)
 
-    async def slay(self, delivery_grace: float) -> None:
-        """See `RunningTask.slay`."""
+    async def kill(self, delivery_grace: float) -> None:
+        """See `RunningTask.kill`."""
         await asyncio.to_thread(self._kill_all, spare_launcher=True)
         try:
             await asyncio.wait_for(self._gone(), delivery_grace)

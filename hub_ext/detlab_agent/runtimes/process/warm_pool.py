@@ -226,7 +226,7 @@ class WarmPool:
             os.close(go_read)
         if "pid" in answer:
             return Held(ForkedLauncher(int(answer["pid"])), go_write)
-        os.close(go_write)  # whoever waits for it ends
+        os.close(go_write)  # processes that wait for it end
         _log.warning("%s starts cold: %s", request.directory, answer.get("error", "the zygote died"))
         self._discard()
         self._keep()

@@ -227,7 +227,7 @@ def _is_task_of(pid: int, place: Path) -> bool:
     mark = procfs.read_environment(pid).get("DET_TASK_DIR", "")
     if f"/{place.name}/agent/" not in mark:
         return False
-    # Whoever ends the cluster may have come to its directory by another way than who started it: a link, a mount.
+    # `det down` may have reached its directory by another path than `det up`: a link, a mount.
     return os.path.realpath(mark).startswith(f"{os.path.realpath(place)}/agent/")
 
 

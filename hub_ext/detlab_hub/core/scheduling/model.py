@@ -133,7 +133,7 @@ class Constraints(NamedTuple):
         memory: Least bytes of memory of each GPU.
         labels: (name, value) of labels that they must all have.
         required: What must hold of their labels.
-        preferred: What had better hold of them. Nobody waits for that.
+        preferred: What should hold of them, but no task waits for that.
     """
 
     slot_type: str = ""
@@ -170,7 +170,7 @@ class Task:
         memory: Bytes of memory that it needs on each of its agents; 0: it asks for none.
         max_time: For how many seconds more it runs at most; None when that is not known.
         runtime: How it must be run; "" for any way.
-        overdue: It has waited so long that later tasks of its priority may not overtake it any more. Of one that runs:
+        aged: It has waited so long that later tasks of its priority may not overtake it any more. Of one that runs:
             it had waited so long, and has had its slots for less than that.
         came: When it was requested, in seconds, where `requested` does not say that.
         began: Since when it runs, in seconds; None while it waits, or has only just got its slots.

@@ -34,7 +34,7 @@ class Planner:
     """One pass over a pool.
 
     Attributes:
-        rooms: What is free, as the pass goes on. What is released counts as free here, for whom it is released.
+        rooms: What is free, as the pass continues. What is released counts as free here, for whom it is released.
         limits: What jobs and users hold.
         pending: Tasks that could start if there were room, in queue order. Those that could not, whatever the other
             tasks do, have their reason already and are in nobody's way.

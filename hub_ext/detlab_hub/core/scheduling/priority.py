@@ -60,7 +60,7 @@ class _Pass:
         candidates = [task for task in kept if task.preemptible and not task.leaving]
         candidates.sort(key=self._priority)  # those of one priority are in queue order, and stay so
         candidates.reverse()
-        # Those that are on their way out cost nobody anything: they come first, whoever waits.
+        # Tasks that are leaving already cost nothing more: they come first, whichever task waits.
         self._leaving = [task for task in kept if task.leaving]
         ahead = (jobs[task.job] for task in reversed(candidates))
         self._bounds = [(job.priority, position_of(job)) for job in ahead]

@@ -33,7 +33,7 @@ from detlab_hub.core.searchers.events import (
 )
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
-from detlab_hub.core.searchers.registry import method_class, searcher_names
+from detlab_hub.core.searchers.registry import method_class, needs_metric, searcher_names
 from detlab_hub.core.searchers.searcher import Searcher, make_searcher, replay
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "event_to_json",
     "make_searcher",
     "method_class",
+    "needs_metric",
     "replay",
     "searcher_names",
 ]

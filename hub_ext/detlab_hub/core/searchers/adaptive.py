@@ -71,6 +71,7 @@ class Tournament(SearchMethod):
 
     name = "adaptive_asha"
     Config = AdaptiveASHAConfig
+    needs_metric = True
 
     def __init__(self, brackets: Sequence[AsyncHalving]) -> None:
         self._brackets = list(brackets)

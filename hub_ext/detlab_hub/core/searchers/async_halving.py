@@ -98,6 +98,7 @@ class AsyncHalving(SearchMethod):
 
     name = "async_halving"
     Config = AsyncHalvingConfig
+    needs_metric = True
 
     def __init__(self, config: HalvingConfig) -> None:
         self._config = config

@@ -76,12 +76,14 @@ class SearchMethod(ABC):
         Config: The `searcher` block, as it is checked and documented.
         wants_checkpoints: Whether it is told of checkpoints, each of which is then journaled.
         suggests: Whether it makes `Suggest` decisions.
+        needs_metric: Whether a trial that never reports the searcher's metric is an error: it cannot be judged.
     """
 
     name: ClassVar[str]
     Config: ClassVar[type[SearcherBlock]]
     wants_checkpoints: ClassVar[bool] = False
     suggests: ClassVar[bool] = False
+    needs_metric: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod

@@ -44,6 +44,15 @@ def method_class(name: str) -> type[SearchMethod]:
     return found
 
 
+@cache
+def needs_metric(name: str) -> bool:
+    """Whether a method needs each trial to report the searcher's metric; False for one that is not installed."""
+    try:
+        return method_class(name).needs_metric
+    except SearcherNotInstalled:  # its experiment pauses when its search is next needed
+        return False
+
+
 def make_method(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> SearchMethod:
     """Make the method that a resolved `searcher` block names.
 

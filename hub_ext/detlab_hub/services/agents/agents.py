@@ -151,7 +151,7 @@ class Agents:
 
         Raises:
             Conflict: The agent speaks a protocol that this master does not, or one of that name is connected: it has
-                its key, so that whoever asks is another machine, or wants its tasks.
+                its key, so that the caller is another machine, or wants its tasks.
             Forbidden: An administrator sent it away, and it comes by the cluster's own token, which never expires.
         """
         check_protocol(request.protocol)

@@ -44,7 +44,7 @@ class Packing:
         uuid: The checkpoint; all files are in a folder of this name.
         files: By path: `size`, `digest` and perhaps `mode`, as committed.
         created: Seconds since the epoch, the time of all files.
-        owner: uid to whom the files must belong; None: whoever it is.
+        owner: uid to whom the files must belong; None: any.
     """
 
     storage: dict[str, Any]

@@ -23,7 +23,7 @@ def note(turn: Turn, caller: Caller | str, action: str, subject: str, detail: st
     """Record an action and its actor in the action's own transaction; if that fails, nothing is recorded.
 
     Args:
-        turn: The deed's turn.
+        turn: The turn of the action.
         caller: The Hub user, or their name.
         action: What, such as `experiment.kill`.
         subject: To what, such as `experiment 12`.
@@ -54,7 +54,7 @@ class Audit:
             caller: Who asks.
             limit: Most items.
             before: Only ids smaller than this.
-            actor: Only this user's deeds.
+            actor: Only this user's actions.
             action: Only `experiment.kill` or the like, or all of a resource: `experiment`.
 
         Raises:

@@ -8,11 +8,9 @@ from typing import Any
 from detlab.schemas.wire import AllocationState, EndReason, TrialState
 from detlab_hub.core.lifecycle.allocation import Allocation, EndKind, Graces, PreemptReason
 from detlab_hub.core.lifecycle.trial import Attempt, Metric, Trial
+from detlab_hub.core.searchers import needs_metric
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
-
-NEEDS_METRIC = frozenset({"async_halving", "adaptive_asha"})
-"""Searches that cannot use a trial that never reports their metric."""
 
 DEFAULT_MAX_RESTARTS = 5
 
@@ -48,7 +46,7 @@ def trial_of(row: TrialRow, experiment: ExperimentRow, current: AllocationRow | 
     live = current is not None and current.state != AllocationState.TERMINATED
     if row.searcher_metric_seen or not experiment.metric:
         metric = Metric.SEEN
-    elif experiment.searcher_name in NEEDS_METRIC:
+    elif needs_metric(experiment.searcher_name):
         metric = Metric.REQUIRED
     else:
         metric = Metric.MISSED

@@ -26,7 +26,7 @@ from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_priority
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.placement import snapshots as scene
+from detlab_hub.services.placement import snapshots
 from detlab_hub.services.queue import why_waiting
 from detlab_hub.services.queue.job_views import Entry, entries, entry_of, lines, views
 from detlab_hub.services.queue.queue import by_priority
@@ -42,7 +42,7 @@ class _Around(NamedTuple):
     """The agents that are there, who was refused where, and the time."""
 
     nodes: Sequence[Node]
-    refusals: scene.Refusals
+    refusals: snapshots.Refusals
     now: float
 
 
@@ -155,7 +155,7 @@ class Jobs:
         return _Around(shell.backend.nodes(now), dict(shell.refusals), now)
 
     def _snapshots(self, s: Session, around: _Around) -> Mapping[str, Snapshot]:
-        return scene.snapshots(s, around.nodes, around.refusals, around.now, self._shell.settings)
+        return snapshots.snapshots(s, around.nodes, around.refusals, around.now, self._shell.settings)
 
     def _view(self, s: Session, caller: Caller, entry: Entry, live: Mapping[str, Entry], around: _Around) -> JobView:
         """The view of one job, with its place among all."""

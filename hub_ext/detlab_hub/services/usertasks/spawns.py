@@ -154,7 +154,7 @@ class Spawns:
             waits = current is not None and current.state in _WAITING
             before = row.state
             apply_task(turn, row, usertask.EndRequested(TaskEnd.CANCELED if waits else TaskEnd.KILLED))
-            if row.state != before:  # whoever it was, they asked the Hub
+            if row.state != before:  # the request came by the Hub
                 audit.note(turn, audit.HUB, "task.stop", f"task {row.id}", row.name)
             return _view(turn.session, row, self._shell)
 

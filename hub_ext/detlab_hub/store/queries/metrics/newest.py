@@ -4,7 +4,7 @@ Rollups are made of points that were written a moment before; to read them back 
 time. What is remembered is believed only where the row of the series, which each transaction reads, says that nothing
 else has happened to it since: its count, its last step, and where its rollups end. So whatever a transaction left that
 was rolled back, another series by the same number, or points that were removed, is found out, and the points are read.
-A stored point that changes its value leaves that row as it is; whoever changes one says so (`forget`).
+A stored point that changes its value leaves that row as it is; code that changes one calls `forget`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writing metrics: reports in, points and summaries kept exact, older runs superseded.
 
 A report is folded into its series' summary as it comes; a summary is recomputed from the points only where a point
-was replaced or removed. Whoever reads lists and tables therefore never touches points.
+was replaced or removed. Readers of lists and tables therefore never touch points.
 """
 
 from __future__ import annotations
