@@ -23,7 +23,7 @@ SIMULATED_TESTS := tests/simulation
 QUICK_TESTS := tests/unit tests/integration/services tests/integration/store
 FUZZ := tests/integration/web/test_web_fuzz.py
 FUZZ_SEED := $(shell date +%s)
-CRASH_POINTS := tests/integration/services/test_crash_points.py tests/integration/web/test_web_crash_points.py
+CRASH_POINTS := tests/integration/services/lifecycle/test_crash_points.py tests/integration/web/attempts/test_web_crash_points.py
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
 # One worker per file, in the order of folders; tests that are marked `alone` come last, with nothing beside them.
 WORKERS := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
@@ -91,7 +91,7 @@ bench: bench-peers  ## all benchmarks, one after the other, on a machine that do
 	exit $$failed
 
 bench-trainer: $(VENV)-bench/.installed  ## the trainer beside other frameworks: make bench-trainer BENCH_ARGS=--quick
-	$(VENV)-bench/bin/python bench/trainer.py $(BENCH_ARGS)
+	$(VENV)-bench/bin/python bench/trainer/trainer.py $(BENCH_ARGS)
 
 bench-faces: setup-test  ## what the front ends draw in a browser, beside their goals
 	$(BIN)/python bench/faces.py --check

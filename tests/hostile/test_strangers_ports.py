@@ -30,7 +30,7 @@ from detlab.loopback.connections import Connection
 from detlab_agent.connection import dial
 from detlab_hub.embedded.hubapi import HubApi
 from detlab_hub.embedded.master import MasterClient
-from testbed.other_users import User, users
+from testbed.people.other_users import User, users
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 

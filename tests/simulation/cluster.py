@@ -21,15 +21,15 @@ from detlab.client.transport.session import Session
 from detlab.errors import DetlabError, ResourcesError
 from detlab.schemas.taskwire import TaskKind
 from detlab_hub.services import Caller, Settings
+from simulation.checks.fairness import Fairness
+from simulation.checks.promises import BrokenPromise, Promises
 from simulation.deeds import Deeds
-from simulation.fairness import Fairness
 from simulation.loop import Process, as_thread, block
-from simulation.node import Node
+from simulation.machines.node import Node
+from simulation.machines.trial import LENGTH, HttpBridge
+from simulation.machines.wreck import FAULTS_END
 from simulation.plan import ADMIN, PEOPLE, ZERO_SLOT_TASKS, CommandPlan, JobPlan, plan_of
-from simulation.promises import BrokenPromise, Promises
-from simulation.trial import LENGTH, HttpBridge
 from simulation.world import World
-from simulation.wreck import FAULTS_END
 
 AGAIN = 4.0
 """Seconds after which somebody submits anew what was refused, as it did not fit then."""

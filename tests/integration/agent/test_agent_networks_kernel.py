@@ -17,7 +17,7 @@ from agent_helpers import wait_until
 
 from detlab.launch.network import Forward
 from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
-from testbed.islands import why_not
+from testbed.network.islands import why_not
 from testbed.waiting import until
 
 INSIDE = """
@@ -165,7 +165,7 @@ BRIDGED = """
 import subprocess, sys
 from pathlib import Path
 from detlab_agent.runtimes.process import network
-from testbed.islands import bridged
+from testbed.network.islands import bridged
 
 ASKS = "import socket; socket.create_connection((sys.argv[1], 9), timeout=3)"
 

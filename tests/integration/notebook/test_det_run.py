@@ -13,7 +13,7 @@ import pytest
 from detlab.client import Client, Task
 from detlab.schemas.taskwire import TaskEnd
 from testbed.cluster import Cluster
-from testbed.kernels import Cell, Notebook
+from testbed.front.kernels import Cell, Notebook
 from testbed.waiting import until
 
 pytestmark = pytest.mark.hub

@@ -25,7 +25,7 @@ from detlab_hub.store.tables import (
     TokenRow,
     TrialRow,
 )
-from testbed.store_rows import add_experiment, add_trial
+from testbed.databases.store_rows import add_experiment, add_trial
 
 # --- experiments ----------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import time
 import psutil
 import pytest
 
-from simulation import patience
-from simulation.chunks import TESTS
+from simulation.runs import patience
+from simulation.runs.chunks import TESTS
 
 SPIN = "while True: pass"
 SLEEP = "import time, sys; print('here', flush=True); time.sleep(600)"
