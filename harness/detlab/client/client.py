@@ -1,3 +1,4 @@
+# Made from aclient.py by harness/make_sync.py: edit that one, not this.
 """The blocking client: find the cluster, submit, list, fetch."""
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class SubmittedTask:
 
 
 class Client:
-    """Talks to one cluster. Cheap to make: it connects on the first call.
+    """A blocking client of one cluster. Cheap to make: it connects on the first call.
 
     Args:
         url: Address of the Hub or the service; None looks for a cluster (see `detlab.client.transport.discovery`).
@@ -155,7 +156,12 @@ class Client:
             ConfigError: The config has mistakes; all of them are in `problems`.
             BundleError: The code cannot be packed.
         """
-        submitted = self.submit(config, bundle=pack(model_dir, includes, files), template=template, activate=activate)
+        submitted = self.submit(
+            config,
+            bundle=pack(model_dir, includes, files),
+            template=template,
+            activate=activate,
+        )
         assert submitted.experiment is not None  # only a dry run has none
         return submitted.experiment
 

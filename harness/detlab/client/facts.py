@@ -368,11 +368,10 @@ def reports(series: list[SeriesView]) -> list[TrialMetrics]:
     return [found[key] for key in sorted(found)]
 
 
-def next_logs(page: tuple[list[LogLine], int | None], after: int | None) -> int | None:
-    """Return the id after which the next page begins, or None if this page was the last."""
-    _, following = page
-    # A page of a filter may be empty and not the last: it looks at so many lines at once.
-    return None if following is None or following == after else following
+def wanted(line: LogLine, rank: int | None, search: str | None, node: str | None) -> bool:
+    """Return whether a line that is followed is one of those; streams have all."""
+    right_place = (rank is None or line.rank == rank) and (node is None or line.node == node)
+    return right_place and (search is None or search in line.text)
 
 
 def granted_to(user: str | None, group: str | None) -> tuple[GrantKind, str]:

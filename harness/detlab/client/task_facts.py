@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, urlsplit
 
@@ -23,6 +23,9 @@ KIND_WORDS = {
     TaskKind.CELL: "cell",
     TaskKind.NOTEBOOK_RUN: "notebook run",
 }
+
+Tell = Callable[[TaskView], None]
+"""Told of a task whenever the master says something new about it."""
 
 
 def kind_word(kind: TaskKind) -> str:

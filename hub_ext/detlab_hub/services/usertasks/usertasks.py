@@ -31,13 +31,12 @@ from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.logs.log_search import LogSearch
 from detlab_hub.services.views import task_views
+from detlab_hub.store.idempotency import key_problems, known_task
 from detlab_hub.store.queries import limits
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.tables import TaskRow, TrialRow, clean_text
 
 NAME_CHARS = 200
-KEY_CHARS = 300
-"""Of an idempotency key."""
 MOST_SHOWN = 1000
 """Experiments, or trials, of one TensorBoard: each is looked up."""
 ROW_IDS = range(1, 2**63)
@@ -70,7 +69,7 @@ class UserTasks:
         if request.kind.served_by_hub and not request.dry_run:
             raise Conflict(f"a {request.kind} is started by the Hub")
         config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._shell)
-        if await self._shell.read(lambda s: by_key(s, caller.name, request.idempotency_key)) is None:
+        if await self._shell.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
             if not request.dry_run:
                 self._shell.limiter.submission(caller.name, caller.groups)
             warnings += await feasible(self._shell, caller.name, request.kind, config)
@@ -80,8 +79,8 @@ class UserTasks:
         reasons = self._shell.pending_reasons
 
         def make(turn: Turn) -> CreateTaskReply:
-            known = by_key(turn.session, caller.name, request.idempotency_key)
-            row = known or create_row(turn, caller, request, config, key=request.idempotency_key)
+            known = known_task(turn.session, caller.name, request.idempotency_key)
+            row = known or create_row(turn, caller, request, config, key=request.idempotency_key or None)
             view = task_views.task_view(turn.session, row, reasons, full=True)
             return reply.model_copy(update={"task": view, "created": known is None})
 
@@ -222,9 +221,7 @@ def create_row(
 
 def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:
     """Check what a request names: code, experiments, trials that its owner may use, and their number."""
-    found = []
-    if len(request.idempotency_key or "") > KEY_CHARS:
-        found.append(Problem("idempotency_key", f"has more than {KEY_CHARS} characters"))
+    found = key_problems(request.idempotency_key)
     for which, numbers in (("experiment_ids", request.experiment_ids), ("trial_ids", request.trial_ids)):
         if len(numbers) > MOST_SHOWN:
             found.append(Problem(which, f"has {len(numbers):,} numbers; a task shows at most {MOST_SHOWN:,}"))
@@ -240,13 +237,6 @@ def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:
         if trial is None or not may_read(s, caller, trial.experiment_id):
             found.append(Problem("trial_ids", f"there is no trial {number}", "det experiment list-trials EXPERIMENT"))
     return found
-
-
-def by_key(s: Session, owner: str, key: str | None) -> TaskRow | None:
-    """The task that this owner's request with this key made."""
-    if key is None:
-        return None
-    return s.scalar(select(TaskRow).where(TaskRow.owner == owner, TaskRow.key == key))
 
 
 def _draw_id(s: Session, kind: TaskKind, server_name: str) -> str:

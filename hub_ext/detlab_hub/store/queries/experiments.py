@@ -118,15 +118,6 @@ def _in_states(states: frozenset[str]) -> Prepared:
     return Prepared(select(func.count()).select_from(AllocationRow).where(of_one, in_one))
 
 
-def by_key(s: Session, owner: str, key: str) -> ExperimentRow | None:
-    """Return the experiment that this owner's submit with this idempotency key made."""
-    return s.scalar(
-        select(ExperimentRow)
-        .join(Idempotency, Idempotency.experiment_id == ExperimentRow.id)
-        .where(Idempotency.owner == clean_text(owner), Idempotency.key == clean_text(key))
-    )
-
-
 def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     """Remove an experiment with all that hangs on it, up to `limit` points or log lines per call.
 

@@ -7,9 +7,10 @@ from services_scripted import ALICE, ROOT, config, training
 
 from detlab.errors import ConfigError, Conflict
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
-from detlab.schemas.wire import EnrolRequest
+from detlab.schemas.wire import CreateExperiment, EnrolRequest
 from detlab_hub.services.kernel.callers import EnrolCaller, HubCaller
-from detlab_hub.services.usertasks.usertasks import KEY_CHARS, MOST_SHOWN
+from detlab_hub.services.usertasks.usertasks import MOST_SHOWN
+from detlab_hub.store.idempotency import KEY_CHARS
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m ${7*7} {{7*7}} ' or 1=1 -- =cmd|'/c calc'!A1"
 HUB = HubCaller()
@@ -71,6 +72,9 @@ async def test_more_than_can_be_looked_up_is_refused_before_it_is(world):
     command = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true"}, idempotency_key="k" * (KEY_CHARS + 1))
     with pytest.raises(ConfigError, match="idempotency_key"):
         await world.services.usertasks.create(ALICE, command)
+    submit = CreateExperiment(config=config(), idempotency_key="k" * (KEY_CHARS + 1))
+    with pytest.raises(ConfigError, match="idempotency_key"):
+        await world.services.experiments.create(ALICE, submit)
     assert (await world.services.usertasks.list(ALICE)).items == []
 
 
