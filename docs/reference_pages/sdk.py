@@ -62,6 +62,7 @@ def _rest(cls: type) -> list[str]:
 def client() -> str:
     """The page of the Python client."""
     from detlab import client as sdk
+    from detlab import viz
 
     intro = """
 What commands and magics do, as Python: `from detlab.client import Client`. Without arguments a client finds the cluster
@@ -74,4 +75,11 @@ as `det` does (`DET_URL` and `DET_TOKEN`, the folder `.detlab` here or above, th
         experiment.top_checkpoint().download("best")
 """
     classes = [sdk.Client, sdk.Experiment, sdk.Trial, sdk.Checkpoint]
-    return page("Python client", intro, *(class_section(cls.__name__, cls) for cls in classes))
+    figures = "## Figures\n\n[How to plot a search](../how-to/plot-a-search.md) shows them at work."
+    return page(
+        "Python client",
+        intro,
+        *(class_section(cls.__name__, cls) for cls in classes),
+        figures,
+        *(function_section(f"detlab.viz.{name}", getattr(viz, name)) for name in viz.__all__),
+    )

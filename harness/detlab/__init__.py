@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from detlab import core as core
     from detlab import errors as errors
     from detlab import pytorch as pytorch
+    from detlab import viz as viz
     from detlab.errors import InvalidHP as InvalidHP
     from detlab.info import ClusterInfo as ClusterInfo
     from detlab.info import TrialInfo as TrialInfo
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """Format for `logging.basicConfig` from which the launcher reads each line's level (Determined's format)."""
 
-_SUBMODULES = frozenset({"client", "core", "errors", "pytorch"})
+_SUBMODULES = frozenset({"client", "core", "errors", "pytorch", "viz"})
 _NAMES = {
     "InvalidHP": "detlab.errors",
     "ClusterInfo": "detlab.info",
@@ -49,6 +50,7 @@ __all__ = [
     "errors",
     "get_cluster_info",
     "pytorch",
+    "viz",
 ]
 
 

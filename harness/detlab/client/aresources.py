@@ -212,6 +212,22 @@ class AsyncExperiment(ExperimentFacts):
         self.learn(snapshot)
         return snapshot
 
+    async def plot(self, kind: str = "learning_curves", **options: Any) -> Any:
+        """Return a plotly figure of its trials.
+
+        Args:
+            kind: `learning_curves`, `parallel_coordinates` or `metric_by_hyperparameter`: functions of `detlab.viz`.
+            **options: Of that function, such as `metric="loss"`, `group="training"`, `max_trials=20`.
+
+        Raises:
+            ValueError: There is no such figure.
+            DetlabError: plotly is not installed.
+        """
+        from detlab.viz import search
+
+        wanted = search.request(kind, self.view.metric, **options)
+        return search.plot(await self.curves(**wanted), kind, config=self.config, **options)
+
     async def stream(
         self,
         after: int | None = None,
@@ -394,6 +410,16 @@ class AsyncTrial(TrialFacts):
         series = await self._session.run(experiments.trial_metrics(self.id, group=group, max_points=max_points))
         for report in reports(series):
             yield report
+
+    async def plot(self, **options: Any) -> Any:
+        """Return a plotly figure of its metrics, with the options of `detlab.viz.trial_metrics`.
+
+        Raises:
+            DetlabError: plotly is not installed.
+        """
+        from detlab import viz
+
+        return viz.trial_metrics(await self._session.run(experiments.trial_metrics(self.id)), **options)
 
     async def list_checkpoints(
         self,

@@ -211,6 +211,22 @@ class Experiment(ExperimentFacts):
         self.learn(snapshot)
         return snapshot
 
+    def plot(self, kind: str = "learning_curves", **options: Any) -> Any:
+        """Return a plotly figure of its trials.
+
+        Args:
+            kind: `learning_curves`, `parallel_coordinates` or `metric_by_hyperparameter`: functions of `detlab.viz`.
+            **options: Of that function, such as `metric="loss"`, `group="training"`, `max_trials=20`.
+
+        Raises:
+            ValueError: There is no such figure.
+            DetlabError: plotly is not installed.
+        """
+        from detlab.viz import search
+
+        wanted = search.request(kind, self.view.metric, **options)
+        return search.plot(self.curves(**wanted), kind, config=self.config, **options)
+
     def stream(
         self,
         after: int | None = None,
@@ -389,6 +405,16 @@ class Trial(TrialFacts):
         """Yield its reports in order of step, of one group or of all."""
         series = self._session.run(experiments.trial_metrics(self.id, group=group, max_points=max_points))
         yield from reports(series)
+
+    def plot(self, **options: Any) -> Any:
+        """Return a plotly figure of its metrics, with the options of `detlab.viz.trial_metrics`.
+
+        Raises:
+            DetlabError: plotly is not installed.
+        """
+        from detlab import viz
+
+        return viz.trial_metrics(self._session.run(experiments.trial_metrics(self.id)), **options)
 
     def list_checkpoints(
         self,

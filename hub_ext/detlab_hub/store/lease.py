@@ -17,6 +17,7 @@ from typing import Self
 from sqlalchemy import Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
+from detlab.launch.host.procfs import read_process
 from detlab_hub.store.errors import LeaseHeld, LeaseLost
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import Lease
@@ -98,13 +99,9 @@ def _pid_namespace() -> str:
 
 
 def _start_time(pid: int) -> int | None:
-    """Return field 22 of /proc/PID/stat; None for no such process or a zombie, which can write nothing."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in {"Z", "X"} else int(fields[19])
+    """Return when a process started, in clock ticks; None for no such process or a zombie, which can write nothing."""
+    process = read_process(pid)
+    return process.start_time if process and process.alive else None
 
 
 def check_free(session: Session, now: float) -> None:

@@ -3,23 +3,28 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from detlab import viz
 from detlab.client.aclient import AsyncClient
 from detlab.client.bundling.bundle import build_bundle
 from detlab.client.client import Client
+from detlab.client.resources import Experiment, Trial
 from detlab.errors import AuthError, ConfigError, Conflict, Forbidden, NotFound, ResourcesError
 from detlab.schemas.wire import CurvesView, Event, ExperimentState
 from testbed.cluster import Cluster, running_cluster
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(300)]
 
+FIGURES = Path(__file__).parents[3] / "docs/how-to/plot-a-search.md"
 STEPS = 12
 TRAIN = f"""
 import time
@@ -77,6 +82,23 @@ def reported(events: list[Event]) -> dict[tuple[int | None, str], list[int]]:
     return found
 
 
+def check_figures(client: Client, experiment: Experiment, trials: list[Trial]) -> None:
+    """Figures are drawn of what the master says, and the example of the how-to page runs as printed."""
+    figure = experiment.plot()
+    assert [line.name for line in figure.data] == [f"trial {trials[1].id}", f"trial {trials[0].id}, best"]
+    assert list(figure.data[1].y) == pytest.approx([0.5 / step for step in range(1, STEPS + 1)])
+    assert len(experiment.plot(metric="loss", group="training").data) == 2
+    [points] = experiment.plot("metric_by_hyperparameter").data
+    assert list(points.y) == pytest.approx([trial.hparams["lr"] / STEPS for trial in experiment.list_trials()])
+    assert [note.text for note in trials[0].plot().layout.annotations] == ["&lt;img src=x&gt;", "loss", "val_loss"]
+    assert viz.trial_metrics(trials[0]).data == trials[0].plot().data
+    assert viz.learning_curves(experiment).data == figure.data
+    [example] = re.findall(r"^```python\n(.*?)^```$", FIGURES.read_text(), re.MULTILINE | re.DOTALL)[:1]
+    names: dict[str, Any] = {"client": client}
+    exec(example.replace("get_experiment(7)", f"get_experiment({experiment.id})"), names)
+    assert names["figure"].data[0].type == "parcoords"
+
+
 def test_a_search_from_submit_to_its_best_checkpoint(cluster: Cluster, client: Client, tmp_path: Path) -> None:
     experiment = client.create_experiment(cluster.root / "search.yaml", cluster.root / "code")
     events = list(experiment.stream(after=0))
@@ -103,6 +125,7 @@ def test_a_search_from_submit_to_its_best_checkpoint(cluster: Cluster, client: C
     code = experiment.download_code(tmp_path)
     assert build_bundle(cluster.root / "code").data == code.read_bytes()
     assert experiment.wait(timeout=5) is ExperimentState.COMPLETED
+    check_figures(client, client.get_experiment(experiment.id), trials)
     experiment.delete()
     with pytest.raises(NotFound):
         client.get_experiment(experiment.id)
@@ -133,6 +156,8 @@ async def test_the_stream_and_the_wait_survive_a_killed_master(cluster: Cluster)
         [trial] = await experiment.list_trials()
         wanted = list(range(1, STEPS + 1))
         assert reported(events) == {(trial.id, "training"): wanted, (trial.id, "validation"): wanted}
+        assert (await experiment.plot(metric="val_loss")).data[0].name == f"trial {trial.id}"
+        assert len((await trial.plot(names=["val_loss"])).data) == 1
         stored = [item async for item in trial.iter_metrics("validation")]
         assert [item.steps_completed for item in stored] == wanted
 

@@ -1,0 +1,299 @@
+"""Figures of a whole search: its learning curves, and what the hyperparameters have to do with the metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from detlab.schemas.wire import CurvesView, SeriesView, TrialView
+from detlab.viz.data import Axis, ExperimentLike, Search, flatten, search_of, stopped_or_failed
+from detlab.viz.drawing import BEST, COLOURS, GOODNESS, GREY, MOST_IN_LEGEND, empty, number, plotly_module, safe
+
+MOST_AXES = 24
+"""Hyperparameters in parallel coordinates; more could not be read."""
+MOST_PANELS = 12
+"""Hyperparameters among small multiples."""
+MOST_LINES = 100
+"""Trials with a curve; the best are among them."""
+MOST_TRIALS = 1000
+"""Trials of the other figures."""
+_COLUMNS = 3
+_NO_CURVES = "-"
+"""A group that no report can have: the figure needs the trials only."""
+
+
+def learning_curves(
+    source: ExperimentLike | CurvesView,
+    *,
+    metric: str | None = None,
+    group: str = "validation",
+    log_y: bool = False,
+    max_trials: int = MOST_LINES,
+) -> Any:
+    """Draw a metric of all trials over the batches they had completed; the best trial is highlighted.
+
+    Args:
+        source: An experiment, or a snapshot that its `curves()` returned.
+        metric: Name of the metric; default the searcher metric.
+        group: `validation`, `training` or a group of the code's own.
+        log_y: Whether the metric's axis is logarithmic.
+        max_trials: How many trials to ask an experiment for; the best are among them.
+
+    Returns:
+        A `plotly.graph_objects.Figure`: one line per trial.
+
+    Raises:
+        DetlabError: plotly is not installed.
+    """
+    name = metric or (source.experiment if isinstance(source, CurvesView) else source.view).metric
+    search = search_of(source, request("learning_curves", name, group=group, max_trials=max_trials))
+    title = f"{safe(name)} of experiment {search.experiment.id}"
+    curves = search.curves(name, group)
+    if not search.snapshot.trials:
+        return empty(title, "No trials yet.")
+    if not any(curve.steps for _, curve in curves):
+        return empty(title, f"No trial has reported {safe(name)} in group {safe(group)} yet.")
+    best = search.best if name == search.metric else None
+    figure = plotly_module("graph_objects").Figure()
+    for trial, curve in sorted(curves, key=lambda pair: pair[0].id == best):  # the best one on top
+        figure.add_scatter(**_line(trial, curve, best=trial.id == best))
+    figure.update_layout(title=_titled(title, search), showlegend=len(curves) <= MOST_IN_LEGEND)
+    figure.update_xaxes(title="batches")
+    figure.update_yaxes(title=safe(name), type="log" if log_y else "linear")
+    return figure
+
+
+def parallel_coordinates(source: ExperimentLike | CurvesView, *, max_trials: int = MOST_TRIALS) -> Any:
+    """Draw each trial as a line through its hyperparameters to the best value of its searcher metric.
+
+    Hyperparameters that are the same in all trials have no axis. Trials that lack one of
+    the hyperparameters, or a finite value of the metric, are left out, and the title counts them.
+
+    Args:
+        source: An experiment, or a snapshot that its `curves()` returned.
+        max_trials: How many trials to ask an experiment for.
+
+    Returns:
+        A `plotly.graph_objects.Figure`; select ranges by dragging along the axes.
+
+    Raises:
+        DetlabError: plotly is not installed.
+    """
+    search = search_of(source, request("parallel_coordinates", "", max_trials=max_trials))
+    title = f"Hyperparameters and {safe(search.metric)} of experiment {search.experiment.id}"
+    axes, values = search.axes()[:MOST_AXES], search.ranked()
+    if reason := _nothing_to_compare(search, axes):
+        return empty(title, reason)
+    trials = [
+        trial
+        for trial in search.snapshot.trials
+        if trial.id in values and all(axis.values[trial.id] is not None for axis in axes)
+    ]
+    metric = [values[trial.id] for trial in trials]
+    figure = plotly_module("graph_objects").Figure()
+    figure.add_parcoords(
+        dimensions=[*(_dimension(axis, trials) for axis in axes), {"label": safe(search.metric), "values": metric}],
+        line={
+            "color": metric,
+            "colorscale": [list(stop) for stop in GOODNESS],
+            "reversescale": search.experiment.smaller_is_better,
+            "showscale": True,
+        },
+    )
+    # the labels of the axes stand above them, where other figures have their title
+    figure.update_layout(
+        title=_titled(title, search, left_out=len(search.snapshot.trials) - len(trials)), margin={"t": 140}
+    )
+    return figure
+
+
+def metric_by_hyperparameter(source: ExperimentLike | CurvesView, *, max_trials: int = MOST_TRIALS) -> Any:
+    """Draw the best value of the searcher metric against each hyperparameter, in one panel per hyperparameter.
+
+    Args:
+        source: An experiment, or a snapshot that its `curves()` returned.
+        max_trials: How many trials to ask an experiment for.
+
+    Returns:
+        A `plotly.graph_objects.Figure` whose panels share the metric's axis; the best trial is highlighted.
+
+    Raises:
+        DetlabError: plotly is not installed.
+    """
+    search = search_of(source, request("metric_by_hyperparameter", "", max_trials=max_trials))
+    title = f"{safe(search.metric)} by hyperparameter in experiment {search.experiment.id}"
+    axes, values = search.axes()[:MOST_PANELS], search.ranked()
+    if reason := _nothing_to_compare(search, axes):
+        return empty(title, reason)
+    columns = min(_COLUMNS, len(axes))
+    rows = math.ceil(len(axes) / columns)
+    figure = plotly_module("subplots").make_subplots(rows, columns, shared_yaxes=True)
+    trials = [trial for trial in search.snapshot.trials if trial.id in values]
+    for at, axis in enumerate(axes):
+        cell = {"row": at // columns + 1, "col": at % columns + 1}
+        shown = [trial for trial in trials if axis.values[trial.id] is not None]
+        figure.add_scatter(**_points(axis, shown, values, search.best), **cell)
+        figure.update_xaxes(title=safe(axis.name), **_scale(axis), **cell)
+        if cell["col"] == 1:
+            figure.update_yaxes(title=safe(search.metric), **cell)
+    figure.update_layout(
+        title=_titled(title, search, left_out=len(search.snapshot.trials) - len(trials)),
+        showlegend=False,
+        height=max(360, 280 * rows),
+    )
+    return figure
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "learning_curves": learning_curves,
+    "parallel_coordinates": parallel_coordinates,
+    "metric_by_hyperparameter": metric_by_hyperparameter,
+}
+
+
+def request(
+    kind: str,
+    searcher_metric: str,
+    *,
+    metric: str | None = None,
+    group: str = "validation",
+    max_trials: int | None = None,
+    **_: Any,
+) -> dict[str, Any]:
+    """Return which curves a figure needs, as arguments of an experiment's `curves()`.
+
+    Args:
+        kind: Name of the figure.
+        searcher_metric: The metric of learning curves unless another is named.
+        metric: The other one.
+        group: Group of the metric.
+        max_trials: How many trials at most; default as many as the figure can show.
+        **_: The figure's other options.
+    """
+    if kind != "learning_curves":
+        return {"group": _NO_CURVES, "max_trials": max_trials or MOST_TRIALS}
+    name = metric or searcher_metric
+    # the master takes a comma for the end of a name
+    return {"group": group, "name": None if "," in name else name, "max_trials": max_trials or MOST_LINES}
+
+
+def plot(
+    snapshot: CurvesView, kind: str = "learning_curves", *, config: Mapping[str, Any] | None, **options: Any
+) -> Any:
+    """Draw one of the figures of a search by its name, from a snapshot of `request` and the experiment's config.
+
+    Args:
+        snapshot: What `curves()` returned.
+        kind: `learning_curves`, `parallel_coordinates` or `metric_by_hyperparameter`.
+        config: The resolved config: it says which hyperparameters are searched on a logarithmic scale.
+        **options: Those of the function of that name.
+
+    Raises:
+        ValueError: There is no such figure.
+        DetlabError: plotly is not installed.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"no figure {kind!r}: choose one of {', '.join(KINDS)}")
+    known = snapshot.experiment.model_copy(update={"config": dict(config) if config else None})
+    return KINDS[kind](snapshot.model_copy(update={"experiment": known}), **options)
+
+
+def _line(trial: TrialView, curve: SeriesView, *, best: bool) -> dict[str, Any]:
+    stopped = stopped_or_failed(trial)
+    colour = BEST if best else GREY if stopped else COLOURS[trial.index % len(COLOURS)]
+    about = f"trial {trial.id}{', best' if best else ''}"
+    return {
+        "x": curve.steps,
+        "y": curve.values,
+        "name": about,
+        "mode": "lines+markers" if len(curve.steps) == 1 else "lines",
+        "line": {"color": colour, "width": 3 if best else 1.5},
+        "opacity": 0.6 if stopped and not best else 1.0,
+        "hovertemplate": f"{_described(trial)}<br>%{{y:.6g}} after %{{x}} batches<extra></extra>",
+    }
+
+
+def _described(trial: TrialView) -> str:
+    """The trial and its hyperparameters, as a hover box shows them."""
+    settings = [f"{safe(name)} = {safe(value)}" for name, value in flatten(trial.hparams).items()]
+    return "<br>".join([f"<b>trial {trial.id}</b>", *settings[:MOST_PANELS]])
+
+
+def _points(axis: Axis, trials: list[TrialView], values: Mapping[int, float], best: int | None) -> dict[str, Any]:
+    places = [axis.values[trial.id] for trial in trials]
+    if axis.kind == "category":
+        places = [axis.choices.index(str(place)) for place in places]
+    return {
+        "x": places,
+        "y": [values[trial.id] for trial in trials],
+        "mode": "markers",
+        "marker": {
+            "color": [BEST if trial.id == best else COLOURS[0] for trial in trials],
+            "size": [12 if trial.id == best else 7 for trial in trials],
+            "opacity": 1,
+        },
+        "text": [_described(trial) for trial in trials],
+        "hovertemplate": "%{text}<br>%{y:.6g}<extra></extra>",
+    }
+
+
+def _scale(axis: Axis) -> dict[str, Any]:
+    """How plotly draws the axis: choices stand at 0, 1, … so that a text like `0.1` stays the choice it is."""
+    if axis.kind == "category":
+        texts = [safe(choice, 20) for choice in axis.choices]
+        return {"tickvals": list(range(len(texts))), "ticktext": texts, "range": [-0.5, len(texts) - 0.5]}
+    return {"type": axis.kind}
+
+
+def _dimension(axis: Axis, trials: list[TrialView]) -> dict[str, Any]:
+    """One axis of parallel coordinates, which have neither categories nor logarithms of their own."""
+    values = [axis.values[trial.id] for trial in trials]
+    label = safe(axis.name)
+    if axis.kind == "category":
+        texts = [safe(choice, 20) for choice in axis.choices]
+        places = [axis.choices.index(str(value)) for value in values]
+        return {"label": label, "values": places, "tickvals": list(range(len(texts))), "ticktext": texts}
+    numbers = [float(value) for value in values if value is not None]
+    if axis.kind == "linear" or not numbers:
+        return {"label": label, "values": numbers}
+    ticks = _decades(min(numbers), max(numbers))
+    return {
+        "label": label,
+        "values": [math.log10(value) for value in numbers],
+        "tickvals": [math.log10(tick) for tick in ticks],
+        "ticktext": [number(tick) for tick in ticks],
+    }
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Return the ends of a logarithmic axis and the powers of ten between them, at most about eight."""
+    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    stride = max(1, math.ceil((last - first + 1) / 6))
+    inner = [10.0**exponent for exponent in range(first, last + 1, stride)]
+    # a power beside an end would be written over it
+    return [low, *(tick for tick in inner if tick > low * 1.5 and tick * 1.5 < high), *([high] if high > low else [])]
+
+
+def _nothing_to_compare(search: Search, axes: list[Axis]) -> str:
+    """Why there are no axes, or nothing on them; empty: there is something to draw."""
+    if not search.snapshot.trials:
+        return "No trials yet."
+    if not any(flatten(trial.hparams) for trial in search.snapshot.trials):
+        return "This experiment has no hyperparameters."
+    if not axes and len(search.snapshot.trials) == 1:
+        return "Only one trial so far: nothing to compare."
+    if not axes:
+        return "All trials have the same hyperparameters."
+    if not search.ranked():
+        return f"No trial has reported {safe(search.metric)} yet."
+    return ""
+
+
+def _titled(title: str, search: Search, *, left_out: int = 0) -> dict[str, Any]:
+    """The title, and below it what is best and what the figure leaves out."""
+    best = search.experiment.best
+    parts = [f"best {number(best.value)} (trial {best.trial_id})"] if best else []
+    if left_out:
+        parts.append(f"{left_out} trials without a value left out")
+    return {"text": title, "subtitle": {"text": " · ".join(parts)}} if parts else {"text": title}

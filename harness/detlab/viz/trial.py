@@ -1,0 +1,100 @@
+"""Figures of one trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from detlab.schemas.wire import SeriesView
+from detlab.viz.drawing import COLOURS, empty, plotly_module, safe
+
+MOST_METRICS = 24
+"""Panels of one figure; name metrics to see others."""
+_COLUMNS = 2
+
+
+class Report(Protocol):
+    """What a figure needs of `detlab.client.TrialMetrics`."""
+
+    group: str
+    steps_completed: int
+    metrics: dict[str, float]
+
+
+class TrialLike(Protocol):
+    """What a figure needs of `detlab.client.Trial`."""
+
+    @property
+    def id(self) -> int:
+        """Number of the trial."""
+
+    def iter_metrics(self) -> Iterator[Report]:
+        """Yield its reports in order of step."""
+
+
+Points = dict[str, dict[str, list[tuple[int, float]]]]
+"""Metric -> group -> (step, value) in order of step."""
+
+
+def trial_metrics(
+    source: TrialLike | Iterable[SeriesView], *, names: Sequence[str] | None = None, log_y: bool = False
+) -> Any:
+    """Draw the metrics of one trial over its batches: a panel per metric, a line per group.
+
+    Args:
+        source: A trial of the blocking client, or curves as `CurvesView.curves` has them.
+        names: Which metrics, in this order; default all, by name.
+        log_y: Whether the metrics' axes are logarithmic.
+
+    Returns:
+        A `plotly.graph_objects.Figure`.
+
+    Raises:
+        DetlabError: plotly is not installed.
+    """
+    title, points = _points_of(source)
+    wanted = [name for name in (names or sorted(points)) if name in points]
+    if not wanted:
+        missing = f" of {', '.join(safe(name) for name in names)}" if names and points else ""
+        return empty(title, f"No reports{missing} yet.")
+    shown = wanted[:MOST_METRICS]
+    columns = min(_COLUMNS, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    figure = plotly_module("subplots").make_subplots(rows, columns, subplot_titles=[safe(name) for name in shown])
+    groups = sorted({group for name in shown for group in points[name]})
+    labelled: set[str] = set()
+    for at, name in enumerate(shown):
+        cell = {"row": at // columns + 1, "col": at % columns + 1}
+        for group, curve in points[name].items():
+            figure.add_scatter(
+                x=[step for step, _ in curve],
+                y=[value for _, value in curve],
+                name=safe(group),
+                legendgroup=str(groups.index(group)),
+                showlegend=group not in labelled,
+                mode="lines+markers" if len(curve) == 1 else "lines",
+                line={"color": COLOURS[groups.index(group) % len(COLOURS)]},
+                **cell,
+            )
+            labelled.add(group)
+        figure.update_xaxes(title="batches", **cell)
+    figure.update_yaxes(type="log" if log_y else "linear")
+    left_out = f" ({len(shown)} of {len(wanted)})" if len(wanted) > len(shown) else ""
+    figure.update_layout(title=f"{title}{left_out}", height=max(360, 280 * rows))
+    return figure
+
+
+def _points_of(source: TrialLike | Iterable[SeriesView]) -> tuple[str, Points]:
+    points: Points = {}
+    if isinstance(source, Iterable):
+        series = list(source)
+        for curve in sorted(series, key=lambda one: one.group):
+            pairs = list(zip(curve.steps, curve.values, strict=True))
+            points.setdefault(curve.name, {}).setdefault(curve.group, []).extend(pairs)
+        ids = sorted({curve.trial_id for curve in series})
+        return f"Metrics of trial {ids[0]}" if len(ids) == 1 else "Metrics", points
+    for report in source.iter_metrics():
+        for name, value in report.metrics.items():
+            points.setdefault(name, {}).setdefault(report.group, []).append((report.steps_completed, value))
+    return f"Metrics of trial {source.id}", points
