@@ -26,6 +26,7 @@ from trainer_rank_network import (
     weights,
 )
 
+from detlab.pytorch.parallel.wrapping import model_state
 from detlab.pytorch.weighted_step import weighted_gradients
 
 # --- evaluation
@@ -81,7 +82,7 @@ def on_rank_names(make_context: Any) -> list[Any]:
         said = str(error)
     twin = context.wrap_model(torch.nn.Linear(1, 1))
     assert list(twin.state_dict()) == ["module.weight", "module.bias"]
-    return [said, [list(state) for state in context._models_state()]]
+    return [said, [list(model_state(one)) for one in context.models]]
 
 
 def test_the_modules_attributes_are_reached_and_its_names_are_saved(ranks):
@@ -118,7 +119,7 @@ def on_rank_compiled(make_context: Any, backend: str, when: str) -> list[Any]:
     with torch.no_grad():
         for _ in range(1 + rank):
             model(data(0))
-    return [len(buckets), list(context._models_state()[0]), weights(model).tolist()]
+    return [len(buckets), list(model_state(context.models[0])), weights(model).tolist()]
 
 
 @pytest.mark.slow
