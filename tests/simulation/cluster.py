@@ -15,7 +15,7 @@ from typing import Any
 
 from detlab.client.operations.experiments import Submission, submit
 from detlab.client.operations.tasks import TaskSubmission, create_task
-from detlab.client.transport.calls import Backoff, Flow
+from detlab.client.transport.calls import Flow, Retries
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.session import Session
 from detlab.errors import DetlabError, ResourcesError
@@ -84,7 +84,7 @@ class Cluster(World):
         if (who, patient) not in self._sessions:
             self._sessions[who, patient] = Session(
                 ClusterAddress("http://master/services/detlab/", f"user-{who}", "the simulation"),
-                backoff=Backoff(attempts=400, refused=400) if patient else Backoff(),
+                backoff=Retries(attempts=400, refused=400) if patient else Retries(),
                 transport=HttpBridge(self.nodes[0]),
                 sleep=lambda seconds: block(asyncio.sleep(seconds)),
             )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client.operations.experiments import Submission, submit
-from detlab.client.transport.calls import Backoff
+from detlab.client.transport.calls import Retries
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.session import Session
 from detlab.schemas.wire import Launch
@@ -186,7 +186,7 @@ class World:
         """What `det experiment create` does, in a process of its own that never gives up."""
         session = Session(
             ClusterAddress("http://master/services/detlab/", "user-alice", "the simulation"),
-            backoff=Backoff(attempts=400, refused=400),
+            backoff=Retries(attempts=400, refused=400),
             transport=HttpBridge(self.nodes[0]),
             sleep=lambda seconds: block(asyncio.sleep(seconds)),
         )

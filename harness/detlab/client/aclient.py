@@ -17,7 +17,7 @@ from detlab.client.operations import experiments as operations
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
-from detlab.client.transport.calls import Backoff, Progress
+from detlab.client.transport.calls import Progress, Retries
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.poolwire import PoolView
@@ -91,7 +91,7 @@ class AsyncClient:
         *,
         timeout: float = 60.0,
         address: ClusterAddress | None = None,
-        backoff: Backoff | None = None,
+        backoff: Retries | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.address = with_token(address or find_cluster(url, token))

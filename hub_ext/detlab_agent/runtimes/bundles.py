@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 
 from detlab import loopback
+from detlab.backoff import Backoff
 from detlab.errors import master_said
-from detlab.launch.delivery.backoff import Backoff
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 

@@ -11,7 +11,7 @@ import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from detlab.launch.delivery.backoff import Backoff
+from detlab.backoff import Backoff
 from detlab.launch.ranks import rendezvous
 from simulation.loop import block
 
@@ -87,7 +87,7 @@ def meet(trial: Trial, transport: Transport) -> None:
     told: dict[str, Any] = {"node": info.container_rank, "number": 1}
     if info.container_rank == 0:
         told |= {"port": 1, "messages_port": 2, "key": "5ec4e7"}
-    body, backoff = json.dumps(told).encode(), Backoff(rand=rng.random)
+    body, backoff = json.dumps(told).encode(), Backoff(draw=rng.random)
     task = cast("Any", SimpleNamespace(task_dir=trial.directory.root))  # as much of it as is asked for
     while True:
         reply, _ = rendezvous._ask(task, transport, body, QUESTION)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from detlab.launch.delivery.backoff import Backoff
+from detlab.backoff import Backoff
 from detlab.launch.delivery.sender import Deliverer, Mode, Source
 from detlab.launch.delivery.shipping import Refusal, StreamShipper
 from detlab.launch.delivery.spool import Reader, open_regular
@@ -194,7 +194,7 @@ class Agent:
             self.node.keys(),  # as much of it as is asked for
             self.table,
             self._hello,
-            backoff=Backoff(first=0.5, cap=pace.cap, rand=self.node.rng.random),
+            backoff=Backoff(first=0.5, cap=pace.cap, draw=self.node.rng.random),
             heartbeat=pace.heartbeat,
             silence=pace.silence,
             dial=self._dial,  # a wire without a socket

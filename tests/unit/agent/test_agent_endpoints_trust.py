@@ -14,8 +14,8 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from detlab import trust
+from detlab.backoff import Backoff
 from detlab.errors import DetlabError, UntrustedMaster
-from detlab.launch.delivery.backoff import Backoff
 from detlab_agent.connection import Connector
 from detlab_agent.endpoints import PIN_FILE, Endpoints, UnsafeMaster, find_endpoints
 from detlab_agent.enrolment import KeyRing, MasterAway, NotEnrolled

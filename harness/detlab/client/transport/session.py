@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detlab import loopback
-from detlab.client.transport.calls import Backoff, Call, Flow, Reply, Writer, run_flow
+from detlab.client.transport.calls import Call, Flow, Reply, Retries, Writer, run_flow
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.version import USER_AGENT
 from detlab.errors import DetlabError
@@ -36,10 +36,10 @@ stream open whose master was killed, so that this is how long a view may stand s
 class _Connection:
     """What both share: address, headers, time limits, retries."""
 
-    def __init__(self, address: ClusterAddress, *, timeout: float = 60.0, backoff: Backoff | None = None) -> None:
+    def __init__(self, address: ClusterAddress, *, timeout: float = 60.0, backoff: Retries | None = None) -> None:
         self.address = address
         self.timeout = timeout
-        self.backoff = backoff or Backoff()
+        self.backoff = backoff or Retries()
 
     def _options(self) -> dict[str, Any]:
         import httpx
@@ -81,7 +81,7 @@ class _Attempts:
 
     call: Call
     address: ClusterAddress
-    backoff: Backoff
+    backoff: Retries
     failures: int = 0
 
     def answered(self, reply: Reply) -> float | None:
@@ -138,7 +138,7 @@ class Session(_Connection):
         address: ClusterAddress,
         *,
         timeout: float = 60.0,
-        backoff: Backoff | None = None,
+        backoff: Retries | None = None,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -225,7 +225,7 @@ class AsyncSession(_Connection):
         address: ClusterAddress,
         *,
         timeout: float = 60.0,
-        backoff: Backoff | None = None,
+        backoff: Retries | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         super().__init__(address, timeout=timeout, backoff=backoff)
