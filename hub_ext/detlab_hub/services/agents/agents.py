@@ -26,6 +26,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.backends.base import Node
 from detlab_hub.backends.connection import AgentBackend, Send, knows_gangs
+from detlab_hub.core.rights import Kind
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.connection import AgentSession, check_key, greet, lose
@@ -33,6 +34,7 @@ from detlab_hub.services.agents.hello import check_hello
 from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, node_id, send_to
 from detlab_hub.services.ingest import records
 from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import administers, check_administers, knows
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of, current_holder
 from detlab_hub.services.kernel.offers import is_off, known_node, with_shares
@@ -77,7 +79,7 @@ class Agents:
         for name, agent, slots in parts.places(s, PLACED):
             gangs.setdefault(name, []).append((agent, slots))
         for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))):
-            shown = row.id if caller.sees(row.owner) else ANOTHER_USER
+            shown = row.id if knows(caller, Kind.ALLOCATION, row.owner) else ANOTHER_USER
             for agent, slots in gangs.get(row.id) or [(row.agent_id or "", row.slots)]:
                 running[agent] = running.get(agent, 0) + 1
                 cpus, memory = asked.get(agent, (0, 0))
@@ -102,7 +104,7 @@ class Agents:
                 "state": self._connections.state_of(row.id, now),
                 "version": row.version,
                 "address": row.address,
-                "serves_user": row.serves_user if caller.sees(row.serves_user or caller.name) else ANOTHER_USER,
+                "serves_user": _shown_user(caller, row.serves_user),
                 "slots": [
                     slot.model_copy(
                         update={
@@ -121,7 +123,7 @@ class Agents:
                 "labels": row.labels,
                 "enrolled_at": row.created_at,
                 "last_seen": row.last_seen if heard is None else heard,
-                "refused": self._connections.refused.get(row.id) if caller.admin else None,
+                "refused": self._connections.refused.get(row.id) if administers(caller, Kind.AGENT) else None,
             }
         )
 
@@ -131,8 +133,7 @@ class Agents:
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        if not caller.admin:
-            raise Forbidden("only administrators may enrol agents")
+        check_administers(caller, Kind.AGENT, "enrol agents")
 
         def make(turn: Turn) -> TokenReply:
             expires_at = turn.now + ttl
@@ -333,6 +334,11 @@ class Agents:
         now = self._shell.clock()
         for connection in self._connections.connected():
             connection.send(Heartbeat(time=now))
+
+
+def _shown_user(caller: Caller, user: str | None) -> str | None:
+    """The user whom alone an agent serves, as the caller may know of them."""
+    return ANOTHER_USER if user and not knows(caller, Kind.USER, user) else user
 
 
 def _demands(row: AgentRow, asked: tuple[int, int]) -> dict[str, float | int | None]:

@@ -25,13 +25,14 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle.table import check_move
+from detlab_hub.core.rights import Right
 from detlab_hub.core.scheduling import Job, Task
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.experiments import removal
 from detlab_hub.services.kernel import audit, offers
-from detlab_hub.services.kernel.access import Right, experiment_for
+from detlab_hub.services.kernel.access import experiment_for, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
@@ -179,14 +180,13 @@ class Experiments:
 
         Who is not an administrator sees their own, and those that others share with them.
         """
-        viewer = None if caller.admin else (caller.name, caller.groups)
 
         def page(s: Session) -> tuple[list[ExperimentView], int | None]:
             items: list[ExperimentView] = []
             cursor = before
             while len(items) <= limit:
                 count = min(PER_READ, limit + 1 - len(items))
-                rows = experiments.page(s, count, cursor, state, owner, name, viewer)
+                rows = experiments.page(s, count, cursor, state, owner, name, person(caller))
                 items += experiment_views.experiment_views(s, rows, caller, self._shell.pending_reasons)
                 s.expunge_all()
                 if len(rows) < count:

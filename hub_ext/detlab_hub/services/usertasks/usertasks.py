@@ -10,17 +10,18 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.errors import ConfigError, Conflict, Problem
 from detlab.schemas import expconf, taskconf
 from detlab.schemas.runtimes import DOCKER
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
+from detlab_hub.core.rights import Kind, Right
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.admission.preparing import named_images
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import Hidden, may_read
+from detlab_hub.services.kernel.access import may_open_task, may_read, no_such, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
@@ -34,6 +35,7 @@ from detlab_hub.services.views import task_views
 from detlab_hub.store.idempotency import key_problems, known_task
 from detlab_hub.store.queries import limits
 from detlab_hub.store.queries.logs import lines as logs
+from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.tables import TaskRow, TrialRow, clean_text
 
 NAME_CHARS = 200
@@ -104,8 +106,7 @@ class UserTasks:
 
         def page(s: Session) -> TaskPage:
             query = select(TaskRow).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
-            if not caller.admin:
-                query = query.where(TaskRow.owner == caller.name)
+            query = query.where(visible(Kind.TASK, person(caller), owner=TaskRow.owner))
             if owner is not None:
                 query = query.where(TaskRow.owner == owner)
             if kinds:
@@ -164,10 +165,10 @@ class UserTasks:
 def _last_shown(s: Session, caller: Caller, task_id: str) -> TaskRow:
     """The task before which a page begins. Were another's one used, the page would tell when it was made."""
     row = s.get(TaskRow, task_id)
-    if row is None or not caller.sees(row.owner):
-        missing = NotFound if row is None else Hidden
-        raise missing(
+    if row is None or not may_open_task(caller, row):
+        raise no_such(
             f"there is no task {task_id[:80]!r} before which a page could begin",
+            exists=row is not None,
             hint="`before` is the id of the last task of the page before (its `next`); leave it out for the first page",
         )
     return row
@@ -261,9 +262,8 @@ def owned_task(s: Session, caller: Caller, task_id: str) -> TaskRow:
     row = s.get(TaskRow, task_id) if TASK_ID.fullmatch(task_id) else None
     if row is None:
         row = _of_server(s, caller, task_id)
-    if row is None or not caller.sees(row.owner):
-        missing = NotFound if row is None else Hidden
-        raise missing(f"there is no task {task_id[:80]}", hint="det task list")
+    if row is None or not may_open_task(caller, row, Right.OWN):
+        raise no_such(f"there is no task {task_id[:80]}", exists=row is not None, hint="det task list")
     return row
 
 
@@ -272,9 +272,10 @@ def _of_server(s: Session, caller: Caller, name: str) -> TaskRow | None:
         return None
     query = select(TaskRow).where(TaskRow.server_name == clean_text(name))
     newest = query.order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(1)
-    own = s.scalar(newest.where(TaskRow.owner == caller.name))
-    if own is not None or not caller.admin:
+    own = s.scalar(newest.where(TaskRow.owner == person(caller).name))
+    if own is not None:
         return own
+    newest = newest.where(visible(Kind.TASK, person(caller), owner=TaskRow.owner))
     found = s.scalar(newest)
     if found is not None and s.scalar(newest.where(TaskRow.owner != found.owner)) is not None:
         raise Conflict(f"several users have a server {name[:80]!r}", hint="name the task: det task list")

@@ -14,7 +14,7 @@ from detlab.schemas.jobwire import JobUpdate
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment, LogRecord, MetricsRecord, RecordBatch
 from detlab_hub.services import TaskCaller
-from detlab_hub.services.admission.user_limits import SETTINGS_OF
+from detlab_hub.services.admission.user_limits import MOST_SHOWN, SETTINGS_OF
 from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.services.kernel.limits.reached import Reached
@@ -365,6 +365,18 @@ async def test_administrators_see_who_meets_a_limit_and_users_only_themselves(ma
         "once; c.UserLimits.queued_jobs = 2",
         "5 times; c.UserLimits.queued_jobs = 2",
     ]
+
+
+async def test_a_user_sees_their_own_use_though_many_others_use_more(make_world):
+    """The list was cut to the first users before others were left out, so that one behind them saw nothing."""
+    world = await make_world(idle, limits=replace(NONE, submissions_per_minute=4))
+    others = [replace(BOB, name=f"user{number}") for number in range(MOST_SHOWN)]
+    for caller in [*others, *others, *others, ALICE, ALICE]:
+        await start(world, caller)
+    views = {view.name: view for view in (await world.services.limits.list(ALICE)).items}
+    assert [one.user for one in views["submissions_minute"].users] == ["alice"]
+    views = {view.name: view for view in (await world.services.limits.list(ROOT)).items}
+    assert len(views["submissions_minute"].users) == MOST_SHOWN
 
 
 async def test_honest_work_meets_no_limit(make_world):

@@ -333,3 +333,18 @@ async def test_grants_go_with_their_experiment_and_a_second_says_the_same(shared
     await services.grants.put(ROOT, experiment, GrantRequest(kind="user", name="bob"))
     await services.experiments.delete(ALICE, experiment)
     assert await services.experiments.list(BOB) == ([], None)
+
+
+async def test_a_user_opens_what_they_own_whatever_characters_their_name_has(make_world):
+    """Names were compared as they came, with owners as the database holds them: what was listed could not be opened."""
+    world = await make_world(training(2))
+    await world.add_agent()
+    odd = replace(ALICE, name="ali\x00ce", groups=frozenset({"vi\x00sion"}))
+    mine = await world.submit(config(name="mine"), odd)
+    made = await world.services.usertasks.create(odd, CreateTask(kind=TaskKind.SHELL, config={}))
+    items, _ = await world.services.experiments.list(odd)
+    assert [(item.id, item.may) for item in items] == [(mine.id, "own")]
+    assert (await world.services.experiments.get(odd, mine.id)).may == "own"
+    assert made.task is not None
+    assert (await world.services.usertasks.get(odd, made.task.id)).id == made.task.id
+    assert [item.mine for item in (await world.services.jobs.list(odd)).items] == [True, True]
