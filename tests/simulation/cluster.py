@@ -159,7 +159,7 @@ class Cluster(World):
                 await asyncio.sleep(rng.uniform(0.2, 1.0))
                 rows = self.promises._all(
                     "SELECT DISTINCT p.agent_id FROM allocation_parts p JOIN allocations a ON a.id = p.allocation_id "
-                    "WHERE a.state = 'RUNNING' AND p.end IS NULL ORDER BY 1"
+                    "WHERE a.state = 'RUNNING' AND a.nodes > 1 AND p.end IS NULL ORDER BY 1"
                 )
                 running = [name for (name,) in rows]
             failing = rng.choice(running)

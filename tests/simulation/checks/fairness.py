@@ -262,16 +262,15 @@ class Fairness(Promises):
             self._broken("I2", f"{one.id} of {one.needed} slots gets {one.slots} on {one.nodes} agents")
         for agent, slots in one.seats.items():
             self._judge_seat(one, agent, slots, before, now)
-        if one.nodes > 1:
-            parts = {
-                agent: tuple(json.loads(slots))
-                for agent, slots in self._all(
-                    "SELECT agent_id, slots FROM allocation_parts WHERE allocation_id = ? ORDER BY rank", one.id
-                )
-            }
-            if parts != one.seats:
-                self._broken("gangs", f"{one.id} has the slots {one.seats}, and the parts {parts}")
-            self.checks["gangs placed"] += 1
+        parts = {
+            agent: tuple(json.loads(slots))
+            for agent, slots in self._all(
+                "SELECT agent_id, slots FROM allocation_parts WHERE allocation_id = ? ORDER BY rank", one.id
+            )
+        }
+        if parts != one.seats:
+            self._broken("gangs", f"{one.id} has the slots {one.seats}, and the parts {parts}")
+        self.checks["gangs placed"] += one.nodes > 1
         if one.aside:
             beside = [other for other in all_now.values() if other.placed and other.agent == one.agent and other.aside]
             if len(beside) > ZERO_SLOT_TASKS:
@@ -321,10 +320,9 @@ class Fairness(Promises):
         for one in now.values():
             if one.state != "TERMINATED" or one.id not in before or not before[one.id].placed:
                 continue
-            lost = set(one.seats) if one.exit_reason == "lost" and one.nodes < 2 else set()
+            ends = self._all("SELECT agent_id, end FROM allocation_parts WHERE allocation_id = ?", one.id)
+            lost = {agent for agent, end in ends if end == "lost"}
             if one.nodes > 1:
-                ends = self._all("SELECT agent_id, end FROM allocation_parts WHERE allocation_id = ?", one.id)
-                lost = {agent for agent, end in ends if end == "lost"}
                 self.checks["gangs ended"] += 1
                 self.checks["gangs ended by a lost part"] += bool(lost)
             for node in self.world.nodes:

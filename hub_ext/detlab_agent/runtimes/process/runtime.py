@@ -276,9 +276,11 @@ class ProcessRuntime:
         return task
 
     def sweep(self, kept: set[str]) -> None:
-        """See `NodeRuntime.sweep`: what a process leaves is in its control group."""
+        """See `NodeRuntime.sweep`: what a process leaves is in its control group, and behind its link."""
         if self._groups is not None:
             self._groups.sweep(kept)
+        if self._networks is not None:
+            self._networks.sweep(kept)
 
 
 def make(setup: RuntimeSetup) -> ProcessRuntime:

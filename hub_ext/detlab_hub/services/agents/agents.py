@@ -75,16 +75,14 @@ class Agents:
         owners: dict[tuple[str, str], str] = {}
         running: dict[str, int] = {}
         asked: dict[str, tuple[int, int]] = {}
-        gangs: dict[str, list[tuple[str, list[str]]]] = {}
-        for name, agent, slots in parts.places(s, PLACED):
-            gangs.setdefault(name, []).append((agent, slots))
-        for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))):
+        placed = {row.id: row for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED)))}
+        for name, agent, slots in parts.places(s, placed):
+            row = placed[name]
             shown = row.id if knows(caller, Kind.ALLOCATION, row.owner) else ANOTHER_USER
-            for agent, slots in gangs.get(row.id) or [(row.agent_id or "", row.slots)]:
-                running[agent] = running.get(agent, 0) + 1
-                cpus, memory = asked.get(agent, (0, 0))
-                asked[agent] = cpus + row.millicpus, memory + row.memory
-                owners.update(dict.fromkeys(((agent, slot) for slot in slots), shown))
+            running[agent] = running.get(agent, 0) + 1
+            cpus, memory = asked.get(agent, (0, 0))
+            asked[agent] = cpus + row.millicpus, memory + row.memory
+            owners.update(dict.fromkeys(((agent, slot) for slot in slots), shown))
         wanted = select(AgentRow).order_by(AgentRow.id)
         if agent_id is not None:
             wanted = wanted.where(AgentRow.id == agent_id)
@@ -279,10 +277,10 @@ class Agents:
 
         def owned(s: Session) -> tuple[TaskCaller, int]:
             row = s.get(AllocationRow, allocation_id)
-            seat = None if row is None else parts.seat_on(s, row, node_id(agent.agent_id, on_node))
-            if row is None or seat is None:
+            part = None if row is None else parts.on(s, row, node_id(agent.agent_id, on_node))
+            if row is None or part is None:
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
-            return caller_of(row), seat.rank
+            return caller_of(row), part.rank
 
         _, node = await self._shell.read(owned)
         batch = await log_rate.thinned(self._shell, allocation_id, batch, node)

@@ -214,16 +214,14 @@ def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
         return
     if abs(message.exit_code or 0) >= MAX_EXIT_CODE:
         message = message.model_copy(update={"exit_code": None})
-    if row.nodes < 2:  # of several parts the one that decides says it, once all are gone
-        row.exit_code, turn.exits[row.id] = message.exit_code, message
-    refused = message.message or "no reason given" if message.reason == REFUSED else None
-    if refused is not None:
-        _log.warning("agent %s refused %s: %s", agent_id, row.id, refused)
-    if message.reason == MACHINE_RESTARTED:
+    if message.reason == REFUSED:
+        _log.warning("agent %s refused %s: %s", agent_id, row.id, message.message or "no reason given")
+        gangs.refused(turn, row, agent_id, message)
+    elif message.reason == MACHINE_RESTARTED:
         _log.warning("agent %s lost %s: %s", agent_id, row.id, message.message)
         gangs.lost(turn, row, agent_id, message)
-        return
-    gangs.exited(turn, row, agent_id, allocations.TaskExited(message.exit_code, refused), message)
+    else:
+        gangs.exited(turn, row, agent_id, message)
 
 
 def _spoken_of(turn: Turn, agent_id: str, message: TaskStarted | TaskStage | TaskExited) -> AllocationRow | None:

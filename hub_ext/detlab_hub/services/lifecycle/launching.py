@@ -56,16 +56,16 @@ def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> l
         row: The allocation.
         only: The one agent that is to get its message; by default all of the allocation's.
     """
-    everywhere = parts.seats(turn.session, row)
-    agents = [turn.session.get(AgentRow, seat.agent_id) for seat in everywhere]
+    everywhere = parts.of_allocation(turn.session, row)
+    agents = [turn.session.get(AgentRow, part.agent_id) for part in everywhere]
     addresses = [LOCALHOST if agent is None or not agent.address else agent.address for agent in agents]
     if len(everywhere) == 1:
         addresses = [LOCALHOST]  # its ranks meet on the node itself
-    counts = [len(devices_of(seat.slots)) for seat in everywhere]
+    counts = [len(devices_of(part.slots)) for part in everywhere]
     launches = [
-        (seat.agent_id, _launch(turn, row, _Seat(agent, seat.slots, seat.rank, addresses, counts)))
-        for seat, agent in zip(everywhere, agents, strict=True)
-        if seat.end is None and only in (None, seat.agent_id)
+        (part.agent_id, _launch(turn, row, _Seat(agent, part.slots, part.rank, addresses, counts)))
+        for part, agent in zip(everywhere, agents, strict=True)
+        if part.end is None and only in (None, part.agent_id)
     ]
     return [(agent_id, launch) for agent_id, launch in launches if launch is not None]
 

@@ -18,9 +18,11 @@ from alembic.runtime.migration import MigrationContext
 from services_scripted import ALICE, World, config, training
 from sqlalchemy import NullPool, create_engine, select, text
 
+from detlab.schemas.wire import Hello, RunningTask, SlotView, TaskExited
+from detlab_hub.services.kernel.callers import AgentCaller
 from detlab_hub.store import migrate
 from detlab_hub.store.engine import parse_url
-from detlab_hub.store.tables import Base, TaskRow
+from detlab_hub.store.tables import AllocationRow, Base, TaskRow
 
 UPGRADES = Path(__file__).parents[1].joinpath("upgrades")
 DUMPS = sorted(path.name.partition(".")[0] for path in UPGRADES.glob("*.json.gz"))
@@ -190,6 +192,80 @@ def test_lines_get_new_ids_after_a_downgrade(empty_db_url: str, tmp_path: Path, 
         newest = connection.execute(text("SELECT text FROM logs ORDER BY id DESC LIMIT 1")).scalar_one()
         assert connection.execute(text("SELECT count(*) FROM logs")).scalar_one() == count + 1
     assert newest == "new"
+
+
+BEFORE_PARTS = "0011"
+
+
+def test_what_runs_over_an_upgrade_has_a_part_on_its_node(
+    empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Only allocations on several nodes had parts; without one nothing that its agent says of it is taken."""
+    load(BEFORE_PARTS, empty_db_url, request, tmp_path)
+    states = ("RUNNING", "ASSIGNED", "TERMINATING", "PENDING", "TERMINATED", "RUNNING")
+    read = text(
+        "SELECT allocation_id, rank, agent_id, slots, started FROM allocation_parts ORDER BY allocation_id, rank"
+    )
+    with create_engine(parse_url(empty_db_url), poolclass=NullPool).begin() as connection:
+        ids = connection.execute(text("SELECT id FROM allocations WHERE trial_id IS NOT NULL ORDER BY id LIMIT 6"))
+        running, assigned, leaving, waiting, ended, gang = names = list(ids.scalars())
+        connection.execute(text("UPDATE allocations SET state = 'TERMINATED'"))
+        put = text(
+            "UPDATE allocations SET state = :state, agent_id = :agent, slots = '[\"s0\"]', nodes = 1 WHERE id = :id"
+        )
+        for name, state in zip(names, states, strict=True):
+            agent = None if state == "PENDING" else f"node-of-{state}"
+            connection.execute(put, {"id": name, "state": state, "agent": agent})
+        connection.execute(text("UPDATE allocations SET nodes = 2 WHERE id = :id"), {"id": gang})
+        part = text(
+            "INSERT INTO allocation_parts (allocation_id, rank, agent_id, slots, started, metrics_seq, logs_seq) "
+            "VALUES (:id, :rank, :agent, '[\"s0\"]', :started, 7, 8)"
+        )
+        for rank in (0, 1):
+            connection.execute(part, {"id": gang, "rank": rank, "agent": f"n{rank}", "started": True})
+        before = connection.execute(read).all()
+        migrate.upgrade(connection)
+        after = {row.allocation_id: tuple(row)[1:] for row in connection.execute(read) if row.allocation_id != gang}
+        command.downgrade(migrate.alembic_config(connection), BEFORE_PARTS)
+        assert connection.execute(read).all() == before
+    slots = '["s0"]'
+    assert after == {
+        running: (0, "node-of-RUNNING", slots, True),
+        assigned: (0, "node-of-ASSIGNED", slots, False),
+        leaving: (0, "node-of-TERMINATING", slots, True),
+    }
+    assert not {waiting, ended} & set(after)
+
+
+async def test_a_task_that_runs_over_an_upgrade_is_taken_up_again_and_ends_as_itself(
+    empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    load(BEFORE_PARTS, empty_db_url, request, tmp_path)
+    world = World(empty_db_url, tmp_path, script=training(9))
+    world.now += 1000.0
+    await world.boot()
+    rows = await world.services.shell.read(
+        lambda s: s.scalars(select(AllocationRow).where(AllocationRow.state == "RUNNING")).all()
+    )
+    assert rows, "the dump has a trial in the middle"
+    said: list[Any] = []
+    hello = Hello(
+        uids={},
+        agent_id="node",
+        version="test",
+        slots=[SlotView(id=f"node-{number}") for number in range(2)],
+        tasks=[RunningTask(allocation_id=row.id, run=row.run) for row in rows],
+    )
+    session = await world.services.agents.connect(AgentCaller("node", ""), hello, said.append)
+    assert sorted(said[0].keep) == sorted(row.id for row in rows)
+    assert said[0].kill == []
+    for row in rows:
+        await session.receive(TaskExited(allocation_id=row.id, run=row.run, exit_code=3))
+        (ended,) = await world.services.shell.read(
+            lambda s, row=row: s.scalars(select(AllocationRow).where(AllocationRow.id == row.id)).all()
+        )
+        assert (ended.state, ended.exit_reason, ended.exit_code) == ("TERMINATED", "failed", 3)
+    world.close()
 
 
 async def told(world: World, experiment: int) -> dict[str, Any]:
