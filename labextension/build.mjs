@@ -42,7 +42,7 @@ const parts = {
       ...common,
       entryPoints: { hub: 'src/hub/index.tsx' },
       outdir: '../hub_ext/detlab_hub/web/static',
-      banner: { js: '/* detlab hub page; includes React, uPlot, ignore, unzipit and @noble/hashes (MIT), pako (MIT, zlib) and yaml (ISC). Built from labextension/src. */' }
+      banner: { js: '/* detlab hub page; includes React, uPlot, ignore, unzipit, modern-tar and @noble/hashes (MIT) and yaml (ISC). Built from labextension/src. */' }
     }),
 
   lab: async () => {

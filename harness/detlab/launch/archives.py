@@ -9,6 +9,7 @@ stream of a few kilobytes may be gigabytes long.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
+
+from detlab.schemas.bundles import BundleEntry, digest_of
 
 _HEADERS = frozenset(
     {
@@ -34,6 +37,7 @@ _MAX_CHAIN = 8
 _MAX_HEADERS = 128 << 20
 """Bytes of all headers: enough for 50,000 entries with long names."""
 _MAX_PADDING = 64 << 20
+_CHUNK = 256 << 10
 RATIO = 100
 """How many times its packed size a bundle may have unpacked: code and text have 10, a bomb has 1,000."""
 SMALL = 64 << 20
@@ -209,3 +213,39 @@ def safe_path(name: str, limits: Limits | None = None) -> PurePosixPath:
     if len(name) > limits.path or len(path.parts) > limits.depth:
         raise UnsafeBundle(f"the path {name[:80]!r}… is too long")
     return path
+
+
+def is_executable(member: tarfile.TarInfo) -> bool:
+    """Return whether a file of a bundle may be run: nothing else of its mode counts."""
+    return bool(member.mode & 0o111)
+
+
+def sha256_of(tar: CheckedTar, member: tarfile.TarInfo) -> str:
+    """Return the digest of a file's content, 64 hex digits; the entry must be the last one that was yielded."""
+    found = hashlib.sha256()
+    source = tar.extractfile(member)
+    while source is not None and (chunk := source.read(_CHUNK)):
+        found.update(chunk)
+    return found.hexdigest()
+
+
+def tree_digest(archive: Path, limits: Limits | None = None) -> str:
+    """Return the digest of a bundle's files; nothing is unpacked.
+
+    Args:
+        archive: The bundle.
+        limits: Caps.
+
+    Raises:
+        UnsafeBundle: It is damaged or unsafe, or holds what the digest does not cover: a directory, a path twice.
+    """
+    limits, found = limits or Limits(), dict[str, BundleEntry]()
+    with open_bundle(archive, limits) as tar:
+        for member, path in members(tar, limits):
+            if member.isdir():
+                raise UnsafeBundle(f"{member.name!r} is a directory; a bundle lists files, whose paths say the rest")
+            name = str(path)
+            if name in found:
+                raise UnsafeBundle(f"{member.name!r} is in the bundle twice")
+            found[name] = BundleEntry(name, is_executable(member), sha256_of(tar, member))
+    return digest_of(found.values())

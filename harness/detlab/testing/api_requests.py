@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, LogLine, TrialState, Wire
 from detlab.testing.api_state import Fault, MasterState, Refusal
+from detlab.testing.bundles import files_digest, packed_digest
 
 Route = tuple[str, str, Callable[..., None]]
 """(HTTP verb, regular expression of the path below `api/v1/`, what serves it)."""
@@ -192,7 +192,7 @@ class RequestHandler(BaseHTTPRequestHandler):
 
     def put_bundle(self, digest: str) -> None:
         """PUT bundles/{digest}."""
-        if digest != f"sha256:{hashlib.sha256(self.body).hexdigest()}":
+        if digest not in {packed_digest(self.body), files_digest(self.body)}:
             raise Refusal(422, "bundle.invalid", "the body is not what its digest says")
         self.master.bundles[digest] = self.body
         self.tell({"digest": digest, "created": True})

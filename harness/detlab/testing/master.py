@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import hashlib
 import json
 import secrets
 import socket
@@ -30,6 +29,7 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from detlab.schemas import wire
+from detlab.testing.bundles import files_digest, packed_digest
 
 _agent_message: TypeAdapter[wire.AgentMessage] = TypeAdapter(wire.AgentMessage)
 _PREFIX = wire.SERVICE_PREFIX + wire.API_PREFIX
@@ -150,8 +150,8 @@ class MasterDouble:
     # --- what tests ask for ------------------------------------------------------------------------------------
 
     def add_bundle(self, data: bytes) -> str:
-        """Keep a bundle; return its digest."""
-        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        """Keep a bundle; return its digest: of its bytes, if nobody could unpack them."""
+        digest = files_digest(data) or packed_digest(data)
         self.bundles[digest] = data
         return digest
 

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,11 +15,12 @@ import httpx
 from detlab import loopback
 from detlab.backoff import Backoff
 from detlab.errors import master_said
+from detlab.launch.archives import UnsafeBundle, tree_digest
+from detlab.schemas.bundles import PACKED, TREE, file_name
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 
 _log = logging.getLogger(__name__)
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 MAX_DOWNLOAD = 1 << 30
 """Bytes of one packed bundle."""
 KEEP = 4 << 30
@@ -52,9 +52,10 @@ class BundleCache:
             RefusedTask: The disk has no room for it.
             SetupFailed: It does not exist, is too large, is not what its digest says, or the master is away too long.
         """
-        if not _DIGEST.fullmatch(digest):
+        name = file_name(digest)
+        if name is None:
             raise SetupFailed(f"{digest!r} is no digest of a bundle")
-        path = self._directory / f"{digest.removeprefix('sha256:')}.tar.gz"
+        path = self._directory / name
         async with self._locks.setdefault(digest, asyncio.Lock()):
             if path.exists():
                 os.utime(path)
@@ -110,9 +111,7 @@ class BundleCache:
                         raise SetupFailed(f"bundle {digest}: larger than {MAX_DOWNLOAD} bytes")
                     checksum.update(piece)
                     file.write(piece)
-        if f"sha256:{checksum.hexdigest()}" != digest:
-            partial.unlink()
-            raise SetupFailed(f"bundle {digest}: the bytes do not match the digest")
+        await asyncio.to_thread(_verify, partial, digest, checksum.hexdigest())
         partial.replace(path)
 
     def _make_room(self, newest: Path) -> None:
@@ -126,3 +125,19 @@ class BundleCache:
             total += size
             if total > KEEP and item != newest:
                 item.unlink(missing_ok=True)
+
+
+def _verify(archive: Path, digest: str, sha256: str) -> None:
+    """Remove a downloaded bundle that is not what its digest says.
+
+    Raises:
+        SetupFailed: It was not.
+    """
+    try:
+        found = tree_digest(archive) if digest.startswith(TREE) else f"{PACKED}:{sha256}"
+    except UnsafeBundle as error:
+        archive.unlink()
+        raise SetupFailed(f"bundle {digest}: {error}") from error
+    if found != digest:
+        archive.unlink()
+        raise SetupFailed(f"bundle {digest}: what was downloaded does not match the digest")

@@ -11,7 +11,7 @@ import os
 import tarfile
 from pathlib import Path
 
-from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle, safe_path
+from detlab.launch.archives import Limits, UnsafeBundle, is_executable, members, open_bundle, safe_path
 
 __all__ = ["Limits", "UnsafeBundle", "safe_path", "unpack"]
 
@@ -50,7 +50,7 @@ def _write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> No
     source = tar.extractfile(member)
     if source is None:
         raise UnsafeBundle(f"{member.name!r} has no content")
-    mode = 0o755 if member.mode & 0o111 else 0o644
+    mode = 0o755 if is_executable(member) else 0o644
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, mode)

@@ -166,13 +166,23 @@ def test_heartbeats_keep_coming_and_silence_is_noticed(master, agent):
     master.wait_for(exited(task))
 
 
-def test_a_bundle_that_is_not_what_its_digest_says_is_not_run(master, agent):
-    digest = master.add_bundle(b"good")
-    master.bundles[digest] = b"evil"
+FILES = make_bundle({"a.txt": ("a", 0o644)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "evil"),
+    [("sha256:", b"good", b"evil"), ("tree:", FILES, make_bundle({"a.txt": ("b", 0o644)})), ("tree:", FILES, b"evil")],
+    ids=["bytes", "files", "no-bundle"],
+)
+def test_a_bundle_that_is_not_what_its_digest_says_is_not_run(master, agent, kind, good, evil):
+    digest = master.add_bundle(good)
+    assert digest.startswith(kind)
+    master.bundles[digest] = evil
     task = master.launch("true", bundle=digest)
     master.wait_for(exited(task))
     assert task.exits[0].reason == "setup"
-    assert "digest" in task.exits[0].message
+    assert "digest" in task.exits[0].message or "not a valid tar.gz" in task.exits[0].message
+    assert not list((agent.directory / "bundles").glob("*")), "it is not kept"
 
 
 def test_a_bundle_that_nobody_has_is_said(master, agent):

@@ -37,7 +37,7 @@ def test_the_form_gets_the_schemas(front):
 def test_a_script_travels_with_what_it_imports_and_nothing_else(front):
     answer = front.post("code", json={**TRAIN, "context": "file"}).json()
     assert answer["files"] == ["helper.py", "train.py"]
-    assert answer["bundle"].startswith("sha256:")
+    assert answer["bundle"].startswith("tree:")
     whole = front.post("code", json={**TRAIN, "context": "folder"}).json()
     assert {"unrelated.py", "report.ipynb"} < set(whole["files"])
     assert front.post("code", json={"context": "none"}).json() == {"bundle": None, "files": [], "size": 0}

@@ -18,7 +18,7 @@ import pytest
 
 from detlab.client.bundling.bundle import build_bundle
 from detlab.errors import BundleError
-from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
+from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle, tree_digest
 from detlab_agent.runtimes.unpack import unpack
 from detlab_hub.services.admission.preparing import bundle_files
 from detlab_hub.services.experiments.code import LIMITS, list_files
@@ -35,12 +35,19 @@ def unpacked(archive: Path) -> list[str]:
     return sorted(str(path.relative_to(target)) for path in target.rglob("*") if not path.is_dir())
 
 
+def digested(archive: Path) -> list[str]:
+    """What the master does with an upload, and an agent with a download."""
+    assert tree_digest(archive).startswith("tree:")
+    return [file.path for file in list_files(archive)]
+
+
 READERS: list[Callable[[Path], list[str]]] = [
     unpacked,
     lambda archive: [file.path for file in list_files(archive)],
     lambda archive: sorted(bundle_files(archive)),
+    digested,
 ]
-READER = pytest.mark.parametrize("read", READERS, ids=["unpack", "code", "submission"])
+READER = pytest.mark.parametrize("read", READERS, ids=["unpack", "code", "submission", "digest"])
 
 
 def block(kind: bytes, name: str, body: bytes = b"", size: int | None = None) -> bytes:

@@ -24,7 +24,7 @@ def test_create_lists_the_code_and_names_the_next_steps(master, det) -> None:
     master.warnings = [ProblemView(path="resources.shm_size", message="has no effect", level="warning")]
     result = det("experiment", "create", "search.yaml", "code")
     assert result.exit_code == 0
-    assert "Code: 1 file, 9 B (sha256:" in result.stdout
+    assert "Code: 1 file, 9 B (tree:" in result.stdout
     assert "  train.py  9 B" in result.stdout
     assert "Created experiment 1" in result.stdout
     assert "det experiment wait 1" in result.stdout

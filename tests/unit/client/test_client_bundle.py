@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from detlab.client.bundling.bundle import build_bundle
 from detlab.errors import BundleError, BundleTooLarge
+from detlab.schemas.bundles import BundleEntry, digest_of, file_name
 
 NAMES = st.text("abcé .-_", min_size=1, max_size=6).filter(lambda name: name not in {".", ".."})
 TREES = st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), st.binary(max_size=50), max_size=8)
@@ -57,7 +58,8 @@ def test_the_same_content_gives_the_same_digest(tmp_path: Path, tree: dict[str, 
         if path.is_file():
             path.chmod(0o600)
     one, two = build_bundle(first), build_bundle(second)
-    assert one.digest == two.digest == f"sha256:{hashlib.sha256(one.data).hexdigest()}"
+    entries = [BundleEntry(path, False, hashlib.sha256(content).hexdigest()) for path, content in written.items()]
+    assert one.digest == two.digest == digest_of(entries)
     assert one.data == two.data
     assert unpack(one.data) == written
     assert [(file.path, file.size) for file in one.files] == sorted((p, len(c)) for p, c in written.items())
@@ -241,3 +243,22 @@ def test_sockets_and_pipes_stay_behind(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "a.py").write_text("a")
     assert [file.path for file in build_bundle(tmp_path).files] == ["a.py"]
+
+
+def test_the_digest_is_written_down() -> None:
+    """Other programs compute it, too, and stored bundles are known by it: it must not change."""
+    bundle = build_bundle(files={"b.py": "print(1)", "a/é.txt": b""})
+    text = (
+        "detlab bundle 1\n"
+        f"644 {hashlib.sha256(b'').hexdigest()} a/é.txt\0"
+        f"644 {hashlib.sha256(b'print(1)').hexdigest()} b.py\0"
+    )
+    assert bundle.digest == f"tree:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def test_the_two_kinds_of_digests_are_stored_apart() -> None:
+    number = "ab" * 32
+    assert file_name(f"sha256:{number}") == f"{number}.tar.gz"  # where bundles of before lie
+    assert file_name(f"tree:{number}") == f"tree-{number}.tar.gz"
+    for odd in ("", number, f"md5:{number}", f"tree:{number}0", f"tree:{number.upper()}", f"tree:../{number[3:]}"):
+        assert file_name(odd) is None

@@ -1,6 +1,5 @@
 """Downloads of checkpoints and code against a real socket: whole and verified, or nothing."""
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
 from detlab.errors import CheckpointError, StorageError
+from detlab.launch.archives import tree_digest
 from detlab.testing.api import FakeMaster, Fault
 
 FILES = {"model.bin": b"x" * 100_000, "deep/state.json": b"{}", "deep/copy.json": b"{}"}
@@ -106,7 +106,7 @@ def test_the_code_comes_back(master: FakeMaster, client: Client, tmp_path: Path)
     (tmp_path / "code" / "train.py").write_text("print(1)\n")
     experiment = client.create_experiment({"name": "x"}, tmp_path / "code")
     path = experiment.download_code(tmp_path / "out")
-    assert f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}" == experiment.view.bundle
+    assert tree_digest(path) == experiment.view.bundle
 
 
 def test_an_interrupted_download_leaves_nothing(master: FakeMaster, client: Client, tmp_path: Path) -> None:

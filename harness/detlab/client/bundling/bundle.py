@@ -1,8 +1,7 @@
 """Packing code: a context directory, includes and in-memory files as one content-addressed tar.gz.
 
-The same content always gives the same bytes and so the same digest: members are sorted, times, owners and every
-mode bit but the executable one are dropped, and the gzip header carries neither name nor time. (The bytes also
-depend on the zlib in use; another zlib gives another digest, never a wrong bundle.) Only regular files travel.
+The digest is that of the files (`detlab.schemas.bundles`): times, owners and every mode bit but the executable one are
+dropped, and how the archive is packed does not matter. Only regular files travel.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from detlab.client.bundling.ignore import IGNORE_FILE, IgnoreRules
 from detlab.errors import BundleError, BundleTooLarge
+from detlab.schemas.bundles import BundleEntry, digest_of
 
 MOST_BYTES = 95 * 1024 * 1024
 """Size of all files together, before compression."""
@@ -43,7 +43,7 @@ class Bundle:
     """Code, ready to be uploaded.
 
     Attributes:
-        digest: `sha256:<hex>` of `data`.
+        digest: `tree:<hex>` of the files (see `detlab.schemas.bundles`).
         data: The tar.gz.
         files: What is in it, sorted by path.
         replaced: Paths of the directory whose place an include or an in-memory file took.
@@ -183,10 +183,12 @@ def build_bundle(
     _check_size(found, most_bytes, base)
     members = {name: (source.read(), source.executable) for name, source in sorted(found.items())}
     _check_read(members, most_bytes)
-    data = _pack(members)
     return Bundle(
-        digest=f"sha256:{hashlib.sha256(data).hexdigest()}",
-        data=data,
+        digest=digest_of(
+            BundleEntry(name, executable, hashlib.sha256(content).hexdigest())
+            for name, (content, executable) in members.items()
+        ),
+        data=_pack(members),
         files=tuple(BundleFile(name, len(content)) for name, (content, _) in members.items()),
         replaced=tuple(sorted(replaced)),
     )

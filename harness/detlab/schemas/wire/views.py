@@ -189,7 +189,7 @@ class CreateExperiment(Wire):
     config: dict[str, Any] | None = None
     config_yaml: str | None = None
     bundle: str | None = None
-    """Digest `sha256:<hex>` of an uploaded bundle; None means an empty context directory."""
+    """Digest `tree:<hex>` or `sha256:<hex>` of an uploaded bundle; None means an empty context directory."""
     idempotency_key: str | None = None
     """The same key by the same user returns the experiment made first (an acknowledged submit is never doubled)."""
     activate: bool = True

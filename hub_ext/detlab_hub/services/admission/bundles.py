@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import logging
 import os
-import re
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
+from detlab.launch.archives import Limits, UnsafeBundle, tree_digest
+from detlab.schemas.bundles import BUNDLE_DIGEST, FORM, PACKED, TREE, file_name
 from detlab_hub.core.rights import Kind, Right, Thing, right_of
 from detlab_hub.services.admission import upload_limits
 from detlab_hub.services.kernel.access import administers, person, thing_of, things, who_is
@@ -30,8 +31,8 @@ from detlab_hub.store.queries import bundles, parts
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
-_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-_CHUNK = 1024 * 1024
+LIMITS = Limits(size=512 << 20)
+"""Of a bundle whose files are digested while a user waits; the client sends less than a fifth of it."""
 
 
 class Bundles:
@@ -45,12 +46,12 @@ class Bundles:
 
         Args:
             caller: Who sends it.
-            digest: `sha256:<hex>` of its bytes, as the sender says.
+            digest: `tree:<hex>` of its files, or `sha256:<hex>` of its bytes (clients of before), as the sender says.
             upload: The uploaded file, on the same file system as the bundles directory.
 
         Raises:
             BundleTooLarge: It is over the cap.
-            BundleError: Its bytes have another digest.
+            BundleError: It has another digest, or its files cannot be read.
             TooFast: The caller has uploaded too much today.
         """
         target = bundle_file(self._shell.settings, digest)
@@ -83,13 +84,12 @@ def bundle_file(settings: Settings, digest: str) -> Path:
     """The path of a bundle.
 
     Raises:
-        BundleError: The digest is not of the form `sha256:<64 hex digits>`.
+        BundleError: The digest is of no known form.
     """
-    found = _DIGEST.fullmatch(digest)
-    if found is None:
-        raise BundleError(f"{digest[:80]!r} is not of the form sha256:<64 hex digits>")
-    name = found.group(1)
-    return settings.bundles_dir / name[:2] / f"{name}.tar.gz"
+    found, name = BUNDLE_DIGEST.fullmatch(digest), file_name(digest)
+    if found is None or name is None:
+        raise BundleError(f"{digest[:80]!r} is not of the form {FORM}")
+    return settings.bundles_dir / found["hex"][:2] / name
 
 
 def may_use(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -> bool:
@@ -103,14 +103,16 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
     if size > limit:
         upload.unlink()
         raise BundleTooLarge(f"the bundle has {size} bytes; at most {limit}")
-    found = hashlib.sha256()
-    with upload.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            found.update(chunk)
-        os.fsync(file.fileno())
-    if f"sha256:{found.hexdigest()}" != digest:
+    try:
+        found = tree_digest(upload, LIMITS) if digest.startswith(TREE) else _packed_digest(upload)
+    except UnsafeBundle as error:
         upload.unlink()
-        raise BundleError(f"the uploaded bytes have digest sha256:{found.hexdigest()}, not {digest}")
+        raise BundleError(f"the uploaded bundle cannot be used: {error}") from error
+    if found != digest:
+        upload.unlink()
+        raise BundleError(f"the uploaded bundle has digest {found}, not {digest}")
+    with upload.open("rb") as file:
+        os.fsync(file.fileno())
     target.parent.mkdir(parents=True, exist_ok=True)
     upload.replace(target)
     folder = os.open(target.parent, os.O_RDONLY)
@@ -119,6 +121,11 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
     finally:
         os.close(folder)
     return size
+
+
+def _packed_digest(upload: Path) -> str:
+    with upload.open("rb") as file:
+        return f"{PACKED}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _thing(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -> Thing | None:

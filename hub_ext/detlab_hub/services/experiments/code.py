@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tarfile
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
-from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
+from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle, sha256_of
 from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.kernel.access import experiment_for
@@ -31,7 +30,6 @@ LIMITS = Limits(entries=20_000, size=512 << 20)
 """Beyond this a bundle is not listed: that would take too long. It can still be downloaded whole."""
 REMEMBERED = 64
 """Bundles whose lists are kept in memory; a digest's list never changes."""
-_CHUNK = 256 * 1024
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _WHOLE = "det experiment download-model-def EXPERIMENT fetches all of it"
 
@@ -108,20 +106,12 @@ def list_files(archive: Path, limits: Limits = LIMITS) -> list[CodeFile]:
             for member, path in members(tar, limits):
                 if member.isreg():
                     shown = clean_text(str(path))  # what is no UTF-8 could not be sent
-                    found[shown] = CodeFile(path=shown, size=member.size, digest=_digest(tar, member))
+                    found[shown] = CodeFile(path=shown, size=member.size, digest=f"sha256:{sha256_of(tar, member)}")
     except FileNotFoundError as error:
         raise NotFound("the code is not on this master any more") from error
     except (UnsafeBundle, OSError) as error:
         raise BundleError(f"this code cannot be shown: {error}", hint=_WHOLE) from error
     return [found[path] for path in sorted(found)]
-
-
-def _digest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
-    digest = hashlib.sha256()
-    source = tar.extractfile(member)
-    while source is not None and (chunk := source.read(_CHUNK)):
-        digest.update(chunk)
-    return f"sha256:{digest.hexdigest()}"
 
 
 def _read_one(archive: Path, wanted: CodeFile) -> bytes | None:

@@ -21,7 +21,7 @@ class BundleStored(Wire):
 
 
 class Bundle(Upload, Download):
-    """One bundle, by the digest of its bytes."""
+    """One bundle, by its digest."""
 
     def initialize(self) -> None:
         """Take the operator's limit."""
@@ -42,7 +42,7 @@ class Bundle(Upload, Download):
 
     @needs("write", cross_site="xsrf", accepts="application/gzip")
     async def put(self, digest: str) -> BundleStored:
-        """Upload the code of an experiment, a tar.gz; the digest is `sha256:` of its bytes."""
+        """Upload the code of an experiment, a tar.gz; the digest is `tree:` of its files, or `sha256:` of its bytes."""
         created = await self.services.bundles.put(self.person, digest, await self.uploaded())
         self.set_status(201 if created else 200)
         return BundleStored(digest=digest, created=created)

@@ -5,10 +5,10 @@ const SLICE = 256 * 1024;
 const MOST_MS = 30;
 
 /** Give bytes to `work` piece by piece. */
-export async function inSlices(bytes: Uint8Array, work: (slice: Uint8Array) => void): Promise<void> {
+export async function inSlices(bytes: Uint8Array, work: (slice: Uint8Array) => Promise<void>): Promise<void> {
   let begun = performance.now();
   for (let at = 0; at < bytes.length; at += SLICE) {
-    work(bytes.subarray(at, at + SLICE));
+    await work(bytes.subarray(at, at + SLICE));
     if (performance.now() - begun < MOST_MS) continue;
     await nextTurn();
     begun = performance.now();

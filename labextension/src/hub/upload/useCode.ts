@@ -5,11 +5,10 @@ import { useCallback, useEffect, useRef, useState } from 'react';
 import { formatBytes, plural } from '../../components/common';
 import { ApiError, asApiError } from '../../state/api';
 import type { HubApi } from '../api';
+import { pack } from './bundle';
 import type { Gathered } from './gather';
 import { check, joined, select, type Selection } from './select';
-import { sha256 } from './sha256';
 import { Unusable, type Source } from './source';
-import { pack } from './tar';
 
 export interface Code {
   from: string | null;
@@ -62,14 +61,13 @@ export function useCode(api: HubApi, mostBytes: number): Coded {
         check(selection, mostBytes);
         single.current = from === null ? all : [];
         say(`Packing ${plural(selection.files.length, 'file')}, ${formatBytes(selection.size)} …`);
-        const bytes = await pack(selection.files, alive);
-        if (bytes.length > mostBytes) throw new Unusable(`${formatBytes(bytes.length)} packed exceed the limit of ${formatBytes(mostBytes)}`);
-        const bundle = `sha256:${await sha256(bytes)}`;
-        say(`Uploading ${formatBytes(bytes.length)} …`);
+        const { digest: bundle, packed } = await pack(selection.files, alive);
+        if (packed.size > mostBytes) throw new Unusable(`${formatBytes(packed.size)} packed exceed the limit of ${formatBytes(mostBytes)}`);
+        say(`Uploading ${formatBytes(packed.size)} …`);
         const control = (sending.current = new AbortController());
-        await api.put(`bundles/${bundle}`, new Blob([bytes as BlobPart], { type: 'application/gzip' }), control.signal);
+        await api.put(`bundles/${bundle}`, packed, control.signal);
         alive();
-        setState({ kind: 'ready', code: { from, selection, folders, bundle, packed: bytes.length } });
+        setState({ kind: 'ready', code: { from, selection, folders, bundle, packed: packed.size } });
       } catch (error) {
         if (error instanceof Replaced || mine !== round.current) return;
         setState({ kind: 'bad', error: error instanceof Unusable ? error : asApiError(error) });

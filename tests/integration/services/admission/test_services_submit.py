@@ -13,7 +13,9 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, asha, config, training
 from sqlalchemy import event, func, select
 
+from detlab.client.bundling.bundle import Bundle, build_bundle
 from detlab.errors import BundleError, BundleTooLarge, ConfigError, Conflict, NotFound, ResourcesError
+from detlab.launch.archives import tree_digest
 from detlab.schemas.wire import CreateExperiment, ExperimentState
 from detlab_hub.services import AgentCaller, TaskCaller
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
@@ -203,6 +205,67 @@ async def test_submit_bundles_with_other_bytes_or_too_many_are_refused(make_worl
     digest, upload = pack(tmp_path, **{f"f{n}": "x" * n for n in range(200)})
     with pytest.raises(BundleTooLarge):
         await world.services.bundles.put(ALICE, digest, upload)
+
+
+def repacked(bundle: Bundle, folder: Path, *more: tuple[str, bytes]) -> Path:
+    """The same files in another order and another packing; and entries of (name, type)."""
+    path = folder / "upload"
+    with tarfile.open(fileobj=io.BytesIO(bundle.data)) as old, tarfile.open(path, "w:gz", compresslevel=1) as new:
+        for member in reversed(old.getmembers()):
+            member.mtime, member.mode = 7, member.mode | 0o066
+            new.addfile(member, old.extractfile(member))
+        for name, kind in more:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            new.addfile(info)
+    return path
+
+
+async def test_a_bundle_is_known_by_its_files_however_they_are_packed(make_world, tmp_path):
+    world = await make_world(training(1))
+    bundle = build_bundle(files={"train.py": "print(1)", "lib/model.py": "x = 1"})
+    upload = tmp_path / "first"
+    upload.write_bytes(bundle.data)
+    assert await world.services.bundles.put(ALICE, bundle.digest, upload) is True
+    again = repacked(bundle, tmp_path)
+    assert again.read_bytes() != bundle.data
+    assert await world.services.bundles.put(ALICE, bundle.digest, again) is False
+    made = await world.submit(config(entrypoint="python3 train.py"), bundle=bundle.digest)
+    assert tree_digest(await world.services.experiments.bundle_path(ALICE, made.id)) == bundle.digest
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("other.py", tarfile.REGTYPE), "has digest tree:"),
+        (("train.py", tarfile.REGTYPE), "twice"),
+        (("empty", tarfile.DIRTYPE), "is a directory"),
+        (("link", tarfile.SYMTYPE), "neither a regular file"),
+    ],
+)
+async def test_a_bundle_with_more_than_its_digest_says_is_refused(make_world, tmp_path, more, why):
+    world = await make_world()
+    bundle = build_bundle(files={"train.py": "print(1)"})
+    upload = repacked(bundle, tmp_path, more)
+    with pytest.raises(BundleError, match=why):
+        await world.services.bundles.put(ALICE, bundle.digest, upload)
+    assert not upload.exists()
+    with pytest.raises(NotFound):
+        await world.services.bundles.path_for(ALICE, bundle.digest)
+
+
+async def test_bytes_whose_own_digest_is_that_of_a_tree_do_not_take_its_place(make_world, tmp_path):
+    """Clients of before name a bundle by its bytes, which need not be an archive."""
+    world = await make_world()
+    bundle = build_bundle(files={"train.py": "print(1)"})
+    text = f"detlab bundle 1\n644 {hashlib.sha256(b'print(1)').hexdigest()} train.py\0".encode()
+    number = hashlib.sha256(text).hexdigest()
+    assert bundle.digest == f"tree:{number}"
+    for digest, data in ((bundle.digest, bundle.data), (f"sha256:{number}", text)):
+        upload = tmp_path / "upload"
+        upload.write_bytes(data)
+        await world.services.bundles.put(ALICE, digest, upload)
+    assert (await world.services.bundles.path_for(ALICE, bundle.digest)).read_bytes() == bundle.data
 
 
 async def test_submit_refuses_code_that_is_not_there(make_world, tmp_path):
