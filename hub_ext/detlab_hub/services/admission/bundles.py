@@ -18,6 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
+from detlab.files import sync_directory
 from detlab_hub.services.admission import upload_limits
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
 from detlab_hub.services.kernel.settings import Settings
@@ -112,11 +113,7 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
         raise BundleError(f"the uploaded bytes have digest sha256:{found.hexdigest()}, not {digest}")
     target.parent.mkdir(parents=True, exist_ok=True)
     upload.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_directory(target.parent)
     return size
 
 
