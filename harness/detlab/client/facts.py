@@ -12,6 +12,7 @@ from detlab.client.rendering import card, settings
 from detlab.client.transport.calls import FOREIGN, Flow
 from detlab.client.transport.streaming import Feed, event_feed
 from detlab.errors import DetlabError, NotFound
+from detlab.files import write_atomic
 from detlab.schemas.wire import (
     BestView,
     CheckpointFile,
@@ -178,9 +179,7 @@ def write_code(experiment_id: int, data: bytes, output_dir: str | Path | None) -
     folder = Path(output_dir or ".")
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"experiment_{experiment_id}_code.tar.gz"
-    partial = target.with_name(f".{target.name}.partial")
-    partial.write_bytes(data)
-    return partial.replace(target)
+    return write_atomic(target, data, mode=None)
 
 
 def states_feed(experiment_id: int, cursor: int) -> Feed[Event]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from detlab.files import write_atomic
 from detlab.launch.delivery.output import LogSpool, OutputPump
 from detlab.launch.delivery.sender import LOG_INTERVAL, Deliverer, Ending, HttpTransport, Source, Transport
 from detlab.launch.delivery.shipping import Refusal, StreamShipper
@@ -38,7 +39,6 @@ from detlab.launch.taskdir import (
     first_failing_rank,
     note_failing_rank,
     read_object,
-    write_atomic,
     write_json,
 )
 from detlab.short_folder import short_folder

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detlab.errors import DetlabError
+from detlab.files import write_atomic
 from detlab.launch.host.identity import Identity
-from detlab.launch.taskdir import TaskDir, write_atomic, write_json
+from detlab.launch.taskdir import TaskDir, write_json
 from detlab.schemas.shares import device_of, devices_of, share_number
 from detlab.schemas.wire import Launch, SlotView
 from detlab.trust import VARIABLE

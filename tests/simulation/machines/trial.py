@@ -27,6 +27,7 @@ from detlab.core.metrics.train import TrainContext
 from detlab.core.preemption.context import PreemptContext
 from detlab.core.preemption.watch import Finish, Pause, PreemptionWatch
 from detlab.core.session import TaskSession
+from detlab.files import write_atomic
 from detlab.info import read_token
 from detlab.launch.delivery.sender import Deliverer, Ending, Mode, Source, TransportError
 from detlab.launch.delivery.shipping import Refusal, StreamShipper
@@ -34,7 +35,7 @@ from detlab.launch.delivery.spool import Reader, open_regular, read_mark
 from detlab.launch.delivery.tokens import TokenKeeper, life_of
 from detlab.launch.ranks.rendezvous import MeetingError
 from detlab.launch.task import DirMarks
-from detlab.launch.taskdir import TaskDir, read_object, write_atomic, write_json
+from detlab.launch.taskdir import TaskDir, read_object, write_json
 from detlab.schemas.wire import Launch, PreemptReply
 from detlab.storage import ManifestPart
 from detlab.storage.posix import PosixStorage

@@ -17,6 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
+from detlab.files import sync_directory
 from detlab.launch.archives import Limits, UnsafeBundle, tree_digest
 from detlab.schemas.bundles import BUNDLE_DIGEST, FORM, PACKED, TREE, file_name
 from detlab_hub.core.rights import Kind, Right, Thing, right_of
@@ -115,11 +116,7 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
         os.fsync(file.fileno())
     target.parent.mkdir(parents=True, exist_ok=True)
     upload.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_directory(target.parent)
     return size
 
 
