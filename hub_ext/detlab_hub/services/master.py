@@ -225,7 +225,6 @@ class Services:
         self._loops = []
         await self.stream.stop()
         await self.servers.stop()
-        await self.policies.close()
         with contextlib.suppress(Unavailable):  # the database is gone: the refusals of the last second are lost
             await self.refusals.write_refusals(closing=True)
         await self.shell.settle()

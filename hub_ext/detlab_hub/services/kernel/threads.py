@@ -142,11 +142,14 @@ class Workers:
     code: Threads = field(default_factory=lambda: Threads("reading code", 1, 64))
     downloads: Threads = field(default_factory=lambda: Threads("downloads", 4, 256))
     uploads: Threads = field(default_factory=lambda: Threads("uploads", 2, 256))
+    searches: Threads = field(default_factory=lambda: Threads("searching output", 2, 64))
+    policies: Threads = field(default_factory=lambda: Threads("log policies", 1, 256))
     removals: Threads = field(default_factory=lambda: Threads("removals", 1, 1_000_000))
     open_downloads: Tickets = field(default_factory=lambda: Tickets("downloads", DOWNLOADS_PER_USER, DOWNLOADS))
     open_uploads: Tickets = field(default_factory=lambda: Tickets("uploads", UPLOADS_PER_USER, UPLOADS))
 
     def close(self) -> None:
         """End the threads."""
-        for threads in (self.submissions, self.code, self.downloads, self.uploads, self.removals):
-            threads.close()
+        for threads in vars(self).values():
+            if isinstance(threads, Threads):
+                threads.close()

@@ -1,14 +1,12 @@
-"""Pages of output for users: filters run in the database, regular expressions in a process of their own.
+"""Pages of output for users: filters run in the database, regular expressions in threads, by RE2.
 
-Every search is bounded: a filter reads so many chunks for so much time, an expression so many lines for so
-much processor time. A page may then be short, or empty, and says where to continue.
+Every search is bounded: a filter reads so many chunks for so much time, an expression is tried on so many lines for so
+much time. A page may then be short, or empty, and says where to continue.
 """
 
 from __future__ import annotations
 
-import re
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,10 +14,10 @@ from functools import partial
 from sqlalchemy.orm import Session
 
 from detlab.errors import DetlabError
+from detlab.schemas.patterns import BadPattern, check_pattern
 from detlab.schemas.wire import LogLine
-from detlab_hub.services.kernel.fair_semaphore import FairPlaces
 from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.logs.matching import Matcher
+from detlab_hub.services.logs.matching import search_lines
 from detlab_hub.store.queries.logs import cuts
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.logs.lines import Edges, Holder, Wanted
@@ -32,15 +30,11 @@ REGEX_MOST = 50_000
 """Lines that it is tried on for one page."""
 PAGE_SECONDS = 3.0
 """After so long the page of an expression ends, whatever was found."""
-REGEX_SECONDS = 0.5
-"""Processor time for `REGEX_LINES`."""
-AT_ONCE = 2
-"""Expressions that are tried at a time; others wait."""
 _SPECIAL = frozenset(".^$*+?{}[]\\|()")
 
 
 class BadRegex(DetlabError):
-    """A pattern is not a regular expression."""
+    """A pattern is not a regular expression of RE2."""
 
     default_code = "logs.regex"
 
@@ -50,7 +44,6 @@ class LogSearch:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._places = FairPlaces(AT_ONCE)
 
     async def page(
         self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str | None = None
@@ -65,7 +58,7 @@ class LogSearch:
 
         Raises:
             BadRegex: It is none.
-            PatternTooSlow: It takes too long for these lines.
+            Unavailable: Too many searches wait.
         """
         if not regex:
             return await self._read(user, whose, wanted)
@@ -73,15 +66,10 @@ class LogSearch:
         if not wanted.search and (text := required_text(regex)):
             # Of lines without it nothing need come here; the case is the expression's matter.
             wanted = replace(wanted, search=text)
-        async with self._places.of(user):
-            matcher = Matcher()
-            try:
-                return await self._matching(user, whose, wanted, regex, matcher)
-            finally:
-                await matcher.close()
+        return await self._matching(user, whose, wanted, regex)
 
     async def _matching(
-        self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str, matcher: Matcher
+        self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str
     ) -> tuple[list[LogLine], Edges]:
         backwards, count = wanted.backwards, wanted.count
         if count <= 0:
@@ -92,10 +80,15 @@ class LogSearch:
         part = replace(wanted, limit=REGEX_LINES, tail=REGEX_LINES if backwards else None, chars=REGEX_CHARS)
         while True:
             lines, edges = await self._read(user, whose, part)
-            hits = await matcher.match(regex, [line.text for line in lines], REGEX_SECONDS) if lines else []
-            matched = [lines[at] for at in hits]
-            found = [*matched, *found] if backwards else [*found, *matched]
             edge = edges.older if backwards else edges.next
+            way = lines[::-1] if backwards else lines
+            hits, tried = await self._shell.workers.searches.run(
+                user, search_lines, regex, [line.text for line in way], max(0.0, end - time.monotonic())
+            )
+            matched = [way[at] for at in hits]
+            found = [*matched[::-1], *found] if backwards else [*found, *matched]
+            if tried < len(way):
+                edge = way[tried - 1].id
             cut = edges if edges.removed else cut
             if len(found) >= count:
                 found = found[-count:] if backwards else found[:count]
@@ -103,7 +96,7 @@ class LogSearch:
                 break
             # Fewer lines than were asked for: the database has done all that it does for a question, or they are long.
             looked += REGEX_LINES
-            if edge is None or looked >= REGEX_MOST or time.monotonic() >= end:
+            if tried < len(way) or edge is None or looked >= REGEX_MOST or time.monotonic() >= end:
                 break
             part = replace(part, before=edge) if backwards else replace(part, after=edge)
         return found, replace(cut, older=edge, next=None) if backwards else replace(cut, older=None, next=edge)
@@ -153,8 +146,6 @@ def _has_branches(regex: str) -> bool:
 
 def _check(regex: str) -> None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            re.compile(regex)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise BadRegex(f"{regex[:100]!r} is not a regular expression of Python: {error}") from error
+        check_pattern(regex)
+    except BadPattern as error:
+        raise BadRegex(f"{regex[:100]!r} {error}", hint=error.hint) from error

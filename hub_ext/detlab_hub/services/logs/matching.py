@@ -1,33 +1,22 @@
-"""Users' regular expressions, matched outside of the master with bounded work; log policies of incoming lines."""
+"""Users' regular expressions, matched by RE2 in time linear in the text; log policies of incoming lines."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
 import logging
-import signal
-import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import DetlabError, Unavailable
+from detlab.errors import Unavailable
+from detlab.schemas.patterns import BadPattern, compile_pattern
 from detlab.schemas.wire import LogRecord, RecordBatch
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.lifecycle import log_policies
 from detlab_hub.services.lifecycle.log_policies import Finding, Policy
-from detlab_hub.services.logs import match_worker
 from detlab_hub.store.tables import AllocationRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
-_WORKER = Path(match_worker.__file__)
-WALL_SECONDS = 20.0
-"""A worker that has not answered by then is ended, too: its machine is busy, or it hangs."""
-EXIT_SECONDS = 2.0
-"""A worker that answers no more has ended by then, or is ended."""
-ANSWER_BYTES = 1 << 22
 POLICY_SECONDS = 0.25
 """Processor time that one policy may take for the lines of one batch, a thousand at most."""
 BATCH_SECONDS = 1.0
@@ -40,120 +29,28 @@ Check = Callable[[Session], object]
 """Raises where a batch will not be taken."""
 
 
-class PatternTooSlow(DetlabError):
-    """A regular expression takes too long, or too much memory, for the lines that it is tried on."""
+def search_lines(pattern: str, texts: Iterable[str], seconds: float) -> tuple[list[int], int]:
+    """Return at which places the expression is found, and how many texts there was time for, at least one.
 
-    default_code = "logs.regex_slow"
+    It is meant for a thread of its own: RE2 works without the interpreter's lock.
 
+    Args:
+        pattern: In the syntax of RE2.
+        texts: Where to look.
+        seconds: Processor time; a single text, of 16 kB at most, takes below one second.
 
-class Matcher:
-    """A process that matches; started when it is needed, one question at a time.
-
-    Attributes:
-        closed: Whether it gives no answer any more.
+    Raises:
+        BadPattern: It is none.
     """
-
-    def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process | None = None
-        self._turn = asyncio.Lock()
-        self.closed = False
-
-    async def match(self, pattern: str, texts: Sequence[str], seconds: float) -> list[int]:
-        """Return which of the texts the pattern is found in.
-
-        Args:
-            pattern: Of Python's `re`.
-            texts: Where to look.
-            seconds: Processor time that it may take.
-
-        Raises:
-            PatternTooSlow: It took more, or all memory that it may have.
-            Unavailable: There is no answer, for a reason that is not the pattern's.
-        """
-        question = await asyncio.to_thread(_question, pattern, texts, seconds)
-        async with self._turn:
-            answer, code = await self._answer(question)
-            if answer is None and code not in (-signal.SIGPROF, match_worker.HOPELESS):
-                # It was dead already, or was killed.
-                answer, code = await self._answer(question)
-        if answer is not None:
-            found: list[int] = json.loads(answer)
-            return found
-        lines = f"{len(texts)} lines"
-        hint = "no (a+)+, no .* in the middle of another repetition; or a plain --search beside it"
-        if code == -signal.SIGPROF:
-            raise PatternTooSlow(
-                f"the regular expression {pattern[:100]!r} took more than {seconds:g} s for {lines}", hint=hint
-            )
-        if code == match_worker.HOPELESS:
-            raise PatternTooSlow(
-                f"the regular expression {pattern[:100]!r} takes more memory than it may for {lines}, or is invalid",
-                hint=hint,
-            )
-        raise Unavailable(f"the process that matches regular expressions ended ({code}) and gave no answer")
-
-    async def close(self) -> None:
-        """Kill the process; waiting requests get no answer."""
-        self.closed = True
-        await self._end()
-
-    async def _answer(self, question: bytes) -> tuple[bytes | None, int | None]:
-        """Return the answer, or None and how the process ended that gave none.
-
-        Raises:
-            Unavailable: It cannot be started, takes too long without much of the processor, or is not wanted any more.
-        """
-        try:
-            return await asyncio.wait_for(self._ask(question), WALL_SECONDS), None
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return None, await self._end(EXIT_SECONDS)
-        except (TimeoutError, OSError) as error:
-            await self._end()
-            raise Unavailable(f"regular expressions cannot be matched now: {error or 'the machine is busy'}") from error
-        except BaseException:  # the caller was cancelled amid an answer: the next request must not read the rest of it
-            await self._end()
-            raise
-
-    async def _ask(self, question: bytes) -> bytes:
-        if self._process is None and not self.closed:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-I",
-                "-S",
-                str(_WORKER),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                env={},
-                limit=ANSWER_BYTES,
-            )
-        if self.closed or self._process is None:
-            await self._end()
-            raise Unavailable("this master is stopping")
-        reader, writer = self._process.stdout, self._process.stdin
-        assert reader is not None
-        assert writer is not None
-        writer.write(question)
-        await writer.drain()
-        return await reader.readuntil(b"\n")
-
-    async def _end(self, patience: float = 0.0) -> int | None:
-        """End the process, which may do so by itself for a while, and return its exit code."""
-        process, self._process = self._process, None
-        if process is None:
-            return None
-        if patience:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), patience)
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        if process.stdin is not None:
-            process.stdin.close()
-        return await process.wait()
-
-
-def _question(pattern: str, texts: Sequence[str], seconds: float) -> bytes:
-    return json.dumps({"pattern": pattern, "texts": list(texts), "seconds": seconds}).encode() + b"\n"
+    search, end = compile_pattern(pattern).search, time.thread_time() + seconds
+    hits, looked = [], 0
+    for text in texts:
+        if search(text if text.isascii() else text.encode(errors="replace").decode()) is not None:
+            hits.append(looked)
+        looked += 1
+        if time.thread_time() > end:
+            break
+    return hits, looked
 
 
 class PolicyMatcher:
@@ -161,25 +58,23 @@ class PolicyMatcher:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._matcher = Matcher()
         self._known: dict[str, tuple[int, tuple[Policy, ...]]] = {}
         self._given_up: dict[tuple[int, str], str] = {}
-        """Why, by experiment and pattern: what took too long is not tried again."""
+        """Why, by experiment and pattern: it is not tried again."""
         self._told: set[tuple[str, str]] = set()
         """(allocation, pattern): its trial has the warning."""
 
     async def match(self, allocation_id: str, batch: RecordBatch, check: Check) -> list[Finding]:
         """Return what the policies of an attempt's experiment find in a batch, each at most once.
 
-        A pattern that takes too long is given up for the experiment, once what is returned here has been `written`.
+        A pattern that takes too long, or that RE2 does not take (of an experiment of before), is given up for the
+        experiment, once what is returned here has been `written`.
 
         Args:
             allocation_id: Of the attempt that sends it, or says so.
             batch: What came.
             check: Raises where the sender must not write there: no stranger has others' patterns tried on his text.
 
-        Raises:
-            Unavailable: This master is stopping; the next one looks at the batch.
         """
         if batch.stream != "logs":
             return []
@@ -191,7 +86,7 @@ class PolicyMatcher:
         if tried:
             await self._shell.read(check)
         found = [_literal(policy, lines) for policy in policies if policy.literal is not None]
-        found += await self._tried(tried, lines)
+        found += await self._tried(f"allocation {allocation_id}", tried, lines)
         for policy in policies:
             why = self._given_up.get((experiment_id, policy.pattern))
             if why is not None and (allocation_id, policy.pattern) not in self._told:
@@ -212,28 +107,24 @@ class PolicyMatcher:
                 self._given_up[experiment_id, finding.policy.pattern] = finding.given_up
             self._told.add((allocation_id, finding.policy.pattern))
 
-    async def close(self) -> None:
-        """End the process that matches."""
-        await self._matcher.close()
-
-    async def _tried(self, policies: Sequence[Policy], lines: Sequence[LogRecord]) -> list[Finding | None]:
+    async def _tried(self, who: str, policies: Sequence[Policy], lines: Sequence[LogRecord]) -> list[Finding | None]:
         texts = [line.text[:POLICY_CHARS] for line in lines] if policies else []
         found: list[Finding | None] = []
         for policy in policies:
+            seconds = min(POLICY_SECONDS, BATCH_SECONDS / len(policies))
             try:
-                hits = await self._matcher.match(
-                    policy.pattern, texts, min(POLICY_SECONDS, BATCH_SECONDS / len(policies))
-                )
-            except PatternTooSlow as error:
-                found.append(Finding(policy, "", 0.0, given_up=error.message))
+                hits, looked = await self._shell.workers.policies.run(who, search_lines, policy.pattern, texts, seconds)
+            except BadPattern as error:
+                found.append(Finding(policy, "", 0.0, given_up=f"the regular expression {error}"))
             except Unavailable as error:
-                if self._matcher.closed:
-                    raise
                 # Output matters more than its policies: it is stored, and policies match the lines that follow.
                 _log.warning("log policies have not been matched against %d lines: %s", len(lines), error.message)
                 break
             else:
-                found.append(Finding(policy, lines[hits[0]].text, lines[hits[0]].time) if hits else None)
+                if hits:
+                    found.append(Finding(policy, lines[hits[0]].text, lines[hits[0]].time))
+                elif looked < len(texts):
+                    found.append(Finding(policy, "", 0.0, given_up=_slow(seconds, len(texts))))
         return found
 
     async def _policies(self, allocation_id: str) -> tuple[int, tuple[Policy, ...]]:
@@ -260,3 +151,7 @@ def _literal(policy: Policy, lines: Sequence[LogRecord]) -> Finding | None:
     text = policy.literal or ""
     line = next((line for line in lines if line.text.find(text, 0, POLICY_CHARS) >= 0), None)
     return None if line is None else Finding(policy, line.text, line.time)
+
+
+def _slow(seconds: float, lines: int) -> str:
+    return f"the regular expression takes more than {seconds:g} s for {lines} lines; repeat less in it"

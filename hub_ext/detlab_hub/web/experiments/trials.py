@@ -96,7 +96,7 @@ class LogsQuery(Wire):
     until: float | None = Field(None, allow_inf_nan=False)
     """Only lines before then."""
     regex: str | None = Field(None, max_length=1000)
-    """A regular expression of Python that is found in the text; one that takes too long is refused."""
+    """A regular expression in the syntax of RE2 that is found in the text."""
 
 
 class Trial(Guarded):

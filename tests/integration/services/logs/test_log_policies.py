@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 from services_scripted import ALICE, World, config
 
-from detlab_hub.services.logs.matching import Matcher, PatternTooSlow
+from detlab_hub.services.logs.matching import search_lines
 
 TERRIBLE = r"(a+)+$"
-"""Against many letters `a` and a `b` this takes twice as long for each letter more."""
+"""Against many letters `a` and a `b` this takes Python's engine twice as long for each letter more."""
 
 
 def says(*lines: str, code: int = 0):
@@ -38,7 +37,6 @@ async def test_a_line_labels_its_trial_once(make_world):
     await world.add_agent()
     world.twice = True
     _, trial = await run(world, [{"name": "diverged", "pattern": r"loss is (nan|inf)\b"}])
-    await world.services.policies.close()
     assert sorted((one.name, one.action, one.agent_id, one.run, one.line) for one in trial.policy_matches) == [
         ("CUDA OOM", None, "node", 1, "RuntimeError: CUDA out of memory. Tried"),
         ("diverged", None, "node", 1, "loss is nan"),
@@ -105,29 +103,27 @@ async def test_where_a_trial_must_not_run_is_forgotten_when_it_has_ended(make_wo
     assert not {holder for holder, _ in shell.refusals if holder == trial.id}
 
 
-async def test_a_terrible_pattern_is_given_up_and_holds_nobody_up(make_world):
-    world = await make_world(says("a" * 200 + "b", "CUDA out of memory"))
+async def test_a_pattern_that_never_ends_in_pythons_engine_is_one_like_others(make_world):
+    world = await make_world(says("a" * 200 + "b", "CUDA out of memory", "a" * 200))
     await world.add_agent()
-    began = time.monotonic()
-    _, trial = await run(world, [{"name": "slow", "pattern": TERRIBLE}])
-    await world.services.policies.close()
+    _, trial = await run(world, [{"name": "quick", "pattern": TERRIBLE}])
     assert trial.state == "COMPLETED"
-    assert [one.name for one in trial.policy_matches] == ["CUDA OOM"]
-    assert "log policy 'slow' is not checked any more" in trial.warnings[0]
-    assert time.monotonic() - began < 30
+    assert sorted(one.name for one in trial.policy_matches) == ["CUDA OOM", "quick"]
+    assert not trial.warnings
 
 
-async def test_the_loop_runs_on_while_a_terrible_pattern_is_tried():
-    matcher, turns = Matcher(), 0
-    asked = asyncio.ensure_future(matcher.match(TERRIBLE, ["a" * 5000 + "b"], 0.3))
-    while not asked.done():
+async def test_the_loop_runs_on_while_an_expensive_pattern_is_tried():
+    """RE2 gives the interpreter's lock away; it takes tenths of a second for each of these lines."""
+    texts, turns = ["ab" * 2000] * 50, 0
+    work = asyncio.ensure_future(asyncio.to_thread(search_lines, r"(a|b)*a(a|b){900}c", texts, 0.3))
+    while not work.done():
         turns += 1
         await asyncio.sleep(0.01)
-    with pytest.raises(PatternTooSlow, match=r"took more than 0\.3 s"):
-        await asked
+    hits, looked = await work
+    assert not hits
+    assert 1 <= looked < 50
     assert turns > 5
-    assert await matcher.match(r"^x\d", ["x", "x1", "yx2", "x3\u20ac"], 0.3) == [1, 3], "the next one has a new process"
-    await matcher.close()
+    assert search_lines(r"^x\d", ["x", "x1", "yx2", "x3\u20ac"], 0.3) == ([1, 3], 4)
 
 
 async def test_all_bad_patterns_are_refused_at_submit(make_world):
@@ -136,9 +132,11 @@ async def test_all_bad_patterns_are_refused_at_submit(make_world):
         {"name": "one", "pattern": "("},
         {"name": "two", "pattern": "[z-a]"},
         {"name": "3", "pattern": "x" * 1001},
+        {"name": "4", "pattern": "loss(?!=0)"},
     ]
     with pytest.raises(Exception, match="log_policies") as refused:
         await world.submit(config(log_policies=policies))
     assert sorted(problem.path for problem in refused.value.problems) == [
-        f"log_policies[{n}].pattern" for n in range(3)
+        f"log_policies[{n}].pattern" for n in range(4)
     ]
+    assert refused.value.problems[3].hint.startswith("there is no lookahead")

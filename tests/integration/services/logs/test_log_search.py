@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from services_scripted import ALICE, config
 
 from detlab_hub.services.logs import log_search
 from detlab_hub.services.logs.log_search import BadRegex, required_text
-from detlab_hub.services.logs.matching import PatternTooSlow
 from detlab_hub.store.queries.logs import chunks
 from detlab_hub.store.queries.logs import lines as logs
 
@@ -73,16 +74,47 @@ async def test_an_expression_behind_a_filter_that_nothing_passes_ends_its_page(m
     assert await ask(regex="nowhere.*x", after=6) == ([], logs.Edges(next=12))
     monkeypatch.setattr(log_search, "PAGE_SECONDS", 0.0)
     assert await ask(regex="nowhere.*x") == ([], logs.Edges(next=2))
+    monkeypatch.setattr(log_search, "PAGE_SECONDS", 3.0)
     assert await ask(regex="[n]an", before=20) == ([4, 9, 14], logs.Edges())
 
 
-async def test_a_bad_expression_and_one_without_end_are_refused(make_world):
+@pytest.mark.parametrize(
+    ("regex", "says", "instead"),
+    [
+        ("(", "missing )", "Syntax"),
+        (r"loss(?=nan)", "invalid perl operator", "lookahead"),
+        (r"(a|b)\1", "invalid escape", "backreferences"),
+        (r"a{2000}", "repetition size", "x\\+"),
+        ("x" * 900 + ".{900}", "too large", "repeat less"),
+    ],
+)
+async def test_what_re2_does_not_take_is_refused_with_what_to_write_instead(make_world, regex, says, instead):
+    ask = await spoken(make_world, 1)
+    with pytest.raises(BadRegex, match=re.escape(says)) as refused:
+        await ask(regex=regex)
+    assert re.search(instead, refused.value.hint)
+
+
+async def test_an_expression_without_end_in_pythons_engine_is_one_like_others(make_world):
     ask = await spoken(make_world)
-    with pytest.raises(BadRegex, match="unterminated"):
-        await ask(regex="(")
-    with pytest.raises(PatternTooSlow, match="took more than"):
-        await ask(regex=r"(a+)+$")
-    assert (await ask(regex="step 7"))[0] == [7]
+    assert (await ask(regex=r"(a+)+$"))[0] == []
+    assert (await ask(regex=r"step 7 .*(a+)+b$"))[0] == [7]
+
+
+async def test_an_expression_that_takes_all_its_time_ends_the_page_at_a_line(make_world, monkeypatch):
+    """Linear in the text is not quick: the clock is looked at after each line."""
+    monkeypatch.setattr(log_search, "PAGE_SECONDS", 0.0)
+    ask = await spoken(make_world, 6)
+    found, after, asked = [], 0, 0
+    while after is not None:
+        part, edges = await ask(regex="[s]tep [24]", after=after)
+        found, after, asked = found + part, edges.next, asked + 1
+    assert (found, asked) == ([2, 4], 6)
+    found, before = [], 10**6
+    while before is not None:
+        part, edges = await ask(regex="[s]tep [24]", before=before)
+        found, before = [*part, *found], edges.older
+    assert found == [2, 4]
 
 
 async def test_streams_and_times(make_world):

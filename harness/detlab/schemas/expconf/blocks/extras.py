@@ -41,7 +41,7 @@ class LogPolicy(Block):
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"name", "pattern", "action"})
 
     name: FilledText | None = Field(None, description="Label that a match gives the trial.")
-    pattern: Text | None = Field(None, description="Regular expression; without it a policy of this name is off.")
+    pattern: Text | None = Field(None, description="Regular expression (RE2); without it a policy of this name is off.")
     action: (
         Annotated[
             Literal["exclude_node", "cancel_retries"],

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import posixpath
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +19,7 @@ from detlab.schemas.expconf.checks import search_spaces
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import Part, Path, render
+from detlab.schemas.patterns import BadPattern, check_pattern
 
 Raw = dict[str, Any]
 
@@ -202,11 +202,9 @@ def _pattern(path: str, pattern: str) -> Iterator[Problem]:
         yield Problem(path, f"has {len(pattern)} characters; a pattern may have {PATTERN_CHARS}")
         return
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        yield Problem(path, f"is not a regular expression of Python: {error}")
+        check_pattern(pattern)
+    except BadPattern as error:
+        yield Problem(path, str(error), error.hint)
 
 
 def entrypoint_length(raw: Raw) -> Iterator[Problem]:
