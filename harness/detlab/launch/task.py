@@ -310,10 +310,11 @@ class Launcher:
         said = env.get(LIMIT_VARIABLE)
         limit = limit_of(said)
         env[LIMIT_VARIABLE] = f"{limit or 0:g}"
-        if limit is not None:
-            self._hang_limit = limit
-            busy = math.inf if said is None else BUSY_FACTOR * limit
-            self._hang_watch = HangWatch(self._task, limit, self._on_hang, busy, others=self._other_nodes(limit))
+        # Without a limit here, training loops are watched: they bring their own.
+        self._hang_limit = limit or math.inf
+        busy = math.inf if said is None else BUSY_FACTOR * self._hang_limit
+        others = self._other_nodes(self._hang_limit)
+        self._hang_watch = HangWatch(self._task, self._hang_limit, self._on_hang, busy, others=others)
 
     def _other_nodes(self, limit: float) -> Others | None:
         """The ranks of the trial's other nodes; None if there are none."""

@@ -2,9 +2,9 @@
 
 Each rank that has called `core.init()` writes its state to a small file (`detlab.core.distributed.heartbeat`). The
 activity of a rank that is not in an operation with the others is read from /proc: one that computes, reads or writes is
-working, however long its step or its validation lasts. A trial with the trainer's watchdog (`detlab.pytorch`) is left
-to that one. In a trial over several nodes each launcher watches its own ranks, and receives the states of the others
-(`detlab.launch.ranks.watchdog_nodes`).
+working, however long its step or its validation lasts. A training loop (`detlab.pytorch`) also tells its progress and
+its own limit: its ranks are judged by that, whether they compute or not. In a trial over several nodes each launcher
+watches its own ranks, and receives the states of the others (`detlab.launch.ranks.watchdog_nodes`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,22 @@ _TRAFFIC = 64 * 1024
 """Bytes a second that a rank reads or writes from which on it is at work."""
 _PULSE_BYTES = 4096
 _LOCAL_POLLS = 4.0
+_PHASES = ("start", "data", "train_batch", "backward", "step", "sync", "callback", "validation", "checkpoint", "end")
+"""Of a training loop, in their order within a batch (`detlab.core.distributed.heartbeat.LoopState`)."""
+_USERS = frozenset({"data", "train_batch", "callback", "validation", "checkpoint"})
+"""Phases in which the trial's own code runs."""
+_DOING = {
+    "start": "at the start of training",
+    "data": "in the data loader, which was to give batch {batch}",
+    "train_batch": "in train_batch, at batch {batch}",
+    "backward": "in or after backward(), at batch {batch}",
+    "step": "in or after step_optimizer(), at batch {batch}",
+    "sync": "between batches, after batch {batch}",
+    "callback": "in a callback, at batch {batch}",
+    "validation": "in a validation, after batch {batch}",
+    "checkpoint": "at a checkpoint, after batch {batch}",
+    "end": "at the end of training",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,10 @@ class Sign:
         host: Its machine.
         pid: Its process.
         node: Its node's name; "" where the trial has one.
+        phase: What its training loop does; "" where the rank is in none.
+        batch: Batches that the loop has completed.
+        idle: Seconds in which the loop has made no progress.
+        limit: Seconds without progress that count as a hang of the loop.
     """
 
     rank: int
@@ -70,20 +90,50 @@ class Sign:
     host: str = ""
     pid: int = 0
     node: str = ""
+    phase: str = ""
+    batch: int = 0
+    idle: float = 0.0
+    limit: float = 0.0
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """How far its training loop is; to be compared."""
+        return self.batch, _PHASES.index(self.phase) if self.phase in _PHASES else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The rank that hangs, and those that wait for it."""
+    """The rank that hangs, and those that wait for it: none are named where a training loop makes no progress."""
 
     sign: Sign
-    waiting: tuple[Sign, ...]
+    waiting: tuple[Sign, ...] = ()
 
     def line(self, limit: float) -> str:
         """Return the message for people, in one line; the master reads it, too (`services.rank_faults`)."""
+        sign = self.sign
+        node = f"node {sign.node}, " if sign.node else ""
+        setting = f"{LIMIT_VARIABLE} in environment.environment_variables"
+        if sign.phase:
+            what, limit, setting = self._in_loop(), sign.limit, "pytorch.init(hang_timeout=…)"
+        else:
+            what = self._outside(limit)
+        return (
+            f"detlab: rank {sign.rank} ({node}host {sign.host}, pid {sign.pid}) hangs: {what}. This attempt ends now,"
+            " and the trial restarts from its last checkpoint. If the work is only slow, raise the limit of"
+            f" {limit:g} s: {setting}"
+        )
+
+    def _in_loop(self) -> str:
+        sign = self.sign
+        where = f" ({sign.where})" if sign.where else ""
+        place = _DOING.get(sign.phase, sign.phase).format(batch=sign.batch)
+        if sign.silent >= sign.limit / 2:
+            return f"its process has been stopped or blocked for {sign.silent:.1f} s; it was last {place}{where}"
+        return f"for {sign.idle:.1f} s it has been {place}{where}, while the others wait for it"
+
+    def _outside(self, limit: float) -> str:
         sign, first = self.sign, self.waiting[0]
         where = f" ({sign.where})" if sign.where else ""
-        node = f"node {sign.node}, " if sign.node else ""
         if sign.silent >= limit:
             what = f"its process has been stopped or blocked for {sign.silent:.1f} s; it was last active{where}"
         elif sign.state == "inside":
@@ -92,11 +142,7 @@ class Verdict:
             what = f"for {sign.since:.1f} s it has been running code outside of collective operations{where}"
         ranks = ", ".join(str(other.rank) for other in self.waiting[:8])
         others = f"rank {ranks} waits" if len(self.waiting) == 1 else f"ranks {ranks} wait"
-        return (
-            f"detlab: rank {sign.rank} ({node}host {sign.host}, pid {sign.pid}) hangs: {what}, while {others} in"
-            f" {first.operation}(). This attempt ends now, and the trial restarts from its last checkpoint. If the work"
-            f" is only slow, raise the limit of {limit:g} s: {LIMIT_VARIABLE} in environment.environment_variables"
-        )
+        return f"{what}, while {others} in {first.operation}()"
 
 
 def limit_of(value: str | None) -> float | None:
@@ -135,6 +181,32 @@ def judge(signs: Mapping[int, Sign], size: int, limit: float, busy: float = math
         return None
     guilty = min(outside, key=lambda s: (s.silent < limit, -s.still, s.rank))
     return Verdict(guilty, tuple(sorted(waiting, key=lambda s: (-s.since, s.rank))))
+
+
+def judge_loops(signs: Mapping[int, Sign], limit: float) -> Verdict | None:
+    """Return which rank of a training loop hangs, None while any of them makes progress. Pure.
+
+    A process that says nothing comes first, then one in the trial's own code, then one that at least waits for nobody,
+    then the one that is furthest behind.
+
+    Args:
+        signs: By rank, what is known; all ranks are in their loop.
+        limit: Seconds without progress that count as a hang.
+    """
+    silent = any(sign.silent >= limit for sign in signs.values())
+    if not silent and (not signs or min(sign.idle + sign.silent for sign in signs.values()) < limit):
+        return None
+
+    def blame(sign: Sign) -> tuple[int, tuple[int, int], int]:
+        if sign.silent >= limit / 2:
+            degree = 0
+        elif sign.state == "inside":
+            degree = 3
+        else:
+            degree = 1 if sign.phase in _USERS else 2
+        return degree, sign.position, sign.rank
+
+    return Verdict(min(signs.values(), key=blame))
 
 
 def _is_away(sign: Sign, limit: float, busy: float) -> bool:
@@ -182,13 +254,17 @@ class Others(Protocol):
     def exchange(self, own: Iterable[Sign]) -> Mapping[int, Sign]:
         """Tell how our ranks stand, return how those of the others do."""
 
+    def use_limit(self, limit: float) -> None:
+        """Exchange as often as a limit needs, in seconds."""
+
 
 class HangWatch:
     """Watch the ranks of one task until it is closed.
 
     Args:
         task: The task's directory.
-        limit: Seconds after which a rank that does not come is taken for hanging.
+        limit: Seconds after which a rank that does not come is taken for hanging; infinite to watch training loops
+            alone, which have limits of their own.
         hung: Called once, from a thread, with what was found.
         busy: Seconds that a rank may stay away that is at work; by default as long as it is.
         clock: Monotonic, in seconds.
@@ -205,11 +281,11 @@ class HangWatch:
         others: Others | None = None,
     ) -> None:
         self._spool = task.spool
-        self._limit = limit
+        self._limit = self._limit_outside = limit
         self._hung = hung
         self._busy = busy
         self._clock = clock
-        self._interval = max(0.05, min(_LONGEST_INTERVAL, limit / 10))
+        self._interval = _interval(limit)
         self._closing = threading.Event()
         self._seen: dict[int, _Seen] = {}
         self._looked = clock()
@@ -251,11 +327,25 @@ class HangWatch:
         settled = now >= self._judges_from
         # Without a rank of ours it is not known how many there are: ours may be at work, and the others wait for it.
         size = max((int(pulse["size"]) for pulse in pulses), default=0)
-        verdict = judge({**self._remote, **signs}, size, self._limit, self._busy) if settled and pulses else None
+        verdict = self._judge({**self._remote, **signs}, size) if pulses else None
+        if not settled:
+            verdict = None
         if verdict is None or verdict.sign.rank in signs:
             self._suspected = None
             return verdict
         return self._after_its_own(verdict, now)
+
+    def _judge(self, signs: Mapping[int, Sign], size: int) -> Verdict | None:
+        """Judge ranks by their training loops if they are in one, else by who waits for whom."""
+        loops = {rank: sign for rank, sign in signs.items() if sign.phase}
+        limit = min((sign.limit for sign in loops.values()), default=self._limit_outside)
+        if limit != self._limit:
+            self._limit, self._interval = limit, _interval(limit)
+            if self._others is not None:
+                self._others.use_limit(limit)
+        if loops:
+            return judge_loops(loops, limit) if len(loops) == size else None
+        return judge(signs, size, limit, self._busy)
 
     def _awake(self, now: float) -> None:
         """Begin anew after a time in which all of the task was frozen.
@@ -264,7 +354,7 @@ class HangWatch:
         """
         if now - self._looked > max(3 * self._interval, min(_ASLEEP, self._limit / 2)):
             self._seen.clear()
-            self._judges_from = now + self._limit
+            self._judges_from = now + min(self._limit, DEFAULT_LIMIT)
         self._looked = now
 
     def _after_its_own(self, verdict: Verdict, now: float) -> Verdict | None:
@@ -308,7 +398,16 @@ class HangWatch:
             host=str(pulse["host"]),
             pid=pid,
             node="" if self._others is None else self._others.node,
+            phase=str(pulse.get("phase", "")),
+            batch=int(pulse.get("batch", 0)),
+            idle=float(pulse.get("idle", 0.0)),
+            limit=float(pulse.get("limit", 0.0)),
         )
+
+
+def _interval(limit: float) -> float:
+    """Return the seconds between two polls for a limit."""
+    return max(0.05, min(_LONGEST_INTERVAL, limit / 10))
 
 
 def _read_pulse(path: Path) -> dict[str, Any] | None:
@@ -321,6 +420,9 @@ def _read_pulse(path: Path) -> dict[str, Any] | None:
             os.close(descriptor)
         numbers = [value[name] for name in ("rank", "size", "pid", "beat", "since")]
         texts = [value[name] for name in ("state", "operation", "host")]
+        if "phase" in value:  # it is in a training loop
+            numbers += [value[name] for name in ("batch", "idle", "limit")]
+            texts.append(value["phase"])
         good = all(isinstance(n, int | float) and 0 <= n < 2**53 for n in numbers)
         good = good and all(isinstance(text, str) for text in texts)
         return value if good and isinstance(value["where"], str | None) else None

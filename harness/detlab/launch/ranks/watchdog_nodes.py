@@ -47,6 +47,10 @@ class OtherNodes:
         self._task_dir = task_dir
         self._number = number
         self._transport = transport
+        self.use_limit(limit)
+
+    def use_limit(self, limit: float) -> None:
+        """Exchange as often as a limit needs, in seconds."""
         self.interval = max(0.05, min(_LONGEST_INTERVAL, limit / 10))
 
     def exchange(self, own: Iterable[Sign]) -> Mapping[int, Sign]:
@@ -72,6 +76,6 @@ def _sign(told: Mapping[str, Any]) -> Sign:
         ValueError: It makes no sense.
     """
     sign = Sign(**{name: value for name, value in told.items() if name in _NAMES})
-    if not all(math.isfinite(number) for number in (sign.since, sign.still, sign.silent)):
+    if not all(math.isfinite(number) for number in (sign.since, sign.still, sign.silent, sign.idle, sign.limit)):
         raise ValueError("a time is no number")
     return sign
