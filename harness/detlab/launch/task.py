@@ -44,7 +44,8 @@ from detlab.launch.taskdir import (
 from detlab.short_folder import short_folder
 
 if TYPE_CHECKING:
-    from detlab.launch.ranks.watchdog import HangWatch, Others, Verdict
+    from detlab.launch.ranks.judging import Verdict
+    from detlab.launch.ranks.watchdog import HangWatch, Others
 
 STRAGGLER_GRACE = 1.0
 """Seconds that processes may outlive the entrypoint (data loader workers on their way out) before SIGKILL."""
@@ -300,12 +301,8 @@ class Launcher:
         told = self._launch["info"]
         if len(told["slot_ids"]) < 2 and len(told.get("container_addrs") or ()) < 2:
             return
-        from detlab.launch.ranks.watchdog import (  # other tasks start sooner without it
-            BUSY_FACTOR,
-            LIMIT_VARIABLE,
-            HangWatch,
-            limit_of,
-        )
+        from detlab.launch.ranks.judging import LIMIT_VARIABLE  # other tasks start sooner without these
+        from detlab.launch.ranks.watchdog import BUSY_FACTOR, HangWatch, limit_of
 
         said = env.get(LIMIT_VARIABLE)
         limit = limit_of(said)

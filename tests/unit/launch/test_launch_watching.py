@@ -17,16 +17,8 @@ import pytest
 
 from detlab.core.distributed.channel import DistributedError, Link
 from detlab.core.distributed.heartbeat import LoopState, Pulse, place_of, waits_for_others
-from detlab.launch.ranks.watchdog import (
-    BUSY_FACTOR,
-    DEFAULT_LIMIT,
-    HangWatch,
-    Sign,
-    Verdict,
-    judge,
-    judge_loops,
-    limit_of,
-)
+from detlab.launch.ranks.judging import Sign, Verdict, judge, judge_loops
+from detlab.launch.ranks.watchdog import BUSY_FACTOR, DEFAULT_LIMIT, HangWatch, limit_of
 from detlab.launch.ranks.watchdog_nodes import OtherNodes
 from detlab.launch.taskdir import TaskDir
 
@@ -365,6 +357,7 @@ class TwoNodes:
 
     def __init__(self, root) -> None:
         self.board = Board()
+        self.loop: dict[str, object] = {}
         self.now, self.beat = 0.0, 0
         self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         self.tasks, self.watches = [], []
@@ -378,7 +371,7 @@ class TwoNodes:
 
     def say(self, rank: int, state: str, pid: int) -> None:
         told = {"rank": rank, "size": 2, "pid": pid, "host": "h", "beat": self.beat, "state": state}
-        told |= {"operation": "all_reduce" if state == "inside" else "", "since": self.now, "where": None}
+        told |= {"operation": "all_reduce" if state == "inside" else "", "since": self.now, "where": None, **self.loop}
         (self.tasks[rank].spool / f"pulse.{rank}").write_text(json.dumps(told))
 
     def look(self, second: str = "user") -> list[int | None]:
@@ -408,6 +401,17 @@ def test_a_rank_of_another_node_is_named_with_its_node_by_its_own_launcher_first
     assert first == [None, 1], "its own launcher, which has it print its stacks"
     assert nodes.lines[-1].startswith(f"detlab: rank 1 (node two, host h, pid {nodes.process.pid}) hangs: ")
     assert "while rank 0 waits in all_reduce()" in nodes.lines[-1]
+
+
+def test_a_loop_over_two_nodes_is_judged_by_the_limit_that_its_ranks_tell(nodes) -> None:
+    for watch in nodes.watches:
+        watch._limit = watch._limit_outside = math.inf
+    nodes.loop = {"phase": "train_batch", "batch": 4, "idle": 2.0, "limit": 5.0}
+    assert [nodes.look() for _ in range(5)] == [[None, None]] * 5
+    assert nodes.watches[0]._others.interval == 0.5
+    nodes.loop |= {"idle": 6.0}
+    assert [None, 1] in [nodes.look() for _ in range(3)]
+    assert nodes.lines[-1].startswith(f"detlab: rank 1 (node two, host h, pid {nodes.process.pid}) hangs: for 6.0 s")
 
 
 def test_a_rank_of_another_node_is_named_here_if_its_own_launcher_does_not(nodes) -> None:

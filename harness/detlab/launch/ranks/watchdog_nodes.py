@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from detlab.errors import AuthError
 from detlab.info import read_token
 from detlab.launch.delivery.sender import TransportError
-from detlab.launch.ranks.watchdog import Sign
+from detlab.launch.ranks.judging import Sign
 
 _POLLS = 3.0
 """Number of polls for which a sign of another node is valid after it was made."""
