@@ -54,6 +54,7 @@ def init(
         checkpoint_storage: As for `core.init`.
         hang_timeout: Seconds that all ranks may go without progress before the one that hangs is named and the
             attempt ends; a single batch, `evaluate_full_dataset` or upload of a checkpoint must be shorter.
+            Off-cluster no launcher watches: there torch's collectives fail a minute after this time.
         strategy: How models are spread over the processes, by the name of an entry point in `detlab.strategies`; by
             default `single` for one process, `ddp` for several.
 
@@ -85,7 +86,7 @@ def init(
             preempt_mode=core.PreemptMode.ChiefOnly,
             tensorboard_mode=core.TensorboardMode.MANUAL,
         ) as core_context:
-            core_context._leave_watch()  # the trainer's own watchdog knows of batches and validations
+            core_context._leave_watch()  # until the loop begins, which tells its progress
             context = PyTorchTrialContext(
                 core_context=core_context,
                 trial_seed=seed,

@@ -290,16 +290,13 @@ def test_switches_are_remembered():
 
 
 def test_phases_are_shown_to_the_watchdog():
-    class Pulse:
-        phase = "start"
-
     context, model, optimizer = with_model()
-    context._pulse = pulse = Pulse()
+    state = context._loop_state
     context._begin_batch(0, 0, True, False)
     context.backward(BATCHES[0].tensor_loss(model))
-    assert pulse.phase == "backward"
+    assert state.phase == "backward"
     context.step_optimizer(optimizer)
-    assert pulse.phase == "step"
+    assert state.phase == "step"
 
 
 # --- state

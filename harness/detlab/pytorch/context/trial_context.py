@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from detlab import core
+from detlab.core.distributed.heartbeat import LoopState
 from detlab.pytorch.context.experimental import PyTorchExperimentalContext
 from detlab.pytorch.context.information import TrialInformation
 from detlab.pytorch.context.lr_scheduler import LRScheduler
@@ -22,9 +23,6 @@ from detlab.pytorch.parallel import amp
 from detlab.pytorch.parallel.optimizer_step import OptimizerFacts, drop_gradients
 from detlab.pytorch.parallel.strategy import choose_strategy
 from detlab.pytorch.parallel.wrapping import check_model
-
-if TYPE_CHECKING:
-    from detlab.pytorch.parallel.watchdog import Pulse
 
 
 class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyTorchReducerContext):
@@ -97,7 +95,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         self._auto_scaler: Any = None
         self._scaler_stepped = False
         self._to_device_warned_types: set[type] = set()
-        self._pulse: Pulse | None = None
+        self._loop_state = LoopState()
 
     # --- wrapping
 
@@ -238,8 +236,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         Raises:
             TrainerError: There is nothing to differentiate.
         """
-        if self._pulse is not None:
-            self._pulse.phase = "backward"
+        self._loop_state.phase = "backward"
         if not isinstance(loss, torch.Tensor) or (gradient is None and loss.numel() != 1) or not loss.requires_grad:
             raise _not_a_loss(loss)
         self._strategy.backward(
@@ -280,8 +277,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             if self._batch_idx is None:
                 raise self._not_started("step_optimizer()")
             return
-        if self._pulse is not None:
-            self._pulse.phase = "step"
+        self._loop_state.phase = "step"
         facts.steps += 1
         strategy = self._strategy
         strategy.reduce_gradients(facts, self._aggregation_frequency)

@@ -1,8 +1,10 @@
-"""Two real ranks under torchrun, of which one dies, hangs or is stopped: it is named, and everything ends."""
+"""Two real ranks under the launcher, of which one dies, hangs or is stopped: it is named, and everything ends."""
 
 from __future__ import annotations
 
+import json
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,10 @@ from typing import Any
 import pytest
 from trainer_forked import Program
 
+from detlab.launch.host import procfs
+from detlab.launch.ranks.watchdog import HUNG
 from detlab.launch.taskdir import TaskDir, first_failing_rank
+from detlab.testing.master import MasterDouble
 
 LIMIT = 3.0
 
@@ -32,8 +37,12 @@ def misbehave():
     Path("began").write_text(str(time.time()))
     if HOW == "hang":
         time.sleep(1000)
+    elif HOW == "spin":
+        while True:
+            pass
     elif HOW == "block":  # holds the interpreter, as a native extension may: no thread of this process runs
-        ctypes.PyDLL(None).sleep(1000)
+        while True:  # a signal ends the sleep
+            ctypes.PyDLL(None).sleep(1000)
     elif HOW == "raise":
         raise RuntimeError("this rank cannot go on")
     else:
@@ -60,75 +69,113 @@ print("rank", RANK, "is done")
 """
 
 
-def run(task: Any, how: str, who: int, **extra: str) -> tuple[str, list[str]]:
-    """Run two ranks to their end; return the output, and the watchdog's lines."""
+Said = tuple[int | None, str]
+"""A line of the task's output: the rank that wrote it, None for the launcher, and its text."""
+
+
+def under_launcher(task: Any, code: str, **faults: str) -> tuple[int, list[Said]]:
+    """Run two ranks under the real launcher to their end; return the exit code and the output."""
+    (task.root / "work" / "train.py").write_text(code)
+    env = task.environment(2)
+    (task.root / "home").mkdir(exist_ok=True)
+    with MasterDouble() as master:
+        allocation = master.allocate(
+            [sys.executable, "-m", "detlab.launch.torch_distributed", sys.executable, "train.py"],
+            slots=("cpu0", "cpu1"),
+            environment={**faults, "OMP_NUM_THREADS": "1", "PYTHONPATH": env["PYTHONPATH"]},
+        )
+        task.api.tokens.add(allocation.token)
+        launch = allocation.launch.model_dump(mode="json", exclude={"task_token"})
+        (task.root / "launch.json").write_text(json.dumps(launch))
+        (task.root / "token").write_text(allocation.token)
+        command = ["-m", "detlab.launch.task", "--dir", str(task.root)]
+        launcher = Program(command, env, task.root / "work", task.root / "output")
+        try:
+            said = launcher.communicate(timeout=60)
+        finally:
+            launcher.kill()
+        lines = [(line.get("rank"), line["text"]) for line in allocation.records["logs"]]
+    assert (task.root / "exit.json").exists(), said
+    return json.loads((task.root / "exit.json").read_text())["exit_code"], lines
+
+
+def run(task: Any, how: str, who: int, **extra: str) -> tuple[int, list[Said], list[Said]]:
+    """Run two ranks to their end; return the exit code, the output, and the watchdog's lines."""
     faults = {"HOW": how, "WHO": str(who), "LIMIT": str(LIMIT), **extra}
-    status, output = task.run(PROGRAM, ranks=2, timeout=60, **faults)
+    status, output = under_launcher(task, PROGRAM, **faults)
     took = time.time() - float((task.root / "work" / "began").read_text())
-    assert took < LIMIT + 15, "torchrun's own grace of 30 s was waited out"
+    assert took < LIMIT + 20, "torchrun's own grace of 30 s was waited out"
     assert status != 0, output
-    assert f"rank {who} begins to {how}" in output
-    assert "is done" not in output
+    assert (who, f"rank {who} begins to {how}") in output
+    assert not any("is done" in text for _, text in output)
     for rank in (0, 1):
         pid = int((task.root / "work" / f"pid{rank}").read_text())
-        assert not Path(f"/proc/{pid}").exists(), f"rank {rank} is left behind"
-    return output, [line for line in output.splitlines() if " hangs: " in line]
+        assert not procfs.is_alive(pid, None), f"rank {rank} is left behind"
+    return status, output, [line for line in output if " hangs: " in line[1]]
 
 
 def failing_rank(task: Any) -> int | None:
     return first_failing_rank(TaskDir(task.root).ranks)
 
 
-def test_a_rank_that_hangs_in_train_batch_is_named_by_all(trial_task: Any) -> None:
+def test_a_rank_that_hangs_in_train_batch_is_named(trial_task: Any) -> None:
     who = 1
-    output, lines = run(trial_task, "hang", who)
+    status, output, lines = run(trial_task, "hang", who)
     pid = (trial_task.root / "work" / f"pid{who}").read_text()
-    assert [line[:8] for line in sorted(lines)] == ["[rank=0]", "[rank=1]"], output
-    for line in lines:
-        assert f"detlab: rank {who} (host " in line
-        assert f"pid {pid}) hangs: for " in line
-        assert "at batch 30 (train.py, line " in line
-        assert "in misbehave" in line
-    assert f"[rank={who}]   File" in output, "its stacks"
+    ((speaker, line),) = lines
+    assert (status, speaker) == (HUNG, None), output
+    assert line.startswith(f"detlab: rank {who} (host ")
+    assert f"pid {pid}) hangs: for " in line
+    assert "at batch 30 (train.py, line " in line
+    assert "in misbehave), while the others wait for it. This attempt ends now" in line
+    assert "raise the limit of 3 s: pytorch.init(hang_timeout=…)" in line
+    assert any(rank == who and text.startswith("  File") for rank, text in output), "its stacks"
     assert failing_rank(trial_task) == who
 
 
+def test_a_rank_in_an_endless_loop_hangs_although_it_computes(trial_task: Any) -> None:
+    status, _output, ((_, line),) = run(trial_task, "spin", 1)
+    assert status == HUNG
+    assert "detlab: rank 1 (host " in line
+    assert "in misbehave)" in line
+
+
 def test_a_rank_that_hangs_in_a_validation_is_told_from_those_that_wait_for_it(trial_task: Any) -> None:
-    output, lines = run(trial_task, "hang", 0, IN_VALIDATION="1")
-    assert lines, output
-    for line in lines:
-        assert "detlab: rank 0 (host " in line
-        assert "in a validation, after batch " in line
+    status, _output, ((_, line),) = run(trial_task, "hang", 0, IN_VALIDATION="1")
+    assert status == HUNG
+    assert "detlab: rank 0 (host " in line
+    assert "in a validation, after batch " in line
     assert failing_rank(trial_task) == 0
 
 
 @pytest.mark.parametrize(("how", "who"), [("SIGSTOP", 0), ("SIGSTOP", 1), ("block", 0)])
 def test_a_process_that_says_nothing_is_named_and_does_not_stay_behind(trial_task: Any, how: str, who: int) -> None:
-    output, lines = run(trial_task, how, who)
-    (line,) = lines
-    assert line.startswith(f"[rank={1 - who}] detlab: rank {who} (host "), output
+    status, output, ((speaker, line),) = run(trial_task, how, who)
+    assert (status, speaker) == (HUNG, None), output
+    assert line.startswith(f"detlab: rank {who} (host ")
     assert "its process has been stopped or blocked" in line
     assert failing_rank(trial_task) == who
 
 
 def test_a_rank_that_is_killed_is_named_and_the_other_ends_at_once(trial_task: Any) -> None:
-    _output, lines = run(trial_task, "SIGKILL", 1)
+    status, _output, lines = run(trial_task, "SIGKILL", 1)
     assert lines == []
+    assert status != HUNG
     assert failing_rank(trial_task) == 1
 
 
 def test_a_rank_that_raises_is_named_although_the_other_fails_too(trial_task: Any) -> None:
-    output, lines = run(trial_task, "raise", 1)
+    _status, output, lines = run(trial_task, "raise", 1)
     assert lines == []
-    assert "[rank=1] [rank1]: RuntimeError: this rank cannot go on" in output
+    assert (1, "[rank1]: RuntimeError: this rank cannot go on") in output
     assert failing_rank(trial_task) == 1
 
 
 def test_slow_work_below_the_limit_is_no_hang_and_nothing_is_left_in_the_output(trial_task: Any) -> None:
     code = PROGRAM.replace("misbehave()\n        return", "time.sleep(1.0)\n        return")
-    status, output = trial_task.run(code, ranks=2, HOW="sleep", WHO="1", LIMIT="20")
+    status, output = under_launcher(trial_task, code, HOW="sleep", WHO="1", LIMIT="20")
     assert status == 0, output
-    assert sorted(output.splitlines()) == ["[rank=0] rank 0 is done", "[rank=1] rank 1 is done"]
+    assert sorted(output) == [(0, "rank 0 is done"), (1, "rank 1 is done")]
 
 
 def launch(task: Any, slots: int, *arguments: str, **extra: str) -> tuple[int | None, str, str]:

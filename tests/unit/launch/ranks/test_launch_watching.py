@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -12,8 +15,10 @@ from dataclasses import replace
 
 import pytest
 
-from detlab.core.distributed.heartbeat import Pulse, place_of
-from detlab.launch.ranks.watchdog import BUSY_FACTOR, DEFAULT_LIMIT, HangWatch, Sign, judge, limit_of
+from detlab.core.distributed.channel import DistributedError, Link
+from detlab.core.distributed.heartbeat import LoopState, Pulse, place_of, waits_for_others
+from detlab.launch.ranks.judging import Sign, Verdict, judge, judge_loops
+from detlab.launch.ranks.watchdog import BUSY_FACTOR, DEFAULT_LIMIT, HangWatch, limit_of
 from detlab.launch.ranks.watchdog_nodes import OtherNodes
 from detlab.launch.taskdir import TaskDir
 
@@ -96,6 +101,119 @@ def test_the_line_says_who_where_how_long_and_what_to_do() -> None:
 )
 def test_the_limit_is_a_number_of_seconds_or_none(value: str | None, limit: float | None) -> None:
     assert limit_of(value) == limit
+
+
+# --- ranks in a training loop
+
+
+def in_loop(
+    batch: int = 7, phase: str = "backward", idle: float = LIMIT, *, silent: float = 0.0, waits: bool = True
+) -> Sign:
+    state = "inside" if waits else "user"
+    return Sign(0, state, 0.0, silent=silent, host="n1", pid=77, phase=phase, batch=batch, idle=idle, limit=LIMIT)
+
+
+def named(*signs: Sign) -> int | None:
+    verdict = judge_loops({rank: replace(sign, rank=rank) for rank, sign in enumerate(signs)}, LIMIT)
+    return None if verdict is None else verdict.sign.rank
+
+
+def test_nobody_is_named_while_one_loop_makes_progress() -> None:
+    assert named(in_loop(), in_loop(idle=LIMIT - 0.1, phase="train_batch", waits=False)) is None
+    assert named() is None
+
+
+def test_the_rank_in_the_trials_code_is_named_whether_it_computes_or_not() -> None:
+    assert named(in_loop(), in_loop(phase="train_batch", waits=False), in_loop()) == 1
+    assert named(in_loop(phase="data", waits=False), in_loop()) == 0
+
+
+def test_a_rank_of_the_trials_code_that_waits_for_others_is_not_named() -> None:
+    assert named(in_loop(phase="validation"), in_loop(phase="validation", waits=False)) == 1
+
+
+def test_a_silent_process_is_named_before_all_others() -> None:
+    assert named(in_loop(phase="train_batch", waits=False), in_loop(silent=LIMIT * 0.9)) == 1
+
+
+def test_a_process_that_says_nothing_for_the_whole_limit_is_named_although_others_make_progress() -> None:
+    assert named(in_loop(idle=0.0), in_loop(silent=LIMIT, idle=0.0)) == 1
+
+
+def test_when_all_wait_the_one_furthest_behind_is_named() -> None:
+    assert named(in_loop(8, "backward"), in_loop(7, "step")) == 1
+    assert named(in_loop(7, "sync"), in_loop(7, "backward")) == 1
+    assert named(in_loop(), in_loop()) == 0
+
+
+def test_what_a_rank_last_said_grows_old() -> None:
+    assert named(in_loop(idle=60.0, silent=40.0), in_loop()) == 0
+    assert named(in_loop(idle=60.0, silent=39.0), in_loop()) is None
+
+
+def test_the_line_of_a_loop_says_who_where_since_when_and_what_to_do() -> None:
+    sign = replace(in_loop(12, "train_batch", 1800.4), rank=1, where="train.py, line 9, in train_batch", limit=1800.0)
+    assert Verdict(sign).line(LIMIT) == (
+        "detlab: rank 1 (host n1, pid 77) hangs: for 1800.4 s it has been in train_batch, at batch 12 (train.py, line "
+        "9, in train_batch), while the others wait for it. This attempt ends now, and the trial restarts from its last "
+        "checkpoint. If the work is only slow, raise the limit of 1800 s: pytorch.init(hang_timeout=…)"
+    )
+    stopped = Verdict(replace(sign, silent=3.0, limit=2.0, node="two")).line(LIMIT)
+    assert "rank 1 (node two, host n1" in stopped
+    assert "its process has been stopped or blocked for 3.0 s; it was last in train_batch, at batch 12" in stopped
+
+
+def test_a_heartbeat_of_a_loop_tells_its_progress_and_its_limit(tmp_path) -> None:
+    (tmp_path / "spool").mkdir()
+    loop = LoopState()
+    pulse = Pulse(tmp_path, 1, 2, math.inf, loop)
+    loop.batch, loop.phase = 5, "validation"
+    first = json.loads(pulse._look())
+    assert (first["batch"], first["phase"], first["state"]) == (5, "validation", "user")
+    assert math.isfinite(first["limit"])
+    assert json.loads(pulse._look())["idle"] > 0
+    loop.beat()
+    assert json.loads(pulse._look())["idle"] == 0
+
+
+def test_a_loop_waits_for_others_only_in_its_innermost_frames() -> None:
+    assert not waits_for_others(sys._getframe())
+    assert not waits_for_others(None)
+    left, right = socket.socketpair()
+    link = Link(left, b"key", serving=False)
+
+    def wait() -> None:
+        with contextlib.suppress(DistributedError):
+            link.receive("x")
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        while (frame := sys._current_frames()[thread.ident or 0]).f_code.co_name != "_exactly":
+            pass
+        assert waits_for_others(frame)
+        where = place_of(frame).where
+        assert where is not None
+        assert "test_launch_watching" in where
+    finally:
+        right.close()
+        thread.join()
+        left.close()
+
+
+@pytest.mark.parametrize("ranks", ["while True: pass"], indirect=True)
+def test_a_loop_is_judged_by_its_own_limit_and_only_with_all_ranks_in_it(ranks) -> None:
+    ranks.watch = HangWatch(ranks.task, math.inf, lambda _: None, clock=lambda: ranks.now)
+    said = []
+    for idle in (1.0, 1.0, 5.0):
+        ranks.now += 1.0
+        ranks.beat += 1
+        loop = {"batch": 3, "idle": idle, "limit": 4.0}
+        ranks.say(0, "inside", phase="sync", **loop)
+        ranks.say(1, "user", **({"phase": "train_batch", **loop} if len(said) > 0 else {}))
+        verdict = ranks.watch.look()
+        said.append(None if verdict is None else verdict.sign.rank)
+    assert said == [None, None, 1]
 
 
 # --- what ranks say
@@ -239,6 +357,7 @@ class TwoNodes:
 
     def __init__(self, root) -> None:
         self.board = Board()
+        self.loop: dict[str, object] = {}
         self.now, self.beat = 0.0, 0
         self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         self.tasks, self.watches = [], []
@@ -252,7 +371,7 @@ class TwoNodes:
 
     def say(self, rank: int, state: str, pid: int) -> None:
         told = {"rank": rank, "size": 2, "pid": pid, "host": "h", "beat": self.beat, "state": state}
-        told |= {"operation": "all_reduce" if state == "inside" else "", "since": self.now, "where": None}
+        told |= {"operation": "all_reduce" if state == "inside" else "", "since": self.now, "where": None, **self.loop}
         (self.tasks[rank].spool / f"pulse.{rank}").write_text(json.dumps(told))
 
     def look(self, second: str = "user") -> list[int | None]:
@@ -282,6 +401,17 @@ def test_a_rank_of_another_node_is_named_with_its_node_by_its_own_launcher_first
     assert first == [None, 1], "its own launcher, which has it print its stacks"
     assert nodes.lines[-1].startswith(f"detlab: rank 1 (node two, host h, pid {nodes.process.pid}) hangs: ")
     assert "while rank 0 waits in all_reduce()" in nodes.lines[-1]
+
+
+def test_a_loop_over_two_nodes_is_judged_by_the_limit_that_its_ranks_tell(nodes) -> None:
+    for watch in nodes.watches:
+        watch._limit = watch._limit_outside = math.inf
+    nodes.loop = {"phase": "train_batch", "batch": 4, "idle": 2.0, "limit": 5.0}
+    assert [nodes.look() for _ in range(5)] == [[None, None]] * 5
+    assert nodes.watches[0]._others.interval == 0.5
+    nodes.loop |= {"idle": 6.0}
+    assert [None, 1] in [nodes.look() for _ in range(3)]
+    assert nodes.lines[-1].startswith(f"detlab: rank 1 (node two, host h, pid {nodes.process.pid}) hangs: for 6.0 s")
 
 
 def test_a_rank_of_another_node_is_named_here_if_its_own_launcher_does_not(nodes) -> None:
@@ -315,6 +445,9 @@ class Hears:
     def __init__(self) -> None:
         self.told: list[Sign] = []
         self.meanwhile = lambda: None
+
+    def use_limit(self, limit: float) -> None:
+        """It is told anew at each look."""
 
     def exchange(self, own: object) -> dict[int, Sign]:
         self.meanwhile()
