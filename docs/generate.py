@@ -20,6 +20,7 @@ from reference_pages.command_line import cli
 from reference_pages.http_api import http_api
 from reference_pages.limits import limits
 from reference_pages.magics import magics
+from reference_pages.plugins import plugins
 from reference_pages.rights import rights
 from reference_pages.sdk import client, core_api
 from reference_pages.trainer import pytorch
@@ -33,6 +34,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "pytorch.md": pytorch,
     "client.md": client,
     "limits.md": limits,
+    "plugins.md": plugins,
     "rights.md": rights,
 }
 

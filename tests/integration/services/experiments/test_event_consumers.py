@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from services_scripted import ALICE, CrashError, Flaw, asha, config, training
 
-from detlab_hub.services.notify.consumers import GROUP, Consumers, installed
+from detlab_hub.services.notify.consumers import CONSUMERS, Consumers, installed
 from detlab_hub.store.queries import consumers, events
 from detlab_hub.store.tables import EventConsumerRow
 
@@ -208,8 +208,11 @@ def test_consumers_are_found_by_entry_point_and_a_broken_one_is_left_out(tmp_pat
     info = tmp_path / "hooks-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hooks\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\ngood = hooks_of_ours:Good\nbad = hooks_of_ours:Bad\n")
+    (info / "entry_points.txt").write_text(f"[{CONSUMERS.group}]\ngood = hooks_of_ours:Good\nbad = hooks_of_ours:Bad\n")
     (tmp_path / "hooks_of_ours.py").write_text("class Good:\n    name = 'good'\n    kinds = frozenset()\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert [one.name for one in installed()] == ["good"]
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        CONSUMERS.forget()
+        assert [one.name for one in installed()] == ["good"]
+    CONSUMERS.forget()
     assert "event consumer bad (hooks_of_ours:Bad) cannot be made" in caplog.text

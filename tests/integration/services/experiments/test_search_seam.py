@@ -88,7 +88,7 @@ class Asking(SearchMethod):
 
 
 def forget_methods() -> None:
-    registry._installed.cache_clear()
+    blocks.SEARCHERS.forget()
     registry.method_class.cache_clear()
     blocks._of_plugin.cache_clear()
 
@@ -315,7 +315,7 @@ async def test_a_method_that_was_uninstalled_pauses_its_experiment_until_it_is_b
     await world.until(paused)
     view = await world.view(made.id)
     assert view.failure is not None
-    assert "'asking' is not one of adaptive_asha" in view.failure.message
+    assert "there is no search method 'asking' here; installed: adaptive_asha" in view.failure.message
     points.write_text(installed)
     forget_methods()
     await world.services.experiments.activate(ALICE, made.id)
