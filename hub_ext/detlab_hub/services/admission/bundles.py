@@ -7,7 +7,6 @@ hidden: a user who guesses the content of another's code could otherwise confirm
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
 from functools import partial
@@ -18,8 +17,8 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
 from detlab.files import sync_directory
-from detlab.launch.archives import Limits, UnsafeBundle, tree_digest
-from detlab.schemas.bundles import BUNDLE_DIGEST, FORM, PACKED, TREE, file_name
+from detlab.launch.archives import Limits, UnsafeBundle, digest_like
+from detlab.schemas.bundles import BUNDLE_DIGEST, FORM, file_name
 from detlab_hub.core.rights import Kind, Right, Thing, right_of
 from detlab_hub.services.admission import upload_limits
 from detlab_hub.services.kernel.access import administers, person, thing_of, things, who_is
@@ -105,7 +104,7 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
         upload.unlink()
         raise BundleTooLarge(f"the bundle has {size} bytes; at most {limit}")
     try:
-        found = tree_digest(upload, LIMITS) if digest.startswith(TREE) else _packed_digest(upload)
+        found = digest_like(digest, upload, LIMITS)
     except UnsafeBundle as error:
         upload.unlink()
         raise BundleError(f"the uploaded bundle cannot be used: {error}") from error
@@ -118,11 +117,6 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
     upload.replace(target)
     sync_directory(target.parent)
     return size
-
-
-def _packed_digest(upload: Path) -> str:
-    with upload.open("rb") as file:
-        return f"{PACKED}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _thing(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -> Thing | None:

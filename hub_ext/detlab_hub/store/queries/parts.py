@@ -9,11 +9,9 @@ from sqlalchemy import ColumnElement, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.session import StoreSession
 from detlab_hub.store.tables import AllocationRow, PartRow
-
-_AT_ONCE = 500
-"""Names in one statement."""
 
 
 def of_allocation(s: Session, row: AllocationRow) -> list[PartRow]:
@@ -75,8 +73,8 @@ def _in_one_of(states: Iterable[str]) -> ColumnElement[bool]:
 
 def places(s: Session, allocations: Iterable[str]) -> Iterator[tuple[str, str, list[str]]]:
     """Yield (allocation, agent, slots) of each part of these allocations, those of each in their order."""
-    asked, wanted = list(allocations), select(PartRow.allocation_id, PartRow.agent_id, PartRow.slots)
-    for first in range(0, len(asked), _AT_ONCE):
-        there = PartRow.allocation_id.in_(asked[first : first + _AT_ONCE])
+    wanted = select(PartRow.allocation_id, PartRow.agent_id, PartRow.slots)
+    for names in chunks(list(allocations)):
+        there = PartRow.allocation_id.in_(names)
         for row in s.execute(wanted.where(there).order_by(PartRow.allocation_id, PartRow.rank)):
             yield row[0], row[1], row[2]

@@ -13,7 +13,7 @@ from detlab.errors import NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab_hub.services.usertasks import retention
 from detlab_hub.store.queries.logs import chunks
-from detlab_hub.store.tables import AllocationRow, LogChunk, OutputRow, TaskRow
+from detlab_hub.store.tables import AllocationRow, LogChunk, OutputRow, PartRow, TaskRow
 
 DAY = 86400.0
 KEEP = 30 * DAY
@@ -72,6 +72,8 @@ async def rows(world, task_id):
             (OutputRow, OutputRow.task_id),
         ):  # fmt: skip
             found[table.__tablename__] = s.scalar(select(func.count()).select_from(table).where(column == task_id))
+        of_task = PartRow.allocation_id.startswith(f"{task_id}.")
+        found["allocation_parts"] = s.scalar(select(func.count()).select_from(PartRow).where(of_task))
         return found
 
     return await world.services.shell.read(count)
@@ -95,6 +97,7 @@ async def test_ended_tasks_go_after_their_time_with_logs_and_outputs(make_world)
     assert stored(world) == [b"living", b"shared", b"young"]
     for task_id in (young, living):
         assert (await rows(world, task_id))["log_chunks"] > 0
+        assert (await rows(world, task_id))["allocation_parts"] == 1
     assert (await world.view(made.id)).state == "COMPLETED"
     world.now += 10 * KEEP
     assert await world.services.retention.sweep() == 1, "what lives is never too old"

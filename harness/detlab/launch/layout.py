@@ -1,4 +1,4 @@
-"""Unpack a code bundle that somebody sent, possibly an enemy, as root.
+"""Make a task's directory, and unpack into it a code bundle that somebody sent, possibly an enemy, as root.
 
 Only regular files and directories, only below the target, only so many and so large. Everything else is an error,
 not skipped: a bundle that our client made has none of it. (Python's own `tarfile` filters were escaped more than
@@ -9,13 +9,58 @@ from __future__ import annotations
 
 import os
 import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from detlab.files import write_atomic
 from detlab.launch.archives import Limits, UnsafeBundle, is_executable, members, open_bundle, safe_path
+from detlab.launch.taskdir import TaskDir, write_json
 
-__all__ = ["Limits", "UnsafeBundle", "safe_path", "unpack"]
+__all__ = ["Contents", "Limits", "UnsafeBundle", "lay_out", "safe_path", "unpack"]
 
 _COPY = 1 << 20
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a task's directory holds beside its code.
+
+    Attributes:
+        launch: The Launch message as JSON, without its secrets.
+        token: The task token.
+        files: Further files of the directory itself, by name.
+    """
+
+    launch: Mapping[str, Any]
+    token: str = field(repr=False)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+def lay_out(task: TaskDir, contents: Contents, archive: Path | None) -> None:
+    """Make a task's directory, in which its launcher can start.
+
+    Args:
+        task: Where; nothing is there yet.
+        contents: What it holds.
+        archive: The code; None for a task without any.
+
+    Raises:
+        UnsafeBundle: See `unpack`.
+        OSError: The disk is full or failing.
+    """
+    task.root.mkdir(mode=0o700)
+    for directory in (task.work, task.home, task.tmp, task.spool):
+        directory.mkdir(mode=0o700)
+    if archive is not None:
+        unpack(archive, task.work)
+    write_json(task.info, contents.launch["info"])
+    write_atomic(task.token, contents.token.encode())
+    for name, text in contents.files.items():
+        write_atomic(task.root / name, text.encode())
+    write_json(task.launch, contents.launch)
+    task.launcher_log.touch(mode=0o600)
 
 
 def unpack(archive: Path, target: Path, limits: Limits | None = None) -> int:
