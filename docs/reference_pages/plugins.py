@@ -17,7 +17,6 @@ OBJECTS = {
     "detlab.searchers": "a `SearchMethod` class; [add a search method](../contributing/search-methods.md)",
     "detlab.storages": "a `StorageType`, mostly the class itself; [add a storage](../contributing/add-a-storage.md)",
     "detlab.strategies": "a `Strategy` class; [add a training strategy](../contributing/add-a-strategy.md)",
-    "detlab.strategies": "a `Strategy` class",
 }
 
 
