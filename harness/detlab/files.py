@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import secrets
 import stat
 from pathlib import Path
+
+_numbers = itertools.count()
 
 
 def write_atomic(
@@ -27,10 +29,7 @@ def write_atomic(
     Raises:
         OSError: As the operating system says. Until the content is on the disk the old file stays.
     """
-    # Not the whole of a long name: a name has at most 255 bytes.
-    temporary = path.with_name(f".{path.name[:50]}.{secrets.token_hex(4)}.partial")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o666 if mode is None else mode)
+    temporary, descriptor = _new_beside(path, 0o666 if mode is None else mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             if mode is not None and stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
@@ -52,6 +51,17 @@ def write_atomic(
     if durable:
         sync_directory(path.parent)
     return path
+
+
+def _new_beside(path: Path, mode: int) -> tuple[Path, int]:
+    """Make a file in the folder of `path`; return it, and its descriptor."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    while True:
+        # Without the end of a long name: a name has at most 255 bytes.
+        found = path.with_name(f".{path.name[:50]}.{os.getpid():x}-{next(_numbers):x}.partial")
+        # Another container may have a process of this number, and a process of an earlier life may have left its file.
+        with contextlib.suppress(FileExistsError):
+            return found, os.open(found, flags, mode)
 
 
 def sync_directory(path: Path) -> None:

@@ -30,7 +30,7 @@ PATIENCE = 60.0
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _MARK = re.compile(r"(\.pending-[^.]+)\.\d+\.")
 _FOLDER = re.compile(r"\.unfinished-\d+/")
-_PARTIAL = re.compile(r"\.[0-9a-f]{8}\.partial\b")
+_PARTIAL = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.partial\b")
 _PATHS = {"os.mkdir": 0, "os.rename": 1, "os.remove": 0, "os.rmdir": 0, "os.chmod": 0, "os.truncate": 0}
 """Audit events, and which of their arguments is the path that tells what they do."""
 

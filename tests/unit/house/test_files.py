@@ -55,6 +55,21 @@ def test_a_name_may_be_as_long_as_names_are(tmp_path: Path) -> None:
     assert names_in(tmp_path) == [name]
 
 
+def test_what_a_killed_process_of_this_number_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from detlab.files import write_atomic
+import os
+path = Path({str(tmp_path)!r}) / "file"
+for number in range(3):
+    path.with_name(f".file.{{os.getpid():x}}-{{number:x}}.partial").write_text("left")
+write_atomic(path, b"new")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert (tmp_path / "file").read_text() == "new"
+    assert [path.read_text() for path in tmp_path.glob(".file.*")] == ["left"] * 3
+
+
 def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("of somebody else")
     (tmp_path / "link").symlink_to("target")
