@@ -23,7 +23,7 @@ SIMULATED_TESTS := tests/simulation
 QUICK_TESTS := tests/unit tests/integration/services tests/integration/store
 FUZZ := tests/integration/web/test_web_fuzz.py
 FUZZ_SEED := $(shell date +%s)
-CRASH_POINTS := tests/integration/services/test_crash_points.py tests/integration/web/test_web_crash_points.py
+CRASH_POINTS := tests/integration/services/lifecycle/test_crash_points.py tests/integration/web/attempts/test_web_crash_points.py
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
 # One worker per file, in the order of folders; tests that are marked `alone` come last, with nothing beside them.
 WORKERS := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
@@ -34,18 +34,13 @@ PEERS ?= mlflow wandb optuna ray syne
 SOURCES := harness hub_ext server_ext kernel_magics tests/testbed tests/simulation
 ASKS_PYTHON := src/hub/upload/upload.test.ts
 ALONE := $(shell grep -rl --include='*.py' 'mark\.alone' tests)
-# What fails beside other tests has one second try: alone, in a process of its own. It is printed. It hides no fault of
-# the code that shows each time: what is drawn at random is drawn alike in both tries where CI is set.
-TRIES := $(BIN)/python -m pytest --durations 25 -m "not alone and not soak"
+SHORT := $(PYTEST) -m "not alone and not soak"
 # Each test of the services on one of the two databases, every other one on PostgreSQL; `make soak` has both.
-QUICK := DETLAB_ONE_DATABASE=1 $(TRIES) -o cache_dir=.pytest_cache/quick $(QUICK_TESTS)
-CLUSTERS := $(TRIES) -o cache_dir=.pytest_cache/clusters $(patsubst %,--ignore=%,$(SIMULATED_TESTS) $(QUICK_TESTS))
+QUICK := DETLAB_ONE_DATABASE=1 $(SHORT) $(QUICK_TESTS)
+CLUSTERS := $(SHORT) $(patsubst %,--ignore=%,$(SIMULATED_TESTS) $(QUICK_TESTS))
 # Simulations have a time of their own and wait for nobody, so they run all the while on what the others, who wait for
 # processes and browsers, leave of the processors. Their output comes when the others are through.
-SIMULATED := $(TRIES) -o cache_dir=.pytest_cache/simulated $(SIMULATED_TESTS)
 SIMULATED_LOG := .pytest_cache/simulated.log
-again = { rc=$$?; [ $$rc -eq 5 ] || { [ $$rc -eq 1 ] && echo "==> a second try of what failed, alone" && \
-	grep -q :: .pytest_cache/$(1)/v/cache/lastfailed && $(2) --last-failed --maxfail 3 -v; }; }
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
@@ -65,14 +60,14 @@ test:  ## everything that CI runs
 	shown=; show() { [ "$$shown" ] || { shown=1; echo "==> simulations"; cat $(SIMULATED_LOG); }; }; \
 	trap 'kill -- -$$aside 2>/dev/null; show' EXIT; trap 'exit 130' HUP INT TERM; \
 	$(MAKE) --no-print-directory lint-python || exit 1; \
-	$(QUICK) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,quick,$(QUICK)) || failed=1; \
-	$(CLUSTERS) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,clusters,$(CLUSTERS)) || failed=1; \
+	$(QUICK) $(WORKERS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
+	$(CLUSTERS) $(WORKERS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
 	wait $$aside || failed=1; show; \
 	$(PYTEST) -m alone $(ALONE) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
 	exit $$failed
 
 simulated:  # the part of `make test` that runs beside its others
-	@$(SIMULATED) --cache-clear $(WORKERS) $(PYTEST_ARGS) || $(call again,simulated,$(SIMULATED))
+	@$(SHORT) $(SIMULATED_TESTS) $(WORKERS) $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 soak: setup-test  ## services on both databases, the master killed at every commit and await, every promise broken by a planted fault, the API fuzzed, simulated clusters: make soak SEEDS=0:100000
 	$(PYTEST) $(WORKERS) tests/integration/services
@@ -91,7 +86,7 @@ bench: bench-peers  ## all benchmarks, one after the other, on a machine that do
 	exit $$failed
 
 bench-trainer: $(VENV)-bench/.installed  ## the trainer beside other frameworks: make bench-trainer BENCH_ARGS=--quick
-	$(VENV)-bench/bin/python bench/trainer.py $(BENCH_ARGS)
+	$(VENV)-bench/bin/python bench/trainer/trainer.py $(BENCH_ARGS)
 
 bench-faces: setup-test  ## what the front ends draw in a browser, beside their goals
 	$(BIN)/python bench/faces.py --check

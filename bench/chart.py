@@ -28,8 +28,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from grown import METRIC, config_of, grow
 from ingest import Database, database_of
+from load.grown import METRIC, config_of, grow
 from master import API, Connection, Master, submit
 from measure import Figure, absent, conclude, median_of, options, percentile, spread
 from mlflow_server import NAME as MLFLOW

@@ -39,8 +39,8 @@ from mlflow_server import NAME as MLFLOW
 from mlflow_server import Server as Mlflow
 from mlflow_server import mlflow_server
 
-from testbed import postgres
 from testbed.cluster import UNLIMITED, running_cluster
+from testbed.databases import postgres
 
 STEPS, NAMES = 100, 10
 ROWS = STEPS * NAMES

@@ -12,8 +12,8 @@ configurable-http-proxy. Its reports go to the master as a launcher sends them, 
 request. Each carries the time at which it was sent; what counts is until a reader has read it, and that each reader
 gets every one, once and in order. CPU is that of master plus proxy, as a share of one core; the readers run in a
 process of their own. Beside it stand a floor, the same lines, at the pace of the master's looks, from a server that
-does nothing but write (`fanout.py`), through the same proxy; the same reports with one reader alone; and a request for
-each report, as a hundred trials would make that report once a second.
+does nothing but write (`load/fanout.py`), through the same proxy; the same reports with one reader alone; and a request
+for each report, as a hundred trials would make that report once a second.
 MLflow's server stands beside start and rest.
 """
 
@@ -51,9 +51,9 @@ RATE = 100
 """Reports each second."""
 TOGETHER = round(RATE * POLL)
 """Reports of a request, as the launcher of one trial finds them."""
-READERS = str(Path(__file__).parent / "readers.py")
+READERS = str(Path(__file__).parent / "load" / "readers.py")
 """The process that reads all streams."""
-FANOUT = str(Path(__file__).parent / "fanout.py")
+FANOUT = str(Path(__file__).parent / "load" / "fanout.py")
 """The server of the floor, which only writes."""
 
 

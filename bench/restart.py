@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from fleet import Fleet
+from load.fleet import Fleet
 from master import API, Master, submit
 from measure import Figure, conclude, median_of, options, spread, until
 

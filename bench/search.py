@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from grown import METRIC, config_of, grow
+from load.grown import METRIC, config_of, grow
 from master import API, Connection, Master, Node, submit
 from measure import Figure, absent, ask_peer, beside, conclude, median_of, options, spread
 

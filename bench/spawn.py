@@ -31,9 +31,9 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from detlab_hub.embedded.parts import find_proxy
-from testbed import docker, docker_images
 from testbed.cluster import UNLIMITED, free_port, running_cluster
-from testbed.docker import Engine
+from testbed.containers import docker, docker_images
+from testbed.containers.docker import Engine
 
 GOAL = 1.0
 """Seconds that detlab may take longer."""

@@ -30,7 +30,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from fleet import Fleet, LightAgent
+from load.fleet import Fleet, LightAgent
 from master import API, Master, submit
 from measure import Figure, conclude, median_of, options, spread, until
 
@@ -181,7 +181,7 @@ class Bench:
 def measure(cluster: Cluster, root: Path, slots: int, seconds: float, rounds: int) -> Found:
     """Fill a cluster of so many slots, and change it."""
     notes, found = root / "passes", Found()
-    program = (str(Path(__file__).parent / "passes.py"), str(notes))
+    program = (str(Path(__file__).parent / "load" / "passes.py"), str(notes))
     master = Master(cluster, root / "master", more=(POOLS,), program=program)
     master.start()
     try:

@@ -1,4 +1,4 @@
-"""Makes the reference pages that repeat what the code says: cli, magics, http-api, core-api, pytorch, client, limits.
+"""Makes the reference pages that repeat what the code says: those of `MAKERS`.
 
     python docs/generate.py           write them
     python docs/generate.py --check   exit 1 and name the pages that are not current
@@ -20,6 +20,8 @@ from reference_pages.command_line import cli
 from reference_pages.http_api import http_api
 from reference_pages.limits import limits
 from reference_pages.magics import magics
+from reference_pages.plugins import plugins
+from reference_pages.rights import rights
 from reference_pages.sdk import client, core_api
 from reference_pages.trainer import pytorch
 
@@ -32,6 +34,8 @@ MAKERS: dict[str, Callable[[], str]] = {
     "pytorch.md": pytorch,
     "client.md": client,
     "limits.md": limits,
+    "plugins.md": plugins,
+    "rights.md": rights,
 }
 
 

@@ -1,7 +1,7 @@
 """Take the pictures of all views into docs/images/: `python docs/screenshots.py [FOLDER]`, as root, with Docker.
 
-It takes the tutorial's tour (tests/testbed/tour.py) on a real cluster, with a real search, and stops here and there for
-what the tutorial does not show. Where no Docker engine can be started, the notebook is a process.
+It takes the tutorial's tour (tests/testbed/front/tour.py) on a real cluster, with a real search, and stops here and
+there for what the tutorial does not show. Where no Docker engine can be started, the notebook is a process.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from playwright.sync_api import Page, expect
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from detlab.client import Client, build_bundle
-from testbed import docker, docker_images
-from testbed.hub_page import hub_tab, start_dialog
-from testbed.lab import chromium
+from testbed.containers import docker, docker_images
+from testbed.front.hub_page import hub_tab, start_dialog
+from testbed.front.lab import chromium
+from testbed.front.tour import HEIGHT, LONG, STEPS, WIDTH, Tour, ready
 from testbed.servers import person
-from testbed.tour import HEIGHT, LONG, STEPS, WIDTH, Tour, ready
 
 ROOT = Path(__file__).resolve().parents[1]
 COLOURS = 256

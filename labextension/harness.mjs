@@ -1,5 +1,5 @@
 // Builds the harness page (src/harness) into a folder: `node harness.mjs FOLDER`. Served by any static server, it shows
-// one view with made-up data; tests/e2e/test_faces_views.py, bench/faces.py and docs/screenshots.py use it.
+// one view with made-up data; tests/e2e/front/test_faces_views.py, bench/faces.py and docs/screenshots.py use it.
 import { writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';

@@ -19,8 +19,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from testbed import docker as docker_testbed
-from testbed import docker_images, postgres
+from testbed.containers import docker as docker_testbed
+from testbed.containers import docker_images
+from testbed.databases import postgres
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a script: the programs that tests interrupt would inherit the deafness.
@@ -47,7 +48,7 @@ def postgres_server() -> Iterator[postgres.Server]:
 
 @pytest.fixture(scope="session")
 def docker_engine() -> Iterator[docker_testbed.Engine]:
-    """A private Docker engine for this test run, with the images of `testbed.docker_images`."""
+    """A private Docker engine for this test run, with the images of `testbed.containers.docker_images`."""
     docker_testbed.sweep()
     try:
         found = docker_testbed.up()

@@ -103,7 +103,7 @@ DIFFERENCES: list[tuple[str, ...]] = [
     (
         "a rank that hangs",
         "the others wait",
-        "is named after `hang_timeout` seconds; the attempt ends, the trial restarts",
+        "on a cluster it is named after `hang_timeout` seconds; the attempt ends, the trial restarts",
     ),
     ("`configure_apex_amp`", "NVIDIA's apex", "refused; `experimental.use_amp()` is there"),
 ]

@@ -17,7 +17,7 @@ from detlab.schemas.expconf.blocks.environment import parse_size
 from detlab_agent.daemon import default_agent_id, read_user_map, run_agent
 from detlab_agent.endpoints import PIN_FILE, UnsafeMaster, find_endpoints
 from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS
-from detlab_agent.runtimes.registry import installed
+from detlab_agent.runtimes.registry import RUNTIMES
 from detlab_agent.settings import DEFAULT_PIDS, AgentError, AgentSettings
 from detlab_agent.slots import GpuError
 
@@ -31,10 +31,10 @@ def _range(context: click.Context, parameter: click.Parameter, value: str) -> tu
 
 def _runtimes(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in (value or "").split(",") if part.strip()))
-    there = installed()
+    there = RUNTIMES.names()
     unknown = [name for name in names if name not in there]
     if unknown:
-        known = ", ".join(sorted(there)) or "none"
+        known = ", ".join(there) or "none"
         raise click.BadParameter(f"no runtime {', '.join(unknown)} is installed here; installed: {known}")
     return names
 

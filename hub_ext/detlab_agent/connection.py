@@ -19,8 +19,8 @@ from tornado.tcpclient import TCPClient
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketError
 
 from detlab import loopback
+from detlab.backoff import Backoff
 from detlab.errors import DetlabError
-from detlab.launch.delivery.backoff import Backoff
 from detlab.schemas import wire
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, MasterAway, NotEnrolled

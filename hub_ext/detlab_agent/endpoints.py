@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from detlab.client.transport.discovery import is_loopback, service_url
 from detlab.errors import UntrustedMaster
-from detlab.launch.taskdir import write_atomic
+from detlab.files import write_atomic
 from detlab.schemas.wire import API_PREFIX
 from detlab.trust import (
     accept,

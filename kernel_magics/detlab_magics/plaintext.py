@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
+from detlab.visible import visible
+
 
 def plain(text: str, limit: int = 120) -> str:
-    """Return one line of `text`: control characters and escapes become visible, long text is cut."""
-    shown = "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    """Return one line of `text`: line ends become spaces, unseen characters visible, long text is cut."""
+    shown = visible(text.replace("\n", " "), keep="")
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 

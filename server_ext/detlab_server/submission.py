@@ -54,7 +54,7 @@ class SubmitBody(CodeBody):
     """YAML text of an experiment config, or of a task config for a notebook run."""
     kind: Literal["experiment", "notebook_run"] = "experiment"
     activate: bool = True
-    key: str | None = None
+    idempotency_key: str | None = None
     """The same key makes one experiment, however often it is sent."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Of a notebook run."""
@@ -135,7 +135,7 @@ async def send(client: AsyncClient, body: SubmitBody, bundle: Bundle | None) -> 
     source = {"path": body.path, "from": "jupyterlab"} if body.path else {"from": "jupyterlab"}
     # a text of several lines is never taken for a path
     made = await client.submit(
-        body.config + "\n", bundle=bundle, activate=body.activate, idempotency_key=body.key, source=source
+        body.config + "\n", bundle=bundle, activate=body.activate, idempotency_key=body.idempotency_key, source=source
     )
     return _made(made.experiment.id if made.experiment else None, None, created=made.created, warnings=made.warnings)
 
@@ -156,7 +156,7 @@ async def send_notebook(client: AsyncClient, root: str, body: SubmitBody) -> dic
         body.parameters,
         config=body.config + "\n",
         context=file.parent if body.context == "folder" else None,
-        idempotency_key=body.key,
+        idempotency_key=body.idempotency_key,
     )
     return _made(None, run.task.id if run.task else None, created=run.created, warnings=run.warnings)
 

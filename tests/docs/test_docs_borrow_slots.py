@@ -8,7 +8,7 @@ import pytest
 from docs_snippets import DOCS, blocks
 
 from testbed.cluster import Cluster
-from testbed.kernels import Notebook
+from testbed.front.kernels import Notebook
 
 pytestmark = pytest.mark.hub
 

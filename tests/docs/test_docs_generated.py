@@ -8,7 +8,17 @@ from types import ModuleType
 import pytest
 from docs_snippets import DOCS
 
-NAMES = ("cli.md", "magics.md", "http-api.md", "core-api.md", "pytorch.md", "client.md", "limits.md")
+NAMES = (
+    "cli.md",
+    "magics.md",
+    "http-api.md",
+    "core-api.md",
+    "pytorch.md",
+    "client.md",
+    "limits.md",
+    "plugins.md",
+    "rights.md",
+)
 
 
 @pytest.fixture(scope="module")

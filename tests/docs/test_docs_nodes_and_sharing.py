@@ -21,7 +21,7 @@ from detlab_hub.services.agents.agents import check_protocol
 from testbed import processes
 from testbed.agents import Agent, printed_agent
 from testbed.cluster import Cluster
-from testbed.tls_peers import make_pair
+from testbed.network.tls_peers import make_pair
 from testbed.waiting import until
 
 NODE = DOCS / "how-to" / "add-a-node.md"
@@ -161,7 +161,7 @@ def test_what_it_says_when_it_does_not_come(docs_cluster: Cluster, tmp_path: Pat
     )
     not_enrolled, refuses, taken, renewed, plain, another, shared, overlap, protocol, *elsewhere = told
     # How it comes to these is shown by unit/agent/test_agent_networks.py and
-    # integration/services/test_uids.py: here they are the words that the code has.
+    # integration/services/agents/test_uids.py: here they are the words that the code has.
     code = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "hub_ext").rglob("*.py")))
     for said in (shared, overlap, *elsewhere):
         assert said.removeprefix("the master refuses this agent: ") in code, said
@@ -169,7 +169,7 @@ def test_what_it_says_when_it_does_not_come(docs_cluster: Cluster, tmp_path: Pat
     with pytest.raises(Conflict, match=protocol):
         check_protocol(10_000)
     certificate, _ = make_pair(tmp_path, "pin")
-    seen = Endpoints("https://hub.example.org:8642", certificate).refused()  # how it comes to that: e2e/test_tls.py
+    seen = Endpoints("https://hub.example.org:8642", certificate).refused()  # how it comes to that: e2e/tls/test_tls.py
     assert re.search(re.escape(renewed).replace("…", ".+"), str(seen)), seen
     run = f"{started_by_the_page(docs_cluster)} --dir state --slots 1".replace(
         "det ", shlex.join(docs_cluster.command()) + " ", 1

@@ -9,7 +9,7 @@ from docs_snippets import DOCS, ROOT
 
 from detlab.core.full_disk import PATIENCE
 from detlab.core.session import COMMIT_LIMIT
-from detlab_hub.embedded.supervisor import Backoff
+from detlab_hub.embedded.supervisor import part_backoff
 from detlab_hub.services import Settings
 
 PAGE = (DOCS / "explanation" / "reliability.md").read_text(encoding="utf-8")
@@ -71,4 +71,4 @@ def test_the_times_that_the_page_says_are_those_of_the_code() -> None:
     assert f"after {settings.agent_suspect_after:.0f} seconds without a word" in PAGE
     assert f"*lost* after {settings.agent_reconnect_wait:.0f}" in PAGE
     assert PATIENCE == COMMIT_LIMIT == 24 * 3600.0, "for a day at most"
-    assert Backoff().cap == 30.0, "up to half a minute"
+    assert part_backoff().cap == 30.0, "up to half a minute"

@@ -26,7 +26,7 @@ from detlab.client.transport.discovery import ClusterAddress
 from detlab.trust import pinning
 from testbed import processes
 from testbed.cluster import Cluster, running_cluster
-from testbed.islands import Island, Sea, sea
+from testbed.network.islands import Island, Sea, sea
 from testbed.token_book import Line, read_book
 from testbed.waiting import until
 

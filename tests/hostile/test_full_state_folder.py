@@ -13,7 +13,7 @@ import pytest
 
 import detlab_hub.embedded
 from testbed.cluster import Cluster, running_cluster
-from testbed.other_users import User
+from testbed.people.other_users import User
 from testbed.small_disks import CannotRun, Disk, small_disk
 from testbed.waiting import until
 

@@ -19,9 +19,9 @@ from pydantic import BaseModel
 from detlab.schemas.expconf.raw.loading import MAX_TEXT
 from detlab_hub.web.base import VALUES_LIMIT
 from detlab_hub.web.scopes import Scope
-from testbed import callers
-from testbed.belongings import Belongings, belongings
 from testbed.cluster import Cluster
+from testbed.people import callers
+from testbed.people.belongings import Belongings, belongings
 from testbed.routes import Asked, verbs
 
 pytestmark = pytest.mark.hub

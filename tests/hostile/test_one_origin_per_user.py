@@ -16,7 +16,7 @@ from detlab.client.task_facts import TaskFacts
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.schemas.taskwire import TaskView
 from testbed.cluster import Cluster
-from testbed.lab import chromium
+from testbed.front.lab import chromium
 from testbed.waiting import until
 
 pytestmark = [

@@ -18,7 +18,7 @@ import pytest
 
 from detlab_hub.embedded.sockets.ports import first_unprivileged
 from testbed.cluster import Cluster, running_cluster
-from testbed.other_users import User
+from testbed.people.other_users import User
 from testbed.waiting import until
 
 pytestmark = [

@@ -19,7 +19,7 @@ import pytest
 
 from detlab import loopback
 from detlab.cli.terminal import hub_server
-from detlab.client.transport.calls import Backoff, Call
+from detlab.client.transport.calls import Call, Retries
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.session import AsyncSession, Session
 from detlab.core.preemption.long_poll import PlainPoll
@@ -30,7 +30,7 @@ from detlab.loopback.connections import Connection
 from detlab_agent.connection import dial
 from detlab_hub.embedded.hubapi import HubApi
 from detlab_hub.embedded.master import MasterClient
-from testbed.other_users import User, users
+from testbed.people.other_users import User, users
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 
@@ -106,7 +106,7 @@ def address(port: int) -> ClusterAddress:
 
 def by_async_session(port: int) -> None:
     async def go() -> None:
-        session = AsyncSession(address(port), backoff=Backoff(attempts=0, refused=0))
+        session = AsyncSession(address(port), backoff=Retries(attempts=0, refused=0))
         try:
             await session.send(Call("GET", "me", parse=str))
         finally:
@@ -116,7 +116,7 @@ def by_async_session(port: int) -> None:
 
 
 def by_session(port: int) -> None:
-    session = Session(address(port), backoff=Backoff(attempts=0, refused=0))
+    session = Session(address(port), backoff=Retries(attempts=0, refused=0))
     try:
         session.send(Call("GET", "me", parse=str))
     finally:

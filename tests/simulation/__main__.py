@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from simulation.faults import KINDS
-from simulation.told import LEAST
+from simulation.machines.faults import KINDS
+from simulation.runs.told import LEAST
 
 
 def main() -> int:
@@ -68,7 +68,7 @@ def _replay(seed: int, options: argparse.Namespace) -> int:
 
 def _awaits(options: argparse.Namespace) -> int:
     from simulation.awaits import sweep, total
-    from simulation.runs import processes
+    from simulation.runs.many import processes
 
     started = time.monotonic()
     with processes(options.jobs) as pool:
@@ -84,7 +84,7 @@ def _awaits(options: argparse.Namespace) -> int:
 
 
 def _many(first: int, last: int, options: argparse.Namespace) -> int:
-    from simulation.runs import chunk, processes
+    from simulation.runs.many import chunk, processes
 
     started = time.monotonic()
     size = max(1, min(100, -(-(last - first) // options.jobs)))

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from simulation.bench import Bench
-from simulation.master import Master
+from simulation.machines.master import Master
 from simulation.world import World
 
 SEED = 0

@@ -20,10 +20,10 @@ from detlab_hub.core.scheduling import Decision, Snapshot
 from detlab_hub.services import master as services
 from detlab_hub.services.placement import passes
 from detlab_hub.store import Store, lease, migrate, store
-from simulation.master import make_database
+from simulation.machines.master import make_database
 from simulation.randomness import determined
 from simulation.world import Outcome, World
-from testbed.engines import sharing
+from testbed.databases.engines import sharing
 
 
 class Bench:

@@ -15,21 +15,21 @@ from typing import Any
 
 from detlab.client.operations.experiments import Submission, submit
 from detlab.client.operations.tasks import TaskSubmission, create_task
-from detlab.client.transport.calls import Backoff, Flow
+from detlab.client.transport.calls import Flow, Retries
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.session import Session
 from detlab.errors import DetlabError, ResourcesError
 from detlab.schemas.taskwire import TaskKind
 from detlab_hub.services import Caller, Settings
+from simulation.checks.fairness import Fairness
+from simulation.checks.promises import BrokenPromise, Promises
 from simulation.deeds import Deeds
-from simulation.fairness import Fairness
 from simulation.loop import Process, as_thread, block
-from simulation.node import Node
+from simulation.machines.node import Node
+from simulation.machines.trial import LENGTH, HttpBridge
+from simulation.machines.wreck import FAULTS_END
 from simulation.plan import ADMIN, PEOPLE, ZERO_SLOT_TASKS, CommandPlan, JobPlan, plan_of
-from simulation.promises import BrokenPromise, Promises
-from simulation.trial import LENGTH, HttpBridge
 from simulation.world import World
-from simulation.wreck import FAULTS_END
 
 AGAIN = 4.0
 """Seconds after which somebody submits anew what was refused, as it did not fit then."""
@@ -84,7 +84,7 @@ class Cluster(World):
         if (who, patient) not in self._sessions:
             self._sessions[who, patient] = Session(
                 ClusterAddress("http://master/services/detlab/", f"user-{who}", "the simulation"),
-                backoff=Backoff(attempts=400, refused=400) if patient else Backoff(),
+                backoff=Retries(attempts=400, refused=400) if patient else Retries(),
                 transport=HttpBridge(self.nodes[0]),
                 sleep=lambda seconds: block(asyncio.sleep(seconds)),
             )
@@ -159,7 +159,7 @@ class Cluster(World):
                 await asyncio.sleep(rng.uniform(0.2, 1.0))
                 rows = self.promises._all(
                     "SELECT DISTINCT p.agent_id FROM allocation_parts p JOIN allocations a ON a.id = p.allocation_id "
-                    "WHERE a.state = 'RUNNING' AND p.end IS NULL ORDER BY 1"
+                    "WHERE a.state = 'RUNNING' AND a.nodes > 1 AND p.end IS NULL ORDER BY 1"
                 )
                 running = [name for (name,) in rows]
             failing = rng.choice(running)

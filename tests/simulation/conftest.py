@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulation import told
+from simulation.runs import told
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

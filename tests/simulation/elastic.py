@@ -15,9 +15,9 @@ from detlab_hub.backends.instances.configuration import ElasticPool, like_of
 from detlab_hub.core.provisioning import Limits
 from detlab_hub.core.scheduling import DEFAULT_POOL, Agent, read_pools
 from detlab_hub.services import Settings
-from simulation.cloud import Cloud, Machine
+from simulation.checks.promises import PLACED, Promises
 from simulation.loop import Process, as_thread
-from simulation.promises import PLACED, Promises
+from simulation.machines.cloud import Cloud, Machine
 from simulation.world import TRIALS, World
 
 TROUBLED = 60.0

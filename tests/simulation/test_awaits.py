@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from simulation.awaits import evenly
-from simulation.chunks import simulate
-from simulation.patience import MARGIN, WALL
+from simulation.runs.chunks import simulate
+from simulation.runs.patience import MARGIN, WALL
 
 TRIED = 60
 MANY = 1500

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation import patience
-from simulation.promises import PROMISES
+from simulation.checks.promises import PROMISES
+from simulation.runs import patience
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from simulation import patience
-from simulation.chunks import TESTS
-from simulation.outage import HOUR, LENGTH, SAVED_STEP, SAVER_LENGTH, SEEN, STEP, TRIALS, saver
+from simulation.machines.outage import HOUR, LENGTH, SAVED_STEP, SAVER_LENGTH, SEEN, STEP, TRIALS, saver
+from simulation.runs import patience
+from simulation.runs.chunks import TESTS
 
 pytestmark = pytest.mark.timeout(patience.WALL + patience.MARGIN)
 SIMULATE = """
 import json, sys
-from simulation.outage import Outage
+from simulation.machines.outage import Outage
 from simulation.bench import Bench
 
 found = {}

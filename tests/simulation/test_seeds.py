@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from simulation.chunks import check_kinds, check_size, simulate
-from simulation.patience import MARGIN, WALL
-from simulation.seeds import NAMED, NAMED_CLUSTERS, NAMED_ELASTIC
+from simulation.runs.chunks import check_kinds, check_size, simulate
+from simulation.runs.patience import MARGIN, WALL
+from simulation.runs.seeds import NAMED, NAMED_CLUSTERS, NAMED_ELASTIC
 
 pytestmark = pytest.mark.timeout(2 * WALL + MARGIN)
 

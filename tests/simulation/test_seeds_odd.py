@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.chunks import ODD, check_chunk, check_kinds
-from simulation.patience import MARGIN, WALL
+from simulation.runs.chunks import ODD, check_chunk, check_kinds
+from simulation.runs.patience import MARGIN, WALL
 
 
 @pytest.mark.timeout(WALL + MARGIN)

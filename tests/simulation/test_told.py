@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from simulation import patience
+from simulation.runs import patience
 
 pytestmark = pytest.mark.timeout(patience.WALL + patience.MARGIN)  # it may run at the lowest priority, beside others
 TESTS = Path(__file__).parents[1]
 SUITE = """
 import pytest
-from simulation.told import tell
+from simulation.runs.told import tell
 
 @pytest.mark.parametrize("chunk", [0, 1])
 def test_chunk(chunk, record_property):

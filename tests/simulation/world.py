@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client.operations.experiments import Submission, submit
-from detlab.client.transport.calls import Backoff
+from detlab.client.transport.calls import Retries
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.session import Session
 from detlab.schemas.wire import Launch
@@ -21,16 +21,16 @@ from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.services import Caller, Settings
 from detlab_hub.store import InlineExecutor, Store
 from detlab_hub.store.queries import tokens
-from simulation import faults as kinds
-from simulation.faults import Faults
-from simulation.gang import Ring
+from simulation.checks.promises import BrokenPromise, Promises
 from simulation.loop import EPOCH, Process, SimLoop, Stuck, as_thread, block
-from simulation.master import Master, copy_torn, default_settings
-from simulation.network import Network
-from simulation.node import AgentPace, Node
-from simulation.promises import BrokenPromise, Promises
-from simulation.trial import LENGTH, Course, HttpBridge
-from simulation.wreck import Wreck
+from simulation.machines import faults as kinds
+from simulation.machines.faults import Faults
+from simulation.machines.gang import Ring
+from simulation.machines.master import Master, copy_torn, default_settings
+from simulation.machines.network import Network
+from simulation.machines.node import AgentPace, Node
+from simulation.machines.trial import LENGTH, Course, HttpBridge
+from simulation.machines.wreck import Wreck
 
 SLOTS = (2, 1, 1)
 TRIALS, AGENTS = 8, 3
@@ -186,7 +186,7 @@ class World:
         """What `det experiment create` does, in a process of its own that never gives up."""
         session = Session(
             ClusterAddress("http://master/services/detlab/", "user-alice", "the simulation"),
-            backoff=Backoff(attempts=400, refused=400),
+            backoff=Retries(attempts=400, refused=400),
             transport=HttpBridge(self.nodes[0]),
             sleep=lambda seconds: block(asyncio.sleep(seconds)),
         )

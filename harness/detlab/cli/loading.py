@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import click
 
 from detlab.errors import DetlabError
+from detlab.plugins import PluginError, Plugins
 
-PLUGINS = "detlab.commands"
+PLUGINS: Plugins[Any] = Plugins("detlab.commands", "command")
 _INSIDE = {"agent-run", "cluster-simulate"}
 """Entry points that are commands of a group, not of the root."""
 
@@ -33,10 +33,6 @@ class Lazy:
     target: str | None = None
     entry: str | None = None
     extra: str | None = None
-
-
-def _plugins() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=PLUGINS)}
 
 
 class LazyGroup(click.Group):
@@ -66,7 +62,7 @@ class LazyGroup(click.Group):
         names = {*super().list_commands(ctx), *self.lazy}
         if self.plugins:
             claimed = {lazy.entry for lazy in self.lazy.values()} | _INSIDE
-            names |= set(_plugins()) - claimed
+            names |= set(PLUGINS.names()) - claimed
         return sorted(names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -78,9 +74,9 @@ class LazyGroup(click.Group):
         lazy = self.lazy.get(name)
         if lazy is not None and lazy.target is not None:
             return _load(lazy.target)
-        point = _plugins().get(lazy.entry or name if lazy else name) if lazy or self.plugins else None
-        if point is not None:
-            return _from_plugin(name, point, lazy)
+        entry = lazy.entry or name if lazy else name
+        if (lazy or self.plugins) and entry in PLUGINS.names():
+            return _from_plugin(name, entry, lazy)
         return _absent(name, lazy) if lazy is not None else None
 
     def resolve_command(
@@ -119,15 +115,15 @@ def _load(target: str) -> click.Command:
     return command
 
 
-def _from_plugin(name: str, point: EntryPoint, lazy: Lazy | None) -> click.Command:
+def _from_plugin(name: str, entry: str, lazy: Lazy | None) -> click.Command:
     try:
-        command = point.load()
-    except ImportError as error:
-        if lazy is None:
-            raise DetlabError(f"the command {name} of {point.value} cannot be loaded: {error}") from error
-        return _absent(name, lazy, error)
+        command = PLUGINS.load(entry)
+    except PluginError as error:
+        if lazy is None or not isinstance(error.__cause__, ImportError):
+            raise
+        return _absent(name, lazy, error.__cause__)
     if not isinstance(command, click.Command):
-        raise DetlabError(f"the entry point {point.name} = {point.value} is not a click command")
+        raise DetlabError(f"the entry point {entry} = {PLUGINS.origin(entry)} is not a click command")
     command.name = name
     return command
 

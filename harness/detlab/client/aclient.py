@@ -1,4 +1,4 @@
-"""The asynchronous client, with the same methods as `detlab.client.client`."""
+"""The asynchronous client: find the cluster, submit, list, fetch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from detlab.client.operations import experiments as operations
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
-from detlab.client.transport.calls import Backoff, Progress
+from detlab.client.transport.calls import Progress, Retries
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
-from detlab.schemas.wire import AgentView, ClusterView, ProblemView, UserView
+from detlab.schemas.wire import AgentView, ClusterView, ForecastView, ProblemView, UserView
 
 if TYPE_CHECKING:
     import httpx
@@ -38,6 +38,7 @@ class AsyncSubmitted:
         warnings: What the master warns about, such as keys it cannot honour yet.
         config: The resolved config.
         bundle: The code that was sent, or None.
+        forecast: After a dry run: what would happen now; None from a master that does not tell.
     """
 
     experiment: AsyncExperiment | None
@@ -45,6 +46,7 @@ class AsyncSubmitted:
     warnings: list[ProblemView]
     config: dict[str, Any]
     bundle: Bundle | None
+    forecast: ForecastView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class AsyncSubmittedTask:
 
 
 class AsyncClient:
-    """Talks to one cluster, for asyncio: the twin of `Client`. Cheap to make: it connects on the first call.
+    """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 
     Args:
         url: Address of the Hub or the service; None looks for a cluster (see `detlab.client.transport.discovery`).
@@ -89,7 +91,7 @@ class AsyncClient:
         *,
         timeout: float = 60.0,
         address: ClusterAddress | None = None,
-        backoff: Backoff | None = None,
+        backoff: Retries | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.address = with_token(address or find_cluster(url, token))
@@ -201,7 +203,7 @@ class AsyncClient:
         )
         reply = await self.session.run(operations.submit(submission))
         experiment = AsyncExperiment(self.session, reply.experiment) if reply.experiment else None
-        return AsyncSubmitted(experiment, reply.created, reply.warnings, reply.config, bundle)
+        return AsyncSubmitted(experiment, reply.created, reply.warnings, reply.config, bundle, reply.forecast)
 
     async def get_experiment(self, experiment_id: int) -> AsyncExperiment:
         """Return one experiment."""

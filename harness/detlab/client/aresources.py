@@ -1,4 +1,4 @@
-"""Experiments, trials and checkpoints as asynchronous objects (the blocking ones are in `resources`)."""
+"""Experiments, trials and checkpoints as asynchronous objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detlab.client import log_reading
 from detlab.client.facts import (
     CheckpointFacts,
     ExperimentFacts,
@@ -21,14 +20,15 @@ from detlab.client.facts import (
     reports,
     states_feed,
     timed_out,
+    wanted,
     write_code,
 )
 from detlab.client.operations import experiments
 from detlab.client.operations import logs as log_operations
 from detlab.client.ordering import CheckpointSortBy, OrderBy, newest_checkpoint
+from detlab.client.transport.afeeds import Notice, follow, log_lines
 from detlab.client.transport.calls import Flow, Progress
 from detlab.client.transport.downloads import DownloadMode, download
-from detlab.client.transport.feeds import Notice, follow_async
 from detlab.client.transport.session import AsyncSession
 from detlab.client.transport.streaming import Feed, event_feed, log_feed
 from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
@@ -283,7 +283,7 @@ class AsyncExperiment(ExperimentFacts):
         deadline: float | None = None,
         notice: Notice | None = None,
     ) -> AsyncIterator[CurvesView | Event]:
-        async for event in follow_async(self._session, feed, self._ended, deadline=deadline, notice=notice):
+        async for event in follow(self._session, feed, self._ended, deadline=deadline, notice=notice):
             if event.kind != "resync":
                 yield event
                 continue
@@ -349,10 +349,10 @@ class AsyncTrial(TrialFacts):
         """
         if follow:
             async for line in self._follow_logs(after, notice):
-                if log_reading.wanted(line, rank, search, node):
+                if wanted(line, rank, search, node):
                     yield line
             return
-        async for line in log_reading.lines_async(
+        async for line in log_lines(
             self._session, partial(experiments.trial_logs_after, self.id, rank=rank, search=search, node=node), after
         ):
             yield line
@@ -389,13 +389,11 @@ class AsyncTrial(TrialFacts):
             "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
             "since": since, "until": until,
         }  # fmt: skip
-        async for line in log_reading.lines_async(
-            self._session, partial(experiments.trial_logs_after, self.id, **like)
-        ):
+        async for line in log_lines(self._session, partial(experiments.trial_logs_after, self.id, **like)):
             yield line
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> AsyncIterator[LogLine]:
-        return follow_async(
+        return follow(
             self._session,
             log_feed(self.id, after),
             self._ended,

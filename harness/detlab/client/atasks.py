@@ -1,4 +1,4 @@
-"""User tasks as asynchronous objects (the blocking ones are in `tasks`)."""
+"""User tasks (notebooks, shells, commands …) as asynchronous objects."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detlab.client import log_reading
+from detlab.client.facts import wanted
 from detlab.client.operations import tasks as operations
 from detlab.client.task_facts import (
     TaskFacts,
+    Tell,
     all_events_feed,
     chosen_outputs,
     output_target,
@@ -19,8 +20,7 @@ from detlab.client.task_facts import (
     timed_out,
     write_output,
 )
-from detlab.client.tasks import Tell
-from detlab.client.transport.feeds import Notice, follow_async
+from detlab.client.transport.afeeds import Notice, follow, log_lines
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.taskwire import OutputView, TaskView
 from detlab.schemas.wire import LogLine, TrialState
@@ -56,7 +56,7 @@ class AsyncTask(TaskFacts):
         if not (await self.reload()).state.terminal:
             last = await self.logs(tail=1)
             feed = task_log_feed(self.id, last[-1].id if last else None)
-            async for _ in follow_async(self._session, feed, self._ended, deadline=deadline, notice=notice):
+            async for _ in follow(self._session, feed, self._ended, deadline=deadline, notice=notice):
                 pass
             await self.reload()
         if not self.state.terminal:
@@ -88,7 +88,7 @@ class AsyncTask(TaskFacts):
 
         if await look():
             return self.up
-        async for event in follow_async(self._session, feed, look, deadline=deadline, notice=notice):
+        async for event in follow(self._session, feed, look, deadline=deadline, notice=notice):
             if event.kind == "resync":
                 feed.resume_from(event.id)
             if (event.kind in {"resync", "cluster"} or event.task_id == self.id) and await look():
@@ -128,10 +128,10 @@ class AsyncTask(TaskFacts):
         """
         if follow:
             async for line in self._follow_logs(after, notice):
-                if log_reading.wanted(line, rank, search, node):
+                if wanted(line, rank, search, node):
                     yield line
             return
-        async for line in log_reading.lines_async(
+        async for line in log_lines(
             self._session, partial(operations.task_logs_after, self.id, rank=rank, search=search, node=node), after
         ):
             yield line
@@ -164,11 +164,11 @@ class AsyncTask(TaskFacts):
             "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
             "since": since, "until": until,
         }  # fmt: skip
-        async for line in log_reading.lines_async(self._session, partial(operations.task_logs_after, self.id, **like)):
+        async for line in log_lines(self._session, partial(operations.task_logs_after, self.id, **like)):
             yield line
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> AsyncIterator[LogLine]:
-        return follow_async(self._session, task_log_feed(self.id, after), self._ended, notice=notice)
+        return follow(self._session, task_log_feed(self.id, after), self._ended, notice=notice)
 
     async def outputs(self) -> list[OutputView]:
         """Return the files it handed over so far."""

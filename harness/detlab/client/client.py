@@ -1,3 +1,4 @@
+# Made from aclient.py by harness/make_sync.py: edit that one, not this.
 """The blocking client: find the cluster, submit, list, fetch."""
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from detlab.client.operations import tasks as task_operations
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
 from detlab.client.tasks import Task
-from detlab.client.transport.calls import Backoff, Progress
+from detlab.client.transport.calls import Progress, Retries
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.transport.session import Session
 from detlab.schemas.poolwire import PoolView
@@ -68,7 +69,7 @@ class SubmittedTask:
 
 
 class Client:
-    """Talks to one cluster. Cheap to make: it connects on the first call.
+    """A blocking client of one cluster. Cheap to make: it connects on the first call.
 
     Args:
         url: Address of the Hub or the service; None looks for a cluster (see `detlab.client.transport.discovery`).
@@ -90,7 +91,7 @@ class Client:
         *,
         timeout: float = 60.0,
         address: ClusterAddress | None = None,
-        backoff: Backoff | None = None,
+        backoff: Retries | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.address = with_token(address or find_cluster(url, token))
@@ -155,7 +156,12 @@ class Client:
             ConfigError: The config has mistakes; all of them are in `problems`.
             BundleError: The code cannot be packed.
         """
-        submitted = self.submit(config, bundle=pack(model_dir, includes, files), template=template, activate=activate)
+        submitted = self.submit(
+            config,
+            bundle=pack(model_dir, includes, files),
+            template=template,
+            activate=activate,
+        )
         assert submitted.experiment is not None  # only a dry run has none
         return submitted.experiment
 

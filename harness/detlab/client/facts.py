@@ -12,6 +12,7 @@ from detlab.client.rendering import card, settings
 from detlab.client.transport.calls import FOREIGN, Flow
 from detlab.client.transport.streaming import Feed, event_feed
 from detlab.errors import DetlabError, NotFound
+from detlab.files import write_atomic
 from detlab.schemas.wire import (
     BestView,
     CheckpointFile,
@@ -178,9 +179,7 @@ def write_code(experiment_id: int, data: bytes, output_dir: str | Path | None) -
     folder = Path(output_dir or ".")
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"experiment_{experiment_id}_code.tar.gz"
-    partial = target.with_name(f".{target.name}.partial")
-    partial.write_bytes(data)
-    return partial.replace(target)
+    return write_atomic(target, data, mode=None)
 
 
 def states_feed(experiment_id: int, cursor: int) -> Feed[Event]:
@@ -368,11 +367,10 @@ def reports(series: list[SeriesView]) -> list[TrialMetrics]:
     return [found[key] for key in sorted(found)]
 
 
-def next_logs(page: tuple[list[LogLine], int | None], after: int | None) -> int | None:
-    """Return the id after which the next page begins, or None if this page was the last."""
-    _, following = page
-    # A page of a filter may be empty and not the last: it looks at so many lines at once.
-    return None if following is None or following == after else following
+def wanted(line: LogLine, rank: int | None, search: str | None, node: str | None) -> bool:
+    """Return whether a line that is followed is one of those; streams have all."""
+    right_place = (rank is None or line.rank == rank) and (node is None or line.node == node)
+    return right_place and (search is None or search in line.text)
 
 
 def granted_to(user: str | None, group: str | None) -> tuple[GrantKind, str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 import math
-import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from detlab.visible import visible
 
 MOST_ROWS = 200
 NO_MATH = 'class="tex2jax_ignore mathjax_ignore"'
@@ -19,15 +20,7 @@ def cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return html.escape(f"{value:.6g}") if math.isfinite(value) else html.escape(str(value))
-    return html.escape(_visible(str(value)))
-
-
-def _visible(text: str) -> str:
-    """Show where a character stands that controls or reorders what is read."""
-    return "".join(
-        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in {"Cc", "Cf", "Cs"} and c not in "\n\t" else c
-        for c in text
-    )
+    return html.escape(visible(str(value)))
 
 
 def card(title: str, rows: Mapping[str, Any]) -> str:

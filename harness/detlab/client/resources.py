@@ -1,4 +1,5 @@
-"""Experiments, trials and checkpoints as blocking objects (the asynchronous twins are in `aresources`)."""
+# Made from aresources.py by harness/make_sync.py: edit that one, not this.
+"""Experiments, trials and checkpoints as blocking objects."""
 
 from __future__ import annotations
 
@@ -8,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detlab.client import log_reading
 from detlab.client.facts import (
     CheckpointFacts,
     ExperimentFacts,
@@ -21,6 +21,7 @@ from detlab.client.facts import (
     reports,
     states_feed,
     timed_out,
+    wanted,
     write_code,
 )
 from detlab.client.operations import experiments
@@ -28,7 +29,7 @@ from detlab.client.operations import logs as log_operations
 from detlab.client.ordering import CheckpointSortBy, OrderBy, newest_checkpoint
 from detlab.client.transport.calls import Flow, Progress
 from detlab.client.transport.downloads import DownloadMode, download
-from detlab.client.transport.feeds import Notice, follow
+from detlab.client.transport.feeds import Notice, follow, log_lines
 from detlab.client.transport.session import Session
 from detlab.client.transport.streaming import Feed, event_feed, log_feed
 from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
@@ -240,7 +241,7 @@ class Experiment(ExperimentFacts):
         fresh `CurvesView` as JSON; the events after it go on from there.
         """
         if after is None:  # a cursor from the beginning, or a break before the first event would lose some
-            after = (self._session.run(first_page(self.id))).cursor
+            after = self._session.run(first_page(self.id)).cursor
         feed = event_feed(self.id, after, names=names, groups=groups)
         for item in self._follow(feed, notice=notice):
             self.learn(item)
@@ -321,7 +322,8 @@ class Trial(TrialFacts):
     ) -> list[LogLine]:
         """Return its last `tail` lines of output, or all of them."""
         if tail is not None:
-            return self._session.run(experiments.trial_logs(self.id, tail=tail, rank=rank, search=search, node=node))[0]
+            call = experiments.trial_logs(self.id, tail=tail, rank=rank, search=search, node=node)
+            return self._session.run(call)[0]
         return list(self.iter_logs(rank=rank, search=search, node=node))
 
     def iter_logs(
@@ -346,12 +348,13 @@ class Trial(TrialFacts):
         """
         if follow:
             for line in self._follow_logs(after, notice):
-                if log_reading.wanted(line, rank, search, node):
+                if wanted(line, rank, search, node):
                     yield line
             return
-        yield from log_reading.lines(
+        for line in log_lines(
             self._session, partial(experiments.trial_logs_after, self.id, rank=rank, search=search, node=node), after
-        )
+        ):
+            yield line
 
     def removed_logs(self) -> RemovedLogs:
         """Return how much of its output retention has removed, and when."""
@@ -385,15 +388,18 @@ class Trial(TrialFacts):
             "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
             "since": since, "until": until,
         }  # fmt: skip
-        return log_reading.lines(self._session, partial(experiments.trial_logs_after, self.id, **like))
+        yield from log_lines(self._session, partial(experiments.trial_logs_after, self.id, **like))
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> Iterator[LogLine]:
         return follow(
             self._session,
             log_feed(self.id, after),
-            lambda: self._session.run(experiments.trial(self.id)).state.terminal,
+            self._ended,
             notice=notice,
         )
+
+    def _ended(self) -> bool:
+        return self._session.run(experiments.trial(self.id)).state.terminal
 
     def iter_metrics(self, group: str | None = None, *, max_points: int | None = None) -> Iterator[TrialMetrics]:
         """Yield its reports in order of step, of one group or of all."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from detlab.client.bundling.bundle import Bundle, build_bundle
-from detlab.client.operations.experiments import Submission
+from detlab.client.operations.experiments import Submission, new_key
 from detlab.client.operations.tasks import TaskSubmission
 from detlab.client.transport.calls import Progress
 from detlab.errors import ConfigError, Problem
@@ -126,7 +125,7 @@ def submission_of(
         bundle=bundle,
         activate=activate,
         dry_run=dry_run,
-        key=idempotency_key or uuid.uuid4().hex,
+        key=idempotency_key or new_key(),
         source=dict(source or {}),
         progress=progress,
     )
@@ -154,7 +153,7 @@ def task_submission_of(
         experiment_ids=tuple(experiment_ids),
         trial_ids=tuple(trial_ids),
         dry_run=dry_run,
-        key=idempotency_key or uuid.uuid4().hex,
+        key=idempotency_key or new_key(),
         source=dict(source or {}),
         progress=progress,
     )

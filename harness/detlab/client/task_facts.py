@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, urlsplit
 
@@ -12,6 +12,7 @@ from detlab.client.rendering import card
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.streaming import Feed
 from detlab.errors import DetlabError, StorageError
+from detlab.files import write_atomic
 from detlab.schemas.taskwire import OutputView, TaskKind, TaskView
 from detlab.schemas.wire import SERVICE_PREFIX, AllocationState, Event, LogLine, TrialState
 
@@ -23,6 +24,9 @@ KIND_WORDS = {
     TaskKind.CELL: "cell",
     TaskKind.NOTEBOOK_RUN: "notebook run",
 }
+
+Tell = Callable[[TaskView], None]
+"""Told of a task whenever the master says something new about it."""
 
 
 def kind_word(kind: TaskKind) -> str:
@@ -191,9 +195,7 @@ def write_output(target: Path, output: OutputView, data: bytes) -> Path:
             f"the output {output.name!r} does not match its digest after the download", hint="Try again."
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial")
-    partial.write_bytes(data)
-    return partial.replace(target)
+    return write_atomic(target, data, mode=None)
 
 
 def chosen_outputs(task_id: str, found: list[OutputView], names: Iterable[str]) -> list[OutputView]:

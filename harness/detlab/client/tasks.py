@@ -1,17 +1,19 @@
-"""User tasks (notebooks, shells, commands …) as blocking objects (the asynchronous twin is in `atasks`)."""
+# Made from atasks.py by harness/make_sync.py: edit that one, not this.
+"""User tasks (notebooks, shells, commands …) as blocking objects."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detlab.client import log_reading
+from detlab.client.facts import wanted
 from detlab.client.operations import tasks as operations
 from detlab.client.task_facts import (
     TaskFacts,
+    Tell,
     all_events_feed,
     chosen_outputs,
     output_target,
@@ -19,13 +21,10 @@ from detlab.client.task_facts import (
     timed_out,
     write_output,
 )
-from detlab.client.transport.feeds import Notice, follow
+from detlab.client.transport.feeds import Notice, follow, log_lines
 from detlab.client.transport.session import Session
 from detlab.schemas.taskwire import OutputView, TaskView
 from detlab.schemas.wire import LogLine, TrialState
-
-Tell = Callable[[TaskView], None]
-"""Told of a task whenever the master says something new about it."""
 
 
 class Task(TaskFacts):
@@ -102,7 +101,8 @@ class Task(TaskFacts):
     ) -> list[LogLine]:
         """Return its last `tail` lines of output, or all of them."""
         if tail is not None:
-            return self._session.run(operations.task_logs(self.id, tail=tail, rank=rank, search=search, node=node))[0]
+            call = operations.task_logs(self.id, tail=tail, rank=rank, search=search, node=node)
+            return self._session.run(call)[0]
         return list(self.iter_logs(rank=rank, search=search, node=node))
 
     def iter_logs(
@@ -127,12 +127,13 @@ class Task(TaskFacts):
         """
         if follow:
             for line in self._follow_logs(after, notice):
-                if log_reading.wanted(line, rank, search, node):
+                if wanted(line, rank, search, node):
                     yield line
             return
-        yield from log_reading.lines(
+        for line in log_lines(
             self._session, partial(operations.task_logs_after, self.id, rank=rank, search=search, node=node), after
-        )
+        ):
+            yield line
 
     def search_logs(
         self,
@@ -162,7 +163,7 @@ class Task(TaskFacts):
             "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
             "since": since, "until": until,
         }  # fmt: skip
-        return log_reading.lines(self._session, partial(operations.task_logs_after, self.id, **like))
+        yield from log_lines(self._session, partial(operations.task_logs_after, self.id, **like))
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> Iterator[LogLine]:
         return follow(self._session, task_log_feed(self.id, after), self._ended, notice=notice)

@@ -8,7 +8,7 @@ import io
 import logging
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from platformdirs import user_data_dir
 from detlab import storage
 from detlab.core.checkpoint.context import CheckpointContext, DummyCheckpointContext
 from detlab.core.distributed.context import DistributedContext, DummyDistributedContext
-from detlab.core.distributed.heartbeat import Pulse
+from detlab.core.distributed.heartbeat import LoopState, Pulse
 from detlab.core.metrics.profiler import DummyProfilerContext, ProfilerContext
 from detlab.core.metrics.spool import Spool
 from detlab.core.metrics.tensorboard import TensorboardManager, TensorboardMode
@@ -134,9 +134,30 @@ class Context:
             stack.callback(self._leave_watch)
 
     def _leave_watch(self) -> None:
-        """Have the launcher's watch over ranks that hang leave this one alone: it ends, or is watched otherwise."""
+        """Have the launcher's watch over ranks that hang leave this one alone."""
         if self._pulse is not None:
             self._pulse.close()
+
+    @contextlib.contextmanager
+    def _watch_loop(self, loop: LoopState, limit: float) -> Iterator[None]:
+        """Have the launcher watch a training loop of the calling thread, until the block ends.
+
+        Off-cluster there is no launcher, and nobody watches.
+
+        Args:
+            loop: Kept up to date by the loop.
+            limit: Seconds that all ranks may go without progress.
+        """
+        self._leave_watch()
+        if self.info is None or self.distributed.size < 2:
+            yield
+            return
+        pulse = Pulse(self.info.task_dir, self.distributed.rank, self.distributed.size, limit, loop)
+        pulse.start()
+        try:
+            yield
+        finally:
+            pulse.close()
 
     def __enter__(self) -> Context:
         self.start()

@@ -12,14 +12,14 @@ import contextlib
 import importlib
 import json
 import logging
-import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detlab import errors, loopback
+from detlab.backoff import Backoff
 from detlab.core.quiet_logs import quiet
 from detlab.info import ClusterInfo, read_token
 from detlab.schemas.wire import API_PREFIX
@@ -38,18 +38,8 @@ ASK_EVERY = 5.0
 """Seconds of such waiting after which the log says so, and the master is asked whether there is any use in it."""
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TOKEN_RETRIES = 5
-_JITTER = random.SystemRandom()
-"""Not the process's generator: a call from another thread would shift the numbers that the user's training draws."""
-
-
-def pauses(
-    *, first: float = 0.2, factor: float = 2.0, longest: float = 5.0, rng: random.Random = _JITTER
-) -> Iterator[float]:
-    """Yield back-off pauses in seconds, doubling up to `longest`, each shortened by up to a half at random."""
-    pause = first
-    while True:
-        yield pause * rng.uniform(0.5, 1.0)
-        pause = min(longest, pause * factor)
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+"""Seconds between two attempts to reach the master, at first and at most."""
 
 
 def decode_reply(url: str, status: int, content: bytes) -> Any:
@@ -140,7 +130,9 @@ class TaskSession:
         """
         give_up = self._clock() + limit
         denials = 0
-        for pause in pauses():
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        while True:
+            pause = backoff.next_pause()
             try:
                 return self._once(method, path, body)
             except errors.AuthError:
@@ -154,7 +146,6 @@ class TaskSession:
                 reason = error.message
             logger.warning("%s %s: %s; next attempt in %.1f s", method, path, reason, pause)
             self._hold_up(pause)
-        raise AssertionError("pauses() never ends")
 
     def wait_until(self, done: Callable[[], bool], what: str, *, limit: float) -> None:
         """Look until `done`, often at first: what the master has to take comes to it on another way than our calls.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
-from detlab.schemas.bundles import BundleEntry, digest_of
+from detlab.schemas.bundles import PACKED, TREE, BundleEntry, digest_of
 
 _HEADERS = frozenset(
     {
@@ -227,6 +227,23 @@ def sha256_of(tar: CheckedTar, member: tarfile.TarInfo) -> str:
     while source is not None and (chunk := source.read(_CHUNK)):
         found.update(chunk)
     return found.hexdigest()
+
+
+def digest_like(asked: str, archive: Path, limits: Limits | None = None) -> str:
+    """Return the digest of a bundle, of the same kind as the one asked for: they differ if it is another bundle.
+
+    Args:
+        asked: A digest of a bundle.
+        archive: The bundle.
+        limits: Caps.
+
+    Raises:
+        UnsafeBundle: See `tree_digest`.
+    """
+    if asked.startswith(f"{TREE}:"):
+        return tree_digest(archive, limits)
+    with archive.open("rb") as file:
+        return f"{PACKED}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def tree_digest(archive: Path, limits: Limits | None = None) -> str:

@@ -27,6 +27,10 @@ _CLONE_NEWNET = 0x40000000
 _SYSCTL = Path("/proc/sys/net")
 INSIDE = "eth0"
 """Name of the link in the namespace."""
+LINKS = "det"
+"""First letters of every link of every agent of this machine."""
+ALIAS = "detlab:"
+"""With the key of its plan the alias of a link on the host: whose it is."""
 TIMEOUT = 30.0
 PRIVATE, HOST = "private", "host"
 """What DET_NETWORK says."""
@@ -139,7 +143,7 @@ def _make_link(plan: NetworkPlan, namespace: int) -> Link:
     first = zlib.crc32(plan.key.encode())
     for step in range(places):
         link = link_at(plan, (first + step) % places)
-        if _exists(link.name):
+        if _at_place(plan, link):
             continue
         try:
             _run(
@@ -151,7 +155,13 @@ def _make_link(plan: NetworkPlan, namespace: int) -> Link:
             if _exists(link.name):
                 continue  # another task was quicker
             raise
-        _set_up_outside(plan, link)
+        try:
+            _set_up_outside(plan, link)
+        except NetworkFailed as error:
+            _run([plan.ip, "link", "delete", link.name], ())
+            if _at_place(plan, link):
+                continue  # another agent's task was quicker
+            raise _taken(plan, link, error) from error
         return link
     raise NetworkFailed(f"all {places} links of {plan.subnet} are in use; see the agent's --task-subnet")
 
@@ -164,6 +174,27 @@ def _exists(name: str) -> bool:
     return True
 
 
+def _at_place(plan: NetworkPlan, link: Link) -> bool:
+    """Whether a link of any agent of this machine has these addresses."""
+    place = link.name.removeprefix(plan.prefix)
+    there = (name for _, name in socket.if_nameindex() if name.startswith(LINKS) and name.endswith(place))
+    return any(len(name) == len(link.name) for name in there)
+
+
+def _taken(plan: NetworkPlan, link: Link, error: NetworkFailed) -> NetworkFailed:
+    """Return the error of a link that cannot have its addresses; it says who has them."""
+    holders = []
+    for address in (link.gateway, link.own):
+        holders += _run([plan.ip, "route", "show", "table", "all", "exact", f"{address}/32"], ()).splitlines()
+    if not holders:
+        return error
+    return NetworkFailed(
+        f"the addresses {link.gateway} and {link.own} of a task's link are taken on this machine: "
+        f"{'; '.join(' '.join(holder.split()) for holder in holders)}. Another program seems to use addresses of "
+        f"{plan.subnet}. Look: ip route show table all root {plan.subnet}. Choose others: det agent run --task-subnet"
+    )
+
+
 def _set_up_outside(plan: NetworkPlan, link: Link) -> None:
     """Lead the gateway's address here and the task's into the link, by routes, which go with it.
 
@@ -173,6 +204,7 @@ def _set_up_outside(plan: NetworkPlan, link: Link) -> None:
     _set("ipv6", link.name, "disable_ipv6", "1")
     _set("ipv4", link.name, "route_localnet", "1")
     lines = [
+        f"link set {link.name} alias {ALIAS}{plan.key}",
         f"link set {link.name} up",
         f"route add local {link.gateway}/32 dev {link.name} table local",
         f"route add {link.own}/32 dev {link.name}",
@@ -209,7 +241,7 @@ def _set(family: str, device: str, name: str, value: str) -> None:
     path.write_text(value, encoding="ascii")
 
 
-def _run(command: Sequence[str], lines: Sequence[str], descriptors: Sequence[int] = ()) -> None:
+def _run(command: Sequence[str], lines: Sequence[str], descriptors: Sequence[int] = ()) -> str:
     try:
         done = subprocess.run(
             command,
@@ -225,6 +257,7 @@ def _run(command: Sequence[str], lines: Sequence[str], descriptors: Sequence[int
         raise NetworkFailed(f"{command[0]} did not end within {TIMEOUT:g} s") from error
     if done.returncode != 0:
         raise NetworkFailed(f"{' '.join(command)}: {' '.join(done.stderr.split())[:500]}")
+    return done.stdout
 
 
 def _libc(name: str, *arguments: int) -> None:

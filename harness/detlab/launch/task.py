@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from detlab.files import write_atomic
 from detlab.launch.delivery.output import LogSpool, OutputPump
 from detlab.launch.delivery.sender import LOG_INTERVAL, Deliverer, Ending, HttpTransport, Source, Transport
 from detlab.launch.delivery.shipping import Refusal, StreamShipper
@@ -38,13 +39,13 @@ from detlab.launch.taskdir import (
     first_failing_rank,
     note_failing_rank,
     read_object,
-    write_atomic,
     write_json,
 )
 from detlab.short_folder import short_folder
 
 if TYPE_CHECKING:
-    from detlab.launch.ranks.watchdog import HangWatch, Others, Verdict
+    from detlab.launch.ranks.judging import Verdict
+    from detlab.launch.ranks.watchdog import HangWatch, Others
 
 STRAGGLER_GRACE = 1.0
 """Seconds that processes may outlive the entrypoint (data loader workers on their way out) before SIGKILL."""
@@ -300,20 +301,17 @@ class Launcher:
         told = self._launch["info"]
         if len(told["slot_ids"]) < 2 and len(told.get("container_addrs") or ()) < 2:
             return
-        from detlab.launch.ranks.watchdog import (  # other tasks start sooner without it
-            BUSY_FACTOR,
-            LIMIT_VARIABLE,
-            HangWatch,
-            limit_of,
-        )
+        from detlab.launch.ranks.judging import LIMIT_VARIABLE  # other tasks start sooner without these
+        from detlab.launch.ranks.watchdog import BUSY_FACTOR, HangWatch, limit_of
 
         said = env.get(LIMIT_VARIABLE)
         limit = limit_of(said)
         env[LIMIT_VARIABLE] = f"{limit or 0:g}"
-        if limit is not None:
-            self._hang_limit = limit
-            busy = math.inf if said is None else BUSY_FACTOR * limit
-            self._hang_watch = HangWatch(self._task, limit, self._on_hang, busy, others=self._other_nodes(limit))
+        # Without a limit here, training loops are watched: they bring their own.
+        self._hang_limit = limit or math.inf
+        busy = math.inf if said is None else BUSY_FACTOR * self._hang_limit
+        others = self._other_nodes(self._hang_limit)
+        self._hang_watch = HangWatch(self._task, self._hang_limit, self._on_hang, busy, others=others)
 
     def _other_nodes(self, limit: float) -> Others | None:
         """The ranks of the trial's other nodes; None if there are none."""

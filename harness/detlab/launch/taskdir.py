@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from detlab.files import write_atomic
 
 STREAMS: tuple[Literal["metrics", "logs"], ...] = ("metrics", "logs")
 
@@ -88,41 +89,8 @@ class TaskDir:
         return self.spool / f"{name}.acked"
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = False) -> None:
-    """Replace `path` by `data` in one step, so that no reader ever sees a half.
-
-    Args:
-        path: File to replace.
-        data: New content.
-        mode: Permissions of the file.
-        durable: Wait until the content and the name are on the disk.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    if durable:
-        _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_json(path: Path, value: Any, *, mode: int = 0o600, durable: bool = False) -> None:
-    """Replace `path` by `value` as JSON; see `write_atomic`."""
+    """Replace `path` by `value` as JSON; see `detlab.files.write_atomic`."""
     write_atomic(path, json.dumps(value).encode(), mode=mode, durable=durable)
 
 

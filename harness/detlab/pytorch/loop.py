@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from detlab import core
 from detlab.core import EarlyExitReason
+from detlab.core.distributed.heartbeat import LoopState
 from detlab.pytorch.callback import CallbackSet
 from detlab.pytorch.checkpoint import rng
 from detlab.pytorch.checkpoint.manager import Checkpointing, Progress, Restored, apply, best_so_far, fetch, identity
@@ -19,7 +20,7 @@ from detlab.pytorch.data.stream import TrainingStream
 from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.metrics.aggregate import TrainingMetrics, to_plain
 from detlab.pytorch.metrics.tensorboard import BatchMetricWriter
-from detlab.pytorch.parallel.watchdog import Pulse, Watchdog
+from detlab.pytorch.parallel.process_group import is_own_failure, note_failing_rank
 from detlab.pytorch.units import Due
 from detlab.pytorch.validation import TRAINING_BUILDER, Validation, check_loader, problems_of
 from detlab.pytorch.weighted_step import WeightedStep
@@ -83,8 +84,7 @@ class Loop:
         self._core = core_context
         self._chief = core_context.distributed.rank == 0
         self._progress = Progress()
-        self._pulse = Pulse()
-        context._pulse = self._pulse if core_context.distributed.size > 1 else None
+        self._state = context._loop_state = LoopState()
         self._callbacks = CallbackSet(trial.build_callbacks(), self._where)
         self._chunk = TrainingMetrics()
         self._chunk_start = 0
@@ -161,12 +161,12 @@ class Loop:
         stack.callback(self._stream.close)
         self._tell_batches = any(distributed.allgather(self._callbacks.wants("on_training_workload_end")))
         self._validation = Validation(
-            self._trial, context, self._callbacks, self._pulse, test_mode=self._plan.test_mode
+            self._trial, context, self._callbacks, self._state, test_mode=self._plan.test_mode
         )
         stack.callback(self._validation.close)
         name = identity(self._core.info)
         self._checkpointing = Checkpointing(
-            self._core, context, self._trial, self._callbacks, self._progress, name, self._pulse.beat
+            self._core, context, self._trial, self._callbacks, self._progress, name, self._state.beat
         )
         stack.callback(self._checkpointing.close)
         self._board = BatchMetricWriter(context)  # the other ranks write no metrics, but copy what profilers wrote
@@ -177,16 +177,19 @@ class Loop:
         if distributed.rank > 0 and (restored is None or not restored.knows(distributed.rank)):
             # The ranks were seeded alike so that they build the same model; from here on they draw their own numbers.
             rng.seed(derive_seed("rank", context.get_trial_seed(), distributed.rank, self._progress.steps_completed))
-        if distributed.size > 1:
-            watchdog = Watchdog(self._pulse, distributed, self._plan.hang_timeout)
-            watchdog.start()
-            stack.push(lambda _type, error, _traceback: watchdog.close(error))
+        stack.enter_context(self._core._watch_loop(self._state, self._plan.hang_timeout))
+        stack.push(self._note_failure)
         self._core.profiler._follow(lambda: self._progress.steps_completed)
         if self._plan.profiling:
             self._core.profiler.on()
             stack.callback(self._core.profiler.off)
         if context.profiler is not None:
             stack.enter_context(context.profiler)
+
+    def _note_failure(self, _: type[BaseException] | None, error: BaseException | None, __: Any) -> None:
+        """Note that this rank failed before the others do for want of it."""
+        if self._core.distributed.size > 1 and is_own_failure(error):
+            note_failing_rank(self._core.distributed.rank, 1)
 
     def _train(self) -> None:
         progress, due = self._progress, self._plan.due
@@ -203,7 +206,7 @@ class Loop:
 
     def _train_until(self, stop: int) -> bool:
         """Train up to `stop` batches in all, or to the end of an epoch; return whether an epoch has ended."""
-        context, pulse, progress, profiler = self._context, self._pulse, self._progress, self._context.profiler
+        context, state, progress, profiler = self._context, self._state, self._progress, self._context.profiler
         next_batch, collect = self._stream.__next__, self._chunk.add
         train_batch: Any = self._trial.train_batch
         if self._stream.next_weight != 1:  # of one step, the rest of an epoch; with it this method returns
@@ -211,14 +214,14 @@ class Loop:
         to_device = context.to_device if context.experimental._auto_to_device else None
         step = progress.steps_completed
         while step < stop:
-            pulse.batch = step
-            pulse.phase = "data"
+            state.batch = step
+            state.phase = "data"
             fetched = next_batch()
             data = fetched.data if to_device is None else to_device(fetched.data)
             context._begin_batch(step, fetched.epoch, fetched.starts_epoch, fetched.ends_epoch, fetched.ids)
             if fetched.starts_epoch:
                 self._call("on_training_epoch_start", fetched.epoch)
-            pulse.phase = "train_batch"
+            state.phase = "train_batch"
             metrics = train_batch(batch=data, epoch_idx=fetched.epoch, batch_idx=step)
             context._end_batch(self._stream.remaining_in_epoch)
             collect(metrics)
@@ -247,7 +250,7 @@ class Loop:
         if self._ending != "preempt" and self._progress.steps_completed > 0:
             self._validate()
         self._checkpoint()
-        self._pulse.phase = "sync"
+        self._state.phase = "sync"
         self._checkpointing.drain()
         if self._chief:
             steps = self._progress.steps_completed
@@ -259,7 +262,7 @@ class Loop:
 
     def _control(self) -> None:
         """Agree with the other ranks on whether to go on, and when to ask again."""
-        self._pulse.phase = "sync"
+        self._state.phase = "sync"
         mine: dict[str, Any] = {"stop": self._context.get_stop_requested()}
         if self._chief:
             mine["preempt"] = self._core.preempt.should_preempt()
@@ -295,7 +298,7 @@ class Loop:
 
     def _close_chunk(self) -> None:
         """Reduce and report what the batches since the last boundary gave."""
-        self._pulse.phase = "sync"
+        self._state.phase = "sync"
         steps = self._progress.steps_completed
         averages, batch_metrics = self._chunk.reduce(self._core.distributed)
         averages.update(self._context.reduce_metrics(for_training=True))
@@ -347,7 +350,7 @@ class Loop:
         progress = self._progress
         if progress.validated_at == progress.steps_completed:
             return
-        self._pulse.phase = "validation"
+        self._state.phase = "validation"
         if self._chief:
             self._core.train.set_status("validating")
         metrics = self._with_counts(self._validation.run())
@@ -398,7 +401,7 @@ class Loop:
         progress = self._progress
         if progress.steps_completed in {progress.saved_at, 0}:
             return
-        self._pulse.phase = "checkpoint"
+        self._state.phase = "checkpoint"
         self._context._check_unmoved()
         self._checkpointing.save(self._stream)
         self._board.flush_and_upload()
@@ -406,7 +409,7 @@ class Loop:
     # --- small things
 
     def _call(self, hook: str, *args: Any) -> None:
-        self._pulse.phase = "callback"
+        self._state.phase = "callback"
         self._callbacks.call(hook, *args)
 
     def _where(self) -> str:

@@ -39,6 +39,7 @@ def init(
     enable_tensorboard_logging: bool = True,
     checkpoint_storage: str | Mapping[str, Any] | None = None,
     hang_timeout: float = HANG_TIMEOUT,
+    strategy: str | None = None,
 ) -> Iterator[PyTorchTrialContext]:
     """Give the context of this process; `with pytorch.init() as train_context:` surrounds a training script.
 
@@ -53,9 +54,12 @@ def init(
         checkpoint_storage: As for `core.init`.
         hang_timeout: Seconds that all ranks may go without progress before the one that hangs is named and the
             attempt ends; a single batch, `evaluate_full_dataset` or upload of a checkpoint must be shorter.
+            Off-cluster no launcher watches: there torch's collectives fail a minute after this time.
+        strategy: How models are spread over the processes, by the name of an entry point in `detlab.strategies`; by
+            default `single` for one process, `ddp` for several.
 
     Raises:
-        TrainerError: Wrong arguments, or processes that do not fit the slots.
+        TrainerError: Wrong arguments, or processes that do not fit the slots or the strategy.
     """
     if (
         isinstance(aggregation_frequency, bool)
@@ -82,7 +86,7 @@ def init(
             preempt_mode=core.PreemptMode.ChiefOnly,
             tensorboard_mode=core.TensorboardMode.MANUAL,
         ) as core_context:
-            core_context._leave_watch()  # the trainer's own watchdog knows of batches and validations
+            core_context._leave_watch()  # until the loop begins, which tells its progress
             context = PyTorchTrialContext(
                 core_context=core_context,
                 trial_seed=seed,
@@ -95,6 +99,7 @@ def init(
                 managed_training=True,
                 debug_enabled=bool(config.get("debug", False)),
                 enable_tensorboard_logging=enable_tensorboard_logging,
+                strategy=strategy,
             )
             context._hang_timeout = hang_timeout
             yield context

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from detlab.core.distributed.heartbeat import LoopState
 from detlab.pytorch.callback import CallbackSet
 from detlab.pytorch.data.loader import DataLoader, dataset_repro_warning
 from detlab.pytorch.data.stream import ValidationShare, validation_loader
 from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.metrics.aggregate import ValidationMetrics, to_plain
-from detlab.pytorch.parallel.watchdog import Pulse
 from detlab.pytorch.trial import PyTorchTrial, overrides
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Validation:
         trial: The trial.
         context: Its context.
         callbacks: Their validation hooks are called.
-        pulse: Told of each batch.
+        state: Of the training loop; told of each batch.
         test_mode: One batch only.
     """
 
@@ -72,14 +72,14 @@ class Validation:
         trial: PyTorchTrial,
         context: PyTorchTrialContext,
         callbacks: CallbackSet,
-        pulse: Pulse,
+        state: LoopState,
         *,
         test_mode: bool,
     ) -> None:
         self._trial = trial
         self._context = context
         self._callbacks = callbacks
-        self._pulse = pulse
+        self._state = state
         self._test_mode = test_mode
         self._full = overrides(trial, "evaluate_full_dataset")
         self._loader: Any = None
@@ -122,7 +122,7 @@ class Validation:
         numbered = _takes_index(evaluate)
         outputs: list[Any] | None = [] if self._callbacks.wants("on_validation_epoch_end") else None
         for index, batch in enumerate(self._loader):
-            self._pulse.part = index
+            self._state.part = index
             data = self._context.to_device(batch) if self._context.experimental._auto_to_device else batch
             metrics = evaluate(batch=data, batch_idx=index) if numbered else evaluate(batch=data)
             collected.add(metrics, self._trial.get_batch_length(data))

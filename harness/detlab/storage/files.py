@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import hashlib
@@ -186,34 +185,9 @@ def copy_from(descriptor: int, target: Path, mode: int) -> CheckpointFile:
         os.close(write_fd)
 
 
-def write(target: Path, data: bytes) -> None:
-    """Put `data` at `target` so that it is there in full, on disk, or not at all."""
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        with partial.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise
-    sync_directory(target.parent)
-
-
 def sync_file(path: Path) -> None:
     """Force a regular file to disk."""
     fd = open_regular(path)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def sync_directory(path: Path) -> None:
-    """Force a folder's entries to disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from detlab.errors import CheckpointError, CheckpointMissing, StorageError
+from detlab.files import sync_directory, write_atomic
 from detlab.schemas.wire import CheckpointFile
 from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
@@ -96,13 +97,13 @@ class PosixStorage:
             (stage / MANIFEST_NAME).unlink(missing_ok=True)  # of the checkpoint that this one was made from
             compare_stage(uuid, stage, part)
             with _repeatable():
-                files.write(stage / METADATA_NAME, encoded)
+                write_atomic(stage / METADATA_NAME, encoded, mode=None, durable=True)
             entries = {**part.files, METADATA_NAME: files.describe(stage / METADATA_NAME)}
             manifest = Manifest.of(uuid, entries, metadata, part.directories)
             with _repeatable():
-                files.write(stage / MANIFEST_NAME, manifest.to_bytes())
+                write_atomic(stage / MANIFEST_NAME, manifest.to_bytes(), mode=None, durable=True)
             stage.rename(final)
-            files.sync_directory(self.root)
+            sync_directory(self.root)
         return manifest
 
     def discard(self, uuid: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from detlab.errors import CheckpointError, StorageError
+from detlab.files import sync_directory
 from detlab.storage import files
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, ManifestPart
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
@@ -160,7 +161,7 @@ def folders_of(names: Iterable[str], directories: Iterable[str]) -> set[str]:
 def sync_folders(stage: Path, part: ManifestPart) -> None:
     """Force the entries of all folders of a part to disk."""
     for folder in sorted(folders_of(part.files, part.directories)):
-        files.sync_directory(stage / folder)
+        sync_directory(stage / folder)
 
 
 def compare_stage(uuid: str, stage: Path, part: ManifestPart) -> None:

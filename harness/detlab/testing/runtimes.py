@@ -25,7 +25,7 @@ import signal
 import tarfile
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from detlab.testing.master import Allocation, MasterDouble
 
@@ -73,6 +73,8 @@ class RuntimeContract:
     """Subclass it, name the runtime, give the fixtures `master` and `agent`, and let pytest collect the subclass."""
 
     runtime: ClassVar[str]
+    tasks_are: ClassVar[Literal["here", "elsewhere"]] = "here"
+    """As the runtime says of itself: whether its tasks have a directory on the agent's machine."""
     patience: ClassVar[float] = 40.0
     """Seconds that a task may take to start, or to be gone."""
 
@@ -216,11 +218,15 @@ class RuntimeContract:
         assert other.exits[0].exit_code == 0
 
     def test_code_that_cannot_be_had_is_told(self, master: MasterDouble, agent: AgentUnderTest) -> None:
-        """The task ends with the reason `setup`, and nothing of it is left."""
+        """The task ends with the reason `setup`, and nothing of it is left; elsewhere its job has started by then."""
         task = self.launch(master, "true", bundle=f"sha256:{'0' * 64}")
         self.wait_for(master, lambda: task.exits)
         assert task.exits[0].reason == "setup"
-        assert not task.started
+        assert "bundle" in task.exits[0].message
+        if self.tasks_are == "here":
+            assert not task.started
+        else:
+            self.wait_for(master, lambda: not self.left_behind(agent, task))
         assert not self.left_behind(agent, task)
 
 

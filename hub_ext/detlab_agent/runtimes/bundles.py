@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import logging
 import os
 from collections.abc import Callable
@@ -13,10 +12,10 @@ from pathlib import Path
 import httpx
 
 from detlab import loopback
+from detlab.backoff import Backoff
 from detlab.errors import master_said
-from detlab.launch.archives import UnsafeBundle, tree_digest
-from detlab.launch.delivery.backoff import Backoff
-from detlab.schemas.bundles import PACKED, TREE, file_name
+from detlab.launch.archives import UnsafeBundle, digest_like
+from detlab.schemas.bundles import file_name
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 
@@ -84,7 +83,6 @@ class BundleCache:
 
     async def _download(self, digest: str, path: Path) -> None:
         partial = path.with_suffix(".partial")
-        checksum = hashlib.sha256()
         size = 0
         headers = {"Authorization": f"Bearer {self._token()}", "Accept-Encoding": "identity"}
         timeout = httpx.Timeout(60.0, connect=10.0)
@@ -109,9 +107,8 @@ class BundleCache:
                     size += len(piece)
                     if size > MAX_DOWNLOAD:
                         raise SetupFailed(f"bundle {digest}: larger than {MAX_DOWNLOAD} bytes")
-                    checksum.update(piece)
                     file.write(piece)
-        await asyncio.to_thread(_verify, partial, digest, checksum.hexdigest())
+        await asyncio.to_thread(_verify, partial, digest)
         partial.replace(path)
 
     def _make_room(self, newest: Path) -> None:
@@ -127,14 +124,14 @@ class BundleCache:
                 item.unlink(missing_ok=True)
 
 
-def _verify(archive: Path, digest: str, sha256: str) -> None:
+def _verify(archive: Path, digest: str) -> None:
     """Remove a downloaded bundle that is not what its digest says.
 
     Raises:
         SetupFailed: It was not.
     """
     try:
-        found = tree_digest(archive) if digest.startswith(TREE) else f"{PACKED}:{sha256}"
+        found = digest_like(digest, archive)
     except UnsafeBundle as error:
         archive.unlink()
         raise SetupFailed(f"bundle {digest}: {error}") from error

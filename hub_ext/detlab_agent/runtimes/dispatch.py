@@ -7,7 +7,7 @@ import errno
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from detlab.launch.taskdir import TaskDir, read_object
 from detlab.schemas.wire import Launch
@@ -25,6 +25,9 @@ class NodeRuntime(Protocol):
     """What one way to run tasks does itself; the rest is the same for all."""
 
     name: str
+    tasks_are: Literal["here", "elsewhere"]
+    """Whether a task has its directory on this machine. One elsewhere gets all it needs by `Order.parcel` and from the
+    master; nothing of it is made, fetched or looked for here but its record."""
 
     def available(self) -> bool:
         """Whether it could start a task now."""
@@ -104,6 +107,8 @@ class RuntimeTable:
                 f"this agent does not run tasks with the {launch.runtime} runtime: start it with "
                 f"--runtime {','.join([*self._runtimes, launch.runtime])}"
             )
+        if runtime.tasks_are == "elsewhere":
+            _check_reach(runtime.name, launch)
         try:
             order = self._maker.admit(launch)
             await _unless(cancelled, self._ready(runtime, order, say))
@@ -118,7 +123,8 @@ class RuntimeTable:
 
     async def _ready(self, runtime: NodeRuntime, order: Order, say: Say) -> None:
         await runtime.ready(order, say)
-        await self._maker.fetch(order)
+        if runtime.tasks_are == "here":
+            await self._maker.fetch(order)
 
     def _make(self, runtime: NodeRuntime, order: Order) -> RunningTask:
         try:
@@ -161,9 +167,27 @@ class RuntimeTable:
         return found
 
     def _recover_one(self, record: Path, noted: dict[str, Any] | None) -> RunningTask | None:
-        if noted is None or not TaskDir(record.with_suffix("")).root.is_dir():
+        if noted is None:
             return None
-        return self._runtimes[str(noted.get("runtime", "process"))].recover(record, noted)
+        runtime = self._runtimes[str(noted.get("runtime", "process"))]
+        if runtime.tasks_are == "here" and not TaskDir(record.with_suffix("")).root.is_dir():
+            return None
+        return runtime.recover(record, noted)
+
+
+def _check_reach(name: str, launch: Launch) -> None:
+    """Refuse a task that others must reach at this machine's address.
+
+    Raises:
+        RefusedTask: It serves, or its ranks meet those of other nodes.
+    """
+    serves, several = launch.service is not None, len(launch.info.container_addrs or ()) > 1
+    if serves or several:
+        what = "a notebook, shell or TensorBoard" if serves else "a trial over several nodes"
+        raise RefusedTask(
+            f"the runtime {name} runs tasks on other machines, whose addresses this agent does not know: {what} needs "
+            "an agent with --runtime process or docker"
+        )
 
 
 def _of_disk(where: Path, error: OSError) -> Exception:

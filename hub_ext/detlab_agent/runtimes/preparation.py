@@ -10,18 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detlab.errors import DetlabError
+from detlab.launch.elsewhere import PIN_FILE, NotSetUp, Parcel
 from detlab.launch.host.identity import Identity
-from detlab.launch.taskdir import TaskDir, write_atomic, write_json
+from detlab.launch.layout import Contents, UnsafeBundle, lay_out
+from detlab.launch.taskdir import TaskDir
 from detlab.schemas.shares import device_of, devices_of, share_number
 from detlab.schemas.wire import Launch, SlotView
 from detlab.trust import VARIABLE
-from detlab_agent.endpoints import PIN_FILE, Endpoints
+from detlab_agent.endpoints import Endpoints
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.bundles import BundleCache
 from detlab_agent.runtimes.ports import HeldPorts, Service
 from detlab_agent.runtimes.records import discard_tree
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
-from detlab_agent.runtimes.unpack import UnsafeBundle, unpack
 from detlab_agent.slots import slot_environment
 
 SERVICE_CERTIFICATE, SERVICE_KEY = "service.pem", "service_key.pem"
@@ -35,7 +36,7 @@ class Order:
 
     Attributes:
         launch: What the master says.
-        task: The task's directory.
+        task: The task's directory; of a task elsewhere only its name, there is none.
         record: Where the agent notes it.
         identity: As whom it runs.
         slots: The devices of its slots, each once.
@@ -68,6 +69,33 @@ class Order:
                 env["DET_SERVICE_CERT_FILE"] = str(self.task.root / SERVICE_CERTIFICATE)
                 env["DET_SERVICE_KEY_FILE"] = str(self.task.root / SERVICE_KEY)
         return env
+
+    def contents(self) -> Contents:
+        """Return what the task's directory holds."""
+        launch, files = self.launch, {}
+        if self.certificate is not None:
+            files[PIN_FILE] = self.certificate
+        if launch.service is not None and launch.service.certificate and launch.service.key:
+            files |= {SERVICE_CERTIFICATE: launch.service.certificate, SERVICE_KEY: launch.service.key}
+        gpus = [slot.uuid for slot in self.slots if slot.kind != "cpu" and slot.uuid]
+        info = launch.info.model_copy(update={"gpu_uuids": gpus})
+        message = launch.model_dump(
+            mode="json", exclude={"task_token": True, "container": {"registry_auth"}, "service": {"key"}}
+        )
+        told = {**message, "info": info.model_dump(mode="json"), "uid": self.identity.uid}
+        return Contents(told, launch.task_token, files)
+
+    def parcel(self) -> str:
+        """Return what `detlab.launch.elsewhere` reads in its environment, for a task that is not on this machine.
+
+        Raises:
+            SetupFailed: It is too long for a variable.
+        """
+        about = slot_environment(self.slots, self.port_offset) | {"DET_ALLOCATION_ID": self.launch.allocation_id}
+        try:
+            return Parcel(self.contents(), about).encode()
+        except NotSetUp as error:
+            raise SetupFailed(str(error)) from error
 
 
 @dataclass
@@ -158,32 +186,13 @@ class TaskMaker:
             SetupFailed: The bundle is unsafe.
             OSError: The disk is full or failing.
         """
-        task, launch = order.task, order.launch
         try:
-            discard_tree(task.root)
-            task.root.mkdir(mode=0o700)
-            for directory in (task.work, task.home, task.tmp, task.spool):
-                directory.mkdir(mode=0o700)
-            if order.archive is not None:
-                unpack(order.archive, task.work)
-            gpus = [slot.uuid for slot in order.slots if slot.kind != "cpu" and slot.uuid]
-            info = launch.info.model_copy(update={"gpu_uuids": gpus})
-            write_atomic(task.info, info.model_dump_json().encode())
-            write_atomic(task.token, launch.task_token.encode())
-            if order.certificate is not None:
-                write_atomic(task.root / PIN_FILE, order.certificate.encode())
-            if launch.service is not None and launch.service.certificate and launch.service.key:
-                write_atomic(task.root / SERVICE_CERTIFICATE, launch.service.certificate.encode())
-                write_atomic(task.root / SERVICE_KEY, launch.service.key.encode())
-            message = launch.model_dump(
-                mode="json", exclude={"task_token": True, "container": {"registry_auth"}, "service": {"key"}}
-            )
-            write_json(task.launch, {**message, "info": info.model_dump(mode="json"), "uid": order.identity.uid})
-            task.launcher_log.touch(mode=0o600)
+            discard_tree(order.task.root)
+            lay_out(order.task, order.contents(), order.archive)
             if os.geteuid() == 0:
-                give(task.root, order.identity)
+                give(order.task.root, order.identity)
         except UnsafeBundle as error:
-            raise SetupFailed(f"bundle {launch.bundle}: {error}") from error
+            raise SetupFailed(f"bundle {order.launch.bundle}: {error}") from error
 
 
 def give(root: Path, identity: Identity) -> None:

@@ -1,10 +1,11 @@
-"""A task as the agent notes it on disk, and what its directory says about its end: the same for every runtime."""
+"""A task as the agent notes it on disk, and what its directory, or its job, says about its end."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,31 +23,25 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class NotedTask:
-    """The part of a `RunningTask` that lies in its directory and its record.
+    """The part of a `RunningTask` that its record names.
 
     Attributes:
-        directory: Its directory.
         record: What the agent noted about it, where the task's user cannot write.
-        owner: uid it runs under.
-        started: Start time of the launcher, with its pid a name that is never reused.
         life: The life of this machine in which it was started.
         address: Where its service is reached.
         port: Of its service.
     """
 
-    runtime: ClassVar[str] = "process"
+    runtime: ClassVar[str]
 
     allocation_id: str
     run: int
     slots: Sequence[str]
-    directory: TaskDir
     record: Path
-    owner: int
-    pid: int | None = None
-    started: int | None = None
-    life: str = field(default_factory=procfs.machine_life)
-    address: str | None = None
-    port: int | None = None
+    pid: int | None = field(default=None, kw_only=True)
+    life: str = field(default_factory=procfs.machine_life, kw_only=True)
+    address: str | None = field(default=None, kw_only=True)
+    port: int | None = field(default=None, kw_only=True)
 
     def note(self) -> None:
         """Write the record: it names the task for the next life of the agent."""
@@ -58,9 +53,7 @@ class NotedTask:
             "runtime": self.runtime,
             "run": self.run,
             "slots": list(self.slots),
-            "uid": self.owner,
             "pid": self.pid,
-            "start_time": self.started,
             "life": self.life,
             "address": self.address,
             "port": self.port,
@@ -73,14 +66,84 @@ class NotedTask:
             "allocation_id": record.stem,
             "run": int(value["run"]),
             "slots": tuple(value["slots"]),
-            "directory": TaskDir(record.with_suffix("")),
             "record": record,
-            "owner": int(value["uid"]),
             "pid": value.get("pid"),
-            "started": value.get("start_time"),
             "life": str(value.get("life") or procfs.machine_life()),
             "address": value.get("address"),
             "port": value.get("port"),
+        }
+
+    def forget(self, *, clean: bool) -> None:
+        """Remove the record, or note that what the task left stays."""
+        if clean:
+            self.record.unlink(missing_ok=True)
+        else:
+            write_json(self.record, {"kept": True})
+
+
+@dataclass
+class TaskElsewhere(NotedTask):
+    """A task that has no directory here; see `detlab.launch.elsewhere`."""
+
+    def leftovers(self) -> list[Source]:
+        """See `RunningTask.leftovers`: its spool went with its machine."""
+        return []
+
+    @staticmethod
+    def exit_of(status: int | None, said: str) -> TaskExit:
+        """Return how a task ended.
+
+        Args:
+            status: The exit status of its job, above 128 by a signal; None where the batch system does not know it.
+            said: What was in the exit file of `detlab.launch.elsewhere`; "" if nothing was kept.
+        """
+        try:
+            report = json.loads(said or "null")
+        except ValueError:
+            report = None
+        if isinstance(report, dict):
+            code, rank, reason = report.get("exit_code"), report.get("rank"), str(report.get("reason") or "")
+            exit_ = TaskExit(
+                exit_code=code if isinstance(code, int) else None,
+                rank=rank if isinstance(rank, int) else None,
+                reason="oom" if report.get("oom") is True and code else reason,
+                message=str(report.get("message") or ""),
+            )
+        elif status is None or status > 128:
+            # Who was killed so had no time to say how the entrypoint ended, nor to deliver what it had said.
+            message = "the job of the task ended without a report"
+            exit_ = TaskExit(reason="launcher_lost", message=message if status is None else f"{message}: {status}")
+        else:
+            exit_ = TaskExit(exit_code=status)
+        return replace(exit_, delivered=exit_.reason != "launcher_lost")
+
+
+@dataclass
+class LocalTask(NotedTask):
+    """A task that has a directory on this machine.
+
+    Attributes:
+        directory: Its directory.
+        owner: uid it runs under.
+        started: Start time of the launcher, with its pid a name that is never reused.
+    """
+
+    directory: TaskDir = field(kw_only=True)
+    owner: int = field(kw_only=True)
+    started: int | None = field(default=None, kw_only=True)
+
+    def values(self) -> dict[str, Any]:
+        """Return what the record says."""
+        return {**super().values(), "uid": self.owner, "start_time": self.started}
+
+    @classmethod
+    def noted(cls, record: Path, value: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of the task that a record names."""
+        return {
+            **super().noted(record, value),
+            "directory": TaskDir(record.with_suffix("")),
+            "owner": int(value["uid"]),
+            "started": value.get("start_time"),
         }
 
     def leftovers(self) -> list[Source]:
@@ -91,9 +154,7 @@ class NotedTask:
         """Remove the directory and the record, or note that they stay."""
         if clean:
             discard_tree(self.directory.root)
-            self.record.unlink(missing_ok=True)
-        else:
-            write_json(self.record, {"kept": True})
+        super().forget(clean=clean)
 
     def written_exit(self) -> tuple[TaskExit, dict[str, Any]] | None:
         """Return how the launcher says the task ended, and its whole report; None if it could not say so."""

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from detlab.plugins import PluginError, Plugins
 from detlab.schemas.runtimes import DOCKER, PROCESS
 from detlab_agent.runtimes.dispatch import NodeRuntime
 from detlab_agent.runtimes.preparation import TaskMaker
 from detlab_agent.settings import AgentError, AgentSettings
 
-GROUP = "detlab.runtimes"
 DEFAULT = (PROCESS, DOCKER)
 """Tried in this order where the operator names no runtime."""
 
@@ -48,9 +47,7 @@ Raises:
 """
 
 
-def installed() -> dict[str, EntryPoint]:
-    """Return the entry points of all runtimes by name."""
-    return {point.name: point for point in entry_points(group=GROUP)}
+RUNTIMES: Plugins[Factory] = Plugins("detlab.runtimes", "runtime", extras={DOCKER: "agent"})
 
 
 def make_runtimes(
@@ -58,7 +55,7 @@ def make_runtimes(
     settings: AgentSettings,
     directory: Path,
     environ: Mapping[str, str],
-    points: Mapping[str, EntryPoint] | None = None,
+    plugins: Plugins[Factory] = RUNTIMES,
 ) -> Sequence[NodeRuntime]:
     """Make the runtimes that the operator asked for, or those of `DEFAULT` that work here.
 
@@ -67,16 +64,15 @@ def make_runtimes(
         settings: Likewise.
         directory: Likewise.
         environ: Likewise.
-        points: Entry points by name; by default those that are installed.
+        plugins: The runtimes by name; by default those that are installed.
 
     Raises:
         AgentError: A runtime is not installed, cannot be imported, or cannot be made.
     """
-    points = installed() if points is None else points
     made = []
     for name in settings.runtimes or DEFAULT:
         required = name in settings.runtimes
-        factory = _load(name, points, required=required)
+        factory = _load(name, plugins, required=required)
         if factory is None:
             continue
         runtime = factory(RuntimeSetup(maker, settings, directory, environ, required))
@@ -84,24 +80,17 @@ def make_runtimes(
             continue
         if runtime.name != name:
             raise AgentError(
-                f"the runtime {points[name].value} is registered as {name} and calls itself {runtime.name}"
+                f"the runtime {plugins.origin(name)} is registered as {name} and calls itself {runtime.name}"
             )
         made.append(runtime)
     return made
 
 
-def _load(name: str, points: Mapping[str, EntryPoint], *, required: bool) -> Factory | None:
+def _load(name: str, plugins: Plugins[Factory], *, required: bool) -> Factory | None:
     """Import the factory of a runtime; None if what it needs is not installed and it is not required."""
-    point = points.get(name)
-    if point is None:
-        there = ", ".join(sorted(points)) or "none"
-        hint = "" if points else "; reinstall detlab: its entry points are missing"
-        raise AgentError(f"no runtime {name} is installed; installed: {there}{hint}")
     try:
-        factory: Factory = point.load()
-    except ImportError as error:
-        if not required:
+        return plugins.load(name)
+    except PluginError as error:
+        if not required and isinstance(error.__cause__, ImportError):
             return None
-        extra = "; install its library: pip install 'detlab[agent]'" if name == DOCKER else ""
-        raise AgentError(f"the runtime {name} ({point.value}) cannot be imported: {error}{extra}") from error
-    return factory
+        raise AgentError(f"{error.message}; {error.hint}") from error

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL
 
+from detlab.files import sync_directory, write_atomic
 from detlab_hub.backup.archive import Progress, unpack
 from detlab_hub.backup.contents import (
     DATABASES,
@@ -36,11 +37,10 @@ from detlab_hub.embedded.moves import (
     carry_out,
     drop_intent,
     read_intent,
-    sync_folder,
     write_intent,
 )
 from detlab_hub.embedded.report import read_report
-from detlab_hub.embedded.state import StateFolder, read_json, write_atomically
+from detlab_hub.embedded.state import StateFolder, read_json
 from detlab_hub.store import copies, migrate, relocation
 from detlab_hub.store.engine import sqlite_path
 
@@ -219,7 +219,8 @@ class Restoring:
         taken = set(restored.values())
         more = {name: uid for name, uid in here.items() if name not in restored and uid not in taken}
         if more:
-            write_atomically(self._stage / USERS_FILE, json.dumps({**restored, **more}, indent=1) + "\n", mode=0o600)
+            users = json.dumps({**restored, **more}, indent=1).encode() + b"\n"
+            write_atomic(self._stage / USERS_FILE, users, durable=True)
         if sqlite_path(url) is not None:
             relocation.keep_uids(url.set(database=str(self._copy_of("master", url))), there)
         return there
@@ -311,7 +312,7 @@ class Restoring:
         shutil.copyfile(copy, staged)
         staged.chmod(0o600)
         copy.unlink()
-        sync_folder(path.parent)
+        sync_directory(path.parent)
         # Its journal goes with the old one: SQLite would take it for the new one's.
         journals = [path.with_name(path.name + ending) for ending in ("-wal", "-shm")]
         aside = {each: str(each.with_name(f"{each.name}.before-{self._stamp}")) for each in (path, *journals)}

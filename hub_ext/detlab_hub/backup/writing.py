@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import detlab
+from detlab.files import sync_directory
 from detlab_hub.backup.archive import ArchiveWriter, Progress, verify
 from detlab_hub.backup.contents import (
     DATABASES,
@@ -106,16 +107,8 @@ def backup(folder: StateFolder, options: BackupOptions, say: Say, progress: Prog
             f"{target} cannot be written: {error.strerror or error}",
             hint=f"df -h {target.parent}; ls -ld {target.parent}",
         ) from error
-    _sync(target.parent)
+    sync_directory(target.parent)
     return Backup(target, target.stat().st_size, manifest)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _cluster_id(folder: StateFolder) -> str:

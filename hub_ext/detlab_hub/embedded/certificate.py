@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detlab_hub.embedded.state import StateFolder, write_atomically
+from detlab.files import write_atomic
+from detlab_hub.embedded.state import StateFolder
 from detlab_hub.services.kernel.server_certificates import ServerAuthority, make_authority
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def make_certificate(certificate: Path, key: Path, names: Iterable[str]) -> None
     secret = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    write_atomically(key, secret.decode("ascii"), mode=0o600)
-    write_atomically(certificate, made.public_bytes(serialization.Encoding.PEM).decode("ascii"), mode=0o644)
+    write_atomic(key, secret, durable=True)
+    write_atomic(certificate, made.public_bytes(serialization.Encoding.PEM), mode=0o644, durable=True)
 
 
 def make_server_authority(folder: StateFolder) -> str:
@@ -79,8 +80,8 @@ def make_server_authority(folder: StateFolder) -> str:
 
 
 def _write_pair(certificate_file: Path, key_file: Path, certificate: str, key: str) -> None:
-    write_atomically(key_file, key, mode=0o600)
-    write_atomically(certificate_file, certificate, mode=0o644)
+    write_atomic(key_file, key.encode(), durable=True)
+    write_atomic(certificate_file, certificate.encode(), mode=0o644, durable=True)
 
 
 def _alternatives(names: Iterable[str]) -> list[x509.GeneralName]:

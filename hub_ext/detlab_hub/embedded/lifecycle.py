@@ -13,6 +13,7 @@ from pathlib import Path
 
 from detlab.client.transport.logins import user_state_folder
 from detlab.errors import DetlabError
+from detlab.files import write_atomic
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded import process
@@ -24,7 +25,7 @@ from detlab_hub.embedded.report import PartState, Report, read_report
 from detlab_hub.embedded.settings import EmbeddedCluster, read_config, subdomain_host_of
 from detlab_hub.embedded.sockets import ports
 from detlab_hub.embedded.sockets.listeners import LOOPBACK, Listeners, listen
-from detlab_hub.embedded.state import Plan, StateFolder, write_atomically
+from detlab_hub.embedded.state import Plan, StateFolder
 
 Say = Callable[[str], None]
 
@@ -260,7 +261,7 @@ def remember(folder: StateFolder) -> None:
     """Note this cluster as the one that this user started last."""
     notes = user_state_folder()
     notes.mkdir(parents=True, exist_ok=True)
-    write_atomically(notes / "last", f"{folder}\n", mode=0o600)
+    write_atomic(notes / "last", f"{folder}\n".encode(), durable=True)
 
 
 class Waiting:

@@ -14,7 +14,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from detlab.errors import DetlabError
-from detlab_hub.embedded.state import StateFolder, write_atomically
+from detlab.files import sync_directory, write_atomic
+from detlab_hub.embedded.state import StateFolder
 
 STAGE = ".restoring"
 """Where an archive is unpacked, inside the state folder: on the same disk, and out of the way."""
@@ -73,8 +74,7 @@ def read_intent(folder: StateFolder) -> Intent | None:
 
 def write_intent(folder: StateFolder, intent: Intent) -> None:
     """Decide on a restore; on the disk when this returns."""
-    write_atomically(folder.restore_note, json.dumps(intent.model_dump(), indent=1) + "\n", mode=0o600)
-    sync_folder(folder.root)
+    write_atomic(folder.restore_note, json.dumps(intent.model_dump(), indent=1).encode() + b"\n", durable=True)
 
 
 def drop_intent(folder: StateFolder) -> None:
@@ -89,7 +89,7 @@ def carry_out(folder: StateFolder, intent: Intent) -> None:
     for move in intent.moves:
         _carry_out(move)
     for parent in {Path(move.final).parent for move in intent.moves}:
-        sync_folder(parent)
+        sync_directory(parent)
     drop_intent(folder)
 
 
@@ -102,15 +102,6 @@ def _carry_out(move: Move) -> None:
         final.rename(aside)
     if staged is not None:
         staged.rename(final)
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder last."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def finish_interrupted(folder: StateFolder) -> bool:

@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from detlab.errors import DetlabError
+from detlab.files import write_atomic
 from detlab.trust import read_certificate
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -296,7 +296,7 @@ class StateFolder:
         path = self.secrets / name
         if not path.exists():
             made = prefix + (secrets.token_urlsafe(32) if text else secrets.token_hex(32))
-            write_atomically(path, made + "\n", mode=0o600, replace=False)
+            write_atomic(path, f"{made}\n".encode(), durable=True, replace=False)
         return path.read_text(encoding="ascii").strip()
 
     def make_secrets(self, users: Iterable[str], operator: str) -> None:
@@ -395,50 +395,24 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def write_atomically(path: Path, text: str, *, mode: int, replace: bool = True) -> None:
-    """Write a file so that readers see the old or the new one, never a part.
-
-    Args:
-        path: The file.
-        text: Its new contents.
-        mode: Its mode, from the first moment.
-        replace: False keeps a file that appeared meanwhile.
-    """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        os.fchmod(handle, mode)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            Path(name).replace(path)
-        else:
-            with contextlib.suppress(FileExistsError):
-                os.link(name, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(name).unlink()
-
-
 def write_if_changed(path: Path, text: str, *, mode: int) -> None:
-    """Write a file as `write_atomically` does, unless it says that already: then no room on the disk is needed."""
+    """Write a file as `write_atomic` does, unless it says that already: then no room on the disk is needed."""
     try:
         unchanged = path.read_text(encoding="utf-8") == text and stat.S_IMODE(path.stat().st_mode) == mode
     except (OSError, ValueError):
         unchanged = False
     if not unchanged:
-        write_atomically(path, text, mode=mode)
+        write_atomic(path, text.encode(), mode=mode, durable=True)
 
 
 def write_somehow(path: Path, text: str, *, mode: int) -> None:
-    """Write a file as `write_atomically` does; where the disk has no room for a second one, over the first.
+    """Write a file as `write_atomic` does; where the disk has no room for a second one, over the first.
 
     Raises:
         OSError: There is no first one, or it has no room either.
     """
     try:
-        write_atomically(path, text, mode=mode)
+        write_atomic(path, text.encode(), mode=mode, durable=True)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise

@@ -15,10 +15,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import detlab
+from detlab.backoff import Backoff
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.hubapi import HubApi
 from detlab_hub.embedded.parts import Part
@@ -34,32 +34,20 @@ _WRITE_AGAIN = 1.0
 """Seconds after which what could not be written for want of room is written again."""
 
 Hook = Callable[[], Coroutine[Any, Any, None]]
-_DOUBLINGS = 20
-"""Far above any cap; the bound keeps the power small after a week of failures."""
+HEALTHY_SECONDS = 60.0
+"""A part that ran for so long is started again as soon as after its first exit."""
 
 
-@dataclass
-class Backoff:
-    """Exponential delays: each quick exit doubles the wait, a healthy while forgets them.
+def part_backoff() -> Backoff:
+    """Return the pauses before a part that exits quickly is started again."""
+    return Backoff(first=0.5, cap=30.0)
 
-    Attributes:
-        base: First delay, seconds.
-        cap: Longest delay, seconds.
-        healthy: A run of at least this many seconds starts from `base` again.
-    """
 
-    base: float = 0.5
-    cap: float = 30.0
-    healthy: float = 60.0
-    quick_exits: int = 0
-
-    def after(self, ran_for: float) -> float:
-        """Return the delay after a run that lasted `ran_for` seconds."""
-        if ran_for >= self.healthy:
-            self.quick_exits = 0
-        delay = min(self.cap, self.base * 2.0 ** min(self.quick_exits, _DOUBLINGS))
-        self.quick_exits += 1
-        return delay
+def pause_after_run(backoff: Backoff, ran_for: float) -> float:
+    """Return the pause after a run that lasted `ran_for` seconds; after a healthy one it is the first again."""
+    if ran_for >= HEALTHY_SECONDS:
+        backoff.reset()
+    return backoff.next_pause()
 
 
 class Keeper:
@@ -82,7 +70,7 @@ class Keeper:
         self._started = started
         self._unavailable = Unavailable(part.name, part.listens)
         self._hook: asyncio.Task[None] | None = None
-        self._backoff = Backoff()
+        self._backoff = part_backoff()
         self._delay = 1.0
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
@@ -150,7 +138,7 @@ class Keeper:
     def _ended(self, child: subprocess.Popen[bytes] | None, ran_for: float) -> None:
         code = child.wait() if child is not None else None
         self._process = None
-        self._delay = self._backoff.after(ran_for)
+        self._delay = pause_after_run(self._backoff, ran_for)
         stopping = self._stopping.is_set()
         self.report = self.report.model_copy(
             update={
@@ -172,7 +160,7 @@ class Keeper:
 
     async def restart(self) -> None:
         """Restart the part immediately; earlier failures do not delay it."""
-        self._backoff = Backoff()
+        self._backoff.reset()
         self._wake.set()
         if self._process is not None:
             await self._process.stop(self.part.stop_grace)

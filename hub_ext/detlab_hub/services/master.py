@@ -56,8 +56,9 @@ from detlab_hub.services.kernel.turn import Lifecycle, Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle import log_policies
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill
-from detlab_hub.services.lifecycle.task_transitions import TaskHolder
-from detlab_hub.services.lifecycle.transitions import TrialHolder, finish_turn
+from detlab_hub.services.lifecycle.task_holder import TaskHolder
+from detlab_hub.services.lifecycle.transitions import finish_turn
+from detlab_hub.services.lifecycle.trial_holder import TrialHolder
 from detlab_hub.services.lifecycle.uids import UserUids
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.logs.matching import PolicyMatcher

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import httpx
 from pydantic import ValidationError
 
-from detlab.client.transport.calls import Backoff, Call, Reply, error_of, model
+from detlab.client.transport.calls import Call, Reply, Retries, error_of, model
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.session import AsyncSession
 from detlab.client.transport.streaming import Lines
@@ -19,7 +19,7 @@ from detlab.errors import ApiError, AuthError, ClusterUnreachable, Conflict, Det
 from detlab.schemas.taskwire import SpawnOffers, SpawnRequest, SpawnView
 
 CALL_SECONDS = 15.0
-_ONCE = Backoff(attempts=0, refused=0)
+_ONCE = Retries(attempts=0, refused=0)
 """Callers decide for how long they try again: a page of the Hub must not wait for a master that is away."""
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from sqlalchemy import CTE, Column, Table, bindparam, func, insert, inspect, select, true, update
+from sqlalchemy import CTE, Column, ColumnElement, Table, and_, bindparam, func, insert, inspect, select, true, update
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_dict, instance_state
 from sqlalchemy.orm.exc import StaleDataError
@@ -33,7 +33,7 @@ class StoreSession(Session):
         """The row with a key, None if there is none; see `Session.get`."""
         if ident is None:
             return None
-        plan = None if options or isinstance(ident, (tuple, dict)) else _by_key(entity)
+        plan = None if options or isinstance(ident, dict) else _by_key(entity)
         row = super().get(entity, ident, **options) if plan is None else self._find(plan, entity, ident)
         if row is not None:
             self._kept.append(row)
@@ -52,6 +52,7 @@ class StoreSession(Session):
         plans = _by_key(entity), _by_key(other)
         if plans[0] is None or plans[1] is None or self._new or self._deleted:
             return
+        assert len(plans[0].mapper.primary_key) == len(plans[1].mapper.primary_key) == 1
         idents = ident, other_ident
         keys = (
             plan.mapper.identity_key_from_primary_key((one,)) for plan, one in zip(plans, idents, strict=True) if plan
@@ -65,7 +66,7 @@ class StoreSession(Session):
         self._kept += [self._made(plans[0], values[:middle]), self._made(plans[1], values[middle:])]
 
     def those(self, entity: Any, statement: Prepared, values: Mapping[str, Any]) -> list[Any]:
-        """Rows of a plain table with a key of one column; the statement selects all its columns, in their order."""
+        """Rows of a plain table; the statement selects all its columns, in their order."""
         plan = _by_key(entity)
         assert plan is not None, f"{entity.__name__} is not plain"
         self.flush()
@@ -100,6 +101,7 @@ class StoreSession(Session):
         with self._whole():
             _insert(self, state)
             self._register_persistent({state})
+        self._kept.append(row)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -117,8 +119,9 @@ class StoreSession(Session):
         works.sort(key=lambda work: work[:3])
         steps = [(state, None if is_new else _changed(state)) for _, is_new, _, state in works]
         changes = [change for _, change in steps if change is not None]
-        if not added and len(changes) == 2 and changes[0].entity is not changes[1].entity and _is_postgres(self):
-            _update_both(self, changes[0], changes[1])
+        several = 1 < len(changes) == len({change.entity for change in changes})
+        if not added and several and _is_postgres(self):
+            _update_together(self, changes)
         else:
             for (state, change), (_, is_new, *_) in zip(steps, works, strict=True):
                 if is_new:
@@ -129,7 +132,7 @@ class StoreSession(Session):
 
     def _find(self, plan: _ByKey, entity: Any, ident: Any) -> Any:
         """Return the row of this session, or read it after a flush, as any query does."""
-        key = plan.mapper.identity_key_from_primary_key((ident,))
+        key = plan.mapper.identity_key_from_primary_key(_values(ident))
         if self.autoflush and self._new and key not in self.identity_map:
             self.flush()  # a new row is known by its key from here on; what was changed has its key
         known = self.identity_map.get(key)
@@ -139,7 +142,7 @@ class StoreSession(Session):
         return super().get(entity, ident) if self._deleted or instance_state(known).expired else known
 
     def _load(self, plan: _ByKey, ident: Any) -> Any:
-        values = plan.statement.first(self, {"key": ident})
+        values = plan.statement.first(self, _named(_values(ident)))
         return None if values is None else self._made(plan, values)
 
     def _made(self, plan: _ByKey, values: Sequence[Any]) -> Any:
@@ -168,7 +171,7 @@ def insert_row(s: Session, row: object) -> None:
 
 @dataclass(frozen=True)
 class _ByKey:
-    """How rows of a table are read by a key of one column."""
+    """How rows of a table are read by their key."""
 
     mapper: Mapper[Any]
     statement: Prepared
@@ -176,16 +179,30 @@ class _ByKey:
     """In the order of the statement's columns."""
 
 
+def _values(ident: Any) -> tuple[Any, ...]:
+    """The values of a key, of one column or of several."""
+    return ident if isinstance(ident, tuple) else (ident,)
+
+
+def _named(key: Sequence[Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a key as parameters of a statement that `_has_key` is part of."""
+    return {f"{prefix}key_{place}": value for place, value in enumerate(key)}
+
+
+def _has_key(mapper: Mapper[Any], prefix: str = "") -> ColumnElement[bool]:
+    columns = enumerate(mapper.primary_key)
+    return and_(*(one == bindparam(f"{prefix}key_{place}", type_=one.type) for place, one in columns))
+
+
 @cache
 def _by_key(entity: type[Any]) -> _ByKey | None:
-    """How rows of `entity` are read; None if its key has several columns, or others hang on them."""
+    """How rows of `entity` are read; None if others hang on them."""
     mapper: Mapper[Any] = inspect(entity)
-    key = mapper.primary_key
-    if len(key) != 1 or mapper.relationships:
+    if mapper.relationships:
         return None
     table = mapper.local_table
     names = tuple(mapper.get_property_by_column(column).key for column in table.c)
-    return _ByKey(mapper, Prepared(select(*table.c).where(key[0] == bindparam("key"))), names)
+    return _ByKey(mapper, Prepared(select(*table.c).where(_has_key(mapper))), names)
 
 
 @cache
@@ -202,8 +219,7 @@ def _is_plain(entity: Any) -> bool:
     """Whether all that a flush does with a row of this table is to write the values that it has."""
     mapper: Mapper[Any] = inspect(entity)
     return (
-        len(mapper.primary_key) == 1
-        and len(mapper.tables) == 1
+        len(mapper.tables) == 1
         and not mapper.relationships
         and mapper.version_id_col is None
         and all(
@@ -221,7 +237,7 @@ class _Changed:
     """Return the changes of a row to be written: its values by attribute."""
 
     entity: Any
-    key: Any
+    key: tuple[Any, ...]
     values: dict[str, Any]
 
     @property
@@ -229,7 +245,7 @@ class _Changed:
         return tuple(sorted(self.values))
 
     def gone(self) -> StaleDataError:
-        return StaleDataError(f"{self.entity.__name__} {self.key} is not there any more")
+        return StaleDataError(f"{self.entity.__name__} {' '.join(map(str, self.key))} is not there any more")
 
 
 def _changed(state: Any) -> _Changed | None:
@@ -239,49 +255,46 @@ def _changed(state: Any) -> _Changed | None:
         for name, before in state.committed_state.items()
         if state.dict[name] is not before and state.dict[name] != before
     }
-    return _Changed(state.class_, state.key[1][0], values) if values else None
+    return _Changed(state.class_, state.key[1], values) if values else None
 
 
 def _update(s: Session, change: _Changed) -> None:
     """Write what was changed of a row."""
     given = {f"new_{name}": value for name, value in change.values.items()}
-    if _change(change.entity, change.attributes).run(s, {**given, "key": change.key}) != 1:
+    if _change(change.entity, change.attributes).run(s, {**given, **_named(change.key)}) != 1:
         raise change.gone()
 
 
 def _is_postgres(s: Session) -> bool:
-    """Whether a question and its answer are most of what a change takes, so that two by one statement are cheaper."""
+    """Whether the round trip is most of what a change takes, so that several by one statement are cheaper."""
     return bool(driver_of(s)[0].dialect.name == "postgresql")
 
 
-def _update_both(s: Session, one: _Changed, other: _Changed) -> None:
-    """Write what was changed of two rows of different tables, by one statement."""
+def _update_together(s: Session, changes: Sequence[_Changed]) -> None:
+    """Write what was changed of rows of different tables, by one statement."""
     given: dict[str, Any] = {}
-    for prefix, change in (("one", one), ("other", other)):
-        given[f"{prefix}_key"] = change.key
-        given.update((f"{prefix}_{name}", value) for name, value in change.values.items())
-    counts = _change_both(one.entity, one.attributes, other.entity, other.attributes).first(s, given)
-    for change, count in zip((one, other), counts, strict=True):
+    for place, change in enumerate(changes):
+        given.update(_named(change.key, f"row{place}_"))
+        given.update((f"row{place}_{name}", value) for name, value in change.values.items())
+    counts = _changes(tuple((change.entity, change.attributes) for change in changes)).first(s, given)
+    for change, count in zip(changes, counts, strict=True):
         if count != 1:
             raise change.gone()
 
 
 @lru_cache(maxsize=256)
-def _change_both(
-    one: type[Any], attributes: tuple[str, ...], other: type[Any], other_attributes: tuple[str, ...]
-) -> Prepared:
-    """The UPDATE of some attributes of two rows by their keys; it says how many rows of each there were."""
-    changes = [_part("one", one, attributes), _part("other", other, other_attributes)]
-    return Prepared(select(*(select(func.count()).select_from(change).scalar_subquery() for change in changes)))
+def _changes(changed: tuple[tuple[type[Any], tuple[str, ...]], ...]) -> Prepared:
+    """The UPDATE of some attributes of rows by their keys; it says how many rows of each there were."""
+    updates = [_part(f"row{place}", entity, attributes) for place, (entity, attributes) in enumerate(changed)]
+    return Prepared(select(*(select(func.count()).select_from(change).scalar_subquery() for change in updates)))
 
 
 def _part(prefix: str, entity: type[Any], attributes: tuple[str, ...]) -> CTE:
     mapper: Mapper[Any] = inspect(entity)
     columns = {name: mapper.columns[name] for name in attributes}
     values = {column.key: bindparam(f"{prefix}_{name}", type_=column.type) for name, column in columns.items()}
-    key = mapper.primary_key[0]
-    change = update(_table(mapper)).where(key == bindparam(f"{prefix}_key", type_=key.type)).values(values)
-    return change.returning(key).cte(f"changed_{prefix}")
+    change = update(_table(mapper)).where(_has_key(mapper, f"{prefix}_")).values(values)
+    return change.returning(mapper.primary_key[0]).cte(f"changed_{prefix}")
 
 
 @cache
@@ -290,7 +303,7 @@ def _change(entity: type[Any], attributes: tuple[str, ...]) -> Prepared:
     mapper: Mapper[Any] = inspect(entity)
     of = {name: mapper.columns[name] for name in attributes}
     values = {column.key: bindparam(f"new_{name}", type_=column.type) for name, column in of.items()}
-    return Prepared(update(_table(mapper)).where(mapper.primary_key[0] == bindparam("key")).values(values))
+    return Prepared(update(_table(mapper)).where(_has_key(mapper)).values(values))
 
 
 def _insert(s: Session, state: Any) -> None:
@@ -299,10 +312,10 @@ def _insert(s: Session, state: Any) -> None:
     for name, default in plan.defaults:
         if state.dict.get(name) is None:  # given as None, too, as in SQLAlchemy
             state.dict[name] = default()
-    if state.dict.get(plan.key) is None:
-        state.dict[plan.key] = plan.numbered.scalar(s, {f"new_{name}": state.dict[name] for name in plan.others})
+    if len(plan.key) == 1 and state.dict.get(plan.key[0]) is None:
+        state.dict[plan.key[0]] = plan.numbered.scalar(s, {f"new_{name}": state.dict[name] for name in plan.others})
     else:
-        plan.whole.run(s, {f"new_{name}": state.dict[name] for name in (plan.key, *plan.others)})
+        plan.whole.run(s, {f"new_{name}": state.dict[name] for name in (*plan.key, *plan.others)})
 
 
 @dataclass(frozen=True)
@@ -310,14 +323,14 @@ class _Making:
     """How rows of a table are made.
 
     Attributes:
-        key: The attribute of their key.
+        key: The attributes of their key.
         others: All other attributes.
         defaults: Attributes and what makes their value where none is given.
         whole: The INSERT of a row with its key.
-        numbered: The INSERT of a row that is given one.
+        numbered: The INSERT of a row that is given one, where that is a single column.
     """
 
-    key: str
+    key: tuple[str, ...]
     others: tuple[str, ...]
     defaults: tuple[tuple[str, Callable[[], Any]], ...]
     whole: Prepared
@@ -327,21 +340,21 @@ class _Making:
 @cache
 def _making(entity: type[Any]) -> _Making:
     mapper: Mapper[Any] = inspect(entity)
-    key = mapper.primary_key[0]
+    keys = mapper.primary_key
     names = {mapper.get_property_by_column(column).key: column for column in _table(mapper).c}
     values = {column.key: bindparam(f"new_{name}", type_=column.type) for name, column in names.items()}
-    rest = {column: value for column, value in values.items() if column != key.key}
+    rest = {column: value for column, value in values.items() if column not in {key.key for key in keys}}
     statement = insert(_table(mapper))
     return _Making(
-        key=mapper.get_property_by_column(key).key,
-        others=tuple(name for name, column in names.items() if column is not key),
+        key=tuple(mapper.get_property_by_column(key).key for key in keys),
+        others=tuple(name for name, column in names.items() if column not in set(keys)),
         defaults=tuple(
             (name, _default(column))
             for name, column in names.items()
-            if column is not key or column.default is not None
+            if column not in set(keys) or column.default is not None
         ),
         whole=Prepared(statement.values(values)),
-        numbered=Prepared(statement.values(rest).returning(key)),
+        numbered=Prepared(statement.values(rest).returning(keys[0])),
     )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import time
-import unicodedata
 from collections.abc import Callable
+
+from detlab.visible import visible
 
 BATCH_SECONDS = 0.15
 """Between two messages to the front end at least."""
@@ -26,13 +27,7 @@ _PROGRESS = re.compile(r"^(.{0,200}?)\s*\d{1,3}(?:\.\d+)?\s?%")
 def shown(text: str) -> str:
     """Return a line fit for a cell: colours stay, other control characters become visible."""
     text = text.rstrip("\r").rsplit("\r", 1)[-1].expandtabs()
-    return "".join(part if index % 2 else _visible(part) for index, part in enumerate(_COLOUR.split(text)))
-
-
-def _visible(text: str) -> str:
-    return "".join(
-        c if unicodedata.category(c) not in {"Cc", "Cs", "Cf"} else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
+    return "".join(part if index % 2 else visible(part, keep="") for index, part in enumerate(_COLOUR.split(text)))
 
 
 class CellOutput:

@@ -9,6 +9,7 @@ import { EXPERIMENT_SECTIONS, ExperimentForm, experimentText, type Schema } from
 import type { Validation } from '../form/useDryRun';
 import { asApiError, read } from '../state/api';
 import { useApp, useStore } from '../state/context';
+import { useSubmitKey } from '../state/submitkey';
 import type { CreateExperimentReply, ExperimentView } from '../state/wire';
 import type { HubApi } from './api';
 import type { PageInfo } from './page';
@@ -32,7 +33,7 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
   const [start, setStart] = useState<Start>(() => ({ key: 0, file: '', text: experimentText(null) }));
   const typed = useRef(start.text);
   const coded = useCode(api, page.bundleLimit);
-  const key = useMemo(() => crypto.randomUUID?.() ?? String(Math.random()), []);
+  const key = useSubmitKey();
   const schema = useLoaded<Schema>(page.schema, signal => load(page.schema, signal));
   const agents = useStore(snapshot => snapshot.agents);
   const ready = useStore(snapshot => snapshot.ready);

@@ -2,12 +2,13 @@
 
 import type { Contents } from '@jupyterlab/services';
 import { PathExt } from '@jupyterlab/coreutils';
-import { lazy, ReactElement, Suspense, useRef, useState } from 'react';
+import { lazy, ReactElement, Suspense } from 'react';
 
 import { ErrorBanner, Loading, useLoaded } from '../components/common';
 import type { Schema } from '../form';
 import type { AppContext } from '../state/context';
 import { useStore } from '../state/context';
+import { useSubmitKey } from '../state/submitkey';
 import type { ProblemView } from '../state/wire';
 import type { LabApi } from './api';
 import type { Chosen } from './FormTab';
@@ -25,7 +26,7 @@ export interface Submitted {
 export function NewExperiment({ app, api, contents, path, folder, onDone }: {
   app: AppContext; api: LabApi; contents: Contents.IManager; path?: string; folder: string; onDone(): void;
 }): ReactElement {
-  const [key] = useState(() => crypto.randomUUID?.() ?? String(Math.random()).slice(2));
+  const key = useSubmitKey();
   const ready = useStore(s => s.ready);
   const problem = useStore(s => s.problem);
   const local = path === undefined ? null : contents.localPath(path);
@@ -37,9 +38,8 @@ export function NewExperiment({ app, api, contents, path, folder, onDone }: {
     schema: await api.own<Schema>(`schema?kind=${kind}`),
     text: path && /\.ya?ml$/.test(path) ? String((await contents.get(path, { type: 'file', format: 'text', content: true })).content) : null
   }));
-  const sent = useRef(key);
   const submit = async (body: Record<string, unknown>): Promise<void> => {
-    const made = await api.own<Submitted>('submit', { ...body, key: sent.current });
+    const made = await api.own<Submitted>('submit', { ...body, idempotency_key: key });
     const warning = made.warnings[0];
     if (warning) app.notify(`${warning.path ? `${warning.path}: ` : ''}${warning.message}`);
     if (made.experiment_id !== null) app.navigate({ kind: 'experiment', id: made.experiment_id });

@@ -1,7 +1,7 @@
 """What the tests of the docker runtime share."""
 
 from detlab.schemas import wire
-from testbed import docker_images
+from testbed.containers import docker_images
 
 
 def python(program):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detlab.testing.master import MasterDouble
-from testbed import docker_images
+from testbed.containers import docker_images
 
 sys.path.insert(0, str(Path(__file__).parent))
 

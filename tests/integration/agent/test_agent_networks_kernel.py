@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import json
 import os
 import socket
 import struct
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 
 import pytest
 from agent_helpers import wait_until
 
+from detlab.launch import network
 from detlab.launch.network import Forward
 from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
-from testbed.islands import why_not
+from testbed.network.islands import why_not
 from testbed.waiting import until
 
 INSIDE = """
@@ -165,7 +168,7 @@ BRIDGED = """
 import subprocess, sys
 from pathlib import Path
 from detlab_agent.runtimes.process import network
-from testbed.islands import bridged
+from testbed.network.islands import bridged
 
 ASKS = "import socket; socket.create_connection((sys.argv[1], 9), timeout=3)"
 
@@ -259,3 +262,68 @@ def test_addresses_that_this_machine_uses_are_not_taken(networks, tmp_path):
     other = TaskNetworks(tmp_path / "other", [f"{away.rsplit('.', 1)[0]}.0/24"], [], "http://127.0.0.1:1/")
     with pytest.raises(NoPrivateNetwork, match="--task-subnet"):
         other.open()
+
+
+def alias(link: str) -> str:
+    said = subprocess.run(["ip", "-j", "link", "show", link], capture_output=True, text=True, check=True).stdout
+    return str(json.loads(said)[0].get("ifalias", ""))
+
+
+def test_links_of_tasks_that_the_agent_does_not_know_are_removed_at_its_start_and_no_others(networks, tmp_path):
+    """An agent was killed and its records are gone, but what it had started runs on and holds the link."""
+    other = TaskNetworks(tmp_path / "other", DEFAULT_SUBNETS, [], "http://127.0.0.1:1/")
+    other.open()
+    stale, known, others = (
+        enter(of._plan(key, []))[0] for of, key in ((networks, "1.stale.1"), (networks, "1.known.1"), (other, "1.a.1"))
+    )
+    try:
+        by_task = {alias(name): name for name in links("det") if name[:7] in {networks.prefix, other.prefix}}
+        assert by_task.keys() == {"detlab:1.stale.1", "detlab:1.known.1", "detlab:1.a.1"}
+        networks.sweep({"1.known.1"})
+        assert links(networks.prefix) == [by_task["detlab:1.known.1"]]
+        assert links(other.prefix) == [by_task["detlab:1.a.1"]], "another agent's, of which this one knows nothing"
+        again, _, _ = enter(networks._plan("1.stale.1", []))
+        again.kill()
+        again.communicate()
+    finally:
+        for child in (stale, known, others):
+            child.kill()
+            child.communicate()
+    until(lambda: not links(other.prefix), seconds=20)
+    other.close()
+
+
+def test_a_task_gets_other_addresses_where_another_agents_task_has_those_of_its_place(networks, tmp_path):
+    """Links of two agents have different names at one place; only their addresses were the same (File exists)."""
+    other = TaskNetworks(tmp_path / "other", DEFAULT_SUBNETS, [], "http://127.0.0.1:1/")
+    other.open()
+    one, *_ = enter(other._plan("1.a.1", []))
+    two, *_ = enter(networks._plan("1.a.1", []))
+    try:
+        (first,), (second,) = links(other.prefix), links(networks.prefix)
+        assert first.removeprefix(other.prefix) != second.removeprefix(networks.prefix)
+    finally:
+        for child in (one, two):
+            child.kill()
+            child.communicate()
+    until(lambda: not links(other.prefix), seconds=20)
+    other.close()
+
+
+def test_an_address_that_another_program_has_is_named_with_its_device_and_what_to_do(networks):
+    plan = networks._plan("1.a.1", [])
+    place = network.link_at(
+        plan, zlib.crc32(plan.key.encode()) % (ipaddress.IPv4Network(plan.subnet).num_addresses // 4)
+    )
+    script = (
+        f"ip link set lo up && ip route add local {place.gateway}/32 dev lo table local\n"
+        '"$0" -m detlab.launch.network "$1"; status=$?; ip -o link show type veth; exit $status'
+    )
+    alone = ["unshare", "--net", "sh", "-c", script, sys.executable, plan.encode()]  # a machine of its own
+    done = subprocess.run(alone, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert f"{place.gateway} and {place.own} of a task's link are taken" in done.stderr
+    assert f"local {place.gateway} dev lo" in done.stderr
+    assert f"ip route show table all root {plan.subnet}" in done.stderr
+    assert "det agent run --task-subnet" in done.stderr
+    assert done.stdout == "", "the half of a link is not left"

@@ -1,9 +1,23 @@
-"""The runtimes of detlab keep the contract of runtimes."""
+"""The runtimes of detlab keep the contract of runtimes, and so does one whose tasks share nothing with their agent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from agent_docker import in_container
+from agent_helpers import AgentProcess, make_bundle, wait_until
 
-from detlab.testing.runtimes import RuntimeContract
+from detlab.schemas.wire import ServiceSpec
+from detlab.testing.runtimes import IGNORES_SIGTERM, RuntimeContract
+from testbed.waiting import until
+
+FAR = Path(__file__).with_name("far")
 
 
 def of_task(agent, task):
@@ -31,3 +45,92 @@ class TestDocker(RuntimeContract):
 
     def left_behind(self, agent, task):
         return [*of_task(agent, task), *agent.engine.containers()]
+
+
+@contextmanager
+def batch_system(folder: Path, hidden: Path):
+    """`far/batch.py`, and its address."""
+    folder.mkdir()
+    with subprocess.Popen([sys.executable, "-P", str(FAR / "batch.py"), str(folder), str(hidden)], cwd="/") as server:
+        try:
+            wait_until((folder / "port").exists)
+            yield f"http://127.0.0.1:{(folder / 'port').read_text()}"
+        finally:
+            server.send_signal(signal.SIGTERM)
+
+
+def jobs(url: str) -> list[str]:
+    with urllib.request.urlopen(f"{url}/jobs", timeout=10) as reply:
+        found: list[str] = json.load(reply)
+    return found
+
+
+WHERE = """
+import os, pathlib
+from detlab.info import get_cluster_info
+print(os.listdir({directory!r}), os.environ["DET_TASK_DIR"].startswith({directory!r}))
+print("DET_PARCEL" in os.environ, get_cluster_info().trial.trial_id, pathlib.Path("data.txt").read_text())
+"""
+
+
+class TestElsewhere(RuntimeContract):
+    """A runtime that comes from another distribution, found by its entry point."""
+
+    runtime = "far"
+    tasks_are = "elsewhere"
+
+    @pytest.fixture
+    def agent(self, master, open_tmp):
+        directory = open_tmp / "agent"
+        directory.mkdir()
+        options = () if os.geteuid() == 0 else ("--serves-user", "alice")
+        with batch_system(open_tmp / "batch", directory) as url:
+            process = AgentProcess(master, directory, "--runtime", "far", *options, forked=False)
+            path = os.pathsep.join(filter(None, [str(FAR), os.environ.get("PYTHONPATH", "")]))
+            process.environ = {"PYTHONPATH": path, "DET_TEST_BATCH": url}
+            process.batch = url
+            process.start()
+            try:
+                master.wait_for(master.connected, what="the agent connects")
+                yield process
+            finally:
+                process.end()
+
+    def left_behind(self, agent, task):
+        name = task.launch.allocation_id
+        files = [path for path in (agent.directory / "tasks").iterdir() if path.name.startswith(name)]
+        return [*files, *(job for job in jobs(agent.batch) if job == name)]
+
+    def test_a_task_shares_nothing_with_its_agent_but_the_master(self, master, agent):
+        """Its code, its token and what it is told come by its environment and from the master."""
+        code = WHERE.format(directory=str(agent.directory))
+        bundle = master.add_bundle(make_bundle({"train.py": (code, 0o644), "data.txt": ("42", 0o644)}))
+        task = self.launch(master, ["python3", "train.py"], bundle=bundle)
+        self.wait_for(master, lambda: task.exits)
+        assert (task.exits[0].exit_code, task.exits[0].message) == (0, ""), master.texts(task)
+        trial = task.launch.info.trial_id
+        hidden = "[] False" if os.geteuid() == 0 else "False"
+        assert master.texts(task, "stdout")[0].endswith(hidden)
+        assert master.texts(task, "stdout")[1] == f"False {trial} 42"
+        assert not agent.task_dir(task).exists()
+
+    def test_a_task_whose_job_is_killed_with_its_launcher_is_told_as_that(self, master, agent):
+        """Nobody can say how the entrypoint ended, and what was not delivered by then is lost with the machine."""
+        task = self.running(master, IGNORES_SIGTERM)
+        body = urllib.request.Request(f"{agent.batch}/jobs/{task.launch.allocation_id}/9", b"{}", method="POST")
+        urllib.request.urlopen(body, timeout=10).close()
+        self.wait_for(master, lambda: task.exits)
+        assert (task.exits[0].exit_code, task.exits[0].reason) == (None, "launcher_lost")
+        assert "without a report: 137" in task.exits[0].message
+        until(lambda: not self.left_behind(agent, task), lambda: str(self.left_behind(agent, task)), 20)
+
+    @pytest.mark.parametrize("serves", [True, False])
+    def test_a_task_that_others_must_reach_is_refused(self, master, agent, serves):
+        """The agent knows no address of the machine where it would be."""
+        task = master.allocate("true", runtime="far", service=ServiceSpec() if serves else None)
+        if not serves:
+            task.launch.info.container_addrs = ["10.0.0.1", "10.0.0.2"]
+        master.send(task.launch)
+        self.wait_for(master, lambda: task.exits)
+        assert task.exits[0].reason == "refused"
+        assert "--runtime process or docker" in task.exits[0].message

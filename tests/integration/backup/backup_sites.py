@@ -14,7 +14,7 @@ from detlab_hub.backup.writing import Backup, BackupOptions, backup
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.store import Store
 from detlab_hub.store.engine import parse_url
-from testbed.store_rows import add_experiment, add_trial
+from testbed.databases.store_rows import add_experiment, add_trial
 
 
 def quiet(message: str) -> None:

@@ -16,8 +16,8 @@ import pytest
 from detlab.cli.terminal.local import EscapeWatch
 from detlab.cli.terminal.output import CLEAR
 from testbed.cluster import free_port
-from testbed.cut_proxy import CutProxy
-from testbed.local_terminal import on_a_terminal
+from testbed.front.local_terminal import on_a_terminal
+from testbed.network.cut_proxy import CutProxy
 from testbed.waiting import until
 
 ATTACH = """

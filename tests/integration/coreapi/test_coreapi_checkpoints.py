@@ -18,7 +18,7 @@ import detlab as det
 from detlab.core import session as _session
 from detlab.core.checkpoint.abandoned import TrialLeftovers
 from detlab.errors import CheckpointError, ClusterUnreachable, Forbidden, StaleAttempt, StorageError
-from detlab.launch.taskdir import write_atomic
+from detlab.files import write_atomic
 from detlab.schemas.checkpoint_ids import made_for
 from detlab.storage import DirectoryStorage
 from detlab.storage import files as storage_files
@@ -198,8 +198,8 @@ def before(owner, name, when=lambda *_: True):
     setattr(owner, name, lambda *a, **k: die() if when(*a) else real(*a, **k))
 with det.core.init() as core:
     if point == "digest": before(files, "describe")
-    if point == "metadata": before(files, "write", lambda path, data: path.name == "metadata.json")
-    if point == "manifest": before(files, "write", lambda path, data: path.name == "manifest.json")
+    if point == "metadata": before(posix, "write_atomic", lambda path, data: path.name == "metadata.json")
+    if point == "manifest": before(posix, "write_atomic", lambda path, data: path.name == "manifest.json")
     if point == "half a manifest": before(pathlib.Path, "replace", lambda path, to: to.name == "manifest.json")
     if point == "rename": before(pathlib.Path, "rename")
     if point == "commit": before(_session.TaskSession, "call", lambda session, method, *_: method == "POST")

@@ -21,7 +21,7 @@ from detlab.core.checkpoint.abandoned import TrialLeftovers
 from detlab.core.metrics.tensorboard import TensorboardManager, TensorboardMode
 from detlab.run.tensorboard import Feeder
 from detlab.storage import DirectoryStorage
-from testbed.other_users import PATIENCE, User, users
+from testbed.people.other_users import PATIENCE, User, users
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become two other users")
 ALICE, BOB = 24501, 24502

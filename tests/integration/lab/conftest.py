@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from testbed.cluster import Cluster, running_cluster
-from testbed.lab import Server, jupyter, write_notebook
+from testbed.front.lab import Server, jupyter, write_notebook
 
 EXTENSION = ("--ServerApp.jpserver_extensions={'detlab_server': True}",)
 TRAIN = """import helper, detlab as det

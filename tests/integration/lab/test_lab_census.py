@@ -16,7 +16,7 @@ import pytest
 from tornado import websocket
 
 from detlab_server.guard import GuardedHandler, reads, writes
-from testbed.lab import Server, jupyter
+from testbed.front.lab import Server, jupyter
 
 OPTIONS = ("--ServerApp.jpserver_extensions={'detlab_server': True, 'lab_router_walk': True}",)
 FOREIGN = "https://elsewhere.example"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from detlab.client import Client, build_bundle
-from testbed.kernels import Notebook
+from testbed.front.kernels import Notebook
 
 pytestmark = pytest.mark.hub
 SOURCE = Path(__file__).parents[3] / "labextension" / "src" / "components" / "panel" / "workactions.ts"

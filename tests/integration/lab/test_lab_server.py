@@ -94,7 +94,7 @@ def test_a_missing_key_alone_is_a_mistake(front):
 def test_what_the_form_submits_runs_with_its_code(front, lab_cluster):
     bundle = front.post("code", json={**TRAIN, "context": "file"}).json()["bundle"]
     assert front.post("judge", json={"config": CONFIG, "bundle": bundle}).json()["problems"] == []
-    body = {**TRAIN, "config": CONFIG, "context": "file", "key": "one-click"}
+    body = {**TRAIN, "config": CONFIG, "context": "file", "idempotency_key": "one-click"}
     made = front.post("submit", json=body).json()
     again = front.post("submit", json=body).json()
     assert made["experiment_id"] == again["experiment_id"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cluster import Cluster, running_cluster
-from testbed.kernels import Notebook
+from testbed.front.kernels import Notebook
 
 
 @pytest.fixture(scope="package")

@@ -13,7 +13,7 @@ import pytest
 from detlab.client import Client, Task
 from detlab.schemas.taskwire import TaskEnd
 from testbed.cluster import Cluster
-from testbed.kernels import Cell, Notebook
+from testbed.front.kernels import Cell, Notebook
 from testbed.waiting import until
 
 pytestmark = pytest.mark.hub
@@ -107,7 +107,7 @@ def test_output_is_in_order_with_both_streams_and_hostile_text_is_text(notebook)
     )
     lines = cell.stdout.splitlines()
     assert lines[:60] == [f"{kind} {i}" for i in range(30) for kind in ("out", "err")]
-    assert lines[60] == "<script>alert(1)</script> \ufffd]0;title\ufffd\ufffd[2J \x1b[31mred\x1b[0m"
+    assert lines[60] == "<script>alert(1)</script> ⟨U+001B⟩]0;title⟨U+0007⟩⟨U+001B⟩[2J \x1b[31mred\x1b[0m"
     assert lines[61] == "from a child"
     assert lines[-1].endswith("bar: 100%|")
     assert len(lines) < 66

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 import detlab_magics
-from testbed.kernels import Notebook
+from testbed.front.kernels import Notebook
 
 pytestmark = pytest.mark.hub
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from testbed.cluster import free_port
-from testbed.lab import jupyter
+from testbed.front.lab import jupyter
 
 pytestmark = pytest.mark.hub
 EXTENSION = ("--ServerApp.jpserver_extensions={'detlab_server': True}",)

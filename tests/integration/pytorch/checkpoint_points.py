@@ -30,6 +30,7 @@ PATIENCE = 60.0
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _MARK = re.compile(r"(\.pending-[^.]+)\.\d+\.")
 _FOLDER = re.compile(r"\.unfinished-\d+/")
+_PARTIAL = re.compile(r"\.[0-9a-f]{8}\.partial\b")
 _PATHS = {"os.mkdir": 0, "os.rename": 1, "os.remove": 0, "os.rmdir": 0, "os.chmod": 0, "os.truncate": 0}
 """Audit events, and which of their arguments is the path that tells what they do."""
 
@@ -116,7 +117,9 @@ class Points:
             self._new = self._new or uuids[0]
             if uuids[0] != self._new:
                 return
-        self.names.append(f"{verb} " + _FOLDER.sub("", _MARK.sub(r"\1.N.", _UUID.sub("U", what))))
+        self.names.append(
+            f"{verb} " + _PARTIAL.sub(".partial", _FOLDER.sub("", _MARK.sub(r"\1.N.", _UUID.sub("U", what))))
+        )
         if len(self.names) == self.at:
             if self.torn and verb == "fsync" and path is not None and path.is_file():
                 os.truncate(path, path.stat().st_size // 2)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trainer_rank_pair import Pair
+from trainer_forked import context
 from trainer_task import TrialTask, make_trial_task
 
+from detlab.testing.ranks import Ranks
 from detlab.testing.task_api import TaskApi
 
 
@@ -48,8 +49,8 @@ def in_trial(trial_task: TrialTask, monkeypatch: pytest.MonkeyPatch) -> TrialTas
 
 
 @pytest.fixture(scope="module")
-def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     """Two processes, with a process group and connected contexts, that run functions of the test's module."""
-    pair = Pair(request.module.__name__, tmp_path_factory.mktemp("ranks"))
-    yield pair
-    pair.close()
+    both = Ranks(request.module.__name__, tmp_path_factory.mktemp("ranks"), processes=context())
+    yield both
+    both.close()

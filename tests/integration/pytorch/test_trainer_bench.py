@@ -1,4 +1,4 @@
-"""bench/trainer.py runs and prints its tables; what they say is not judged here."""
+"""bench/trainer/trainer.py runs and prints its tables; what they say is not judged here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(330)]
 
-SCRIPT = Path(__file__).resolve().parents[3] / "bench" / "trainer.py"
+SCRIPT = Path(__file__).resolve().parents[3] / "bench" / "trainer" / "trainer.py"
 NUMBER = r"[+-]?\d+\.\d+"
 SPREAD = rf"{NUMBER} \({NUMBER} … {NUMBER}\)"
 # The loop written by hand has no columns "over": time, ratio, CPU, least, loss. The others have three of them.

@@ -13,10 +13,10 @@ import torch
 from trainer_one_weight import Recorder, newest, train
 
 from detlab.core import DummyCheckpointContext, DummyDistributedContext
+from detlab.core.distributed.heartbeat import LoopState
 from detlab.pytorch import Batch
 from detlab.pytorch.checkpoint.files import read_state
 from detlab.pytorch.checkpoint.writer import CheckpointWriter
-from detlab.pytorch.parallel.watchdog import Pulse
 from detlab.storage import DirectoryStorage
 from detlab.storage import files as storage_files
 from testbed.small_disks import CannotRun, Disk, small_disk
@@ -37,21 +37,21 @@ def tree_of(value: float) -> dict[str, Any]:
     return {"models_state_dict": [{"a": torch.full((200_000,), value)}], "callbacks": {"list": [value]}}
 
 
-def make_writer(disk: Disk, pulse: Pulse) -> CheckpointWriter:
+def make_writer(disk: Disk, state: LoopState) -> CheckpointWriter:
     context = DummyCheckpointContext(DummyDistributedContext(), DirectoryStorage(disk.folder))
-    return CheckpointWriter(context, alive=pulse.beat)
+    return CheckpointWriter(context, alive=state.beat)
 
 
 def test_a_checkpoint_waits_for_room_and_is_then_stored_whole(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
-    pulse = Pulse()
-    with make_writer(disk, pulse) as writer:
+    state = LoopState()
+    with make_writer(disk, state) as writer:
         disk.fill()
         tree = tree_of(1.0)
         writer.submit(tree, {"steps_completed": 7})
         tree["models_state_dict"][0]["a"].zero_()  # training goes on
         assert not writer.wait(2.5)
         assert writer.poll() == []
-        assert pulse.part > 0, "to the watchdog it is no hang"
+        assert state.part > 0, "to the watchdog it is no hang"
         (said,) = (record.getMessage() for record in caplog.records if "disk full" in record.getMessage())
         assert "the checkpoint at step 7 waits" in said
         assert str(disk.folder) in said
@@ -65,7 +65,7 @@ def test_a_checkpoint_waits_for_room_and_is_then_stored_whole(disk: Disk, caplog
 
 
 def test_a_trainer_that_ends_does_not_wait_for_room(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
-    writer = make_writer(disk, Pulse())
+    writer = make_writer(disk, LoopState())
     disk.fill()
     writer.submit(tree_of(1.0), {"steps_completed": 7})
     until(lambda: "disk full" in caplog.text, seconds=20)

@@ -12,7 +12,7 @@ import pytest
 from services_scripted import Script, World, training
 
 from detlab_hub.store import store
-from testbed.engines import sharing
+from testbed.databases.engines import sharing
 
 HERE = Path(__file__).parent
 ALWAYS_ON_BOTH = {

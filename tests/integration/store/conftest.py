@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from detlab_hub.store import Store
-from testbed.store_rows import add_experiment, add_trial
+from testbed.databases.store_rows import add_experiment, add_trial
 
 
 @pytest.fixture

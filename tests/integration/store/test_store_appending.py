@@ -15,8 +15,8 @@ from detlab_hub.store.queries import events
 from detlab_hub.store.queries.appending import BLOCK, COPY_FROM, PointRow, append_points
 from detlab_hub.store.queries.metrics.reports import Report, insert_report, insert_reports
 from detlab_hub.store.tables import Point, Series
-from testbed import postgres
-from testbed.store_rows import add_experiment, add_trial
+from testbed.databases import postgres
+from testbed.databases.store_rows import add_experiment, add_trial
 
 MANY = COPY_FROM + 5
 VALUES = [

@@ -13,7 +13,7 @@ from detlab_hub.store import LeaseHeld, Store
 from detlab_hub.store.queries import events
 from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.tables import TrialRow
-from testbed.store_rows import add_experiment, add_trial
+from testbed.databases.store_rows import add_experiment, add_trial
 
 WRITER = """
 import sys

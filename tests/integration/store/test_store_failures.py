@@ -17,8 +17,8 @@ from detlab.schemas.wire import LogRecord
 from detlab_hub.store import Store, StoreBroken, StoreBusy, engine
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.tables import ExperimentRow, TrialRow
-from testbed import postgres
-from testbed.store_rows import add_experiment
+from testbed.databases import postgres
+from testbed.databases.store_rows import add_experiment
 
 FILL = """
 import resource, sys

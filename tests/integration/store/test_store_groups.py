@@ -21,7 +21,7 @@ from detlab_hub.store import store as store_module
 from detlab_hub.store.errors import LeaseLost
 from detlab_hub.store.tables import ExperimentRow
 from testbed.crash_points import CALM, Tripwire, watching
-from testbed.store_rows import add_experiment
+from testbed.databases.store_rows import add_experiment
 
 Write = Callable[[Any], Any]
 

@@ -14,7 +14,7 @@ from detlab_hub.store import Store
 from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.queries.metrics import rollups
 from detlab_hub.store.values import as_scalar
-from testbed.store_rows import DEAD, add_experiment, add_trial
+from testbed.databases.store_rows import DEAD, add_experiment, add_trial
 
 steps = st.integers(0, 30) | st.sampled_from([0, 29, 2**53])
 numbers = st.sampled_from([math.nan, math.inf, -math.inf, "NaN", True, 0, -0.5, 3.25, 1e300, -1e300, 7.0])

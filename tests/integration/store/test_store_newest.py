@@ -14,7 +14,7 @@ from detlab_hub.store.queries.metrics.newest import NewestPoints
 from detlab_hub.store.queries.metrics.reports import Report, insert_reports
 from detlab_hub.store.queries.metrics.series_rows import SeriesLine
 from detlab_hub.store.tables import Rollup
-from testbed.store_rows import DEAD, add_experiment, add_trial
+from testbed.databases.store_rows import DEAD, add_experiment, add_trial
 
 
 def grow(store: Store, trial_id: int, steps: range, sign: float = 1.0) -> None:

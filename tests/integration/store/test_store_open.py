@@ -23,7 +23,7 @@ from detlab_hub.store import (
     StoreTooNew,
 )
 from detlab_hub.store.tables import ExperimentRow, Lease
-from testbed.store_rows import DEAD, add_experiment
+from testbed.databases.store_rows import DEAD, add_experiment
 
 
 class FakeClock:

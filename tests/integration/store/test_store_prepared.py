@@ -20,7 +20,7 @@ from detlab_hub.store import Store, StoreBroken
 from detlab_hub.store.prepared import Prepared, driver_of, fetch, run_many
 from detlab_hub.store.session import insert_row
 from detlab_hub.store.tables import ExperimentRow, GrantRow, Meta, TaskRow, TrialRow
-from testbed.store_rows import add_experiment, add_trial
+from testbed.databases.store_rows import add_experiment, add_trial
 
 BIG = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-(2**31), 2**31 - 1)

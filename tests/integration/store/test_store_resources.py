@@ -11,6 +11,7 @@ from sqlalchemy import func, inspect, select
 
 from detlab.schemas.wire import LogRecord, TrialState
 from detlab_hub.store import Store
+from detlab_hub.store.idempotency import known_experiment, known_task, note_experiment
 from detlab_hub.store.queries import checkpoints, events, experiments, tokens, trials, workspaces
 from detlab_hub.store.queries.logs import chunks
 from detlab_hub.store.queries.logs import lines as logs
@@ -25,7 +26,7 @@ from detlab_hub.store.tables import (
     TokenRow,
     TrialRow,
 )
-from testbed.store_rows import add_experiment, add_trial
+from testbed.databases.store_rows import add_experiment, add_trial
 
 # --- experiments ----------------------------------------------------------------------------------------------
 
@@ -62,11 +63,14 @@ def test_counts_of_trials_by_state(store: Store, experiment_id: int) -> None:
 
 
 def test_an_idempotency_key_finds_its_experiment_for_its_owner_only(store: Store, experiment_id: int) -> None:
-    store.write_sync(lambda s: s.add(Idempotency(owner="ada", key="k", experiment_id=experiment_id)))
-    row = store.read_sync(lambda s: experiments.by_key(s, "ada", "k"))
+    store.write_sync(lambda s: note_experiment(s, "ada", "k", experiment_id, 1.0))
+    row = store.read_sync(lambda s: known_experiment(s, "ada", "k"))
     assert row is not None
     assert row.id == experiment_id
-    assert store.read_sync(lambda s: experiments.by_key(s, "bob", "k")) is None
+    assert store.read_sync(lambda s: known_experiment(s, "bob", "k")) is None
+    store.write_sync(lambda s: note_experiment(s, "ada", None, experiment_id, 1.0))
+    assert store.read_sync(lambda s: known_experiment(s, "ada", None)) is None
+    assert store.read_sync(lambda s: known_task(s, "ada", "k")) is None, "a task may have the same key"
 
 
 def fill(s: Any, experiment_id: int) -> None:

@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session
 
 from detlab_hub.store import LeaseHeld, LeaseLost, Store, StoreBroken, StoreBusy, StoreError, engine
 from detlab_hub.store.tables import ExperimentRow
-from testbed import postgres
-from testbed.store_rows import add_experiment
+from testbed.databases import postgres
+from testbed.databases.store_rows import add_experiment
 
 START = 1000.0
 LATER = START + 3600.0

@@ -13,7 +13,7 @@ from detlab_hub.store import Store
 from detlab_hub.store.queries import trial_order
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import TrialRow
-from testbed.store_rows import add_experiment, add_trial
+from testbed.databases.store_rows import add_experiment, add_trial
 
 HPARAMS: list[dict[str, Any]] = [
     {"lr": 0.1, "act": "relu", "opt": {"name": "adam"}, "nesterov": True},

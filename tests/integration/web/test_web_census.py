@@ -14,9 +14,9 @@ from tornado.websocket import websocket_connect
 
 from detlab_hub.web.routes import API, PAGES
 from detlab_hub.web.scopes import Scope, operation_of
-from testbed import callers
 from testbed.cluster import Cluster
-from testbed.ended_callers import ended_bearers, replaced_bearer
+from testbed.people import callers
+from testbed.people.ended_callers import ended_bearers, replaced_bearer
 
 pytestmark = pytest.mark.hub
 

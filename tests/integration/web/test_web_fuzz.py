@@ -24,9 +24,10 @@ from hypothesis import strategies as st
 from detlab_hub.web.openapi import describe
 from detlab_hub.web.routes import API
 from detlab_hub.web.scopes import Scope, operation_of
-from testbed import callers, raw_http
-from testbed.belongings import Belongings, belongings
 from testbed.cluster import Cluster
+from testbed.network import raw_http
+from testbed.people import callers
+from testbed.people.belongings import Belongings, belongings
 
 pytestmark = pytest.mark.hub
 

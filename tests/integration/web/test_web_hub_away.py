@@ -13,7 +13,7 @@ from cachetools import TTLCache
 
 from detlab_hub.web import auth
 from testbed.cluster import Cluster
-from testbed.cut_proxy import CutProxy
+from testbed.network.cut_proxy import CutProxy
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 from detlab_hub.web import assets, pages
 from detlab_hub.web.routes import PAGES
 from detlab_hub.web.scopes import Scope, operation_of
-from testbed.browsing import log_in, xsrf_of
 from testbed.cluster import Cluster
+from testbed.front.browsing import log_in, xsrf_of
 
 pytestmark = pytest.mark.hub
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed import raw_http
-from testbed.belongings import WAITER
-from testbed.callers import task_token
 from testbed.cluster import Cluster
+from testbed.network import raw_http
+from testbed.people.belongings import WAITER
+from testbed.people.callers import task_token
 
 pytestmark = pytest.mark.hub
 

@@ -247,14 +247,16 @@ def test_like_names_of_an_unknown_image():
 )
 def test_an_end_with_the_engine_is_not_the_tasks_own(tmp_path, lost_at, asked, reason):
     engine = SimpleNamespace(lost_at=lost_at, said=lambda container: "")
-    task = DockerTask("a", 1, (), TaskDir(tmp_path), tmp_path / "r", 0, engine=engine, container="c")
+    task = DockerTask("a", 1, (), tmp_path / "r", directory=TaskDir(tmp_path), owner=0, engine=engine, container="c")
     task._asked = asked
     assert task._exit(Ended(137, oom=False, error="", at=100.0)).reason == reason
 
 
 def test_an_oom_of_the_launcher_itself(tmp_path):
     engine = SimpleNamespace(lost_at=0.0, said=lambda container: "")
-    task = DockerTask("a", 1, (), TaskDir(tmp_path), tmp_path / "r", 0, engine=engine, container="c", memory=1 << 20)
+    task = DockerTask(
+        "a", 1, (), tmp_path / "r", directory=TaskDir(tmp_path), owner=0, engine=engine, container="c", memory=1 << 20
+    )
     exit_ = task._exit(Ended(137, oom=True, error="", at=100.0))
     assert (exit_.reason, exit_.delivered) == ("oom", False)
     assert "1 MiB" in exit_.message

@@ -14,13 +14,13 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from detlab import trust
+from detlab.backoff import Backoff
 from detlab.errors import DetlabError, UntrustedMaster
-from detlab.launch.delivery.backoff import Backoff
 from detlab_agent.connection import Connector
 from detlab_agent.endpoints import PIN_FILE, Endpoints, UnsafeMaster, find_endpoints
 from detlab_agent.enrolment import KeyRing, MasterAway, NotEnrolled
 from detlab_agent.tasks import TaskTable
-from testbed.tls_peers import make_pair, tls_peer
+from testbed.network.tls_peers import make_pair, tls_peer
 
 REPLY = b'{"agent_id": "node-1", "token": "dtagent_new"}'
 ENROLLED = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(REPLY), REPLY)

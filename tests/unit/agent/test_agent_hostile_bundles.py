@@ -19,7 +19,7 @@ import pytest
 from detlab.client.bundling.bundle import build_bundle
 from detlab.errors import BundleError
 from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle, tree_digest
-from detlab_agent.runtimes.unpack import unpack
+from detlab.launch.layout import unpack
 from detlab_hub.services.admission.preparing import bundle_files
 from detlab_hub.services.experiments.code import LIMITS, list_files
 

@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from detlab_agent.runtimes.unpack import Limits, UnsafeBundle, safe_path, unpack
+from detlab.launch.layout import Limits, UnsafeBundle, safe_path, unpack
 
 
 def member(name, kind=tarfile.REGTYPE, data=b"", **fields):

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
-from detlab.cli.loading import LazyGroup
+from detlab.cli.loading import PLUGINS, LazyGroup
 from detlab.cli.root import COMMANDS, SHORT
 from detlab.cli.root import det as root
+from detlab.errors import DetlabError
 from detlab.testing.api import FakeMaster
 
 DET = [sys.executable, "-c", "from detlab.cli import main; main()"]
@@ -85,30 +88,55 @@ def test_short_names_lead_to_the_same_command() -> None:
         assert root.get_command(context, short) is root.get_command(context, name)
 
 
-def test_plug_in_commands_load_only_when_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[str] = []
+HELLO = """
+import click
 
-    class Point:
-        name, value = "hello", "somewhere:hello"
+other = click.Command("other", callback=lambda: None)
+no_command = "hello"
+"""
 
-        def load(self) -> click.Command:
-            loaded.append(self.name)
-            return click.Command("other", callback=lambda: None)
 
-    class Broken(Point):
-        name, value = "up", "nowhere:up"
+@pytest.fixture
+def plug_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package with commands of its own."""
+    info = tmp_path / "detlab_hello-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: detlab-hello\nVersion: 1.0\n")
+    points = "hello = hello_of_ours:other\nbroken = no_such_module:command\nnumber = hello_of_ours:no_command\n"
+    (info / "entry_points.txt").write_text(f"[detlab.commands]\n{points}status = hello_of_ours:other\n")
+    (tmp_path / "hello_of_ours.py").write_text(HELLO)
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        PLUGINS.forget()
+        yield
+    PLUGINS.forget()
 
-        def load(self) -> click.Command:
-            raise ImportError("no jupyterhub")
 
-    monkeypatch.setattr("detlab.cli.loading.entry_points", lambda group: [Point(), Broken()])
+@pytest.mark.usefixtures("plug_ins")
+def test_plug_in_commands_load_only_when_called() -> None:
     context = click.Context(root)
-    assert "hello" in root.list_commands(context)
-    assert loaded == []
+    assert {"broken", "hello"} <= set(root.list_commands(context))
+    assert "hello_of_ours" not in sys.modules
     assert root.get_command(context, "hello").name == "hello"
-    assert loaded == ["hello"]
-    from click.testing import CliRunner
+    assert "hello_of_ours" in sys.modules
 
+
+@pytest.mark.usefixtures("plug_ins")
+def test_what_is_wrong_with_a_plug_in_command_is_told() -> None:
+    context = click.Context(root)
+    with pytest.raises(DetlabError, match=r"command 'broken' of detlab-hello .*cannot be loaded: ModuleNotFoundError"):
+        root.get_command(context, "broken")
+    with pytest.raises(DetlabError, match="number = hello_of_ours:no_command is not a click command"):
+        root.get_command(context, "number")
+
+
+@pytest.mark.usefixtures("plug_ins")
+def test_no_package_takes_a_command_of_detlab() -> None:
+    assert PLUGINS.origin("status") == "detlab_hub.commands:status"
+
+
+def test_a_command_whose_extra_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "detlab_hub.commands", None)
     for words in (["up", "--port", "1"], ["status"]):
         result = CliRunner().invoke(root, words)
         assert result.exit_code == 1

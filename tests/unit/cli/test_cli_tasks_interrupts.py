@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from detlab.testing.tasks import FakeTaskMaster
-from testbed.local_terminal import on_a_terminal
+from testbed.front.local_terminal import on_a_terminal
 
 DET = [sys.executable, "-c", "from detlab.cli import main; main()"]
 

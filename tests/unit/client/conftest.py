@@ -7,10 +7,10 @@ import pytest
 
 from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
-from detlab.client.transport.calls import Backoff
+from detlab.client.transport.calls import Retries
 from detlab.testing.api import FakeMaster
 
-QUICK = Backoff(first=0.01, most=0.02)
+QUICK = Retries(first=0.01, cap=0.02)
 
 
 @pytest.fixture(autouse=True)

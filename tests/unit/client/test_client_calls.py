@@ -12,7 +12,7 @@ import pytest
 from detlab.client.operations import experiments as operations
 from detlab.client.operations import tasks
 from detlab.client.submission import config_mapping, config_text, set_key
-from detlab.client.transport.calls import Backoff, Call, Reply, error_of, field_of, model, page_of, run_flow
+from detlab.client.transport.calls import Call, Reply, Retries, error_of, field_of, model, page_of, run_flow
 from detlab.errors import ApiError, AuthError, ConfigError, Conflict, Forbidden, NotFound, Unavailable, master_said
 from detlab.schemas.wire import CreateExperiment, TrialView, UserView
 
@@ -82,11 +82,15 @@ def test_replies_of_a_newer_master_are_understood() -> None:
 
 
 def test_backing_off() -> None:
-    policy = Backoff(first=1, most=4, attempts=4)
-    assert [policy.delay(n, rng=lambda: 1.0) for n in range(1, 6)] == [1, 2, 4, 4, None]
-    assert policy.delay(1, rng=lambda: 0.0) == 0.5
+    policy = Retries(first=1, cap=4, attempts=4)
+    for failures, bound in ((1, 1), (2, 2), (3, 4), (4, 4)):
+        pause = policy.delay(failures)
+        assert pause is not None
+        assert bound / 2 <= pause <= bound
+    assert policy.delay(5) is None
+    assert policy.delay(2, refused=True) is not None
     assert policy.delay(3, refused=True) is None
-    assert policy.capped(10_000, lambda: 1.0) == 4
+    assert 2 <= policy.pause(10_000) <= 4
 
 
 def test_overrides() -> None:

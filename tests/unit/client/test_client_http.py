@@ -1,12 +1,10 @@
 """Both faces against a real socket: submitting, errors, pages, steering, and that they do the same."""
 
-import inspect
 import time
 from pathlib import Path
 
 import pytest
 
-from detlab.client import aresources, resources
 from detlab.client.aclient import AsyncClient
 from detlab.client.bundling.bundle import build_bundle
 from detlab.client.client import Client
@@ -185,18 +183,7 @@ def test_hostile_names_are_escaped_in_html(master: FakeMaster, client: Client) -
     assert "&lt;img" in client.get_experiment(1)._repr_html_()
 
 
-# --- twins --------------------------------------------------------------------------------------------------
-
-
-def test_the_two_faces_have_the_same_verbs() -> None:
-    pairs = [(Client, AsyncClient), (resources.Experiment, aresources.AsyncExperiment)]
-    pairs += [(resources.Trial, aresources.AsyncTrial), (resources.Checkpoint, aresources.AsyncCheckpoint)]
-    for one, other in pairs:
-        verbs = {name for name in vars(one) if not name.startswith("_")}
-        assert verbs == {name for name in vars(other) if not name.startswith("_")}
-        for name in verbs:
-            mine, theirs = (inspect.signature(getattr(cls, name)) for cls in (one, other))
-            assert list(mine.parameters.values()) == list(theirs.parameters.values()), name
+# --- asynchronous --------------------------------------------------------------------------------------------------
 
 
 async def test_an_asynchronous_client_does_what_the_other_does(

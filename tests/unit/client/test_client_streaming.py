@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.client.transport.calls import Backoff, Reply
+from detlab.client.transport.calls import Reply, Retries
 from detlab.client.transport.streaming import Feed, Lines, Reconnect, ends_experiment, event_feed, log_feed
 from detlab.errors import ApiError, AuthError, Unavailable
 from detlab.schemas.wire import Event, LogLine
@@ -113,7 +113,7 @@ def test_a_stream_past_the_end_finishes_by_the_silence_of_a_new_connection() -> 
 
 
 def test_failures_back_off_and_give_up() -> None:
-    feed = Feed(Event, "x", patience=3, backoff=Backoff(first=1.0, most=3.0))
+    feed = Feed(Event, "x", patience=3, backoff=Retries(first=1.0, cap=3.0))
     error = ApiError("gone")
     pauses = [feed.lost(error) for _ in range(3)]
     assert 0.5 <= pauses[0] <= 1.0

@@ -14,7 +14,7 @@ from detlab.client.client import Client
 from detlab.client.transport.discovery import ClusterAddress, Discovery
 from detlab.client.transport.logins import Logins
 from detlab.errors import ClusterUnreachable, DetlabError, UntrustedMaster
-from testbed.tls_peers import Authority, make_pair, tls_peer
+from testbed.network.tls_peers import Authority, make_pair, tls_peer
 
 DIGEST = "0123456789abcdef" * 4
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from detlab import errors
+from detlab.backoff import Backoff
 from detlab.client.transport import calls
-from detlab.core.session import TaskSession, pauses
-from detlab.launch.delivery import backoff as launch
+from detlab.core.session import TaskSession
 
 Reply = Callable[[httpx.Request], httpx.Response]
 
@@ -174,21 +174,12 @@ def test_closing_ends_waiting(tmp_path: Path) -> None:
     session.close()
 
 
-def test_pauses_grow_to_a_limit() -> None:
-    series = pauses(first=1, longest=10, rng=random.Random(0))
-    values = [next(series) for _ in range(10)]
-    assert all(0.5 <= value <= 10 for value in values)
-    assert values[0] <= 1
-    assert min(values[4:]) >= 5
-
-
 def test_calls_draw_nothing_from_the_process_generator(connect: Callable[[Reply], TaskSession]) -> None:
     """Regression: a checkpoint that was committed beside the loop shifted the numbers that training drew next."""
     before = random.getstate()
     connect(lambda _: httpx.Response(200, json={})).get("task/metadata")
-    next(pauses())
-    launch.Backoff().next_pause()
-    calls.Backoff().capped(1)
+    Backoff().next_pause()
+    calls.Retries().pause(1)
     assert random.getstate() == before
 
 

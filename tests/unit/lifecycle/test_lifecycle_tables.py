@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, TrialState
 from detlab_hub.core.lifecycle import allocation as a
 from detlab_hub.core.lifecycle import experiment as e
+from detlab_hub.core.lifecycle import gang
 from detlab_hub.core.lifecycle import trial as t
 from detlab_hub.core.lifecycle.allocation import EndKind, PreemptReason
 from detlab_hub.core.lifecycle.table import (
@@ -126,25 +127,30 @@ def test_lifecycle_nothing_is_saved_before_a_task_runs():
 
 
 @pytest.mark.parametrize(
-    ("state", "event", "kind"),
+    ("state", "exit_code", "kind"),
     [
-        (RUNNING, a.TaskExited(0), EndKind.FINISHED),
-        (RUNNING, a.TaskExited(1), EndKind.FAILED),
-        (RUNNING, a.TaskExited(-9), EndKind.FAILED),
-        (RUNNING, a.TaskExited(None), EndKind.FAILED),
-        (RUNNING, a.TaskExited(None, "wrong user"), EndKind.REFUSED),
-        (RUNNING, a.AgentLost(), EndKind.LOST),
-        (a.Allocation(AllocationState.RUNNING, acked_at=1.0), a.TaskExited(0), EndKind.PREEMPTED),
-        (a.Allocation(AllocationState.RUNNING, acked_at=1.0), a.TaskExited(1), EndKind.FAILED),
-        (a.Allocation(AllocationState.TERMINATING, kill_sent_at=1.0), a.TaskExited(137), EndKind.KILLED),
-        (a.Allocation(AllocationState.TERMINATING, kill_sent_at=1.0), a.TaskExited(0), EndKind.KILLED),
+        (RUNNING, 0, EndKind.FINISHED),
+        (RUNNING, 1, EndKind.FAILED),
+        (RUNNING, -9, EndKind.FAILED),
+        (RUNNING, None, EndKind.FAILED),
+        (a.Allocation(AllocationState.RUNNING, acked_at=1.0), 0, EndKind.PREEMPTED),
+        (a.Allocation(AllocationState.RUNNING, acked_at=1.0), 1, EndKind.FAILED),
+        (a.Allocation(AllocationState.TERMINATING, kill_sent_at=1.0), 137, EndKind.KILLED),
+        (a.Allocation(AllocationState.TERMINATING, kill_sent_at=1.0), 0, EndKind.KILLED),
+        (a.Allocation(AllocationState.TERMINATING, acked_at=1.0, kill_sent_at=2.0), 0, EndKind.PREEMPTED),
     ],
 )
-def test_lifecycle_how_an_attempt_ended(state, event, kind):
-    step = a.step(state, event)
+def test_lifecycle_how_a_part_ended_that_exited(state, exit_code, kind):
+    assert a.kind_of_exit(state, exit_code) is kind
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EndKind if kind is not EndKind.WITHDRAWN])
+def test_lifecycle_an_attempt_on_one_node_ends_as_its_only_part(kind):
+    gone = a.PartsGone(gang.verdict([kind]))
+    step = a.step(RUNNING, gone)
     assert ends(step) == [kind]
     assert step.state.state is AllocationState.TERMINATED
-    assert a.step(step.state, event) == a.Step(step.state)
+    assert a.step(step.state, gone) == a.Step(step.state)
 
 
 times = st.floats(min_value=0, max_value=1e6)
@@ -155,8 +161,7 @@ allocation_events = st.one_of(
     st.builds(a.LeaveAcknowledged, times, st.just(GRACES)),
     st.builds(a.KillRequested, times),
     st.builds(a.DeadlinePassed, times),
-    st.builds(a.TaskExited, st.sampled_from([0, 1, -9, 137, None]), st.sampled_from([None, "no"])),
-    st.just(a.AgentLost()),
+    st.builds(a.PartsGone, st.sampled_from(EndKind)),
 )
 
 

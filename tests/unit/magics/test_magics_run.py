@@ -229,9 +229,9 @@ def test_two_lines_that_are_longer_than_a_batch_are_cut_not_dropped():
     [
         ("<script>alert(1)</script>", "<script>alert(1)</script>"),
         ("\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m"),
-        ("\x1b]0;title\x07\x1b[2J", "\ufffd]0;title\ufffd\ufffd[2J"),
-        ("a\x00b\x08c", "a\ufffdb\ufffdc"),
-        ("\u202egnp.exe", "\ufffdgnp.exe"),
+        ("\x1b]0;title\x07\x1b[2J", "⟨U+001B⟩]0;title⟨U+0007⟩⟨U+001B⟩[2J"),
+        ("a\x00b\x08c", "a⟨U+0000⟩b⟨U+0008⟩c"),
+        ("\u202egnp.exe", "⟨U+202E⟩gnp.exe"),
         ("old\rnew", "new"),
         ("tab\tstop", "tab     stop"),
     ],
@@ -257,7 +257,7 @@ def view(**more) -> TaskView:
 
 def test_waiting_is_one_line_with_place_and_reason():
     line = status_of(view(allocation_state=AllocationState.PENDING, place=3, pending_reason="needs 2 slots\n1 is free"))
-    assert line == "cell-1: waits for 2 slots, position 3: needs 2 slots\ufffd1 is free"
+    assert line == "cell-1: waits for 2 slots, position 3: needs 2 slots 1 is free"
     assert (
         status_of(view(allocation_state=AllocationState.RUNNING, agent_id="n1")) == "cell-1: running with 2 slots on n1"
     )

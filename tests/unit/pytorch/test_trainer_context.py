@@ -11,9 +11,10 @@ import pytest
 import torch
 from trainer_contexts import BATCHES, Line, make_context, train
 
+from detlab import core
 from detlab.errors import DetlabError, NotInCluster
 from detlab.info import ClusterInfo, TrialInfo
-from detlab.pytorch.checkpoint.matching import load_models
+from detlab.pytorch.checkpoint.matching import StateMismatch, load_models, load_optimizers
 from detlab.pytorch.context.experimental import PyTorchExperimentalContext
 from detlab.pytorch.context.trial_context import PyTorchTrialContext
 from detlab.pytorch.errors import TrainerError
@@ -289,16 +290,13 @@ def test_switches_are_remembered():
 
 
 def test_phases_are_shown_to_the_watchdog():
-    class Pulse:
-        phase = "start"
-
     context, model, optimizer = with_model()
-    context._pulse = pulse = Pulse()
+    state = context._loop_state
     context._begin_batch(0, 0, True, False)
     context.backward(BATCHES[0].tensor_loss(model))
-    assert pulse.phase == "backward"
+    assert state.phase == "backward"
     context.step_optimizer(optimizer)
-    assert pulse.phase == "step"
+    assert state.phase == "step"
 
 
 # --- state
@@ -333,7 +331,7 @@ def test_state_has_the_models_own_names_whatever_was_compiled(how):
     context = make_context()
     model = context.wrap_model(MAKERS[how]())
     model(torch.ones(4, 2))
-    (state,) = context._models_state()
+    (state,) = context._shard().models
     assert list(state) == list(Nested().state_dict())
 
 
@@ -342,11 +340,11 @@ def test_state_has_the_models_own_names_whatever_was_compiled(how):
 def test_state_of_a_compiled_model_fits_a_plain_one_and_the_other_way_round(source, target):
     context = make_context()
     context.wrap_model(MAKERS[source]())
-    states = context._models_state()
+    states = context._shard().models
     other = make_context()
     other.wrap_model(MAKERS[target]())
     load_models(other.models, states)
-    (loaded,) = other._models_state()
+    (loaded,) = other._shard().models
     assert all(torch.equal(loaded[name], value) for name, value in states[0].items())
 
 
@@ -372,7 +370,7 @@ def test_a_compiled_model_trains_as_a_plain_one(when, backend):
             context.step_optimizer(optimizer)
 
         train(context, 3, train_batch)
-        return list(context._models_state()[0].values())
+        return list(context._shard().models[0].values())
 
     for found, expected in zip(weights(when), weights(None), strict=True):
         torch.testing.assert_close(found, expected)
@@ -388,13 +386,13 @@ def test_optimizers_go_on_where_they_were():
         context.step_optimizer(optimizer)
 
     train(context, 3, train_batch)
-    states = context._optimizers_state()
+    states = context._shard().optimizers
     assert [len(state["state"]) for state in states] == [1, 1]
     other, *_ = with_model()
-    with pytest.raises(TrainerError, match=r"2 optimizer\(s\), this trial has 1"):
-        other._load_optimizers_state(states)
+    with pytest.raises(StateMismatch, match="2 optimizers in the checkpoint, 1 in the trial"):
+        load_optimizers(other.optimizers, states)
     other.wrap_optimizer(torch.optim.Adam(other.models[0].parameters(), lr=1.0))
-    other._load_optimizers_state(states)
+    load_optimizers(other.optimizers, states)
     assert other.optimizers[1].param_groups[0]["lr"] == 0.1
     assert other.optimizers[1].state_dict()["state"][0]["step"] == 3
 
@@ -469,8 +467,9 @@ def test_a_model_in_data_parallel_is_refused():
 
 
 def test_several_processes_need_a_process_group():
-    context = make_context()
-    context.distributed.size = 2
+    core_context = core.init()
+    core_context.distributed.size = 2
+    context = make_context(core_context=core_context)
     with pytest.raises(TrainerError, match=r"has 2 processes, and torch.distributed is not initialised(.|\n)*init\(\)"):
         context.wrap_model(Line(1.0))
 

@@ -1,15 +1,12 @@
-"""How a process finds its ranks, what it says when their number is wrong, and whom the watchdog names."""
+"""How a process finds its ranks, what it says when their number is wrong, and which rank counts as failed."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
 import os
 import socket
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,22 +15,18 @@ import pytest
 import torch.distributed as dist
 
 from detlab.core import DistributedContext
-from detlab.core.distributed.channel import DistributedError, Link
+from detlab.core.distributed.channel import DistributedError
 from detlab.errors import InvalidHP
 from detlab.info import ClusterInfo
+from detlab.launch.ranks.watchdog import HUNG
 from detlab.launch.taskdir import TaskDir, first_failing_rank
 from detlab.pytorch import TrainerError
-from detlab.pytorch.parallel.process_group import connect, device_and_backend, disconnect
-from detlab.pytorch.parallel.watchdog import (
-    HUNG,
-    Pulse,
-    Sign,
-    Verdict,
-    Watchdog,
+from detlab.pytorch.parallel.process_group import (
+    connect,
+    device_and_backend,
+    disconnect,
     is_own_failure,
-    judge,
     note_failing_rank,
-    whereabouts,
 )
 
 LIMIT = 10.0
@@ -188,93 +181,7 @@ def test_a_hang_timeout_must_be_positive(limit: float) -> None:
         connect(None, None, limit)
 
 
-# --- whom the watchdog names
-
-
-def sign(
-    batch: int = 7, phase: str = "backward", still: float = LIMIT, *, silent: float = 0.0, waits: bool = True
-) -> Sign:
-    return Sign(batch, phase, still, None, waits, "n1", 77, silent)
-
-
-def named(**ranks: Sign) -> int | None:
-    verdict = judge({int(name[1:]): one for name, one in ranks.items()}, LIMIT)
-    return None if verdict is None else verdict.rank
-
-
-def test_nobody_is_named_while_one_rank_gets_further() -> None:
-    assert named(r0=sign(), r1=sign(still=LIMIT - 0.1, phase="train_batch", waits=False)) is None
-    assert named() is None
-
-
-def test_the_rank_in_the_trials_code_is_named() -> None:
-    assert named(r0=sign(), r1=sign(phase="train_batch", waits=False), r2=sign()) == 1
-    assert named(r0=sign(phase="data", waits=False), r1=sign()) == 0
-
-
-def test_a_rank_of_the_trials_code_that_waits_for_others_is_not_named() -> None:
-    both = {"r0": sign(phase="validation"), "r1": sign(phase="validation", waits=False)}
-    assert named(**both) == 1
-
-
-def test_a_silent_process_is_named_before_all_others() -> None:
-    assert named(r0=sign(phase="train_batch", waits=False), r1=sign(silent=LIMIT * 0.9)) == 1
-
-
-def test_a_process_that_says_nothing_for_the_whole_timeout_is_named_although_others_get_further() -> None:
-    assert named(r0=sign(still=0.0), r1=sign(silent=LIMIT, still=LIMIT)) == 1
-
-
-def test_when_all_wait_the_one_furthest_behind_is_named() -> None:
-    assert named(r0=sign(8, "backward"), r1=sign(7, "step")) == 1
-    assert named(r0=sign(7, "sync"), r1=sign(7, "backward")) == 1
-    assert named(r0=sign(), r1=sign()) == 0
-
-
-def test_a_sign_grows_old() -> None:
-    old = sign(still=2.0).aged(3.0)
-    assert (old.still, old.silent) == (5.0, 3.0)
-
-
-def test_the_message_says_who_where_since_when_and_what_to_do() -> None:
-    told = Sign(12, "train_batch", 1800.4, "train.py, line 9, in train_batch", False, "n1", 77)
-    line = Verdict(1, told, silent=False).line(1800.0)
-    assert "rank 1 (host n1, pid 77) hangs: for 1800.4 s it has been in train_batch, at batch 12" in line
-    assert "(train.py, line 9, in train_batch)" in line
-    assert "restarts from its last checkpoint" in line
-    assert "pytorch.init(hang_timeout=…)" in line
-    assert "\n" not in line
-    stopped = Verdict(0, told.aged(3.0), silent=True).line(2.0)
-    assert "its process has been stopped or blocked for 3.0 s" in stopped
-
-
-def test_whereabouts_of_code_and_of_waiting() -> None:
-    where, waits = whereabouts(sys._getframe())
-    assert where is not None
-    assert "in test_whereabouts_of_code_and_of_waiting" in where
-    assert not waits
-    assert whereabouts(None) == (None, False)
-
-    left, right = socket.socketpair()
-    link = Link(left, b"key", serving=False)
-
-    def wait() -> None:
-        with contextlib.suppress(DistributedError):
-            link.receive("x")
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    try:
-        while (frame := sys._current_frames()[thread.ident or 0]).f_code.co_name != "_exactly":
-            pass
-        where, waits = whereabouts(frame)
-        assert waits
-        assert where is not None
-        assert "test_trainer_process_group" in where
-    finally:
-        right.close()
-        thread.join()
-        left.close()
+# --- who failed
 
 
 def test_a_failure_for_want_of_another_rank_is_not_ones_own() -> None:
@@ -304,14 +211,6 @@ def test_the_first_rank_noted_is_the_one_that_failed(tmp_path: Path, monkeypatch
     note_failing_rank(0, 1)
     assert first_failing_rank(TaskDir(tmp_path).ranks) == 1
     assert json.loads(TaskDir(tmp_path).ranks.read_text().splitlines()[0])["exit_code"] == HUNG
-
-
-def test_a_watchdog_of_one_rank_does_nothing() -> None:
-    watchdog = Watchdog(Pulse(), alone(), 0.001)
-    before = threading.active_count()
-    watchdog.start()
-    assert threading.active_count() == before
-    watchdog.close()
 
 
 @pytest.mark.parametrize(

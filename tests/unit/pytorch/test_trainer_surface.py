@@ -44,7 +44,7 @@ def test_fit_takes_determineds_arguments_in_their_order() -> None:
     assert list(arguments(pytorch.Trainer)) == ["trial", "context"]
 
 
-def test_init_takes_determineds_arguments_by_name_and_two_of_ours() -> None:
+def test_init_takes_determineds_arguments_by_name_and_three_of_ours() -> None:
     assert arguments(pytorch.init) == {
         "hparams": None,
         "exp_conf": None,
@@ -54,6 +54,7 @@ def test_init_takes_determineds_arguments_by_name_and_two_of_ours() -> None:
         # ours
         "checkpoint_storage": None,
         "hang_timeout": HANG_TIMEOUT,
+        "strategy": None,
     }
     kinds = {parameter.kind for parameter in inspect.signature(pytorch.init).parameters.values()}
     assert kinds == {inspect.Parameter.KEYWORD_ONLY}

@@ -67,6 +67,7 @@ def changed(cluster: ClusterSnapshot, draw: random.Random) -> ClusterSnapshot:
         nodes=[Node(name, tuple(f"cpu{number}" for number in range(draw.choice([3, 4])))) for name in "ab"],
         pending=pending,
         placed=running,
+        seats=seats_of(running),
         holders={"experiment 1": Holder("default", Job("experiment 1"), groups)},
         refused={row.trial_id: frozenset("a") for row in pending if row.trial_id and draw.random() < 0.1},
         at_preemption_limit=frozenset(
@@ -75,6 +76,11 @@ def changed(cluster: ClusterSnapshot, draw: random.Random) -> ClusterSnapshot:
         known=cluster.known,
         held=[],
     )
+
+
+def seats_of(running: list[Placed]) -> dict[str, dict[str, frozenset[str]]]:
+    """The parts of what runs, each on one agent."""
+    return {row.id: {row.agent_id or "": frozenset(row.slots)} for row in running}
 
 
 def first(draw: random.Random) -> ClusterSnapshot:
@@ -129,7 +135,8 @@ def beside_a_trial(trial_at: float, command_at: float) -> tuple[ClusterSnapshot,
         now=1000.0,
         nodes=[Node("a", ("cpu0", "cpu1"), millicpus=6000)],
         pending=[trial, command],
-        placed=[placed(runs, "a", random.Random(1))],
+        placed=(running := [placed(runs, "a", random.Random(1))]),
+        seats=seats_of(running),
         holders={name: Holder("default", Job(name), frozenset()) for name in ("experiment 1", "c", "r")},
         held=[],
     )
@@ -166,13 +173,16 @@ def test_a_trial_that_waited_too_long_keeps_its_slots_for_as_long() -> None:
         nodes=[Node("a", ("cpu0", "cpu1", "cpu2", "cpu3"))],
         pending=others,
         placed=[late],
+        seats=seats_of([late]),
         holders={f"experiment {n}": Holder("default", Job(f"experiment {n}"), frozenset()) for n in (1, *range(4, 9))},
     )
 
     def released(now: float, *, started_at: float | None = 1000.0, requested_at: float = 0.0) -> bool:
         row = late._replace(started_at=started_at, requested_at=requested_at)
         fresh = [other._replace(slots_needed=1, requested_at=now) for other in others]
-        seen = replace(cluster, now=now, pending=fresh, placed=[row], held=[], known=KnownTasks()).snapshot(SHARED)
+        seen = replace(
+            cluster, now=now, pending=fresh, placed=[row], seats=seats_of([row]), held=[], known=KnownTasks()
+        ).snapshot(SHARED)
         return schedule(seen).release == (late.id,)
 
     assert not released(1001.0)

@@ -20,7 +20,7 @@ from detlab_hub.embedded.front import Front, Said, choose_front
 from detlab_hub.embedded.settings import EmbeddedCluster, subdomain_host_of
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.services.kernel.server_certificates import ServerAuthority
-from testbed.tls_peers import make_pair
+from testbed.network.tls_peers import make_pair
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from detlab_hub.embedded.report import PartReport, PartState, Report, read_repor
 from detlab_hub.embedded.settings import EmbeddedCluster, login_name, read_config
 from detlab_hub.embedded.sockets import ports
 from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder, check_user_name, write_if_changed
-from detlab_hub.embedded.supervisor import Backoff
+from detlab_hub.embedded.supervisor import part_backoff, pause_after_run
 from detlab_hub.services.kernel.server_certificates import make_authority
 
 
@@ -41,17 +41,12 @@ def plan(**changes: object) -> Plan:
     return Plan(**values)
 
 
-def test_backoff_doubles_to_its_cap_and_forgets_after_a_healthy_minute() -> None:
-    backoff = Backoff()
-    assert [backoff.after(0.1) for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
-    assert backoff.after(59.9) == 30.0
-    assert backoff.after(60.0) == 0.5
-    assert backoff.after(1.0) == 1.0
-
-
-def test_backoff_never_overflows() -> None:
-    backoff = Backoff()
-    assert [backoff.after(0.0) for _ in range(5000)][-1] == 30.0
+def test_a_part_that_ran_for_a_minute_is_started_again_soon() -> None:
+    backoff = part_backoff()
+    assert [pause_after_run(backoff, 0.1) for _ in range(8)][-1] >= 15.0
+    assert 15.0 <= pause_after_run(backoff, 59.9) <= 30.0
+    assert pause_after_run(backoff, 60.0) <= 0.5
+    assert pause_after_run(backoff, 1.0) <= 1.0
 
 
 def test_modes_of_the_state_folder(folder: StateFolder) -> None:

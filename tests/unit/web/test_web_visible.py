@@ -10,8 +10,9 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from detlab.visible import visible
 from detlab_hub.web import pages
-from detlab_hub.web.visible import shown, visible
+from detlab_hub.web.visible import shown
 
 TEXT_TS = Path(__file__).parents[3] / "labextension" / "src" / "components" / "common" / "text.ts"
 HOSTILE = [
@@ -86,6 +87,7 @@ def test_characters_that_hide_or_reorder_are_written_out() -> None:
     assert visible("a\x00b\x08\x1b[31m") == "a⟨U+0000⟩b⟨U+0008⟩⟨U+001B⟩[31m"
     assert visible("\u200b\ufeff\U000e0041") == "⟨U+200B⟩⟨U+FEFF⟩⟨U+E0041⟩"
     assert visible("tab\tand\nline ä 漢 😀") == "tab\tand\nline ä 漢 😀"
+    assert visible("one\nline\ud800", keep="") == "one⟨U+000A⟩line⟨U+D800⟩"
 
 
 def test_they_are_the_characters_that_the_views_write_out() -> None:

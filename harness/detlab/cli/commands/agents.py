@@ -80,11 +80,11 @@ def _items(found: Iterable[tuple[str, str]], incomplete: str) -> list[Completion
 
 def _quick_list(ctx: click.Context) -> list[AgentView]:
     from detlab.client.client import Client
-    from detlab.client.transport.calls import Backoff
+    from detlab.client.transport.calls import Retries
 
     invocation = ctx.find_object(Invocation) or Invocation()
     try:
-        with Client(invocation.master, timeout=COMPLETION_SECONDS, backoff=Backoff(attempts=0, refused=0)) as client:
+        with Client(invocation.master, timeout=COMPLETION_SECONDS, backoff=Retries(attempts=0, refused=0)) as client:
             return client.list_agents()
     except Exception:  # whatever is wrong, a Tab key is no place to say it: a traceback would end up in the prompt
         _log.debug("no agents to complete", exc_info=True)

@@ -10,6 +10,7 @@ import click
 from detlab.cli.output.printing import clean, say
 from detlab.client.transport.discovery import service_url
 from detlab.errors import DetlabError
+from detlab.files import write_atomic
 from detlab.trust import accept, fingerprint_of, is_known_to_system, parse_fingerprint, read_certificate
 
 if TYPE_CHECKING:
@@ -92,8 +93,5 @@ def pin(url: str, directory: Path, fingerprint: str) -> None:
     found = chosen_pin(address, fingerprint, None)
     assert found is not None
     path = directory / AGENT_PIN
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(found, encoding="ascii")
-    new.chmod(0o644)
-    new.replace(path)
+    write_atomic(path, found.encode("ascii"), mode=0o644, durable=True)
     say(clean(f"The agent in {directory} now accepts {address} only with the certificate {fingerprint_of(found)}."))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from detlab.schemas.wire import encode_floats
+from detlab.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,11 +24,6 @@ _SEQUENCES = re.compile(
     r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
     r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*(?:\x1b\\|\x9c)?"
     r"|\x1b[ -/]*[0-~]?"
-)
-# Other controls, and the characters that reorder text or hide in it: the same ones as on the pages (logs/text.ts).
-_CONTROLS = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    r"\U000e0000-\U000e007f]"
 )
 PIPE_WIDTH = 200
 STYLES = {
@@ -51,7 +47,7 @@ def clean(text: object, *, lines: bool = False) -> str:
         text: Anything with a text form.
         lines: Keep line ends; else they become spaces.
     """
-    found = _CONTROLS.sub("", _SEQUENCES.sub("", str(text)))
+    found = visible(_SEQUENCES.sub("", str(text)), write=lambda _: "")
     return found if lines else " ".join(found.split("\n"))
 
 
@@ -104,7 +100,7 @@ def say_json(value: Any) -> None:
 
 def json_text(text: str) -> str:
     """Return JSON of the same meaning without what a terminal would obey: JSON itself escapes only some of it."""
-    return _CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return visible(text, write=lambda found: json.dumps(found)[1:-1])
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:

@@ -63,6 +63,11 @@ def agents() -> Flow[list[AgentView]]:
 # --- experiments ------------------------------------------------------------------------------------------
 
 
+def new_key() -> str:
+    """Return an idempotency key for one submit, however often it is sent."""
+    return uuid.uuid4().hex
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     """What to submit.
@@ -81,7 +86,7 @@ class Submission:
     bundle: Bundle | None = None
     activate: bool = True
     dry_run: bool = False
-    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    key: str = field(default_factory=new_key)
     source: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress | None = None
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from detlab.client.operations.experiments import log_lines, one, pages, upload
+from detlab.client.operations.experiments import log_lines, new_key, one, pages, upload
 from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, plain, raw
 from detlab.schemas.taskwire import (
     AuditItem,
@@ -59,7 +58,7 @@ class TaskSubmission:
     experiment_ids: tuple[int, ...] = ()
     trial_ids: tuple[int, ...] = ()
     dry_run: bool = False
-    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    key: str = field(default_factory=new_key)
     source: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress | None = None
 

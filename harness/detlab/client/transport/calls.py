@@ -8,7 +8,6 @@ operation is written once. Nothing here opens a socket, sleeps or reads a clock.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -17,13 +16,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from detlab.backoff import pause_after
 from detlab.errors import ApiError, AuthError, DetlabError, Unavailable, from_reply, master_said
 from detlab.schemas.wire import API_PREFIX, encode_floats
 
 T = TypeVar("T")
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE"]
-_JITTER = random.SystemRandom().random
-"""Not the process's generator, whose numbers are the user's: a notebook that seeds it gets the same ones each time."""
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""
 
@@ -242,28 +240,27 @@ def _not_understood(error: Exception) -> ApiError:
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
-    """When to try again: doubling delays with jitter.
+class Retries:
+    """When to try again: pauses that double, and how often.
 
     Attributes:
-        first: Seconds before the first repetition.
-        most: Upper bound of one delay, in seconds.
+        first: Upper bound of the pause before the first repetition, in seconds.
+        cap: Upper bound of every pause, in seconds.
         attempts: How many repetitions before giving up.
         refused: The same when nothing listens at the address: a proxy that is down stays down.
     """
 
     first: float = 0.25
-    most: float = 5.0
+    cap: float = 5.0
     attempts: int = 8
     refused: int = 2
 
-    def delay(self, failures: int, *, refused: bool = False, rng: Callable[[], float] = _JITTER) -> float | None:
+    def delay(self, failures: int, *, refused: bool = False) -> float | None:
         """Return the seconds to wait after the n-th failure in a row (from 1), or None to give up."""
         if failures > (self.refused if refused else self.attempts):
             return None
-        return self.capped(failures, rng)
+        return self.pause(failures)
 
-    def capped(self, failures: int, rng: Callable[[], float] = _JITTER) -> float:
-        """Return the seconds to wait after the n-th failure, for one who never gives up."""
-        whole = min(self.most, self.first * 2.0 ** min(failures - 1, 30))
-        return whole * (0.5 + 0.5 * rng())
+    def pause(self, failures: int) -> float:
+        """Return the seconds to wait after the n-th failure, for what never gives up."""
+        return pause_after(failures, self.first, self.cap)

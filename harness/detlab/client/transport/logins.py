@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from detlab.errors import DetlabError
+from detlab.files import write_atomic
 
 
 def user_config_folder() -> Path:
@@ -100,13 +100,4 @@ class Logins:
 
     def _write(self, data: dict[str, Any]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # mkstemp makes the file 0600 from its first byte on.
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".auth-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(data, file, indent=2)
-                file.write("\n")
-            Path(name).replace(self.path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_atomic(self.path, json.dumps(data, indent=2).encode() + b"\n")

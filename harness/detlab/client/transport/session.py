@@ -1,4 +1,4 @@
-"""The two front ends of the request layer: blocking and asynchronous HTTP over httpx.
+"""The two drivers of the request layer: blocking and asynchronous HTTP over httpx.
 
 httpx is imported when the first request is made, so that `import detlab.client` costs nothing.
 """
@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detlab import loopback
-from detlab.client.transport.calls import Backoff, Call, Flow, Reply, Writer, run_flow
+from detlab.client.transport.calls import Call, Flow, Reply, Retries, Writer, run_flow
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.version import USER_AGENT
 from detlab.errors import DetlabError
@@ -32,13 +33,13 @@ STREAM_READ_SECONDS = 12.0
 stream open whose master was killed, so that this is how long a view may stand still then."""
 
 
-class _Face:
-    """What both faces share: address, headers, time limits, policy."""
+class _Connection:
+    """What both share: address, headers, time limits, retries."""
 
-    def __init__(self, address: ClusterAddress, *, timeout: float = 60.0, backoff: Backoff | None = None) -> None:
+    def __init__(self, address: ClusterAddress, *, timeout: float = 60.0, backoff: Retries | None = None) -> None:
         self.address = address
         self.timeout = timeout
-        self.backoff = backoff or Backoff()
+        self.backoff = backoff or Retries()
 
     def _options(self) -> dict[str, Any]:
         import httpx
@@ -70,22 +71,44 @@ class _Face:
         read = STREAM_READ_SECONDS if limit is None else max(0.05, min(limit, STREAM_READ_SECONDS))
         return httpx.Timeout(self.timeout, connect=CONNECT_SECONDS, read=read)
 
-    def _pause(self, call: Call, failures: int, *, refused: bool) -> float | None:
-        """Return how long to wait before the call is repeated, or None if it must not be."""
-        return self.backoff.delay(failures, refused=refused) if call.again or refused else None
+    def _attempts(self, call: Call) -> _Attempts:
+        return _Attempts(call, self.address, self.backoff)
 
-    def _pause_after(self, call: Call, failures: int, error: httpx.TransportError) -> float | None:
-        """Return the same for a call that got no answer; who shows a wrong certificate will show it again."""
+
+@dataclass
+class _Attempts:
+    """The attempts at one call, and when there is another."""
+
+    call: Call
+    address: ClusterAddress
+    backoff: Retries
+    failures: int = 0
+
+    def answered(self, reply: Reply) -> float | None:
+        """Return how long to wait before the call is repeated, or None if the reply counts."""
+        if not reply.passing or reply.status in self.call.accept:
+            return None
+        return self._pause(refused=False)
+
+    def unanswered(self, error: httpx.TransportError) -> float:
+        """Return how long to wait before the call is repeated.
+
+        Raises:
+            ClusterUnreachable: It must not be repeated, or has been often enough.
+        """
         import httpx
 
-        if is_refusal(error):
-            return None
-        return self._pause(call, failures, refused=isinstance(error, httpx.ConnectError))
+        # A wrong certificate will be the same next time.
+        untrusted = is_refusal(error)
+        pause = None if untrusted else self._pause(refused=isinstance(error, httpx.ConnectError))
+        if pause is not None:
+            return pause
+        text = str(error) or type(error).__name__
+        raise self.address.untrusted() if untrusted else self.address.unreachable(text) from error
 
-    def _unreachable(self, error: Exception) -> DetlabError:
-        if is_refusal(error):
-            return self.address.untrusted()
-        return self.address.unreachable(str(error) or type(error).__name__)
+    def _pause(self, *, refused: bool) -> float | None:
+        self.failures += 1
+        return self.backoff.delay(self.failures, refused=refused) if self.call.again or refused else None
 
 
 def _step(resume: Callable[[], Call]) -> tuple[bool, Any]:
@@ -107,7 +130,7 @@ def _reply(response: httpx.Response) -> Reply:
     return Reply(response.status_code, response.content, response.headers.get("location"))
 
 
-class Session(_Face):
+class Session(_Connection):
     """Blocking HTTP to one master. Threads may share it."""
 
     def __init__(
@@ -115,7 +138,7 @@ class Session(_Face):
         address: ClusterAddress,
         *,
         timeout: float = 60.0,
-        backoff: Backoff | None = None,
+        backoff: Retries | None = None,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -157,22 +180,16 @@ class Session(_Face):
         """
         import httpx
 
-        failures = 0
+        attempts = self._attempts(call)
         while True:
             try:
                 reply = self._once(call)
             except httpx.TransportError as error:
-                failures += 1
-                pause = self._pause_after(call, failures, error)
-                if pause is None:
-                    raise self._unreachable(error) from error
+                pause = attempts.unanswered(error)
             else:
-                if not reply.passing or reply.status in call.accept:
+                if (again := attempts.answered(reply)) is None:
                     return call.result(reply)
-                failures += 1
-                pause = self._pause(call, failures, refused=False)
-                if pause is None:
-                    return call.result(reply)
+                pause = again
             self._sleep(pause)
 
     def _once(self, call: Call) -> Reply:
@@ -200,7 +217,7 @@ class Session(_Face):
         )
 
 
-class AsyncSession(_Face):
+class AsyncSession(_Connection):
     """The same for asyncio. One event loop per session."""
 
     def __init__(
@@ -208,7 +225,7 @@ class AsyncSession(_Face):
         address: ClusterAddress,
         *,
         timeout: float = 60.0,
-        backoff: Backoff | None = None,
+        backoff: Retries | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         super().__init__(address, timeout=timeout, backoff=backoff)
@@ -261,22 +278,16 @@ class AsyncSession(_Face):
         """
         import httpx
 
-        failures = 0
+        attempts = self._attempts(call)
         while True:
             try:
                 reply = await self._once(call)
             except httpx.TransportError as error:
-                failures += 1
-                pause = self._pause_after(call, failures, error)
-                if pause is None:
-                    raise self._unreachable(error) from error
+                pause = attempts.unanswered(error)
             else:
-                if not reply.passing or reply.status in call.accept:
+                if (again := attempts.answered(reply)) is None:
                     return call.result(reply)
-                failures += 1
-                pause = self._pause(call, failures, refused=False)
-                if pause is None:
-                    return call.result(reply)
+                pause = again
             await asyncio.sleep(pause)
 
     async def _once(self, call: Call) -> Reply:

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from detlab.client.transport.calls import FOREIGN, Backoff, Call, Reply, error_of
+from detlab.client.transport.calls import FOREIGN, Call, Reply, Retries, error_of
 from detlab.errors import ApiError, DetlabError, NotFound
 from detlab.schemas.wire import Event, ExperimentState, LogLine
 
@@ -64,7 +64,7 @@ class Feed(Generic[Item]):
     params: dict[str, str | int | float | None] = field(default_factory=dict)
     cursor: int | None = None
     ends: Callable[[Item], bool] = lambda item: False
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: Retries = field(default_factory=Retries)
     patience: int = 900
     failures: int = 0
     resyncs: int = 0
@@ -151,7 +151,7 @@ class Feed(Generic[Item]):
     def jump(self) -> float:
         """Return how long to wait before the connection after a jump; more if it is one of many in a row."""
         self.jumped = False
-        return 0.0 if self.resyncs <= 1 else self.backoff.capped(self.resyncs - 1)
+        return 0.0 if self.resyncs <= 1 else self.backoff.pause(self.resyncs - 1)
 
     def ended_early(self) -> DetlabError:
         """Return the error for a connection that the other side closed before its time."""
@@ -166,7 +166,7 @@ class Feed(Generic[Item]):
         self.failures += 1
         if self.failures > self.patience:
             raise error
-        return self.backoff.capped(self.failures)
+        return self.backoff.pause(self.failures)
 
 
 class Reconnect(Exception):

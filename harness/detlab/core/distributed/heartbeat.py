@@ -2,8 +2,9 @@
 
 A thread beside the main one looks at the main thread's stack now and then, and writes what it sees to a small file of
 the task's directory: whether the rank stands in an operation with the other ranks, in which, and for how long. Nothing
-of torch is patched. The judge is `detlab.launch.ranks.watchdog`: it must live when a rank's process is stopped
-altogether.
+of torch is patched. A training loop (`detlab.pytorch`) tells more: its batch and phase, and its own limit. The judge is
+`detlab.launch.ranks.watchdog`: it must live when a rank's process is stopped altogether. Without a launcher, as
+off-cluster, nobody watches.
 
 A thread that waits for other ranks in gloo or in a socket sleeps: it uses no time of the processor. One that only calls
 such operations again and again does, so that each look that finds it at work starts its time anew. (A wait in NCCL
@@ -13,6 +14,7 @@ spins and is never taken for one; NCCL has a watchdog of its own.)
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -39,11 +41,45 @@ _WAITS_IN = (
     "torch.autograd.graph",
     "detlab.core.distributed.context",
 )
+_LOOP_WAITS_IN = (
+    "detlab.core.distributed.channel",
+    "torch.distributed",
+    "torch.autograd.graph",
+    "torch.nn.parallel.distributed",
+)
+"""Modules in whose code a training loop stands while it waits for other ranks: what they call may hang by itself."""
+_INNERMOST = 2
 _AT_WORK = ("torch.distributed.checkpoint", "torch.distributed.rpc", "torch.distributed.elastic")
 """Of those, what does work of its own while the main thread waits for it: never judged."""
 _NOT_ITS_NAME = ("wrapper", "<lambda>")
 """What torch's decorators call every operation."""
 _NOT_USERS = ("/site-packages/", "/dist-packages/", "/lib/python")
+
+
+_LONGEST_LIMIT = 30 * 86400.0
+"""Seconds; an infinite limit is a way to say never, and JSON has no infinite number."""
+
+
+class LoopState:
+    """Where a training loop is; written by the loop, sent with each heartbeat.
+
+    Attributes:
+        batch: Batches completed.
+        phase: What it does now, one of `start`, `data`, `train_batch`, `backward`, `step`, `sync`, `callback`,
+            `validation`, `checkpoint`, `end`.
+        part: Counts what a long phase has done so far, such as batches of a validation.
+    """
+
+    __slots__ = ("batch", "part", "phase")
+
+    def __init__(self) -> None:
+        self.batch = 0
+        self.phase = "start"
+        self.part = 0
+
+    def beat(self) -> None:
+        """Say that this rank is well, although it only waits: for the master's return, or for room on a disk."""
+        self.part += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +123,16 @@ def place_of(frame: FrameType | None) -> Place:
     return _place(operation, None, (operation, key), ours=ours)
 
 
+def waits_for_others(frame: FrameType | None) -> bool:
+    """Return whether a training loop waits for other ranks: its innermost frames are those of an operation.
+
+    Args:
+        frame: Innermost frame of the loop's thread.
+    """
+    names = (str(found.f_globals.get("__name__", "")) for found in itertools.islice(_outwards(frame), _INNERMOST))
+    return any(name.startswith(_LOOP_WAITS_IN) for name in names)
+
+
 def _place(operation: str, where: str | None, key: object, *, ours: bool) -> Place:
     if operation:
         return Place("inside", operation, where, key)
@@ -117,14 +163,20 @@ class Pulse:
         rank: This process's.
         size: How many ranks the trial has, on all of its nodes.
         limit: Seconds after which a rank that does not come is taken for hanging.
+        loop: The training loop of the calling thread, for which the limit is one of time without progress; None to
+            tell of the main thread alone.
     """
 
-    def __init__(self, task_dir: Path, rank: int, size: int, limit: float) -> None:
+    def __init__(self, task_dir: Path, rank: int, size: int, limit: float, loop: LoopState | None = None) -> None:
         self._path = task_dir / "spool" / f"pulse.{rank}"
         self._rank = rank
         self._size = size
         self._interval = max(0.05, min(_LONGEST_INTERVAL, limit / 10))
-        self._main = threading.main_thread().ident or 0
+        self._main = (threading.main_thread().ident or 0) if loop is None else threading.get_ident()
+        self._limit = min(limit, _LONGEST_LIMIT)
+        self._loop = loop
+        self._loop_seen: tuple[int, str, int] | None = None
+        self._progressed = time.monotonic()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._beats = 0
@@ -173,7 +225,8 @@ class Pulse:
 
     def _look(self) -> bytes:
         now, used = time.monotonic(), self._main_time()
-        place = place_of(sys._current_frames().get(self._main))
+        frame = sys._current_frames().get(self._main)
+        place = place_of(frame)
         asleep = used - self._used < _AWAKE
         if place.key != self._place.key or (place.state == "inside" and not asleep):
             self._changed = now
@@ -190,7 +243,15 @@ class Pulse:
             "since": now - self._changed,
             "where": None if place.where is None else place.where[-300:],
         }
+        if self._loop is not None:
+            told |= self._loop_told(self._loop, now) | {"state": "inside" if waits_for_others(frame) else "user"}
         return json.dumps(told).encode()[: _BYTES - 1].ljust(_BYTES - 1) + b"\n"
+
+    def _loop_told(self, loop: LoopState, now: float) -> dict[str, object]:
+        seen = loop.batch, loop.phase, loop.part
+        if seen != self._loop_seen:
+            self._loop_seen, self._progressed = seen, now
+        return {"phase": seen[1], "batch": seen[0], "idle": now - self._progressed, "limit": self._limit}
 
     def _main_time(self) -> float:
         """Seconds of the processor that the main thread has used."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from platformdirs import user_state_dir
 
 from detlab.core.distributed.channel import DistributedError, listen
+from detlab.files import write_atomic
 
 _KEY_VARIABLE = "DET_RANK_KEY"
 _PORT_VARIABLE = "DET_CHIEF_PORT"
@@ -62,9 +63,7 @@ class Place:
         listener = self.listener or listen(self.host, self.port, size)
         try:
             if self.file is not None:
-                partial = self.file.with_name(f"{self.file.name}.{os.getpid()}")
-                partial.write_text(f"{self.host} {listener.getsockname()[1]}\n", encoding="ascii")
-                partial.replace(self.file)
+                write_atomic(self.file, f"{self.host} {listener.getsockname()[1]}\n".encode("ascii"), mode=None)
             yield listener
         finally:
             listener.close()
@@ -112,18 +111,10 @@ def shared_secret(task_dir: Path | None, *, one_node: bool) -> bytes:
 
 
 def _read_or_make(path: Path) -> bytes:
-    """Return the secret in a file, made by the first process: complete under another name, then linked."""
+    """Return the secret in a file, made by the first process that needs it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
-        partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, secrets.token_bytes(_KEY_BYTES))
-        finally:
-            os.close(fd)
-        with contextlib.suppress(FileExistsError):
-            os.link(partial, path)
-        partial.unlink()
+        write_atomic(path, secrets.token_bytes(_KEY_BYTES), replace=False)
     status = path.stat()
     if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise PermissionError(f"{path} must belong to this user alone (mode 0600)")

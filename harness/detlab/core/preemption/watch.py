@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import TYPE_CHECKING, assert_never
 
 from detlab import errors, loopback
+from detlab.backoff import Backoff
 from detlab.core.preemption.long_poll import PlainPoll, PollClosed
 from detlab.core.quiet_logs import quiet
-from detlab.core.session import api_base, decode_reply, pauses
+from detlab.core.session import FIRST_PAUSE, LONGEST_PAUSE, api_base, decode_reply
 from detlab.info import ClusterInfo, read_token
 from detlab.schemas.wire import PreemptReply
 from detlab.trust import trust_for
@@ -64,7 +64,7 @@ class PreemptionWatch:
         fatal: Set when this attempt is no longer the trial's: the process should end.
     """
 
-    backoff: Iterator[float] = field(default_factory=pauses)
+    backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE, LONGEST_PAUSE))
     reply: PreemptReply | None = None
     fatal: errors.DetlabError | None = None
     _pause: float | None = None
@@ -87,14 +87,14 @@ class PreemptionWatch:
         """Take an answer."""
         if not self.preempted:
             self.reply = reply
-        self.backoff = pauses()
+        self.backoff.reset()
 
     def failed(self, error: errors.DetlabError) -> None:
         """Take a failed poll: back off, unless a newer attempt of this trial runs."""
         if isinstance(error, errors.StaleAttempt):
             self.fatal = error
             return
-        self._pause = next(self.backoff)
+        self._pause = self.backoff.next_pause()
         logger.log(
             logging.WARNING if self._pause > 5 else logging.DEBUG,
             "cannot query preemption, next attempt in %.1f s: %s",

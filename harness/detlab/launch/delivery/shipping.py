@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
-from detlab.launch.delivery.backoff import Backoff
+from detlab.backoff import Backoff
 from detlab.launch.delivery.spool import Entry
 
 MAX_RECORDS = 1_000

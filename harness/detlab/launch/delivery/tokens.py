@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from detlab.launch.delivery.backoff import Backoff
+from detlab.backoff import Backoff
 
 
 def life_of(said: float | None, expires_at: float, wall: float) -> float:

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detlab.backoff import Backoff
 from detlab.errors import AuthError, master_said
 from detlab.info import ClusterInfo, read_token
-from detlab.launch.delivery.backoff import Backoff
 
 if TYPE_CHECKING:
     from detlab.launch.delivery.sender import Transport

@@ -2,9 +2,9 @@
 
 Each rank that has called `core.init()` writes its state to a small file (`detlab.core.distributed.heartbeat`). The
 activity of a rank that is not in an operation with the others is read from /proc: one that computes, reads or writes is
-working, however long its step or its validation lasts. A trial with the trainer's watchdog (`detlab.pytorch`) is left
-to that one. In a trial over several nodes each launcher watches its own ranks, and receives the states of the others
-(`detlab.launch.ranks.watchdog_nodes`).
+working, however long its step or its validation lasts. A training loop (`detlab.pytorch`) also tells its progress and
+its own limit: its ranks are judged by that, whether they compute or not. In a trial over several nodes each launcher
+watches its own ranks, and receives the states of the others (`detlab.launch.ranks.watchdog_nodes`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from detlab.launch.host import procfs
+from detlab.launch.ranks.judging import Sign, Verdict, judge, judge_loops
 from detlab.launch.taskdir import TaskDir
 
 HUNG = 75
 """Exit code of an attempt that was ended because a rank hangs: `EX_TEMPFAIL`, worth another try."""
-LIMIT_VARIABLE = "DET_HANG_TIMEOUT"
 DEFAULT_LIMIT = 1800.0
 BUSY_FACTOR = 4.0
 """How many times as long a rank may stay away that computes, reads or writes, where a user has set the limit: it may be
@@ -43,62 +43,6 @@ _PULSE_BYTES = 4096
 _LOCAL_POLLS = 4.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """What is known of a rank.
-
-    Attributes:
-        rank: It.
-        state: `inside` an operation with other ranks, in code of `detlab`, or with the `user`.
-        since: Seconds that it has been so.
-        still: Seconds in which it has neither computed, read nor written anything to speak of.
-        silent: Seconds since it last said anything.
-        operation: Which operation it is inside of.
-        where: The innermost line of the user's own code.
-        host: Its machine.
-        pid: Its process.
-        node: Its node's name; "" where the trial has one.
-    """
-
-    rank: int
-    state: str
-    since: float
-    still: float = 0.0
-    silent: float = 0.0
-    operation: str = ""
-    where: str | None = None
-    host: str = ""
-    pid: int = 0
-    node: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The rank that hangs, and those that wait for it."""
-
-    sign: Sign
-    waiting: tuple[Sign, ...]
-
-    def line(self, limit: float) -> str:
-        """Return the message for people, in one line; the master reads it, too (`services.rank_faults`)."""
-        sign, first = self.sign, self.waiting[0]
-        where = f" ({sign.where})" if sign.where else ""
-        node = f"node {sign.node}, " if sign.node else ""
-        if sign.silent >= limit:
-            what = f"its process has been stopped or blocked for {sign.silent:.1f} s; it was last active{where}"
-        elif sign.state == "inside":
-            what = f"for {sign.since:.1f} s it has been in {sign.operation}(){where}"
-        else:
-            what = f"for {sign.since:.1f} s it has been running code outside of collective operations{where}"
-        ranks = ", ".join(str(other.rank) for other in self.waiting[:8])
-        others = f"rank {ranks} waits" if len(self.waiting) == 1 else f"ranks {ranks} wait"
-        return (
-            f"detlab: rank {sign.rank} ({node}host {sign.host}, pid {sign.pid}) hangs: {what}, while {others} in"
-            f" {first.operation}(). This attempt ends now, and the trial restarts from its last checkpoint. If the work"
-            f" is only slow, raise the limit of {limit:g} s: {LIMIT_VARIABLE} in environment.environment_variables"
-        )
-
-
 def limit_of(value: str | None) -> float | None:
     """Return the limit in seconds that a variable asks for, None for no watch. What is no number is as no variable."""
     try:
@@ -108,55 +52,6 @@ def limit_of(value: str | None) -> float | None:
     if math.isnan(limit):
         return DEFAULT_LIMIT
     return limit if 0 < limit < math.inf else None
-
-
-def judge(signs: Mapping[int, Sign], size: int, limit: float, busy: float = math.inf) -> Verdict | None:
-    """Return which rank hangs, None while that cannot be said. Pure.
-
-    Somebody must have waited for the whole limit, and each rank that is not with those must have done nothing for as
-    long (or have been away for `busy` seconds): a rank may be slow for want of another that works.
-
-    Args:
-        signs: By rank, what is known.
-        size: How many ranks there are; with fewer signs nothing is said.
-        limit: In seconds.
-        busy: For how many seconds a rank may stay away that is at work.
-    """
-    if len(signs) < size:
-        return None
-    # One that says nothing any more is not with the others, wherever it was last.
-    waiting = [s for s in signs.values() if s.state == "inside" and s.silent < limit]
-    outside = [s for s in signs.values() if s not in waiting]
-    if not any(s.since >= limit for s in waiting):
-        return None
-    if not outside:
-        return _out_of_step(waiting, limit)
-    if not all(_is_away(s, limit, busy) for s in outside):
-        return None
-    guilty = min(outside, key=lambda s: (s.silent < limit, -s.still, s.rank))
-    return Verdict(guilty, tuple(sorted(waiting, key=lambda s: (-s.since, s.rank))))
-
-
-def _is_away(sign: Sign, limit: float, busy: float) -> bool:
-    if sign.silent >= limit:
-        return sign.still >= limit
-    if sign.state != "user":
-        return False  # we ourselves let it wait: for the master, or for room on a disk
-    return sign.since >= limit and (sign.still >= limit or sign.since >= busy)
-
-
-def _out_of_step(waiting: list[Sign], limit: float) -> Verdict | None:
-    """All wait, in different operations: the one that the fewest are in is wrong; of equals, that of the last rank."""
-    if any(sign.since < limit or sign.still < limit for sign in waiting):
-        return None  # one that computes, reads or writes does so in threads of its own
-    count: dict[str, int] = {}
-    for sign in waiting:
-        count[sign.operation] = count.get(sign.operation, 0) + 1
-    if len(count) < 2:
-        return None
-    guilty = min(waiting, key=lambda s: (count[s.operation], -s.rank))
-    others = [sign for sign in waiting if sign.operation != guilty.operation]
-    return Verdict(guilty, tuple(sorted(others, key=lambda s: s.rank)))
 
 
 @dataclass
@@ -182,13 +77,17 @@ class Others(Protocol):
     def exchange(self, own: Iterable[Sign]) -> Mapping[int, Sign]:
         """Tell how our ranks stand, return how those of the others do."""
 
+    def use_limit(self, limit: float) -> None:
+        """Exchange as often as a limit needs, in seconds."""
+
 
 class HangWatch:
     """Watch the ranks of one task until it is closed.
 
     Args:
         task: The task's directory.
-        limit: Seconds after which a rank that does not come is taken for hanging.
+        limit: Seconds after which a rank that does not come is taken for hanging; infinite to watch training loops
+            alone, which have limits of their own.
         hung: Called once, from a thread, with what was found.
         busy: Seconds that a rank may stay away that is at work; by default as long as it is.
         clock: Monotonic, in seconds.
@@ -205,11 +104,11 @@ class HangWatch:
         others: Others | None = None,
     ) -> None:
         self._spool = task.spool
-        self._limit = limit
+        self._limit = self._limit_outside = limit
         self._hung = hung
         self._busy = busy
         self._clock = clock
-        self._interval = max(0.05, min(_LONGEST_INTERVAL, limit / 10))
+        self._interval = _interval(limit)
         self._closing = threading.Event()
         self._seen: dict[int, _Seen] = {}
         self._looked = clock()
@@ -251,11 +150,25 @@ class HangWatch:
         settled = now >= self._judges_from
         # Without a rank of ours it is not known how many there are: ours may be at work, and the others wait for it.
         size = max((int(pulse["size"]) for pulse in pulses), default=0)
-        verdict = judge({**self._remote, **signs}, size, self._limit, self._busy) if settled and pulses else None
+        verdict = self._judge({**self._remote, **signs}, size) if pulses else None
+        if not settled:
+            verdict = None
         if verdict is None or verdict.sign.rank in signs:
             self._suspected = None
             return verdict
         return self._after_its_own(verdict, now)
+
+    def _judge(self, signs: Mapping[int, Sign], size: int) -> Verdict | None:
+        """Judge ranks by their training loops if they are in one, else by who waits for whom."""
+        loops = {rank: sign for rank, sign in signs.items() if sign.phase}
+        limit = min((sign.limit for sign in loops.values()), default=self._limit_outside)
+        if limit != self._limit:
+            self._limit, self._interval = limit, _interval(limit)
+            if self._others is not None:
+                self._others.use_limit(limit)
+        if loops:
+            return judge_loops(loops, limit) if len(loops) == size else None
+        return judge(signs, size, limit, self._busy)
 
     def _awake(self, now: float) -> None:
         """Begin anew after a time in which all of the task was frozen.
@@ -264,7 +177,7 @@ class HangWatch:
         """
         if now - self._looked > max(3 * self._interval, min(_ASLEEP, self._limit / 2)):
             self._seen.clear()
-            self._judges_from = now + self._limit
+            self._judges_from = now + min(self._limit, DEFAULT_LIMIT)
         self._looked = now
 
     def _after_its_own(self, verdict: Verdict, now: float) -> Verdict | None:
@@ -308,7 +221,16 @@ class HangWatch:
             host=str(pulse["host"]),
             pid=pid,
             node="" if self._others is None else self._others.node,
+            phase=str(pulse.get("phase", "")),
+            batch=int(pulse.get("batch", 0)),
+            idle=float(pulse.get("idle", 0.0)),
+            limit=float(pulse.get("limit", 0.0)),
         )
+
+
+def _interval(limit: float) -> float:
+    """Return the seconds between two polls for a limit."""
+    return max(0.05, min(_LONGEST_INTERVAL, limit / 10))
 
 
 def _read_pulse(path: Path) -> dict[str, Any] | None:
@@ -321,6 +243,9 @@ def _read_pulse(path: Path) -> dict[str, Any] | None:
             os.close(descriptor)
         numbers = [value[name] for name in ("rank", "size", "pid", "beat", "since")]
         texts = [value[name] for name in ("state", "operation", "host")]
+        if "phase" in value:  # it is in a training loop
+            numbers += [value[name] for name in ("batch", "idle", "limit")]
+            texts.append(value["phase"])
         good = all(isinstance(n, int | float) and 0 <= n < 2**53 for n in numbers)
         good = good and all(isinstance(text, str) for text in texts)
         return value if good and isinstance(value["where"], str | None) else None

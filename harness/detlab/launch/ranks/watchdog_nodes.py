@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from detlab.errors import AuthError
 from detlab.info import read_token
 from detlab.launch.delivery.sender import TransportError
-from detlab.launch.ranks.watchdog import Sign
+from detlab.launch.ranks.judging import Sign
 
 _POLLS = 3.0
 """Number of polls for which a sign of another node is valid after it was made."""
@@ -47,6 +47,10 @@ class OtherNodes:
         self._task_dir = task_dir
         self._number = number
         self._transport = transport
+        self.use_limit(limit)
+
+    def use_limit(self, limit: float) -> None:
+        """Exchange as often as a limit needs, in seconds."""
         self.interval = max(0.05, min(_LONGEST_INTERVAL, limit / 10))
 
     def exchange(self, own: Iterable[Sign]) -> Mapping[int, Sign]:
@@ -72,6 +76,6 @@ def _sign(told: Mapping[str, Any]) -> Sign:
         ValueError: It makes no sense.
     """
     sign = Sign(**{name: value for name, value in told.items() if name in _NAMES})
-    if not all(math.isfinite(number) for number in (sign.since, sign.still, sign.silent)):
+    if not all(math.isfinite(number) for number in (sign.since, sign.still, sign.silent, sign.idle, sign.limit)):
         raise ValueError("a time is no number")
     return sign

@@ -21,13 +21,14 @@ from detlab.pytorch.callback import CallbackSet
 from detlab.pytorch.checkpoint import rng
 from detlab.pytorch.checkpoint.codec import PickleRefused
 from detlab.pytorch.checkpoint.files import STRUCTURE_FILE, read_state
-from detlab.pytorch.checkpoint.matching import check_state, load_models, load_optimizers
+from detlab.pytorch.checkpoint.matching import as_named, check_state
 from detlab.pytorch.checkpoint.writer import CheckpointWriter
 from detlab.pytorch.metrics.reducer import to_cpu
 
 if TYPE_CHECKING:
     from detlab.pytorch.context.trial_context import PyTorchTrialContext
     from detlab.pytorch.data.stream import TrainingStream
+    from detlab.pytorch.parallel.strategy import Shard
     from detlab.pytorch.trial import PyTorchTrial
 
 logger = logging.getLogger("detlab.pytorch")
@@ -204,9 +205,11 @@ def apply(restored: Restored, context: PyTorchTrialContext, callbacks: CallbackS
     tree = restored.tree
     callbacks.call("on_checkpoint_load_start", tree)
     models, optimizers = tree["models_state_dict"], tree.get("optimizers_state_dict") or []
-    check_state(context.models, models, context.optimizers, optimizers, checkpoint=f"checkpoint {restored.uuid}")
-    load_models(context.models, models)
-    load_optimizers(context.optimizers, optimizers)
+    strategy = context._strategy
+    modules = [strategy.unwrap(model) for model in context.models]
+    check_state(modules, models, context.optimizers, optimizers, checkpoint=f"checkpoint {restored.uuid}")
+    named = [as_named(module, state) for module, state in zip(modules, models, strict=True)]
+    strategy.load(context.models, context.optimizers, named, optimizers)
     context._load_schedulers_state(tree.get("lr_schedulers_state_dict") or [])
     context._load_scaler_state(tree.get("scaler_state_dict"))
     for name in callbacks.load_state(tree.get("callbacks") or {}):
@@ -272,22 +275,24 @@ class Checkpointing:
         )
 
     def prepare(self, stream: TrainingStream) -> None:
-        """Allocate the kept buffers, so that the first checkpoint does not wait for memory."""
+        """Allocate the kept buffers, so that the first checkpoint does not wait for memory; all ranks call in step."""
+        shard = self._context._shard()
         if self._writer is not None:
-            self._writer.prepare(self._tree(stream, []))
+            self._writer.prepare(self._tree(stream, shard, []))
 
     def save(self, stream: TrainingStream) -> None:
         """Take a checkpoint; all ranks call in step. Returns when the state is copied, before it is written."""
         self.drain()  # the writer takes one at a time
         mine = {"rng": rng.capture(), "gradients": self._context._pending_gradients()}
-        if self._core.distributed.size > 1:
+        if self._core.distributed.rank > 0:
             mine = to_cpu(mine)  # the chief would put another rank's tensors on that rank's GPU
         ranks = self._core.distributed.gather(mine)
+        shard = self._context._shard()
         self._progress.saved_at = self._progress.steps_completed
         if self._writer is None:
             return
         assert ranks is not None
-        tree = self._tree(stream, ranks)
+        tree = self._tree(stream, shard, ranks)
         self._callbacks.call("on_checkpoint_save_start", tree)
         self._writer.submit(tree, self._metadata(), load_data=self._load_data(), code=Path.cwd())
 
@@ -329,11 +334,11 @@ class Checkpointing:
             self._callbacks.call("on_checkpoint_end", folder)
             self._writer.resume()
 
-    def _tree(self, stream: TrainingStream, ranks: list[Any]) -> dict[str, Any]:
+    def _tree(self, stream: TrainingStream, shard: Shard, ranks: list[Any]) -> dict[str, Any]:
         context = self._context
         return {
-            "models_state_dict": context._models_state(),
-            "optimizers_state_dict": context._optimizers_state(),
+            "models_state_dict": shard.models,
+            "optimizers_state_dict": shard.optimizers,
             "lr_schedulers_state_dict": context._schedulers_state(),
             "scaler_state_dict": context._scaler_state(),
             "callbacks": self._callbacks.state(),

@@ -87,7 +87,7 @@ def load_models(
     check_state(models, states, checkpoint=checkpoint)
     for model, state in zip(models, states, strict=True):
         target = bare(model)
-        target.load_state_dict(_as_named(target, state))
+        target.load_state_dict(as_named(target, state))
 
 
 def load_optimizers(
@@ -107,7 +107,7 @@ def _counts(what: str, here: int, saved: int) -> list[str]:
     return [] if here == saved else [f"{saved} {what}{'s' * (saved != 1)} in the checkpoint, {here} in the trial"]
 
 
-def _as_named(model: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
+def as_named(model: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a state under the model's own names, which `torch.compile` of a part of it may have marked.
 
     Determined keeps the `module.` of DistributedDataParallel before every name.
@@ -130,7 +130,7 @@ def _without_prefix(state: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
 
 
 def _model_differences(where: str, model: Any, saved: Mapping[str, Any]) -> list[str]:
-    saved = _as_named(model, saved)
+    saved = as_named(model, saved)
     own = model.state_dict()
     missing = [
         f"{where}: {name}{_shape(own[name])} is missing from the checkpoint" for name in own if name not in saved

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from detlab import core
+from detlab.core.distributed.heartbeat import LoopState
 from detlab.pytorch.context.experimental import PyTorchExperimentalContext
 from detlab.pytorch.context.information import TrialInformation
 from detlab.pytorch.context.lr_scheduler import LRScheduler
@@ -18,12 +19,10 @@ from detlab.pytorch.context.wrapped_state import WrappedState
 from detlab.pytorch.data.loader import to_device
 from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.metrics.reducer import _PyTorchReducerContext
-from detlab.pytorch.parallel import amp, optimizer_step
-from detlab.pytorch.parallel import wrapping as _wrapping
-from detlab.pytorch.parallel.optimizer_step import OptimizerFacts
-
-if TYPE_CHECKING:
-    from detlab.pytorch.parallel.watchdog import Pulse
+from detlab.pytorch.parallel import amp
+from detlab.pytorch.parallel.optimizer_step import OptimizerFacts, drop_gradients
+from detlab.pytorch.parallel.strategy import choose_strategy
+from detlab.pytorch.parallel.wrapping import check_model
 
 
 class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyTorchReducerContext):
@@ -43,6 +42,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         managed_training: False leaves models where they are, to load them without training.
         debug_enabled: The config's `debug`.
         enable_tensorboard_logging: Whether the trainer writes metrics to TensorBoard.
+        strategy: Name of the training strategy; None leaves it to the number of processes.
 
     Attributes:
         distributed: Messages between the ranks.
@@ -69,6 +69,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         managed_training: bool = True,
         debug_enabled: bool = False,
         enable_tensorboard_logging: bool = True,
+        strategy: str | None = None,
     ) -> None:
         TrialInformation.__init__(
             self,
@@ -81,22 +82,20 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             enable_tensorboard_logging,
         )
         TrainingPosition.__init__(self)
-        WrappedState.__init__(self, aggregation_frequency)
+        self.distributed = core_context.distributed
+        self.n_gpus = num_gpus
+        self.device = _choose_device(num_gpus, self.distributed)
+        WrappedState.__init__(self, aggregation_frequency, choose_strategy(strategy, self.device, self.distributed))
         _PyTorchReducerContext.__init__(self, core_context.distributed.allgather)
         self._managed_training = managed_training
         self._debug_enabled = debug_enabled
         self._hang_timeout: float | None = None
-        self.distributed = core_context.distributed
-        self.n_gpus = num_gpus
-        self.device = _choose_device(num_gpus, self.distributed)
         self.profiler: Any = None
         self.experimental = PyTorchExperimentalContext(self)
-        self._replicas: list[_wrapping.Replica] = []
-        self._owners: dict[int, _wrapping.Sharing] | None = None if self.distributed.size == 1 else {}
         self._auto_scaler: Any = None
         self._scaler_stepped = False
         self._to_device_warned_types: set[type] = set()
-        self._pulse: Pulse | None = None
+        self._loop_state = LoopState()
 
     # --- wrapping
 
@@ -111,14 +110,14 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         Raises:
             TrainerError: It is none, is wrapped already, or the processes are not connected.
         """
-        wrapped = _wrapping.wrap_model(model, self) if self._managed_training else model
+        wrapped = model
+        if self._managed_training:
+            check_model(model, self.models)
+            unused = self.experimental._find_unused_parameters
+            wrapped = self._strategy.prepare_model(model, find_unused_parameters=unused)
         if self.experimental._auto_amp:
-            amp.autocast_forward(_wrapping.bare(wrapped), self.device.type)
+            amp.autocast_forward(self._strategy.unwrap(wrapped), self.device.type)
         self.models.append(wrapped)
-        if isinstance(wrapped, _wrapping.Replica) and self._owners is not None:
-            self._replicas.append(wrapped)
-            self._owners.update((id(parameter), wrapped._sharing) for parameter in wrapped._sharing.trained)
-        self._link()
         return wrapped
 
     def wrap_optimizer(
@@ -145,7 +144,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         )
         self._facts[optimizer] = facts
         self.optimizers.append(optimizer)
-        self._link()
+        self._strategy.prepare_optimizer(facts)
         return optimizer
 
     def wrap_lr_scheduler(self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1) -> Any:
@@ -209,27 +208,13 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         """
         if not isinstance(to_wrap, torch.nn.Module):
             raise TrainerError(f"autocast_forward_pass(to_wrap): it must be a torch.nn.Module, not {to_wrap!r}")
-        amp.autocast_forward(_wrapping.bare(to_wrap), self.device.type)
+        amp.autocast_forward(self._strategy.unwrap(to_wrap), self.device.type)
         return to_wrap
 
     def _use_auto_amp(self) -> None:
         self._auto_scaler = self._scaler
         for model in self.models:
             self.autocast_forward_pass(model)
-
-    def _link(self) -> None:
-        """Tell models how their optimizers want gradients to be exchanged."""
-        for facts in self._facts.values():
-            if not (self._replicas and facts.special_exchange):
-                continue
-            mine = {id(parameter) for parameter in facts.parameters()}
-            for replica in self._replicas:
-                if mine.isdisjoint(id(parameter) for parameter in replica._sharing.trained):
-                    continue
-                if facts.fp16_compression:
-                    replica.compress()
-                if facts.backward_passes > 1:
-                    replica.share_at_step()
 
     # --- stepping
 
@@ -251,18 +236,16 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         Raises:
             TrainerError: There is nothing to differentiate.
         """
-        if self._pulse is not None:
-            self._pulse.phase = "backward"
+        self._loop_state.phase = "backward"
         if not isinstance(loss, torch.Tensor) or (gradient is None and loss.numel() != 1) or not loss.requires_grad:
             raise _not_a_loss(loss)
-        scaled = optimizer_step.scale_loss(loss, self._auto_scaler)
-        try:
-            scaled.backward(gradient, retain_graph or create_graph, create_graph)
-        except RuntimeError as error:
-            _wrapping.explain(error)
-            raise
-        for replica in self._replicas:
-            replica._sharing.after_backward()
+        self._strategy.backward(
+            loss,
+            gradient,
+            retain_graph=retain_graph or create_graph,
+            create_graph=create_graph,
+            scaler=self._auto_scaler,
+        )
 
     def step_optimizer(
         self,
@@ -294,18 +277,18 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             if self._batch_idx is None:
                 raise self._not_started("step_optimizer()")
             return
-        if self._pulse is not None:
-            self._pulse.phase = "step"
+        self._loop_state.phase = "step"
         facts.steps += 1
-        optimizer_step.reduce_gradients(facts, self._owners, self._aggregation_frequency)
+        strategy = self._strategy
+        strategy.reduce_gradients(facts, self._aggregation_frequency)
         if scaler is None and self._auto_scaler is not None:
             scaler = self._auto_scaler
             self._scaler_stepped = True
         if clip_grads is not None:
-            optimizer_step.clip(facts, clip_grads, scaler)
-        optimizer_step.step(optimizer, scaler)
+            strategy.clip(facts, clip_grads, scaler)
+        strategy.step(facts, scaler)
         if auto_zero_grads:
-            optimizer_step.drop_gradients(optimizer)
+            drop_gradients(optimizer)
 
     def _not_wrapped(self, optimizer: Any) -> TrainerError:
         known = ", ".join(type(one).__name__ for one in self.optimizers) or "none"
@@ -337,8 +320,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         self._move_to(batch_idx, epoch_idx, starts_epoch, ends_epoch, ids)
         if self._aggregation_frequency != 1:
             self._is_sync_step = (batch_idx + 1) % self._aggregation_frequency == 0
-        for replica in self._replicas:
-            replica.begin_batch(exchange=self._is_sync_step)
+        self._strategy.begin_batch(step=self._is_sync_step)
 
     def _end_batch(self, remaining_in_epoch: int | None) -> None:
         """Update the scale and step learning rate schedulers.
@@ -374,14 +356,10 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             model.train()
 
     def _eval(self) -> None:
-        """Put all models in evaluation mode, with the chief's buffers on all ranks, who all call it.
-
-        What they evaluate is then what a checkpoint holds; batch norm's statistics would differ by rank.
-        """
+        """Put all models in evaluation mode, as a checkpoint holds them; all ranks call it."""
         for model in self.models:
             model.eval()
-            if self.distributed.size > 1:
-                _wrapping.broadcast_from_chief(model.buffers())
+            self._strategy.begin_evaluation(model)
 
     def _check_ready(self) -> None:
         """Check what the trial's `__init__` left.
@@ -389,15 +367,13 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         Raises:
             TrainerError: Nothing is wrapped, parameters are in no wrapped model or elsewhere; all is listed.
         """
-        self._link()
         problems = []
         if not self.models:
             problems.append("no model is wrapped: self.model = context.wrap_model(model)")
         if not self.optimizers:
             problems.append("no optimizer is wrapped: self.optimizer = context.wrap_optimizer(optimizer)")
-        problems += _wrapping.misplaced(self.models, self.device)
-        if self.models:
-            problems += optimizer_step.orphans(self._facts.values(), self.models)
+        # Without a model, parameters that belong to none are no news.
+        problems += self._strategy.ready(self.models, self._facts.values() if self.models else ())
         if problems:
             raise TrainerError.of("this trial cannot be trained:", problems)
 
@@ -407,7 +383,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         Raises:
             TrainerError: One was moved; the first parameter of each is named.
         """
-        problems = _wrapping.misplaced(self.models, self.device)
+        problems = self._strategy.misplaced(self.models)
         if problems:
             raise TrainerError.of("training cannot continue:", problems)
 
@@ -416,7 +392,7 @@ def _choose_device(num_gpus: int, distributed: core.DistributedContext) -> torch
     """Return the device of this rank, and make it the current one if it is a GPU."""
     if num_gpus == 0:
         return torch.device("cpu")
-    index = distributed.local_rank if distributed.size > 1 else 0
+    index = distributed.local_rank
     visible = torch.cuda.device_count()
     if index >= visible:
         raise TrainerError(

@@ -9,8 +9,8 @@ import torch
 
 from detlab.pytorch.context.lr_scheduler import LRScheduler
 from detlab.pytorch.errors import TrainerError
-from detlab.pytorch.parallel import wrapping
 from detlab.pytorch.parallel.optimizer_step import OptimizerFacts
+from detlab.pytorch.parallel.strategy import Shard, Strategy
 
 logger = logging.getLogger("detlab.pytorch")
 
@@ -20,12 +20,14 @@ class WrappedState:
 
     Args:
         aggregation_frequency: Batches whose gradients make one optimizer step.
+        strategy: What spreads them over the ranks.
     """
 
     _batch_idx: int | None
     """Of `TrainingPosition`, the part beside this one."""
 
-    def __init__(self, aggregation_frequency: int) -> None:
+    def __init__(self, aggregation_frequency: int, strategy: Strategy) -> None:
+        self._strategy = strategy
         self.models: list[torch.nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.lr_schedulers: list[LRScheduler] = []
@@ -34,16 +36,20 @@ class WrappedState:
         self._aggregation_frequency = aggregation_frequency
         self._is_sync_step = aggregation_frequency == 1
 
-    def _models_state(self) -> list[dict[str, torch.Tensor]]:
-        return [wrapping.model_state(model) for model in self.models]
+    def _shard(self) -> Shard:
+        """Return this rank's part of the state of models and optimizers; all ranks call it.
 
-    def _optimizers_state(self) -> list[dict[str, Any]]:
-        return [optimizer.state_dict() for optimizer in self.optimizers]
-
-    def _load_optimizers_state(self, states: list[dict[str, Any]]) -> None:
-        _same_number("optimizer", states, self.optimizers)
-        for optimizer, state in zip(self.optimizers, states, strict=True):
-            optimizer.load_state_dict(state)
+        Raises:
+            TrainerError: The strategy has other ranks than the chief write some of it.
+        """
+        shard = self._strategy.state(self.models, self.optimizers)
+        if shard.writers - {0}:
+            raise TrainerError(
+                f"the training strategy {self._strategy.name!r} has ranks {sorted(shard.writers)} write parts of a "
+                "checkpoint, and the trainer stores those of the chief alone",
+                hint="have Strategy.state() gather the state on the chief",
+            )
+        return shard
 
     def _schedulers_state(self) -> list[dict[str, Any]]:
         return [scheduler._state() for scheduler in self.lr_schedulers]

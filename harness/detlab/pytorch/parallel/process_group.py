@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from detlab.core import DistributedContext
-from detlab.info import ClusterInfo
+from detlab.core.distributed.channel import DistributedError
+from detlab.errors import InvalidHP
+from detlab.info import TASK_DIR_VARIABLE, ClusterInfo
 from detlab.pytorch.errors import TrainerError
-from detlab.pytorch.parallel.watchdog import is_own_failure, note_failing_rank
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
 _MEETING = ("MASTER_ADDR", "MASTER_PORT")
@@ -22,7 +26,9 @@ _START = "start it with `python3 -m detlab.launch.torch_distributed python3 trai
 _ONE_NODE = "resources.is_single_node: true keeps it on one"
 
 MARGIN = 60.0
-"""Seconds by which every other limit is above that of the watchdog, which says more about a hang than they can."""
+"""Seconds by which every other limit is above that of the launcher's watch, which says more about a hang than they."""
+_LOST = ("gloo", "nccl", "closed by peer", "reset by peer")
+"""Words of the errors that the ranks get whose connection to another one breaks."""
 
 _OPERATION_TIMEOUT = 7200.0
 _LONGEST = 30 * 86400.0
@@ -80,7 +86,7 @@ def connect(info: ClusterInfo | None, given: DistributedContext | None, timeout:
     Args:
         info: The task, None off-cluster.
         given: Ranks that the caller has made already.
-        timeout: Seconds that a rank may hang before the watchdog ends the attempt.
+        timeout: Seconds that a rank may hang before the launcher ends the attempt.
 
     Returns:
         The ranks, or None for a process that is alone.
@@ -192,6 +198,35 @@ def device_and_backend(gpus: int, local_rank: int) -> tuple[int | None, str]:
         tensors and gloo those of the CPU, without them gloo carries all.
     """
     return local_rank if local_rank < gpus else None, "cpu:gloo,cuda:nccl" if gpus else "gloo"
+
+
+def is_own_failure(error: BaseException | None) -> bool:
+    """Return whether a rank ends with this exception as a failure, and not for want of another one that died."""
+    if isinstance(error, SystemExit):
+        return error.code not in {None, 0}
+    if error is None or isinstance(error, InvalidHP | GeneratorExit):
+        return False
+    while error is not None:
+        text = str(error).lower()
+        if isinstance(error, DistributedError) or any(word in text for word in _LOST):
+            return False
+        error = error.__cause__ or error.__context__
+    return True
+
+
+def note_failing_rank(rank: int, status: int) -> None:
+    """Tell the launcher which rank failed: of those noted in the task's directory the first counts.
+
+    Args:
+        rank: It.
+        status: Its exit status.
+    """
+    directory = os.environ.get(TASK_DIR_VARIABLE)
+    if not directory:
+        return
+    line = json.dumps({"rank": rank, "exit_code": status, "time": time.time()}) + "\n"
+    with contextlib.suppress(OSError), (Path(directory) / "spool" / "ranks.jsonl").open("a", encoding="utf-8") as file:
+        file.write(line)
 
 
 def _is_initialized() -> bool:

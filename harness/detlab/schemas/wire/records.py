@@ -195,6 +195,14 @@ class RankSign(Wire):
     pid: int = 0
     node: str = Field("", max_length=128)
     """Its agent."""
+    phase: str = Field("", max_length=20)
+    """What its training loop does; empty where the rank is in none."""
+    batch: int = Field(0, ge=0)
+    """Batches that the loop has completed."""
+    idle: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """For so long the loop has made no progress."""
+    limit: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """So long without progress counts as a hang of the loop."""
     age: float = 0.0
     """In answers: so long ago this was said."""
 

@@ -21,8 +21,8 @@ from typing import Any
 import docker
 from docker.types import Mount
 
+from detlab.files import write_atomic
 from detlab.launch.host.identity import Identity
-from detlab.launch.taskdir import write_atomic
 from detlab_agent.runtimes.docker.engine import ALLOCATION_LABEL, Engine, EngineAway, EngineRefused, Gone
 
 _log = logging.getLogger(__name__)

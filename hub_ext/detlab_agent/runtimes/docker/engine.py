@@ -22,7 +22,7 @@ import docker
 import docker.errors
 import requests
 
-from detlab.launch.delivery.backoff import Backoff
+from detlab.backoff import Backoff
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

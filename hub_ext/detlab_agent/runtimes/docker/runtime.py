@@ -81,6 +81,7 @@ class DockerRuntime:
     """
 
     name = DOCKER
+    tasks_are: Literal["here"] = "here"
 
     def __init__(
         self,
@@ -167,9 +168,9 @@ class DockerRuntime:
             order.launch.allocation_id,
             order.launch.run,
             tuple(order.launch.slots),
-            order.task,
             order.record,
-            order.identity.uid,
+            directory=order.task,
+            owner=order.identity.uid,
             address=service.address if service else None,
             port=service.port if service else None,
             engine=self.engine,

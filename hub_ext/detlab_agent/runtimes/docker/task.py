@@ -14,7 +14,7 @@ from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.runtimes.docker.accounts import forget_names
 from detlab_agent.runtimes.docker.engine import Ended, Engine, EngineAway, EngineRefused
 from detlab_agent.runtimes.ports import HeldPorts
-from detlab_agent.runtimes.records import NotedTask
+from detlab_agent.runtimes.records import LocalTask
 
 _log = logging.getLogger(__name__)
 _RETRY = 1.0
@@ -24,7 +24,7 @@ _OUTAGE_SLACK = 5.0
 
 
 @dataclass
-class DockerTask(NotedTask):
+class DockerTask(LocalTask):
     """A task of the docker runtime; see `RunningTask`.
 
     Attributes:

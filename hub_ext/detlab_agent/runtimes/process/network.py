@@ -21,14 +21,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from detlab.client.transport.discovery import is_loopback
 from detlab.launch.environment import SYSTEM_PATH
-from detlab.launch.network import Forward, NetworkPlan
+from detlab.launch.network import ALIAS, LINKS, Forward, NetworkPlan
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.process.task import sparing
@@ -37,10 +37,10 @@ _log = logging.getLogger(__name__)
 
 DEFAULT_SUBNETS = ("10.213.0.0/16", "10.214.0.0/16", "10.215.0.0/16")
 """Of these the first that overlaps no route of this machine, unless the operator names another."""
-LINKS = "det"
-"""First letters of every link of every agent of this machine."""
 LOCKS = Path("/run/detlab")
 """Where each agent with private networks holds a lock named after its links: rules without one are removed."""
+PROBE = "probe"
+"""Instead of an allocation: the network that `TaskNetworks.open` tries."""
 TIMEOUT = 30.0
 LOOK_SECONDS = 30.0
 """How often the start of a task looks whether the rules are still there."""
@@ -150,6 +150,30 @@ class TaskNetworks:
             _log.warning("rules of %s stay: %s", self._chain, error)
         os.close(self._held)
         self._held = -1
+
+    def sweep(self, kept: Collection[str]) -> None:
+        """Remove the links of tasks that this agent knows no more: it was killed, and its records are gone.
+
+        Such a link is ours by its name, which nobody has but who holds this agent's lock, and by its alias, which is
+        the allocation. What still runs behind it is cut off.
+
+        Args:
+            kept: The allocations that are known.
+        """
+        try:
+            said = json.loads(_run([self._programs.ip, "-j", "link", "show", "type", "veth"]) or "[]")
+            for link in said:
+                name, alias = str(link.get("ifname", "")), str(link.get("ifalias", ""))
+                if not name.startswith(self.prefix) or not alias.startswith(ALIAS):
+                    continue
+                allocation = alias.removeprefix(ALIAS)
+                if allocation not in kept and allocation != PROBE:
+                    _log.warning(
+                        "link %s of task %s is removed: this agent has no record of the task", name, allocation
+                    )
+                    _run([self._programs.ip, "link", "delete", name])
+        except NoPrivateNetwork as error:  # one went by itself meanwhile, with its task
+            _log.info("links of unknown tasks: %s", error)
 
     def plan(self, launch: Launch) -> NetworkPlan | None:
         """Return how the task's network is made; None for one of several nodes, whose ranks are reached by address.
@@ -298,7 +322,7 @@ class TaskNetworks:
             self._forwards.add(probe)
             self._write_first_rules()
             try:
-                plan = self._plan("probe", [probe])
+                plan = self._plan(PROBE, [probe])
                 command = [sys.executable, "-s", "-P", "-m", "detlab.launch.network", plan.encode()]
                 _run([*command, *(beyond or ())], keep_path=True)
             finally:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from detlab.launch.environment import base_environment, source_path
 from detlab.launch.host import procfs
@@ -64,6 +64,7 @@ class ProcessRuntime:
     """
 
     name = PROCESS
+    tasks_are: Literal["here"] = "here"
 
     def __init__(
         self,
@@ -111,9 +112,9 @@ class ProcessRuntime:
             launch.allocation_id,
             launch.run,
             tuple(launch.slots),
-            order.task,
             order.record,
-            order.identity.uid,
+            directory=order.task,
+            owner=order.identity.uid,
             address=service.address if service else None,
             port=service.port if service else None,
             ports=self._maker.ports,
@@ -276,9 +277,11 @@ class ProcessRuntime:
         return task
 
     def sweep(self, kept: set[str]) -> None:
-        """See `NodeRuntime.sweep`: what a process leaves is in its control group."""
+        """See `NodeRuntime.sweep`: what a process leaves is in its control group, and behind its link."""
         if self._groups is not None:
             self._groups.sweep(kept)
+        if self._networks is not None:
+            self._networks.sweep(kept)
 
 
 def make(setup: RuntimeSetup) -> ProcessRuntime:

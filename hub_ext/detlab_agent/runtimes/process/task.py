@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from detlab.launch.host import procfs
+from detlab.schemas.runtimes import PROCESS
 from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.runtimes.ports import HeldPorts
 from detlab_agent.runtimes.process.control_groups import Group
-from detlab_agent.runtimes.records import NotedTask
+from detlab_agent.runtimes.records import LocalTask
 
 _LOOK = 0.2
 """Seconds between two looks at a process where the kernel has no pidfd."""
@@ -42,8 +43,10 @@ class Launched(Protocol):
 
 
 @dataclass
-class ProcessTask(NotedTask):
+class ProcessTask(LocalTask):
     """A task of this runtime; see `RunningTask`."""
+
+    runtime: ClassVar[str] = PROCESS
 
     child: Launched | None = field(default=None, repr=False)
     ports: HeldPorts | None = field(default=None, repr=False)

@@ -23,8 +23,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from detlab.files import write_atomic
 from detlab.launch.host import procfs
-from detlab.launch.taskdir import read_object, write_atomic, write_json
+from detlab.launch.taskdir import read_object, write_json
 from detlab_hub.backends.instances.base import Order, ProviderError, Trouble
 from detlab_hub.core.provisioning import Instance, InstanceState
 

@@ -1,6 +1,6 @@
 """One attempt to run a trial: from the request for slots to the exit of the task.
 
-    PENDING ─ Assigned ─► ASSIGNED ─ TaskStarted ─► RUNNING ─ kill ─► TERMINATING ─ TaskExited ─► TERMINATED
+    PENDING ─ Assigned ─► ASSIGNED ─ TaskStarted ─► RUNNING ─ kill ─► TERMINATING ─ PartsGone ─► TERMINATED
 
 A preemption is a request with a deadline: the task polls, acknowledges, checkpoints and exits 0. When the
 deadline has passed the task gets SIGTERM, and SIGKILL a little later. A stop by the searcher is delivered the
@@ -131,22 +131,8 @@ class DeadlinePassed:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskExited:
-    """The agent reported the end of the process group. `exit_code` None: unknown, its launcher died."""
-
-    exit_code: int | None
-    refused: str | None = None
-    """The agent's words if it would not start the task."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentLost:
-    """The agent will not report any more."""
-
-
-@dataclass(frozen=True, slots=True)
 class PartsGone:
-    """It ran on several agents, and all parts have ended; `kind` is the verdict of `gang`."""
+    """All its parts have ended, one on each of its nodes; `kind` is the verdict of `gang`."""
 
     kind: EndKind
 
@@ -159,8 +145,6 @@ Event: TypeAlias = (
     | LeaveAcknowledged
     | KillRequested
     | DeadlinePassed
-    | TaskExited
-    | AgentLost
     | PartsGone
 )
 
@@ -232,10 +216,6 @@ def _step(old: Allocation, event: Event) -> Step:
             return _kill(old, now)
         case DeadlinePassed(now):
             return _kill(old, now) if _deadline_passed(old, now) else Step(old)
-        case TaskExited():
-            return _end(old, kind_of_exit(old, event))
-        case AgentLost():
-            return _end(old, EndKind.LOST)
         case PartsGone(kind):
             return _end(old, kind)
         case _:
@@ -298,15 +278,13 @@ def _kill(old: Allocation, now: float) -> Step:
     return Step(replace(old, state=AllocationState.TERMINATING, kill_sent_at=sent), (SendKill(),))
 
 
-def kind_of_exit(old: Allocation, event: TaskExited) -> EndKind:
-    """Return the kind of end for a task's exit in this state."""
-    if event.refused is not None:
-        return EndKind.REFUSED
-    if event.exit_code == 0 and old.acked_at is not None:
+def kind_of_exit(old: Allocation, exit_code: int | None) -> EndKind:
+    """Return how a part ends whose process group exits in this state; `exit_code` None: its launcher died."""
+    if exit_code == 0 and old.acked_at is not None:
         return EndKind.PREEMPTED
     if old.kill_sent_at is not None:
         return EndKind.KILLED
-    return EndKind.FINISHED if event.exit_code == 0 else EndKind.FAILED
+    return EndKind.FINISHED if exit_code == 0 else EndKind.FAILED
 
 
 def _end(old: Allocation, kind: EndKind) -> Step:

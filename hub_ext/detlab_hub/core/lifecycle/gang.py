@@ -1,4 +1,4 @@
-"""An attempt on several agents: how it ends, from how its parts end. Pure.
+"""How an attempt ends, from how its parts end: one on each of its nodes, and often only one. Pure.
 
 All or nothing: a part that fails, is refused or is lost ends the others, and the attempt is over once all are gone.
 Until then it holds the slots of all, so that a slot has one owner (I2).

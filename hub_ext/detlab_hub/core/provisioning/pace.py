@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from detlab.backoff import longest_pause
 from detlab_hub.core.provisioning.model import History, HoldReason, Limits
-
-_MOST_DOUBLINGS = 30
 
 
 def launched(history: History, count: int, now: float) -> History:
@@ -24,8 +23,7 @@ def retry_at(history: History, limits: Limits) -> float:
     failed = history.failures + history.duds
     if not failed:
         return 0.0
-    wait = limits.retry_after * 2 ** min(failed - 1, _MOST_DOUBLINGS)
-    return history.failed_at + min(wait, limits.retry_at_most)
+    return history.failed_at + longest_pause(failed, limits.retry_after, limits.retry_at_most)
 
 
 def recent(history: History, limits: Limits, now: float) -> tuple[float, ...]:

@@ -2,25 +2,19 @@
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from detlab.plugins import PluginError
+from detlab.schemas.expconf.blocks.searchers import SEARCHERS
 from detlab_hub.core.searchers.errors import SearcherNotInstalled
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import check_space
 from detlab_hub.core.searchers.method import SearchMethod
 
-GROUP = "detlab.searchers"
-
-
-@cache
-def _installed() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
 
 def searcher_names() -> list[str]:
     """Names of all methods, in order."""
-    return sorted(_installed())
+    return SEARCHERS.names()
 
 
 @cache
@@ -30,17 +24,12 @@ def method_class(name: str) -> type[SearchMethod]:
     Raises:
         SearcherNotInstalled: None of that name is installed, or it cannot be imported.
     """
-    entry = _installed().get(name)
-    if entry is None:
-        raise SearcherNotInstalled(f"searcher.name: {name!r} is not one of {', '.join(searcher_names())}")
     try:
-        found = entry.load()
-    except Exception as error:  # whatever a plug-in raises when it is imported: the message says it
-        raise SearcherNotInstalled(
-            f"searcher.name: {name!r} is installed ({entry.value}) but broken: {error}"
-        ) from error
+        found = SEARCHERS.load(name)
+    except PluginError as error:
+        raise SearcherNotInstalled(f"searcher.name: {error.message}; {error.hint}") from error
     if not (isinstance(found, type) and issubclass(found, SearchMethod)):
-        raise SearcherNotInstalled(f"searcher.name: {name!r} ({entry.value}) is not a SearchMethod")
+        raise SearcherNotInstalled(f"searcher.name: {name!r} ({SEARCHERS.origin(name)}) is not a SearchMethod")
     return found
 
 

@@ -7,7 +7,6 @@ hidden: a user who guesses the content of another's code could otherwise confirm
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
 from functools import partial
@@ -17,9 +16,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
-from detlab.launch.archives import Limits, UnsafeBundle, tree_digest
-from detlab.schemas.bundles import BUNDLE_DIGEST, FORM, PACKED, TREE, file_name
+from detlab.files import sync_directory
+from detlab.launch.archives import Limits, UnsafeBundle, digest_like
+from detlab.schemas.bundles import BUNDLE_DIGEST, FORM, file_name
+from detlab_hub.core.rights import Kind, Right, Thing, right_of
 from detlab_hub.services.admission import upload_limits
+from detlab_hub.services.kernel.access import administers, person, thing_of, things, who_is
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.shell import Shell
@@ -73,7 +75,7 @@ class Bundles:
         Raises:
             NotFound: There is no such bundle for the caller.
         """
-        if not await self._shell.read(lambda s: _may_read(s, caller, digest)):
+        if not await self._shell.read(lambda s: may_use(s, caller, digest)):
             raise NotFound(f"there is no bundle {digest[:80]}")
         return bundle_file(self._shell.settings, digest)
 
@@ -90,11 +92,10 @@ def bundle_file(settings: Settings, digest: str) -> Path:
     return settings.bundles_dir / found["hex"][:2] / name
 
 
-def may_use(s: Session, caller: Caller, digest: str) -> bool:
-    """Whether a person may know of a bundle, and run it; False as well if there is none."""
-    if caller.admin:
-        return bundles.is_stored(s, digest)
-    return bundles.is_known_to(s, digest, caller.name, caller.groups)
+def may_use(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -> bool:
+    """Whether a caller may know of a bundle, download it and, if a user, run it; False as well if there is none."""
+    thing = _thing(s, caller, digest)
+    return thing is not None and right_of(who_is(caller), thing) >= Right.READ
 
 
 def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
@@ -103,7 +104,7 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
         upload.unlink()
         raise BundleTooLarge(f"the bundle has {size} bytes; at most {limit}")
     try:
-        found = tree_digest(upload, LIMITS) if digest.startswith(TREE) else _packed_digest(upload)
+        found = digest_like(digest, upload, LIMITS)
     except UnsafeBundle as error:
         upload.unlink()
         raise BundleError(f"the uploaded bundle cannot be used: {error}") from error
@@ -114,36 +115,53 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
         os.fsync(file.fileno())
     target.parent.mkdir(parents=True, exist_ok=True)
     upload.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_directory(target.parent)
     return size
 
 
-def _packed_digest(upload: Path) -> str:
-    with upload.open("rb") as file:
-        return f"{PACKED}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+def _thing(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -> Thing | None:
+    """Load what a bundle is to the caller; None: nothing.
 
-
-def _may_read(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -> bool:
+    Only what concerns the caller is looked up: not even the time that it takes depends on what others have sent.
+    """
     match caller:
         case TaskCaller(task_id=str(task_id)):
-            task = s.get(TaskRow, task_id)
-            return task is not None and task.bundle == digest
+            row: TaskRow | ExperimentRow | None = s.get(TaskRow, task_id)
         case TaskCaller():
-            experiment = s.get(ExperimentRow, caller.experiment_id)
-            return experiment is not None and experiment.bundle == digest
+            row = s.get(ExperimentRow, caller.experiment_id)
         case AgentCaller():
-            return _runs_it(s, caller, digest)
+            return _bundle(_run_on(s, caller, digest))
         case Caller():
-            return may_use(s, caller, digest)
+            return _of_person(s, caller, digest)
+    return _bundle(thing_of(row)) if row is not None and row.bundle == digest else None
 
 
-def _runs_it(s: Session, caller: AgentCaller, digest: str) -> bool:
-    placed = (parts.on_agent_or_its_nodes(caller.agent_id), AllocationRow.state.in_(PLACED))
+def _of_person(s: Session, caller: Caller, digest: str) -> Thing | None:
+    who = person(caller)
+    if administers(caller, Kind.SITE):
+        return Thing(Kind.BUNDLE) if bundles.is_stored(s, digest) else None
+    if bundles.is_sent_by(s, digest, who):
+        return Thing(Kind.BUNDLE, who.name)
+    experiment = bundles.experiment_with(s, digest, who)
+    if experiment is not None:
+        return _bundle(*things(s, caller, [experiment]).values())
+    task = bundles.task_with(s, digest, who)
+    return None if task is None else _bundle(thing_of(task))
+
+
+def _run_on(s: Session, agent: AgentCaller, digest: str) -> Thing:
+    """A task that runs the bundle, as far as it is on this agent."""
+    placed = (parts.on_agent_or_its_nodes(agent.agent_id), AllocationRow.state.in_(PLACED))
     of_trial = select(AllocationRow.id).join(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
     of_task = select(AllocationRow.id).join(TaskRow, TaskRow.id == AllocationRow.task_id)
-    found = s.scalar(of_trial.where(*placed, ExperimentRow.bundle == digest).limit(1))
-    return found is not None or s.scalar(of_task.where(*placed, TaskRow.bundle == digest).limit(1)) is not None
+    for kind, query in (
+        (Kind.EXPERIMENT, of_trial.where(*placed, ExperimentRow.bundle == digest)),
+        (Kind.TASK, of_task.where(*placed, TaskRow.bundle == digest)),
+    ):
+        if s.scalar(query.limit(1)) is not None:
+            return Thing(kind, agents=(agent.agent_id,))
+    return Thing(Kind.EXPERIMENT)
+
+
+def _bundle(*used_by: Thing) -> Thing:
+    return Thing(Kind.BUNDLE, used_by=used_by)

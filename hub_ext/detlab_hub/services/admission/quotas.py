@@ -6,13 +6,15 @@ keeps the slots; none of the user's tasks starts until fewer are held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.errors import Conflict, NotFound
 from detlab.schemas.jobwire import QuotaList, QuotaRequest, QuotaTo, QuotaView
+from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import check_administers, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -45,7 +47,7 @@ class Quotas:
             row = turn.session.get(QuotaRow, (request.kind, clean_text(request.name)))
             if row is not None and row.slots == request.slots:
                 return None
-            if row is None and len(jobs.quotas(turn.session)) >= MOST:
+            if row is None and len(jobs.quotas(turn.session, person(caller))) >= MOST:
                 raise Conflict(f"there are {MOST} quotas already", hint="Give groups quotas instead of their users.")
             before = "none" if row is None else str(row.slots)
             made = {"slots": request.slots, "set_by": caller.name, "set_at": turn.now}
@@ -72,8 +74,7 @@ class Quotas:
     async def _change(
         self, caller: Caller, action: str, to: QuotaTo, change: Callable[[Turn], str | None]
     ) -> QuotaList:
-        if not caller.admin:
-            raise Forbidden("only administrators may change quotas")
+        check_administers(caller, Kind.QUOTA, "change quotas")
 
         def run(turn: Turn) -> None:
             done = change(turn)
@@ -95,8 +96,7 @@ def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | N
 
 
 def _list(s: Session, caller: Caller) -> QuotaList:
-    rows: Sequence[QuotaRow | jobs.QuotaLine]
-    rows = jobs.quotas(s) if caller.admin else jobs.quotas_of(s, caller.name, caller.groups)
+    rows = jobs.quotas(s, person(caller))
     used = _used(jobs.live(s)) if rows else {}
     return QuotaList(items=[_view(row, *used.get((row.kind, row.name), (0, 0))) for row in rows])
 
@@ -113,7 +113,7 @@ def _used(live: Iterable[jobs.Live]) -> dict[tuple[str, str], tuple[int, int]]:
     return sums
 
 
-def _view(row: QuotaRow | jobs.QuotaLine, held: int, waiting: int) -> QuotaView:
+def _view(row: QuotaRow, held: int, waiting: int) -> QuotaView:
     return QuotaView.model_validate(
         {
             "kind": row.kind,

@@ -8,7 +8,9 @@ from dataclasses import fields
 from sqlalchemy.orm import Session
 
 from detlab.schemas.jobwire import LimitList, LimitUse, LimitView
+from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import knows, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.limiter import Limiter
 from detlab_hub.services.kernel.limits.model import GIB, Limits
@@ -72,24 +74,22 @@ class UserLimits:
 
     async def list(self, caller: Caller) -> LimitList:
         """Return the limits, with the users at or near each: all to administrators, else only the caller."""
-        owners = None if caller.admin else [caller.name]
+        viewer = person(caller)
 
         def read(s: Session) -> tuple[dict[str, Mapping[str, float]], dict[str, str]]:
             used: dict[str, Mapping[str, float]] = {
-                "queued_jobs": counts.live_jobs_by_owner(s, owners),
-                "zero_slot_tasks": counts.zero_slot_tasks_by_owner(s, owners),
+                "queued_jobs": counts.live_jobs_by_owner(s, viewer),
+                "zero_slot_tasks": counts.zero_slot_tasks_by_owner(s, viewer),
             }
             tasks = {user for name in SETTINGS_OF for user in self.limiter.hits.of(name) if user.startswith(_TASK)}
             return used, {user: _owner_of(s, user) for user in tasks}
 
         used, owner_of = await self._shell.read(read)
         used |= self._counted()
-        views = [self._view(name, setting, used.get(name, {}), owner_of) for name, setting in SETTINGS_OF.items()]
-        if not caller.admin:
-            for view in views:
-                view.users = [one for one in view.users if one.user == caller.name]
-        limits = self._shell.settings.limits
-        exempt = sorted(limits.exempt_users) if caller.admin else [*({caller.name} & set(limits.exempt_users))]
+        views = [
+            self._view(caller, name, setting, used.get(name, {}), owner_of) for name, setting in SETTINGS_OF.items()
+        ]
+        exempt = [user for user in sorted(self._shell.settings.limits.exempt_users) if knows(caller, Kind.USER, user)]
         return LimitList(items=views, exempt_users=exempt)
 
     def _counted(self) -> dict[str, Mapping[str, float]]:
@@ -101,7 +101,9 @@ class UserLimits:
             "upload": {user: size / GIB for user, size in limiter.uploads().items()},
         }
 
-    def _view(self, name: str, setting: str, used: Mapping[str, float], owner_of: Mapping[str, str]) -> LimitView:
+    def _view(
+        self, caller: Caller, name: str, setting: str, used: Mapping[str, float], owner_of: Mapping[str, str]
+    ) -> LimitView:
         limits = self._shell.settings.limits
         value = float(getattr(limits, setting))
         most = float(limits.requests_burst) if name == "requests" else value
@@ -112,7 +114,8 @@ class UserLimits:
             known = users.setdefault(user, LimitUse(user=user, used=used.get(user)))
             known.hits += hit.count
             known.last_hit = max(known.last_hit or 0.0, hit.last)
-        shown = sorted(users.values(), key=lambda one: (-(one.used or 0.0), -one.hits, one.user))[:MOST_SHOWN]
+        known_to = [one for one in users.values() if knows(caller, Kind.USER, one.user)]
+        shown = sorted(known_to, key=lambda one: (-(one.used or 0.0), -one.hits, one.user))[:MOST_SHOWN]
         return LimitView(
             name=name,
             setting=setting,

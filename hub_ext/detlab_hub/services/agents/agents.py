@@ -26,6 +26,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.backends.base import Node
 from detlab_hub.backends.connection import AgentBackend, Send, knows_gangs
+from detlab_hub.core.rights import Kind
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.connection import AgentSession, check_key, greet, lose
@@ -33,6 +34,7 @@ from detlab_hub.services.agents.hello import check_hello
 from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, node_id, send_to
 from detlab_hub.services.ingest import records
 from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import administers, check_administers, knows
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of, current_holder
 from detlab_hub.services.kernel.offers import is_off, known_node, with_shares
@@ -73,16 +75,14 @@ class Agents:
         owners: dict[tuple[str, str], str] = {}
         running: dict[str, int] = {}
         asked: dict[str, tuple[int, int]] = {}
-        gangs: dict[str, list[tuple[str, list[str]]]] = {}
-        for name, agent, slots in parts.places(s, PLACED):
-            gangs.setdefault(name, []).append((agent, slots))
-        for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))):
-            shown = row.id if caller.sees(row.owner) else ANOTHER_USER
-            for agent, slots in gangs.get(row.id) or [(row.agent_id or "", row.slots)]:
-                running[agent] = running.get(agent, 0) + 1
-                cpus, memory = asked.get(agent, (0, 0))
-                asked[agent] = cpus + row.millicpus, memory + row.memory
-                owners.update(dict.fromkeys(((agent, slot) for slot in slots), shown))
+        placed = {row.id: row for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED)))}
+        for name, agent, slots in parts.places(s, placed):
+            row = placed[name]
+            shown = row.id if knows(caller, Kind.ALLOCATION, row.owner) else ANOTHER_USER
+            running[agent] = running.get(agent, 0) + 1
+            cpus, memory = asked.get(agent, (0, 0))
+            asked[agent] = cpus + row.millicpus, memory + row.memory
+            owners.update(dict.fromkeys(((agent, slot) for slot in slots), shown))
         wanted = select(AgentRow).order_by(AgentRow.id)
         if agent_id is not None:
             wanted = wanted.where(AgentRow.id == agent_id)
@@ -102,7 +102,7 @@ class Agents:
                 "state": self._connections.state_of(row.id, now),
                 "version": row.version,
                 "address": row.address,
-                "serves_user": row.serves_user if caller.sees(row.serves_user or caller.name) else ANOTHER_USER,
+                "serves_user": _shown_user(caller, row.serves_user),
                 "slots": [
                     slot.model_copy(
                         update={
@@ -121,7 +121,7 @@ class Agents:
                 "labels": row.labels,
                 "enrolled_at": row.created_at,
                 "last_seen": row.last_seen if heard is None else heard,
-                "refused": self._connections.refused.get(row.id) if caller.admin else None,
+                "refused": self._connections.refused.get(row.id) if administers(caller, Kind.AGENT) else None,
             }
         )
 
@@ -131,8 +131,7 @@ class Agents:
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        if not caller.admin:
-            raise Forbidden("only administrators may enrol agents")
+        check_administers(caller, Kind.AGENT, "enrol agents")
 
         def make(turn: Turn) -> TokenReply:
             expires_at = turn.now + ttl
@@ -278,10 +277,10 @@ class Agents:
 
         def owned(s: Session) -> tuple[TaskCaller, int]:
             row = s.get(AllocationRow, allocation_id)
-            seat = None if row is None else parts.seat_on(s, row, node_id(agent.agent_id, on_node))
-            if row is None or seat is None:
+            part = None if row is None else parts.on(s, row, node_id(agent.agent_id, on_node))
+            if row is None or part is None:
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
-            return caller_of(row), seat.rank
+            return caller_of(row), part.rank
 
         _, node = await self._shell.read(owned)
         batch = await log_rate.thinned(self._shell, allocation_id, batch, node)
@@ -333,6 +332,11 @@ class Agents:
         now = self._shell.clock()
         for connection in self._connections.connected():
             connection.send(Heartbeat(time=now))
+
+
+def _shown_user(caller: Caller, user: str | None) -> str | None:
+    """The user whom alone an agent serves, as the caller may know of them."""
+    return ANOTHER_USER if user and not knows(caller, Kind.USER, user) else user
 
 
 def _demands(row: AgentRow, asked: tuple[int, int]) -> dict[str, float | int | None]:

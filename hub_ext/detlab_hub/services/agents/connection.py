@@ -14,7 +14,6 @@ from detlab.errors import Conflict, Forbidden
 from detlab.schemas.wire import (
     AllocationState,
     ExitAck,
-    FailureView,
     Heartbeat,
     Hello,
     TaskExited,
@@ -24,7 +23,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.backends.connection import AgentBackend, Connection
 from detlab_hub.core.lifecycle import allocation as allocations
-from detlab_hub.core.lifecycle.allocation import Graces, KillRequested, LeaveRequested, PreemptReason
+from detlab_hub.core.lifecycle.allocation import KillRequested
 from detlab_hub.services.kernel.callers import AgentCaller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -35,7 +34,6 @@ from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
 
 _log = logging.getLogger(__name__)
-_AT_ONCE = Graces(preemption=0.0, stop=0.0, stop_acked=0.0)
 REFUSED = "refused"
 MACHINE_RESTARTED = "machine_restarted"
 REFUSAL_TTL = 60.0
@@ -203,8 +201,7 @@ def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
         return
     row.stage_message = message.message[:STAGE_CHARS]
     apply_allocation(turn, row, allocations.StageReached(AllocationState(message.stage.upper())))
-    if row.task_id is not None:
-        turn.changed_task(turn.task(row.task_id))
+    turn.holder(row).stage_reported(turn, row)
 
 
 def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
@@ -214,16 +211,14 @@ def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
         return
     if abs(message.exit_code or 0) >= MAX_EXIT_CODE:
         message = message.model_copy(update={"exit_code": None})
-    if row.nodes < 2:  # of several parts the one that decides says it, once all are gone
-        row.exit_code, turn.exits[row.id] = message.exit_code, message
-    refused = message.message or "no reason given" if message.reason == REFUSED else None
-    if refused is not None:
-        _log.warning("agent %s refused %s: %s", agent_id, row.id, refused)
-    if message.reason == MACHINE_RESTARTED:
+    if message.reason == REFUSED:
+        _log.warning("agent %s refused %s: %s", agent_id, row.id, message.message or "no reason given")
+        gangs.refused(turn, row, agent_id, message)
+    elif message.reason == MACHINE_RESTARTED:
         _log.warning("agent %s lost %s: %s", agent_id, row.id, message.message)
         gangs.lost(turn, row, agent_id, message)
-        return
-    gangs.exited(turn, row, agent_id, allocations.TaskExited(message.exit_code, refused), message)
+    else:
+        gangs.exited(turn, row, agent_id, message)
 
 
 def _spoken_of(turn: Turn, agent_id: str, message: TaskStarted | TaskStage | TaskExited) -> AllocationRow | None:
@@ -259,11 +254,5 @@ def _end_without(turn: Turn, row: AllocationRow, agent_id: str, gone: Collection
         return
     message = f"agent {agent_id} came back without {'slot' if len(gone) == 1 else 'slots'} {', '.join(sorted(gone))}"
     _log.warning("allocation %s: %s; it is killed", row.id, message)
-    if row.task_id is not None:
-        card = FailureView(
-            kind="lost", message=message, hint="what the agent has now: det slot list", command="det slot list"
-        )
-        turn.task(row.task_id).failure = card.model_dump()
-    else:
-        apply_allocation(turn, row, LeaveRequested(PreemptReason.DEVICE, turn.now, _AT_ONCE))
+    turn.holder(row).slots_gone(turn, row, message)
     apply_allocation(turn, row, KillRequested(turn.now))

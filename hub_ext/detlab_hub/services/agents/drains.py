@@ -8,22 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from detlab.schemas.taskwire import TaskEnd
 from detlab.schemas.wire import AllocationState
-from detlab_hub.core.lifecycle.allocation import LeaveRequested, PreemptReason
-from detlab_hub.core.lifecycle.usertask import EndRequested
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
-from detlab_hub.services.lifecycle.rows import graces_of
-from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.placement.active_rows import PLACED
-from detlab_hub.services.usertasks.idle import say
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AgentRow, AllocationRow
@@ -51,10 +43,9 @@ def begin(turn: Turn, agent: AgentRow, drain: Drain, until: float | None) -> Non
     """Drain an agent, or change how it is drained."""
     agent.enabled, agent.drain, agent.drain_until = False, drain.value, until
     for row in _placed(turn.session, agent.id):
-        if row.task_id is not None:
-            _tell(turn, row, agent)
-        elif drain is Drain.LEAVE:
-            _ask_to_leave(turn, row, until)
+        turn.holder(row).drain_began(turn, row, agent)
+        if drain is Drain.LEAVE:
+            turn.holder(row).ask_to_leave(turn, row, until)
 
 
 def end(agent: AgentRow) -> None:
@@ -78,12 +69,7 @@ def act_on_deadline(turn: Turn, agent_id: str) -> None:
     _log.info("agent %s: the deadline of its drain has passed", agent_id)
     agent.drain_until = None
     for row in _placed(turn.session, agent_id):
-        if row.task_id is not None:
-            task = turn.task(row.task_id)
-            say(turn, task, f"its node {agent_id} is being drained, and the time for that is over: it is ended")
-            apply_task(turn, task, EndRequested(TaskEnd.KILLED))
-        else:
-            _ask_to_leave(turn, row, turn.now + turn.settings.stop_acked_grace)
+        turn.holder(row).drain_is_over(turn, row, agent_id)
     turn.changed_cluster()
 
 
@@ -98,18 +84,3 @@ def _placed(s: Session, agent_id: str) -> Sequence[AllocationRow]:
         )
         .order_by(AllocationRow.id)
     ).all()
-
-
-def _ask_to_leave(turn: Turn, row: AllocationRow, until: float | None) -> None:
-    graces = graces_of(turn.experiment(row.experiment_id or 0).config, turn.settings)
-    if until is not None:
-        left = max(0.0, until - turn.now)
-        graces = replace(graces, preemption=min(graces.preemption, left))
-    apply_allocation(turn, row, LeaveRequested(PreemptReason.DRAIN, turn.now, graces))
-
-
-def _tell(turn: Turn, row: AllocationRow, agent: AgentRow) -> None:
-    task = turn.task(row.task_id or "")
-    when = "" if agent.drain_until is None else f": it is ended in {agent.drain_until - turn.now:.0f} s"
-    say(turn, task, f"its node {agent.id} is being drained{when or '; please end it when you can'}")
-    turn.changed_task(task)

@@ -7,14 +7,16 @@ import logging
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.errors import Conflict, NotFound
 from detlab.schemas.wire import AgentView
+from detlab_hub.core.rights import Kind
 from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.connection import lose
 from detlab_hub.services.agents.drains import Drain
 from detlab_hub.services.agents.many_nodes import is_spoken_for
 from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -167,5 +169,4 @@ def _check_slot(row: AgentRow, slot_id: str) -> None:
 
 
 def _check(caller: Caller) -> None:
-    if not caller.admin:
-        raise Forbidden("only administrators may manage agents")
+    check_administers(caller, Kind.AGENT, "manage agents")

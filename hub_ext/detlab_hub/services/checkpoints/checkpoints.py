@@ -11,7 +11,7 @@ from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.archives import Archive, Packing
-from detlab_hub.services.kernel.access import Hidden, Right, right_to
+from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.lifecycle import uids
@@ -31,7 +31,7 @@ class Checkpoints:
         """One checkpoint with its files."""
 
         def get(s: Session) -> CheckpointView:
-            return experiment_views.checkpoint_view(s, _readable(s, caller, uuid))
+            return experiment_views.checkpoint_view(s, checkpoint_for(s, caller, uuid))
 
         return await self._shell.read(get)
 
@@ -76,17 +76,8 @@ class Checkpoints:
         """A checkpoint and the uid that its files must have."""
 
         def find(s: Session) -> tuple[CheckpointRow, int | None]:
-            row = _readable(s, caller, uuid)
+            row = checkpoint_for(s, caller, uuid)
             owner = s.get_one(ExperimentRow, row.experiment_id).owner
             return row, uids.file_owner(s, self._shell.settings.uids, owner)
 
         return await self._shell.read(find)
-
-
-def _readable(s: Session, caller: Caller, uuid: str) -> CheckpointRow:
-    row = s.get(CheckpointRow, uuid)
-    experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
-    if row is None or experiment is None or right_to(s, caller, experiment) < Right.READ:
-        missing = NotFound if experiment is None else Hidden
-        raise missing(f"there is no checkpoint {uuid[:80]}", hint="det checkpoint list EXPERIMENT")
-    return row

@@ -7,18 +7,15 @@ import logging
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from detlab.errors import Forbidden
-from detlab.schemas.taskwire import TaskEnd
-from detlab.schemas.wire import AllocationState, ClusterView, ExperimentState
-from detlab_hub.core.lifecycle.allocation import Graces, LeaveRequested, PreemptReason
-from detlab_hub.core.lifecycle.usertask import EndRequested
+from detlab.schemas.wire import ClusterView, ExperimentState
+from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import check_administers, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
-from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.tables import AllocationRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
@@ -49,8 +46,7 @@ class Cluster:
                 [state for state in ExperimentState if not state.terminal and state is not ExperimentState.DELETING]
             )
         )
-        if not caller.admin:
-            active = active.where(ExperimentRow.owner == caller.name)
+        active = active.where(visible(Kind.JOB, person(caller), owner=ExperimentRow.owner))
         return ClusterView(
             cluster_id=shell.settings.cluster_id,
             version=shell.settings.version,
@@ -72,8 +68,7 @@ class Cluster:
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        if not caller.admin:
-            raise Forbidden("only administrators may drain the cluster")
+        check_administers(caller, Kind.CLUSTER, "drain the cluster")
         self._shell.draining = True
         self._shell.scheduler_kick.set()
         _log.warning("draining, ordered by %s: tasks have %.0f s", caller.name, timeout)
@@ -88,10 +83,6 @@ class Cluster:
 
 def drain_all(turn: Turn, timeout: float) -> None:
     """Preempt everything that has a place, with one deadline."""
-    graces = Graces(preemption=timeout, stop=timeout, stop_acked=timeout)
     placed = turn.session.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED))).all()
     for row in placed:
-        if row.task_id is not None:  # nothing in it listens for a preemption
-            apply_task(turn, turn.task(row.task_id), EndRequested(TaskEnd.KILLED))
-        elif row.state != AllocationState.TERMINATING:
-            apply_allocation(turn, row, LeaveRequested(PreemptReason.DRAIN, turn.now, graces))
+        turn.holder(row).cluster_drains(turn, row, timeout)

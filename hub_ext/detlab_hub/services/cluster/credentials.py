@@ -7,11 +7,13 @@ import re
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.errors import Conflict, NotFound
 from detlab.schemas.taskwire import TokenList, TokenView
 from detlab.schemas.wire import AllocationState
+from detlab_hub.core.rights import Kind
 from detlab_hub.services.agents import removed
 from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -101,5 +103,4 @@ def _view(row: TokenRow) -> TokenView:
 
 
 def _check(caller: Caller) -> None:
-    if not caller.admin:
-        raise Forbidden("only administrators may see and revoke tokens")
+    check_administers(caller, Kind.SITE, "see and revoke tokens")

@@ -12,9 +12,11 @@ from pathlib import Path
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from detlab.errors import DetlabError, Forbidden
+from detlab.errors import DetlabError
 from detlab.schemas.taskwire import HealthItem, HealthView
 from detlab.schemas.wire import AllocationState
+from detlab_hub.core.rights import Kind
+from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.store.tables import AgentRow, AllocationRow
@@ -47,8 +49,7 @@ class Health:
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        if not caller.admin:
-            raise Forbidden("only administrators may read the service's health")
+        check_administers(caller, Kind.SITE, "read the service's health")
         found = await asyncio.gather(
             self._database(),
             self._hub(ask_hub),

@@ -7,8 +7,10 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import OverviewView
 from detlab.schemas.wire import TrialState, UserView
+from detlab_hub.core.rights import Kind
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.kernel.access import administers
 from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE, Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.queue import queue
@@ -38,7 +40,7 @@ class Overview:
             caller: Who asks.
             everybody: All that the caller may see instead of what they own (for administrators).
         """
-        owner = None if everybody and caller.admin else caller.name
+        owner = None if everybody and administers(caller, Kind.EXPERIMENT) else caller.name
 
         def read(s: Session) -> OverviewView:
             reasons = self._shell.pending_reasons

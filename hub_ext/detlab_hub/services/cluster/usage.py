@@ -12,6 +12,8 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import UsageRow as UsageItem
 from detlab.schemas.taskwire import UsageView
+from detlab_hub.core.rights import Kind
+from detlab_hub.services.kernel.access import knows, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.lifecycle.accounting import TRIAL, day_of, split_by_day
@@ -42,13 +44,13 @@ class Usage:
         now = self._shell.clock()
         end = last or day_of(now)
         begin = first or end - timedelta(days=DEFAULT_DAYS - 1)
-        owner = None if caller.admin else caller.name
+        viewer = person(caller)
 
         def read(s: Session) -> UsageView:
             sums: defaultdict[tuple[str, str, str], float] = defaultdict(float)
-            for row in usage.between(s, begin.isoformat(), end.isoformat(), owner):
+            for row in usage.between(s, begin.isoformat(), end.isoformat(), viewer):
                 sums[row.day, row.owner, row.kind] += row.slot_seconds
-            for user, kind, slots, since in _running(s, owner):
+            for user, kind, slots, since in _running(s, caller):
                 for day, seconds in split_by_day(since, now):
                     if begin <= day <= end:
                         sums[day.isoformat(), user, kind] += slots * seconds
@@ -61,8 +63,8 @@ class Usage:
         return await self._shell.read(read)
 
 
-def _running(s: Session, owner: str | None) -> list[tuple[str, str, int, float]]:
-    """(owner, kind, slots, since) of every allocation that has slots now."""
+def _running(s: Session, caller: Caller) -> list[tuple[str, str, int, float]]:
+    """(owner, kind, slots, since) of the allocations that have slots now, of users whose usage the caller may read."""
     query = (
         select(
             AllocationRow.owner,
@@ -79,7 +81,7 @@ def _running(s: Session, owner: str | None) -> list[tuple[str, str, int, float]]
     found = []
     for named, of_experiment, of_task, kind, slots, since in s.execute(query):
         user = named or of_experiment or of_task or ""
-        if since is not None and slots and owner in (None, user):
+        if since is not None and slots and knows(caller, Kind.USER, user):
             found.append((user, kind or TRIAL, len(slots), since))
     return found
 

@@ -29,7 +29,6 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.errors import Forbidden
 from detlab.schemas.elasticwire import ElasticPoolView, InstanceView, ProviderErrorView
 from detlab_hub.backends.instances import Order, ProviderError
 from detlab_hub.backends.instances.configuration import ElasticPool
@@ -47,10 +46,12 @@ from detlab_hub.core.provisioning import (
     with_shape,
 )
 from detlab_hub.core.provisioning.shape import described
+from detlab_hub.core.rights import Kind
 from detlab_hub.core.scheduling import Agent
 from detlab_hub.services.admission import instance_records
 from detlab_hub.services.admission.instance_records import Learned, Note
 from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -122,8 +123,7 @@ class Provisioning:
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        if not caller.admin:
-            raise Forbidden("only administrators may see instances")
+        check_administers(caller, Kind.SITE, "see instances")
         now = self._shell.clock()
         return [self._view(pool, state, now) for pool, state in self._pools.values()]
 

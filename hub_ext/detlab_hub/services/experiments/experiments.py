@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, NotFound, Problem
+from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.wire import (
     CheckpointView,
     CreateExperiment,
@@ -25,13 +25,14 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle.table import check_move
+from detlab_hub.core.rights import Right
 from detlab_hub.core.scheduling import Job, Task
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.experiments import removal
 from detlab_hub.services.kernel import audit, offers
-from detlab_hub.services.kernel.access import Right, experiment_for
+from detlab_hub.services.kernel.access import experiment_for, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
@@ -46,14 +47,14 @@ from detlab_hub.services.placement import passes
 from detlab_hub.services.placement.snapshots import is_single_node
 from detlab_hub.services.queue import why_waiting
 from detlab_hub.services.views import experiment_views
+from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
 from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, trials, workspaces
 from detlab_hub.store.queries.metrics import curves as metrics
-from detlab_hub.store.tables import ExperimentRow, Idempotency, TrialRow
+from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)
 NOWHERE = "Uncategorized"
 """Workspace and project of experiments that name none."""
-KEY_CHARS = 200
 PER_READ = 20
 """Experiments that a list reads at a time: a config may be a megabyte, and is needed only while its line is made."""
 
@@ -79,6 +80,8 @@ class Experiments:
             TooMany: The caller has too many jobs that have not ended.
             NotAllowed: Its priority is better than the caller may give.
         """
+        if found := key_problems(request.idempotency_key):
+            raise ConfigError(found)
         if request.idempotency_key:
             known = await self._shell.read(lambda s: self._known(s, caller, request))
             if known is not None:
@@ -103,12 +106,7 @@ class Experiments:
         return await self._shell.write(lambda turn: self._create(turn, caller, request, prepared))
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
-        key = request.idempotency_key
-        if not key or request.dry_run:
-            return None
-        if len(key) > KEY_CHARS:
-            raise Conflict(f"an idempotency key has at most {KEY_CHARS} characters")
-        row = experiments.by_key(s, caller.name, key)
+        row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)
         return None if row is None else self._reply(s, row, caller, created=False)
 
     def _reply(self, s: Session, row: ExperimentRow, caller: Caller, *, created: bool) -> CreateExperimentReply:
@@ -157,10 +155,7 @@ class Experiments:
         jobs = limits.live_jobs(turn.session, caller.name)
         check_queued(turn.settings.limits, caller.name, caller.groups, jobs)
         row = _experiment_row(turn, caller, request, with_source(turn.session, prepared.config))
-        if request.idempotency_key:
-            turn.session.add(
-                Idempotency(owner=caller.name, key=request.idempotency_key, experiment_id=row.id, created_at=turn.now)
-            )
+        note_experiment(turn.session, caller.name, request.idempotency_key, row.id, turn.now)
         turn.changed_experiment(row.id)
         audit.note(turn, caller, "experiment.create", f"experiment {row.id}", row.name)
         start_search(turn, row)
@@ -185,14 +180,13 @@ class Experiments:
 
         Who is not an administrator sees their own, and those that others share with them.
         """
-        viewer = None if caller.admin else (caller.name, caller.groups)
 
         def page(s: Session) -> tuple[list[ExperimentView], int | None]:
             items: list[ExperimentView] = []
             cursor = before
             while len(items) <= limit:
                 count = min(PER_READ, limit + 1 - len(items))
-                rows = experiments.page(s, count, cursor, state, owner, name, viewer)
+                rows = experiments.page(s, count, cursor, state, owner, name, person(caller))
                 items += experiment_views.experiment_views(s, rows, caller, self._shell.pending_reasons)
                 s.expunge_all()
                 if len(rows) < count:

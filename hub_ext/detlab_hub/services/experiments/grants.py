@@ -6,12 +6,13 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, NotFound
 from detlab.schemas.wire import GrantList, GrantRequest, GrantTo, GrantView
+from detlab_hub.core.rights import Right
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import Right, experiment_for
+from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.store.queries import grants
+from detlab_hub.store.queries import rights
 from detlab_hub.store.tables import GrantRow
 
 MOST = 500
@@ -48,7 +49,7 @@ class Grants:
 
         def put(turn: Turn) -> GrantList:
             row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
-            if len(grants.of_experiment(turn.session, row.id)) >= MOST:
+            if len(rights.grants_of(turn.session, row.id)) >= MOST:
                 raise Conflict(f"experiment {row.id} is shared {MOST} times already", hint="Share it with a group.")
             made = GrantRow(
                 experiment_id=row.id,
@@ -58,7 +59,7 @@ class Grants:
                 granted_by=caller.name,
                 created_at=turn.now,
             )
-            grants.put(turn.session, made)
+            rights.put_grant(turn.session, made)
             what = "may change it" if request.write else "may read it"
             _note(turn, caller, row.id, "experiment.share", f"{request.kind} {request.name} {what}")
             return _list(turn.session, row.id)
@@ -75,7 +76,7 @@ class Grants:
 
         def remove(turn: Turn) -> GrantList:
             row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
-            if not grants.remove(turn.session, row.id, to.kind, to.name):
+            if not rights.remove_grant(turn.session, row.id, to.kind, to.name):
                 raise NotFound(
                     f"experiment {row.id} is not shared with the {to.kind} {to.name!r}",
                     hint=f"det experiment share {row.id}",
@@ -111,6 +112,6 @@ def _list(s: Session, experiment_id: int) -> GrantList:
                     "created_at": row.created_at,
                 }
             )
-            for row in grants.of_experiment(s, experiment_id)
+            for row in rights.grants_of(s, experiment_id)
         ]
     )

@@ -15,7 +15,7 @@ from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.streams.reads import SHARED
-from detlab_hub.store.queries import experiments, grants
+from detlab_hub.store.queries import experiments, rights
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ async def _remove_files(shell: Shell, owner: str, checkpoints: list[tuple[dict[s
 def _remove_some(turn: Turn, experiment_id: int) -> bool:
     row = turn.session.get(ExperimentRow, experiment_id)
     owner = "" if row is None else row.owner
-    shared = [(one.kind, one.name, one.write) for one in grants.of_experiment(turn.session, experiment_id)]
+    shared = [(one.kind, one.name, one.write) for one in rights.grants_of(turn.session, experiment_id)]
     if not experiments.delete_rows(turn.session, experiment_id, POINTS_PER_STEP):
         return False
     turn.searches.forget(experiment_id)

@@ -9,8 +9,9 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import CheckpointView, LogLine, SeriesView, TrialView
 from detlab_hub.core.lifecycle import trial as lifecycle
+from detlab_hub.core.rights import Right
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import Right, trial_for
+from detlab_hub.services.kernel.access import trial_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn

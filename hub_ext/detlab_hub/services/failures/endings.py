@@ -173,6 +173,6 @@ def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> Fa
 
 
 def _lost_agent(s: Session, over: AllocationRow) -> str | None:
-    """The agent by which an attempt was lost; of one on several, the first that was."""
+    """The agent by which an attempt was lost: the first that was."""
     lost = [part for part in parts.of_allocation(s, over) if part.end == EndKind.LOST]
     return min(lost, key=lambda part: part.ended_at or 0.0).agent_id if lost else over.agent_id

@@ -1,8 +1,7 @@
 """From the output of several ranks to the one that failed first, or that the others waited for. Pure.
 
-The texts are those of detlab's watchdogs (`detlab.pytorch.parallel.watchdog`, `detlab.launch.ranks.watchdog`), of the
-Core API's messages between ranks, and of torch: NCCL's watchdog, gloo's timeouts, monitored barriers and torchrun's
-summary.
+The texts are those of detlab's watchdog (`detlab.launch.ranks.watchdog`), of the Core API's messages between ranks, and
+of torch: NCCL's watchdog, gloo's timeouts, monitored barriers and torchrun's summary.
 """
 
 from __future__ import annotations

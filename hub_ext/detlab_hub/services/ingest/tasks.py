@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.errors import Conflict, Forbidden
 from detlab.schemas.checkpoint_ids import made_for
 from detlab.schemas.wire import (
     Arrival,
@@ -23,12 +24,13 @@ from detlab.schemas.wire import (
     TokenReply,
 )
 from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
+from detlab_hub.core.rights import Kind, Right, Thing, right_of
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.ingest import records, rendezvous
 from detlab_hub.services.ingest.rank_states import RankStates
-from detlab_hub.services.kernel.access import Hidden
+from detlab_hub.services.kernel.access import no_such, who_is
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_attempt, current_holder
 from detlab_hub.services.kernel.shell import Shell
@@ -140,9 +142,8 @@ class Tasks:
 
         def get(s: Session) -> CheckpointView:
             row = s.get(CheckpointRow, uuid)
-            if row is None or row.state != "COMPLETED" or not _may_read(s, task, row):
-                missing = NotFound if row is None else Hidden
-                raise missing(f"there is no checkpoint {uuid[:80]} for this trial")
+            if row is None or row.state != "COMPLETED" or _right(s, task, row) < Right.READ:
+                raise no_such(f"there is no checkpoint {uuid[:80]} for this trial", exists=row is not None)
             return experiment_views.checkpoint_view(s, row)
 
         return await self._shell.read(get)
@@ -158,9 +159,8 @@ class Tasks:
         def delete(turn: Turn) -> None:
             _, trial = current_attempt(turn.session, task)
             row = turn.session.get(CheckpointRow, uuid)
-            if row is None or row.trial_id != trial.id:
-                missing = NotFound if row is None else Hidden
-                raise missing(f"this trial has no checkpoint {uuid[:80]}")
+            if row is None or _right(turn.session, task, row) < Right.OWN:
+                raise no_such(f"this trial has no checkpoint {uuid[:80]}", exists=row is not None)
             row.state = "DELETED"
             turn.session.flush()
             newest = checkpoints.latest(turn.session, trial.id)
@@ -230,17 +230,15 @@ def _preempt_state(s: Session, task: TaskCaller) -> PreemptReply:
     return PreemptReply.model_validate({"preempt": True, "reason": reason})
 
 
-def _may_read(s: Session, task: TaskCaller, row: CheckpointRow) -> bool:
-    if row.experiment_id == task.experiment_id:
-        return True
-    experiment = s.get(ExperimentRow, task.experiment_id)
-    if experiment is None:
-        return False
-    if not is_source(experiment.config, row):
-        return False
-    origin = s.get(ExperimentRow, row.experiment_id)
-    # Whether the owner may read the source was checked at submission; ids are never used again.
-    return origin is not None
+def _right(s: Session, task: TaskCaller, row: CheckpointRow) -> Right:
+    """The right of a task to a checkpoint."""
+    thing = Thing(Kind.CHECKPOINT, experiment_id=row.experiment_id, trial_id=row.trial_id)
+    if row.experiment_id != task.experiment_id:
+        mine = s.get(ExperimentRow, task.experiment_id)
+        # Whether the owner may read the source was checked at submission; ids are never used again.
+        if mine is not None and is_source(mine.config, row) and s.get(ExperimentRow, row.experiment_id) is not None:
+            thing = replace(thing, source_of=(mine.id,))
+    return right_of(who_is(task), thing)
 
 
 def _storage_of(s: Session, task: TaskCaller) -> dict[str, Any]:

@@ -1,48 +1,109 @@
-"""The right of a caller to read, change or own an experiment: its owner, administrators, and users with a grant (I9).
+"""Who may do what with which object: loads the facts that the table of rights in `core.rights` asks for (I9).
 
-Everything that belongs to an experiment (trials, metrics, output, checkpoints, code, events) follows its rule. A caller
-without the right to read cannot tell whether the experiment exists.
+Every service that gives or changes somebody's object asks here; lists are filtered by `store.queries.visible`, from the
+same table. A caller without the right to read cannot tell whether the object exists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
-from typing import Literal
+from dataclasses import replace
+from functools import lru_cache
 
 from sqlalchemy.orm import Session
 
 from detlab.errors import Forbidden, NotFound
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.store.queries import grants
-from detlab_hub.store.tables import ExperimentRow, TrialRow
+from detlab_hub.core.rights import Agent, Attempt, Kind, Person, Right, Thing, Who, right_of
+from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
+from detlab_hub.store.queries import rights
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TaskRow, TrialRow, clean_text
 
 
 class Hidden(NotFound):
     """The object exists, but not for the caller, who gets a plain 404; administrators see the attempt."""
 
 
-class Right(IntEnum):
-    """The right of a caller to an experiment; each includes those before it."""
+def no_such(message: str, *, exists: bool, hint: str = "") -> NotFound:
+    """Make the error for an object that is not there, or not for this caller: they cannot tell."""
+    return (Hidden if exists else NotFound)(message, hint=hint)
 
-    NONE = 0
-    READ = 1
-    """Read it, download from it, start from its checkpoints."""
-    WRITE = 2
-    """Pause, activate, cancel and kill it and its trials."""
-    OWN = 3
-    """Share and delete it."""
 
-    @property
-    def wire(self) -> Literal["read", "write", "own"]:
-        """The name in views for the holder of the right. A caller without one gets no view: READ is the least."""
-        match self:
-            case Right.OWN:
-                return "own"
-            case Right.WRITE:
-                return "write"
-            case _:
-                return "read"
+# --- callers
+
+
+@lru_cache(maxsize=1024)
+def person(caller: Caller) -> Person:
+    """Return a user as the table of rights knows them: names as the database holds them."""
+    return Person(clean_text(caller.name), frozenset(map(clean_text, caller.groups)), caller.admin)
+
+
+def who_is(caller: Caller | TaskCaller | AgentCaller) -> Who:
+    """Return a caller as the table of rights knows them."""
+    match caller:
+        case Caller():
+            return person(caller)
+        case TaskCaller():
+            return Attempt(caller.experiment_id, caller.trial_id, caller.task_id)
+        case AgentCaller():
+            return Agent(caller.agent_id)
+
+
+def owns(caller: Caller, owner: str) -> bool:
+    """Whether something that `owner` owns is the caller's own. Gives no right: an administrator has those of all."""
+    return person(caller).name == clean_text(owner)
+
+
+def knows(caller: Caller, kind: Kind, owner: str) -> bool:
+    """Whether the caller may read an object of this kind that `owner` owns and nobody shares."""
+    return right_of(person(caller), Thing(kind, clean_text(owner))) >= Right.READ
+
+
+def administers(caller: Caller, kind: Kind) -> bool:
+    """Whether the caller may do anything with all objects of a kind."""
+    return right_of(person(caller), Thing(kind)) >= Right.OWN
+
+
+def check_administers(caller: Caller, kind: Kind, what: str) -> None:
+    """Check that the caller may do anything with all objects of a kind.
+
+    Args:
+        caller: Who asks.
+        kind: Of what.
+        what: What they want to do, as in "only administrators may …".
+
+    Raises:
+        Forbidden: They may not.
+    """
+    if not administers(caller, kind):
+        raise Forbidden(f"only administrators may {what}")
+
+
+# --- facts
+
+
+def thing_of(row: ExperimentRow | TaskRow) -> Thing:
+    """Return an experiment or a user task as the table of rights knows it, without grants."""
+    if isinstance(row, TaskRow):
+        return Thing(Kind.TASK, row.owner, task_id=row.id)
+    return Thing(Kind.EXPERIMENT, row.owner, experiment_id=row.id)
+
+
+def things(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[int, Thing]:
+    """Load experiments as the table of rights knows them, by their ids, with the grants that apply to the caller.
+
+    No query for the caller's own, to which no grant could add a right.
+    """
+    who = person(caller)
+    found = {row.id: thing_of(row) for row in rows}
+    others = [key for key, thing in found.items() if right_of(who, thing) < Right.OWN]
+    for key, write in rights.grants_among(s, others, who).items():
+        found[key] = replace(found[key], users={who.name: write})
+    return found
+
+
+def rights_to(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[int, Right]:
+    """Return the caller's rights to some experiments, by their ids."""
+    return {key: right_of(person(caller), thing) for key, thing in things(s, caller, rows).items()}
 
 
 def right_to(s: Session, caller: Caller, row: ExperimentRow) -> Right:
@@ -50,13 +111,13 @@ def right_to(s: Session, caller: Caller, row: ExperimentRow) -> Right:
     return rights_to(s, caller, [row])[row.id]
 
 
-def rights_to(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[int, Right]:
-    """Return the caller's rights to some experiments, by their ids; no query for the caller's own."""
-    rights = {row.id: Right.OWN if caller.sees(row.owner) else Right.NONE for row in rows}
-    others = [key for key, right in rights.items() if right is Right.NONE]
-    for key, write in grants.among(s, others, caller.name, caller.groups).items():
-        rights[key] = Right.WRITE if write else Right.READ
-    return rights
+def may_read(s: Session, caller: Caller, experiment_id: int) -> bool:
+    """Whether the caller may read an experiment; False if it does not exist."""
+    row = s.get(ExperimentRow, experiment_id)
+    return row is not None and right_to(s, caller, row) >= Right.READ
+
+
+# --- objects
 
 
 def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right = Right.READ) -> ExperimentRow:
@@ -69,8 +130,7 @@ def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right 
     row = s.get(ExperimentRow, experiment_id)
     held = Right.NONE if row is None else right_to(s, caller, row)
     if row is None or held is Right.NONE:
-        missing = NotFound if row is None else Hidden
-        raise missing(f"there is no experiment {experiment_id}", hint="det experiment list")
+        raise no_such(f"there is no experiment {experiment_id}", exists=row is not None, hint="det experiment list")
     _check(row, held, right)
     return row
 
@@ -86,16 +146,29 @@ def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.RE
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
     held = Right.NONE if experiment is None else right_to(s, caller, experiment)
     if row is None or experiment is None or held is Right.NONE:
-        missing = NotFound if experiment is None else Hidden
-        raise missing(f"there is no trial {trial_id}", hint="det trial list EXPERIMENT")
+        exists = experiment is not None
+        raise no_such(f"there is no trial {trial_id}", exists=exists, hint="det trial list EXPERIMENT")
     _check(experiment, held, right)
     return row
 
 
-def may_read(s: Session, caller: Caller, experiment_id: int) -> bool:
-    """Whether the caller may read an experiment; False if it does not exist."""
-    row = s.get(ExperimentRow, experiment_id)
-    return row is not None and right_to(s, caller, row) >= Right.READ
+def checkpoint_for(s: Session, caller: Caller, uuid: str) -> CheckpointRow:
+    """A checkpoint that the caller may read.
+
+    Raises:
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+    """
+    row = s.get(CheckpointRow, uuid)
+    experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
+    if row is None or experiment is None or right_to(s, caller, experiment) < Right.READ:
+        hint = "det checkpoint list EXPERIMENT"
+        raise no_such(f"there is no checkpoint {uuid[:80]}", exists=experiment is not None, hint=hint)
+    return row
+
+
+def may_open_task(caller: Caller, row: TaskRow, right: Right = Right.READ) -> bool:
+    """Whether the caller may do with a user task what `right` says."""
+    return right_of(person(caller), thing_of(row)) >= right
 
 
 def _check(row: ExperimentRow, held: Right, right: Right) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Forbidden
 from detlab.schemas.taskwire import AuditItem, AuditPage
+from detlab_hub.core.rights import Kind
+from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -60,8 +61,7 @@ class Audit:
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        if not caller.admin:
-            raise Forbidden("only administrators may read the audit log")
+        check_administers(caller, Kind.SITE, "read the audit log")
 
         def read(s: Session) -> AuditPage:
             rows = audit.page(s, limit + 1, before, actor, action)

@@ -20,10 +20,6 @@ class Caller:
     groups: frozenset[str] = field(default_factory=frozenset)
     """Groups of the Hub that they are in."""
 
-    def sees(self, owner: str) -> bool:
-        """Whether this caller may know of something that `owner` owns (I9)."""
-        return self.admin or self.name == owner
-
 
 @dataclass(frozen=True)
 class TaskCaller:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
-from detlab.schemas.wire import AllocationState, MasterMessage, TaskExited
+from detlab.schemas.wire import AllocationState, Launch, MasterMessage, TaskExited
 from detlab_hub.core.lifecycle.allocation import EndKind
 from detlab_hub.core.searchers import Event as SearchEvent
 from detlab_hub.core.searchers import Question
@@ -23,14 +23,39 @@ from detlab_hub.services.kernel.limits.metric_names import MetricNames
 from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.store.queries import events
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow, TrialRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, TaskRow, TrialRow
 
 Kind: TypeAlias = Literal["experiment", "trial", "task"]
 """What has a state that events tell of."""
 
 
+@dataclass(frozen=True)
+class LaunchSeat:
+    """Where a launch goes, and its place among the nodes of the task.
+
+    Attributes:
+        agent: The agent.
+        slots: Those that the task gets of it.
+        rank: In the order of nodes.
+        addresses: Of all nodes, in that order.
+        counts: Devices of all nodes, on which there is a rank each.
+    """
+
+    agent: AgentRow | None
+    slots: list[str]
+    rank: int
+    addresses: list[str]
+    counts: list[int]
+
+
 class Holder(Protocol):
-    """The holder of an allocation, a trial or a user task: the effects of the allocation's progress on it."""
+    """The holder of an allocation, a trial or a user task: whatever differs between the two is a method here."""
+
+    def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
+        """Make the message for one of its nodes; None for a server whose environment this master does not have."""
+
+    def payer(self, turn: Turn, row: AllocationRow) -> tuple[str, str]:
+        """Return (owner, kind) to whom its slot time counts."""
 
     def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
         """The allocation's row changed in any way."""
@@ -40,6 +65,27 @@ class Holder(Protocol):
 
     def attempt_ended(self, turn: Turn, row: AllocationRow, kind: EndKind) -> None:
         """The attempt that the allocation was for is over."""
+
+    def stage_reported(self, turn: Turn, row: AllocationRow) -> None:
+        """Its agent has said how far the launch is."""
+
+    def time_is_up(self, turn: Turn, row: AllocationRow) -> None:
+        """It has run for its `resources.max_time`."""
+
+    def slots_gone(self, turn: Turn, row: AllocationRow, message: str) -> None:
+        """Its node came back without some of its slots: it is killed next."""
+
+    def drain_began(self, turn: Turn, row: AllocationRow, agent: AgentRow) -> None:
+        """Its node is being drained."""
+
+    def ask_to_leave(self, turn: Turn, row: AllocationRow, until: float | None) -> None:
+        """Ask it to save and leave its node, by then at the latest; what cannot save stays until the drain is over."""
+
+    def drain_is_over(self, turn: Turn, row: AllocationRow, agent_id: str) -> None:
+        """The deadline of its node's drain has passed: it must leave."""
+
+    def cluster_drains(self, turn: Turn, row: AllocationRow, timeout: float) -> None:
+        """The whole cluster is being drained: it must leave within so many seconds."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from datetime import date
 
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import usage
-from detlab_hub.store.tables import AllocationRow, TaskRow
+from detlab_hub.store.tables import AllocationRow
 
 TRIAL = "trial"
 """Kind of what is no user task."""
@@ -27,17 +27,9 @@ def note(turn: Turn, row: AllocationRow) -> None:
     if row.assigned_at is None or not row.slots:
         return
     ended = turn.now if row.ended_at is None else row.ended_at
-    owner, kind = _payer(turn, row)
+    owner, kind = turn.holder(row).payer(turn, row)
     for day, seconds in split_by_day(row.assigned_at, ended):
         usage.add(turn.session, day.isoformat(), owner, kind, len(row.slots) * seconds)
-
-
-def _payer(turn: Turn, row: AllocationRow) -> tuple[str, str]:
-    """(owner, kind) of an allocation."""
-    if row.experiment_id is not None:
-        return row.owner or turn.experiment(row.experiment_id).owner, TRIAL
-    task = turn.session.get(TaskRow, row.task_id)
-    return row.owner or ("" if task is None else task.owner), "" if task is None else task.kind
 
 
 def day_of(time: float) -> date:

@@ -89,11 +89,11 @@ def _places(error: Exception) -> str:
 def _cannot_launch(turn: Turn, row: AllocationRow, why: str) -> None:
     _log.error("allocation %s cannot be launched: %s", row.id, why)
     turn.exits[row.id] = TaskExited(allocation_id=row.id, run=row.run, reason="setup", message=why)
-    apply_allocation(turn, row, allocations.TaskExited(None))
+    apply_allocation(turn, row, allocations.PartsGone(allocations.kind_of_exit(allocation_of(row), None)))
 
 
 def send_kill(turn: Turn, row: AllocationRow, agent_id: str | None = None) -> None:
     """Tell the allocation's agents, or one of them, to kill its task (again)."""
-    agents = [seat.agent_id for seat in parts.seats(turn.session, row) if seat.end is None]
+    agents = [part.agent_id for part in parts.of_allocation(turn.session, row) if part.end is None]
     kill = Kill(allocation_id=row.id, run=row.run, grace=turn.settings.kill_grace)
     turn.outbox.messages += [(agent, kill) for agent in agents if agent_id in (None, agent)]

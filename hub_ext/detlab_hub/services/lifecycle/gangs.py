@@ -1,8 +1,8 @@
-"""The state of an allocation, on one agent or on several, from what each agent reports of its part.
+"""The state of an allocation from what each agent reports of its part.
 
-Every function takes the allocation's row and the reporting agent. An allocation on one agent is stored in its row
-alone; of one on several each agent has a part, and the row moves when the parts have: it runs when all do, a part that
-fails or is lost has the others killed, and it has ended when all parts have.
+Every function takes the allocation's row and the reporting agent. Each agent has a part, an allocation on one node is a
+gang of one, and the row moves when the parts have: it runs when all do, a part that fails or is lost has the others
+killed, and it has ended when all parts have.
 """
 
 from __future__ import annotations
@@ -25,30 +25,27 @@ _log = logging.getLogger(__name__)
 
 
 def holds(turn: Turn, row: AllocationRow, agent_id: str) -> bool:
-    """Whether an agent has the allocation, or a part of it that has not ended."""
-    seat = parts.seat_on(turn.session, row, agent_id)
-    return seat is not None and seat.end is None
+    """Whether an agent has a part of the allocation that has not ended."""
+    part = parts.on(turn.session, row, agent_id)
+    return part is not None and part.end is None
 
 
 def slots_on(turn: Turn, row: AllocationRow, agent_id: str) -> Sequence[str]:
     """The slots that it has of an agent."""
-    seat = parts.seat_on(turn.session, row, agent_id)
-    return [] if seat is None else seat.slots
+    part = parts.on(turn.session, row, agent_id)
+    return [] if part is None else part.slots
 
 
 def has_begun(turn: Turn, row: AllocationRow, agent_id: str) -> bool:
     """Whether an agent has reported that its task runs, or it must not start there any more."""
     if row.state not in allocations.NOT_BEGUN:
         return True
-    part = None if row.nodes < 2 else parts.on(turn.session, row, agent_id)
+    part = parts.on(turn.session, row, agent_id)
     return part is not None and part.started
 
 
 def started(turn: Turn, row: AllocationRow, agent_id: str) -> None:
     """Its task runs on an agent."""
-    if row.nodes < 2:
-        apply_allocation(turn, row, allocations.TaskStarted())
-        return
     part = parts.on(turn.session, row, agent_id)
     if part is not None:
         _part_started(turn, row, part)
@@ -58,15 +55,14 @@ def reported(turn: Turn, row: AllocationRow, node: int) -> PartRow | None:
     """The task itself has reported, whether or not its agent has reported its start.
 
     Returns:
-        The part of that node, None for the chief's and for an allocation on one agent.
+        The part of that node, None for the chief's.
 
     Raises:
-        Conflict: It is on several agents, and has no such node: records of others must not be counted as its own.
+        Conflict: It has no such node: records of others must not be counted as its own.
     """
-    if row.nodes < 2:
-        apply_allocation(turn, row, allocations.TaskStarted())
-        return None
-    part = next((one for one in parts.of_allocation(turn.session, row) if one.rank == node), None)
+    if node == 0 and row.state not in allocations.NOT_BEGUN:
+        return None  # as nearly all reports: no part moves by it
+    part = turn.session.get(PartRow, (row.id, node))
     if part is None:
         raise Conflict(f"attempt {row.run} has {row.nodes} nodes, and no node {node}")
     _part_started(turn, row, part)
@@ -86,21 +82,22 @@ def _begin_when_all_have(turn: Turn, row: AllocationRow, everywhere: Sequence[Pa
         apply_allocation(turn, row, allocations.TaskStarted())
 
 
-def exited(turn: Turn, row: AllocationRow, agent_id: str, event: allocations.TaskExited, told: TaskExited) -> None:
-    """Its task, or its part on an agent, is gone."""
-    if row.nodes < 2:
-        apply_allocation(turn, row, event)
-        return
+def exited(turn: Turn, row: AllocationRow, agent_id: str, told: TaskExited) -> None:
+    """Its part on an agent has exited."""
     part = parts.on(turn.session, row, agent_id)
     if part is not None:
-        _part_ended(turn, row, part, allocations.kind_of_exit(allocation_of(row), event), told)
+        _part_ended(turn, row, part, allocations.kind_of_exit(allocation_of(row), told.exit_code), told)
+
+
+def refused(turn: Turn, row: AllocationRow, agent_id: str, told: TaskExited) -> None:
+    """An agent would not start its part."""
+    part = parts.on(turn.session, row, agent_id)
+    if part is not None:
+        _part_ended(turn, row, part, EndKind.REFUSED, told)
 
 
 def lost(turn: Turn, row: AllocationRow, agent_id: str, told: TaskExited | None = None) -> None:
     """An agent is gone, or came back without it."""
-    if row.nodes < 2:
-        apply_allocation(turn, row, allocations.AgentLost())
-        return
     part = parts.on(turn.session, row, agent_id)
     if part is not None:
         _part_ended(turn, row, part, EndKind.LOST, told)

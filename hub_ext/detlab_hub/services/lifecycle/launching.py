@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -14,7 +13,7 @@ from detlab.schemas.shares import devices_of, fractions
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
 from detlab_hub.services.kernel.offers import kind_of_slots
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.kernel.turn import LaunchSeat, Turn
 from detlab_hub.services.kernel.warm_start import as_asked, lost_source, source_of
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.store.queries import checkpoints, parts, tokens
@@ -24,25 +23,6 @@ LOCALHOST = "127.0.0.1"
 CERTIFIED_RUN = "certified_run"
 """In what the master notes of a server: the attempt that was launched with a certificate."""
 HUB_SERVER = ("python3", "-m", "detlab.launch.hub_server")
-
-
-@dataclass(frozen=True)
-class _Seat:
-    """Where a launch goes, and its place among the nodes of the task.
-
-    Attributes:
-        agent: The agent.
-        slots: Those that the task gets of it.
-        rank: In the order of nodes.
-        addresses: Of all nodes, in that order.
-        counts: Devices of all nodes, on which there is a rank each.
-    """
-
-    agent: AgentRow | None
-    slots: list[str]
-    rank: int
-    addresses: list[str]
-    counts: list[int]
 
 
 def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> list[tuple[str, Launch]]:
@@ -56,28 +36,24 @@ def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> l
         row: The allocation.
         only: The one agent that is to get its message; by default all of the allocation's.
     """
-    everywhere = parts.seats(turn.session, row)
-    agents = [turn.session.get(AgentRow, seat.agent_id) for seat in everywhere]
+    everywhere = parts.of_allocation(turn.session, row)
+    agents = [turn.session.get(AgentRow, part.agent_id) for part in everywhere]
     addresses = [LOCALHOST if agent is None or not agent.address else agent.address for agent in agents]
     if len(everywhere) == 1:
         addresses = [LOCALHOST]  # its ranks meet on the node itself
-    counts = [len(devices_of(seat.slots)) for seat in everywhere]
+    counts = [len(devices_of(part.slots)) for part in everywhere]
+    holder = turn.holder(row)
     launches = [
-        (seat.agent_id, _launch(turn, row, _Seat(agent, seat.slots, seat.rank, addresses, counts)))
-        for seat, agent in zip(everywhere, agents, strict=True)
-        if seat.end is None and only in (None, seat.agent_id)
+        (part.agent_id, holder.launch(turn, row, LaunchSeat(agent, part.slots, part.rank, addresses, counts)))
+        for part, agent in zip(everywhere, agents, strict=True)
+        if part.end is None and only in (None, part.agent_id)
     ]
     return [(agent_id, launch) for agent_id, launch in launches if launch is not None]
 
 
-def _launch(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
-    """The message for one of the nodes; None for a server whose environment this master does not have."""
-    if row.trial_id is None or row.experiment_id is None:
-        return _user_task(turn, row, seat)
-    return _trial(turn, row, turn.trial(row.trial_id), turn.experiment(row.experiment_id), seat)
-
-
-def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: ExperimentRow, seat: _Seat) -> Launch:
+def launch_of_trial(turn: Turn, row: AllocationRow, trial: TrialRow, seat: LaunchSeat) -> Launch:
+    """Make the message for one of the nodes of a trial."""
+    experiment = turn.experiment(trial.experiment_id)
     checkpoint = resume_point(turn.session, experiment, trial)
     lost = _lost_parent(trial, checkpoint) or (None if checkpoint else lost_source(turn.session, experiment.config))
     if lost:
@@ -120,8 +96,8 @@ def _trial(turn: Turn, row: AllocationRow, trial: TrialRow, experiment: Experime
     )
 
 
-def _user_task(turn: Turn, row: AllocationRow, seat: _Seat) -> Launch | None:
-    task = turn.task(row.task_id or "")
+def launch_of_task(turn: Turn, row: AllocationRow, task: TaskRow, seat: LaunchSeat) -> Launch | None:
+    """Make the message for the node of a user task; None for a server whose environment this master does not have."""
     kind, config = TaskKind(task.kind), task.config
     secrets = turn.spawn_secrets.get(task.id) if kind.served_by_hub else {}
     if secrets is None:
@@ -186,7 +162,7 @@ def _token(turn: Turn, row: AllocationRow) -> tuple[str, float]:
     return tokens.issue(turn.session, "task", row.id, expires_at=expires_at, now=turn.now), expires_at
 
 
-def _info(turn: Turn, row: AllocationRow, seat: _Seat, config: dict[str, Any]) -> ClusterInfoWire:
+def _info(turn: Turn, row: AllocationRow, seat: LaunchSeat, config: dict[str, Any]) -> ClusterInfoWire:
     return ClusterInfoWire(
         master_url=turn.settings.service_url,
         cluster_id=turn.settings.cluster_id,

@@ -8,13 +8,13 @@ from typing import assert_never
 from sqlalchemy import select
 
 from detlab.schemas.taskwire import TaskEnd
-from detlab.schemas.wire import AllocationState, TrialState
+from detlab.schemas.wire import AllocationState, LogRecord, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import usertask
-from detlab_hub.services.failures import cards
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.queue_fields import request_fields
+from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.tables import AllocationRow, TaskRow
 
 _log = logging.getLogger(__name__)
@@ -78,33 +78,8 @@ def _kill_current(turn: Turn, row: TaskRow) -> None:
         apply_allocation(turn, current, allocations.KillRequested(turn.now))
 
 
-class TaskHolder:
-    """The effects of user tasks' allocations on their tasks."""
-
-    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
-        """Do nothing: readers are notified when it moves."""
-
-    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
-        """Note when the task first ran."""
-        task = turn.task(row.task_id or "")
-        if state is AllocationState.RUNNING and task.started_at is None:
-            task.started_at = task.last_activity = turn.now
-        turn.changed_task(task)
-
-    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
-        """End the task, or let it run again."""
-        task = turn.task(row.task_id or "")
-        task.exit_code = row.exit_code
-        if kind is allocations.EndKind.FAILED:
-            exit_report = turn.exits.get(row.id)
-            card = cards.of_task_exit(
-                turn.session,
-                task,
-                row,
-                rank=None if exit_report is None else exit_report.rank,
-                reason="" if exit_report is None else exit_report.reason,
-                message="" if exit_report is None else exit_report.message,
-            )
-            task.failure = card.model_dump()
-        turn.outbox.wake_logs.add(task.id)
-        apply_task(turn, task, usertask.AttemptEnded(kind, ran=row.started_at is not None))
+def say(turn: Turn, row: TaskRow, text: str) -> None:
+    """Put a line of the master's own into a task's log."""
+    record = LogRecord(seq=0, time=turn.now, stdtype="launcher", text=f"detlab: {text}")
+    lines.append(turn.session, row.id, row.run, [record])
+    turn.outbox.wake_logs.add(row.id)

@@ -8,7 +8,6 @@ the searcher's decisions are events of trials and of the experiment.
 from __future__ import annotations
 
 import logging
-import signal
 from collections.abc import Iterable
 from typing import assert_never
 
@@ -40,10 +39,8 @@ from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
 from detlab_hub.services.failures import cards
-from detlab_hub.services.failures.diagnosis import is_lasting
 from detlab_hub.services.kernel.searches import SearchLostError, SearchMismatch
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle import log_policies, lost_attempts, missing_checkpoints
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.queue_fields import request_fields
 from detlab_hub.services.lifecycle.rows import (
@@ -59,10 +56,6 @@ from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow,
 
 _log = logging.getLogger(__name__)
 
-_KILLED_BY_SIGNAL = frozenset({None, -signal.SIGKILL, -signal.SIGTERM})
-"""Exit codes of tasks that others ended; unknown, when even the launcher died."""
-_OWN_FAILURES = frozenset({"oom", "setup"})
-"""Reasons for such a code that are the task's own: its memory limit, code or files that could not be made ready."""
 _ORDERS: dict[experiments.Order, trials.Event] = {
     experiments.Order.PAUSE: trials.PauseRequested(),
     experiments.Order.ACTIVATE: trials.ActivateRequested(),
@@ -87,71 +80,6 @@ _LIVING = Prepared(
 _OF_TRIAL = select(AllocationRow).where(
     AllocationRow.trial_id == bindparam("trial"), AllocationRow.run == bindparam("run")
 )
-
-
-class TrialHolder:
-    """The effects of trials' allocations on their trials."""
-
-    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
-        """Tell readers that the trial changed."""
-        turn.changed_trial(turn.trial(row.trial_id or 0))
-
-    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
-        """Note when the trial and its experiment first ran."""
-        if state is not AllocationState.RUNNING:
-            return
-        trial = turn.trial(row.trial_id or 0)
-        experiment = turn.experiment(trial.experiment_id)
-        if trial.started_at is None:
-            trial.started_at = turn.now
-        if experiment.started_at is None:
-            experiment.started_at = turn.now
-        turn.changed_experiment(experiment.id)
-
-    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
-        """Let the trial go on, restart or end."""
-        _end_attempt(turn, row, kind)
-
-
-def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
-    trial = turn.trial(row.trial_id or 0)
-    turn.outbox.wake_logs.add(trial.id)
-    condemned = trial.state == TrialState.STOPPING_ERROR
-    retry = trials.Retry.COUNTED
-    exit_report = turn.exits.get(row.id)
-    own = exit_report is not None and exit_report.reason in _OWN_FAILURES
-    killed = kind is allocations.EndKind.FAILED and row.exit_code in _KILLED_BY_SIGNAL and not own
-    if kind is allocations.EndKind.FAILED and not condemned and not (killed and is_stopping(trial.state)):
-        experiment = turn.experiment(trial.experiment_id)
-        card = cards.of_exit(
-            turn.session,
-            experiment,
-            trial,
-            row,
-            rank=None if exit_report is None else exit_report.rank,
-            reason="" if exit_report is None else exit_report.reason,
-            message="" if exit_report is None else exit_report.message,
-        )
-        # A trial that has reported could import its code before: then a restart may help.
-        retry, card = _after_attempt(turn, experiment, trial, row, card)
-        trial.failure = card.model_dump()
-    elif (given_up := lost_attempts.given_up(turn, trial, row, kind)) is not None:
-        kind, retry, trial.failure = allocations.EndKind.FAILED, trials.Retry.NEVER, given_up.model_dump()
-    apply_trial(turn, trial, trials.AttemptEnded(kind, retry, killed))
-
-
-def _after_attempt(
-    turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
-) -> tuple[trials.Retry, FailureView]:
-    """Return the effect of a failure on the next attempt, and its card with a note of it."""
-    # A trial that has reported could import its code before: then a restart may help.
-    if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
-        return trials.Retry.NEVER, cards.without_restart(card)
-    if (found := missing_checkpoints.check(turn, experiment, trial, row, card)) is not None:
-        return found
-    if (why := log_policies.canceled_retries(trial)) is not None:
-        return trials.Retry.NEVER, log_policies.without_retries(card, why)
-    return trials.Retry.COUNTED, card
 
 
 def current_allocation(turn: Turn, row: TrialRow) -> AllocationRow | None:

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, Forbidden, StorageError
+from detlab.errors import Conflict, StorageError
 from detlab.launch.host.identity import how_to_agree
 from detlab.schemas.jobwire import UidList, UidView
 from detlab.schemas.wire import Hello
+from detlab_hub.core.rights import Kind
+from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import UidPolicy
 from detlab_hub.services.kernel.shell import Shell
@@ -195,8 +197,7 @@ class UserUids:
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        if not caller.admin:
-            raise Forbidden("only administrators may see the uids of users")
+        check_administers(caller, Kind.SITE, "see the uids of users")
 
         def read(s: Session) -> UidList:
             rows = uids.everyone(s)

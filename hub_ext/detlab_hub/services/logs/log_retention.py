@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from detlab.schemas.logwire import KeepLogs, KeepLogsReply
+from detlab_hub.core.rights import Right
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import Right, experiment_for
+from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn

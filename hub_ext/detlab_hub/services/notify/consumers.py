@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Protocol
 
 from sqlalchemy.orm import Session
 
 from detlab.errors import Unavailable
+from detlab.plugins import Plugins
 from detlab.schemas.wire import Event
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.store.queries import consumers, events
 
-GROUP = "detlab.event_consumers"
 BATCH = 200
 """Events that a consumer is given at a time."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
@@ -58,14 +57,17 @@ class EventConsumer(Protocol):
         """Hear that the next `count` events are gone: it was away for longer than the log is kept."""
 
 
+CONSUMERS: Plugins[Callable[[], EventConsumer]] = Plugins("detlab.event_consumers", "event consumer")
+
+
 def installed() -> list[EventConsumer]:
     """Make the consumers that are installed; one that cannot be made is logged and left out."""
     made: list[EventConsumer] = []
-    for entry in entry_points(group=GROUP):
+    for name in CONSUMERS.names():
         try:
-            made.append(entry.load()())
+            made.append(CONSUMERS.load(name)())
         except Exception:  # somebody's plug-in: it must not keep the master from starting
-            _log.exception("event consumer %s (%s) cannot be made", entry.name, entry.value)
+            _log.exception("event consumer %s (%s) cannot be made", name, CONSUMERS.origin(name))
     return made
 
 

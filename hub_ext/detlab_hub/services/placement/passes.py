@@ -28,6 +28,7 @@ from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.services.placement.after_checkpoint import DelayedPreemption
 from detlab_hub.services.placement.remembered import KnownTasks
 from detlab_hub.services.placement.snapshots import ClusterSnapshot, Refusals, read_cluster, snapshots
+from detlab_hub.store.session import insert_row
 from detlab_hub.store.tables import AllocationRow, PartRow
 
 __all__ = ["PLACED", "Verdict", "forecast", "place"]
@@ -182,23 +183,20 @@ def _any(count: int) -> list[str]:
 def _seat(turn: Turn, row: AllocationRow, seats: Mapping[str, list[str]]) -> None:
     """Write down where an allocation runs: slots by agent, the chief's first. A gang has all of them or none."""
     row.agent_id, row.nodes = next(iter(seats)), len(seats)
-    if row.nodes < 2:
+    if row.nodes > 1:
+        row.slots = [f"{agent_id}/{slot}" for agent_id, slots in seats.items() for slot in slots]
+    else:
         row.slots = seats[row.agent_id]
-        return
-    row.slots = [f"{agent_id}/{slot}" for agent_id, slots in seats.items() for slot in slots]
-    turn.session.add_all(
-        PartRow(allocation_id=row.id, rank=rank, agent_id=agent_id, slots=slots)
-        for rank, (agent_id, slots) in enumerate(seats.items())
-    )
-    turn.session.flush()
+    for rank, (agent_id, slots) in enumerate(seats.items()):
+        insert_row(turn.session, PartRow(allocation_id=row.id, rank=rank, agent_id=agent_id, slots=slots))
 
 
 def _free_slots(cluster: ClusterSnapshot, agents: Collection[str]) -> dict[str, list[str]]:
     """The free slots of some agents."""
     used: defaultdict[str, set[str]] = defaultdict(set)
     for row in cluster.placed:
-        if row.agent_id in agents or row.id in cluster.gangs:
-            for agent_id, slots in cluster.slots_of(row).items():
+        for agent_id, slots in cluster.slots_of(row).items():
+            if agent_id in agents:
                 used[agent_id].update(slots)
     nodes = (node for node in cluster.nodes if node.id in agents)
     return {node.id: [slot for slot in node.slots if slot not in used[node.id]] for node in nodes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -11,6 +12,7 @@ from detlab_hub.core.scheduling import Agent, AgentState, Task
 from detlab_hub.services.kernel.offers import agent_of
 from detlab_hub.services.placement.active_rows import Placed, Waiting, read_placed, read_waiting
 from detlab_hub.store.prepared import Seen
+from detlab_hub.store.queries import parts
 
 
 class KnownTasks:
@@ -25,6 +27,7 @@ class KnownTasks:
         self._now: dict[str, tuple[tuple[Any, ...], Task]] = {}
         self._waiting: dict[str, Seen[Waiting]] = {}
         self._placed: dict[str, Seen[Placed]] = {}
+        self._seats: dict[str, Mapping[str, frozenset[str]]] = {}
         self._agents: dict[str, tuple[Node, AgentState, Agent]] = {}
         self._agents_now: dict[str, tuple[Node, AgentState, Agent]] = {}
 
@@ -42,6 +45,14 @@ class KnownTasks:
         """The placed allocations."""
         self._placed = read_placed(s, self._placed)
         return [row for _, row in self._placed.values()]
+
+    def seats(self, s: Session) -> Mapping[str, Mapping[str, frozenset[str]]]:
+        """Slots by agent of each of `placed`, the chief's first; they never change while it is placed."""
+        fresh: dict[str, dict[str, frozenset[str]]] = {name: {} for name in self._placed if name not in self._seats}
+        for name, agent_id, slots in parts.places(s, fresh):
+            fresh[name][agent_id] = frozenset(slots)
+        self._seats = {name: fresh[name] if name in fresh else self._seats[name] for name in self._placed}
+        return self._seats
 
     def get(self, name: str, made_of: tuple[Any, ...]) -> Task | None:
         """The task if it was made of the same."""

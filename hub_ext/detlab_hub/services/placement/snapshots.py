@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,7 +25,6 @@ from detlab_hub.services.lifecycle.queue_fields import SINGLE_NODE
 from detlab_hub.services.placement.active_rows import PLACED, Placed, Waiting, experiment_name, holder_of, job_of
 from detlab_hub.services.placement.remembered import KnownTasks
 from detlab_hub.store.prepared import Prepared
-from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow
 
 AN_HOUR = 3600.0
@@ -107,8 +106,8 @@ class ClusterSnapshot:
     refused: Mapping[int | str, frozenset[str]]
     at_preemption_limit: frozenset[int]
     """Trials that were preempted as often in the last hour as they may be (I10)."""
-    gangs: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
-    """Slots by agent of each allocation on several agents."""
+    seats: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    """Slots by agent of each placed allocation, the chief's first."""
     known: KnownTasks = field(default_factory=KnownTasks)
     """Tasks of the pass before."""
     held: list[tuple[str, str, str, int]] = field(default_factory=list)
@@ -178,12 +177,10 @@ class ClusterSnapshot:
 
     def slots_of(self, row: Placed) -> Mapping[str, frozenset[str]]:
         """The slots that an allocation has, by agent."""
-        return self.gangs.get(row.id) or {row.agent_id or "": frozenset(row.slots)}
+        return self.seats[row.id]
 
     def _is_on(self, row: Placed, agents: Mapping[str, object]) -> bool:
-        if row.id in self.gangs:
-            return any(agent in agents for agent in self.gangs[row.id])
-        return (row.agent_id or "") in agents
+        return any(agent in agents for agent in self.seats[row.id])
 
     def _jobs(self, pool: str, names: Iterable[str]) -> dict[str, Job]:
         elsewhere = Counter[str]()
@@ -249,8 +246,7 @@ class ClusterSnapshot:
         aged = began - row.requested_at > pool.patience > self.now - began
         leaving = row.preempt_at is not None or row.state == AllocationState.TERMINATING
         left = None if row.max_time is None else max(0.0, began + row.max_time - self.now)
-        parts = self.gangs.get(row.id)
-        at = there.get(row.agent_id or "") if parts is None else [(*part, there.get(part[0])) for part in parts.items()]
+        at = [there.get(agent) for agent in self.seats[row.id]]
         preemptible = row.trial_id is not None and row.trial_id not in self.at_preemption_limit
         made_of = TaskState.RUNNING, row, groups, preemptible, at, left, aged
         known = self.known.get(row.id, made_of)
@@ -328,11 +324,11 @@ def _cluster_snapshot(
     counts = _PREEMPTED.all(s, {"since": now - AN_HOUR}) if preempts else []
     closed, off = _closed(s)
     placed = known.placed(s)
-    gangs = _gangs(s) if any(row.nodes > 1 for row in placed) else {}
+    seats = known.seats(s)
     return ClusterSnapshot(
         settings=settings,
         now=now,
-        nodes=usable(nodes, off, _held(placed, gangs)),
+        nodes=usable(nodes, off, (seat for seated in seats.values() for seat in seated.items() if seat[1])),
         closed=closed,
         pending=pending,
         placed=placed,
@@ -340,26 +336,9 @@ def _cluster_snapshot(
         quotas=_QUOTAS.all(s, {}),
         refused=refused,
         at_preemption_limit=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
-        gangs=gangs,
+        seats=seats,
         known=known,
     )
-
-
-def _held(
-    placed: Iterable[Placed], gangs: Mapping[str, Mapping[str, frozenset[str]]]
-) -> Iterator[tuple[str, Collection[str]]]:
-    for row in placed:
-        if row.id in gangs:
-            yield from gangs[row.id].items()
-        elif row.slots:
-            yield row.agent_id or "", row.slots
-
-
-def _gangs(s: Session) -> dict[str, dict[str, frozenset[str]]]:
-    found: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
-    for allocation_id, agent_id, slots in parts.places(s, PLACED):
-        found[allocation_id][agent_id] = frozenset(slots)
-    return found
 
 
 def _closed(s: Session) -> tuple[dict[str, AgentState], dict[str, list[str]]]:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from detlab.schemas.jobwire import EXPERIMENT, JobView
+from detlab_hub.core.rights import Kind
 from detlab_hub.core.scheduling import Job
 from detlab_hub.core.scheduling.order import place_of_job
+from detlab_hub.services.kernel.access import knows, owns
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.queue.queue import ANOTHER_USER, by_priority
@@ -114,13 +116,13 @@ def job_view(
         tasks_waiting=len(waiting),
         submitted_at=entry.job.submitted,
     )
-    if not caller.sees(entry.owner):
+    if not knows(caller, Kind.JOB, entry.owner):
         return public
     told = {
         "id": entry.job.id,
         "name": entry.name,
         "owner": entry.owner,
-        "mine": entry.owner == caller.name,
+        "mine": owns(caller, entry.owner),
         "max_slots": entry.job.max_slots,
         "moved": entry.job.position is not None,
         "reason": reasons.get(waiting[0].allocation_id, "") if waiting else "",

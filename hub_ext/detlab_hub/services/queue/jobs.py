@@ -17,11 +17,12 @@ from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, Problem
 from detlab.schemas.jobwire import TRIAL_PREFIX, JobList, JobUpdate, JobView, JobWhy
 from detlab.schemas.wire import AllocationState, ExperimentState
 from detlab_hub.backends.base import Node
+from detlab_hub.core.rights import Kind, Right
 from detlab_hub.core.scheduling import Snapshot
 from detlab_hub.core.scheduling.reordering import Overtaking, move
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import Right, experiment_for, trial_for
+from detlab_hub.services.kernel.access import experiment_for, knows, owns, trial_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_priority
 from detlab_hub.services.kernel.shell import Shell
@@ -74,7 +75,7 @@ class Jobs:
             standing = lines(self._shell.settings, entries(jobs.live(s)).values())
             kept = {name: line for name, line in standing.items() if pool in (None, name)}
             found = views(kept, caller, self._shell.pending_reasons, starts, around.now)
-            return JobList(items=[view for entry, view in found if not mine or entry.owner == caller.name])
+            return JobList(items=[view for entry, view in found if not mine or owns(caller, entry.owner)])
 
         return await self._shell.read(read)
 
@@ -205,7 +206,7 @@ class Jobs:
         ]
         if str(other.id) not in {entry.job.id for entry in line}:
             raise Conflict(_not_in_line(row, other, ranked=ranked), hint="det job list")
-        mine = None if caller.admin else {entry.job.id for entry in line if entry.owner == caller.name}
+        mine = {entry.job.id for entry in line if knows(caller, Kind.JOB, entry.owner)}
         try:
             positions = move([entry.job for entry in line], me.job.id, str(other.id), ahead=ahead, mine=mine)
         except Overtaking:

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import QueueItem, QueueView
+from detlab_hub.core.rights import Kind
 from detlab_hub.core.scheduling import Scheduler
+from detlab_hub.services.kernel.access import knows, owns
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.shell import Shell
@@ -55,13 +57,13 @@ def items(s: Session, caller: Caller, shell: Shell, limit: int = LIMIT) -> list[
 
     waiting = sorted(jobs.live(s, pending_only=True), key=key)
     of_all = shares(Counter(one.pool for one in waiting), limit)
-    of_own = shares(Counter(one.pool for one in waiting if one.owner == caller.name), limit)
+    of_own = shares(Counter(one.pool for one in waiting if owns(caller, one.owner)), limit)
     shown = []
     places: Counter[str] = Counter()
     own: Counter[str] = Counter()
     for one in waiting:
         places[one.pool] += 1
-        mine = one.owner == caller.name
+        mine = owns(caller, one.owner)
         own[one.pool] += mine
         if places[one.pool] <= of_all[one.pool] or (mine and own[one.pool] <= of_own[one.pool]):
             shown.append(_item(one, places[one.pool], caller, reasons))
@@ -99,12 +101,12 @@ def _item(one: Live, place: int, caller: Caller, reasons: Reasons) -> QueueItem:
         weight=one.weight,
         requested_at=one.requested_at,
     )
-    if not caller.sees(one.owner):
+    if not knows(caller, Kind.JOB, one.owner):
         return public
     told = {
         "allocation_id": one.allocation_id,
         "owner": one.owner,
-        "mine": one.owner == caller.name,
+        "mine": owns(caller, one.owner),
         "name": one.name,
         "experiment_id": one.experiment_id,
         "trial_id": one.trial_id,

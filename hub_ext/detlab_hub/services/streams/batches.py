@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from detlab.errors import NotFound
 from detlab.schemas.wire import Event
-from detlab_hub.services.kernel.access import Hidden, Right
+from detlab_hub.core.rights import Person, Right, Thing, right_of
+from detlab_hub.services.kernel.access import no_such, person
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.store.queries import grants
 
 CURSOR_EVERY = 1000
 """After this many events that are not for the reader, it gets its new cursor."""
 
-Holders: TypeAlias = dict[int | str, "Holder | None"]
-"""By an experiment's number or a user task's id; None: it is not there."""
+Holders: TypeAlias = dict[int | str, Thing | None]
+"""Owners and grants by an experiment's number or a user task's id; None: it is not there."""
 
 
 @dataclass(frozen=True)
@@ -72,32 +71,11 @@ class Reader:
     cursor: int
     sent_cursor: int
     """The last cursor that was sent to the reader."""
-    who: tuple[str, bool, frozenset[str]] = field(init=False)
+    who: Person = field(init=False)
     """The part of a caller that rights depend on."""
 
     def __post_init__(self) -> None:
-        self.who = (self.caller.name, self.caller.admin, self.caller.groups)
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The owner of an experiment or a user task, and its grants (True: may change it)."""
-
-    owner: str
-    users: Mapping[str, bool] = field(default_factory=dict)
-    groups: Mapping[str, bool] = field(default_factory=dict)
-
-    def right_of(self, caller: Caller) -> Right:
-        """Return the right of a caller to it."""
-        if caller.sees(self.owner):
-            return Right.OWN
-        found = [self.groups[group] for group in map(grants.stored, caller.groups) if group in self.groups]
-        user = grants.stored(caller.name)
-        if user in self.users:
-            found.append(self.users[user])
-        if not found:
-            return Right.NONE
-        return Right.WRITE if any(found) else Right.READ
+        self.who = person(self.caller)
 
 
 class Line:
@@ -226,12 +204,12 @@ class Batch:
         key = (reader.who, one)
         if key not in self._rights:
             about = self.holders.values() if one is None else [self.holders.get(one)]
-            caller = reader.caller
-            self._rights[key] = tuple(Right.NONE if held is None else held.right_of(caller) for held in about)
+            who = reader.who
+            self._rights[key] = tuple(Right.NONE if thing is None else right_of(who, thing) for thing in about)
         found = self._rights[key]
         if one is not None and found[0] is Right.NONE:
-            missing = NotFound if self.holders.get(one) is None else Hidden
-            raise missing(f"there is no experiment {one}", hint="det experiment list")
+            exists = self.holders.get(one) is not None
+            raise no_such(f"there is no experiment {one}", exists=exists, hint="det experiment list")
         return found
 
     def _visible(self, subscription: Subscription, rights: tuple[Right, ...], after: int) -> Iterator[Line]:

@@ -15,10 +15,12 @@ from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event, encode_floats
+from detlab_hub.core.rights import Kind, Thing
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.streams.batches import Batch, Holder, Holders, Line
+from detlab_hub.services.streams.batches import Batch, Holders, Line
 from detlab_hub.services.views import experiment_views, task_views
-from detlab_hub.store.queries import events, grants
+from detlab_hub.store.queries import events, rights
+from detlab_hub.store.queries.rights import USER
 from detlab_hub.store.tables import ExperimentRow, TaskRow, TrialRow
 
 BATCH = 1000
@@ -62,7 +64,7 @@ class LogRead:
     experiment_id: int | None = None
     metrics_of: frozenset[int] | None = frozenset()
     watched: Collection[int] = ()
-    known: Mapping[int | str, Holder | None] = field(default_factory=dict)
+    known: Mapping[int | str, Thing | None] = field(default_factory=dict)
 
     def __call__(self, s: Session) -> Batch:
         """Take it."""
@@ -104,7 +106,7 @@ class LogRead:
             found = events.after(s, cursor, count, kinds=STATE_KINDS, followed=self.metrics_of)
         return [_without_moves(event) for event in found]
 
-    def _holders(self, s: Session, found: Sequence[Event], known: Mapping[int | str, Holder | None]) -> Holders:
+    def _holders(self, s: Session, found: Sequence[Event], known: Mapping[int | str, Thing | None]) -> Holders:
         """The owners of the events' objects, and their grants."""
         # A change of grants says that its experiment changed, in the same transaction.
         news = {event.experiment_id for event in found if event.kind == "experiment"}
@@ -118,7 +120,7 @@ class LogRead:
         for event in found:  # the event of a deletion carries its owner and grants
             key = event.experiment_id
             if key is not None and "owner" in event.data and holders.get(key) is None:
-                holders[key] = _last_holder(event.data)
+                holders[key] = _last_holder(key, event.data)
         return {key: holders.get(key) for key in wanted}
 
 
@@ -126,30 +128,30 @@ def _experiment_holders(s: Session, numbers: Sequence[int]) -> Holders:
     found: Holders = {}
     for start in range(0, len(numbers), experiment_views.CHUNK):
         some = numbers[start : start + experiment_views.CHUNK]
-        given = grants.of_experiments(s, some)
+        given = rights.grants_of_each(s, some)
         for key, owner in s.execute(select(ExperimentRow.id, ExperimentRow.owner).where(ExperimentRow.id.in_(some))):
-            found[key] = _holder(owner, [(row.kind, row.name, row.write) for row in given.get(key, [])])
+            found[key] = _shared(key, owner, [(row.kind, row.name, row.write) for row in given.get(key, [])])
     return found
 
 
-def _holder(owner: str, shared: Iterable[tuple[str, str, bool]]) -> Holder:
+def _shared(key: int, owner: str, shared: Iterable[tuple[str, str, bool]]) -> Thing:
     users: dict[str, bool] = {}
     groups: dict[str, bool] = {}
     for kind, name, write in shared:
-        (users if kind == grants.USER else groups)[name] = write
-    return Holder(owner, users, groups)
+        (users if kind == USER else groups)[name] = write
+    return Thing(Kind.EXPERIMENT, owner, users, groups, experiment_id=key)
 
 
-def _last_holder(data: Mapping[str, Any]) -> Holder:
+def _last_holder(key: int, data: Mapping[str, Any]) -> Thing:
     """Return the owner of a deleted object, from its last event: earlier knowledge may be outdated."""
-    return _holder(str(data["owner"]), data.get(SHARED, ()))
+    return _shared(key, str(data["owner"]), data.get(SHARED, ()))
 
 
 def _task_holders(s: Session, ids: Sequence[str]) -> Holders:
     found: Holders = {}
     for start in range(0, len(ids), experiment_views.CHUNK):
         query = select(TaskRow.id, TaskRow.owner).where(TaskRow.id.in_(ids[start : start + experiment_views.CHUNK]))
-        found.update((key, Holder(owner)) for key, owner in s.execute(query))
+        found.update((key, Thing(Kind.TASK, owner, task_id=key)) for key, owner in s.execute(query))
     return found
 
 

@@ -10,14 +10,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import ActivityReply, ActivityReport, TaskEnd
-from detlab.schemas.wire import AllocationState, LogRecord, TrialState
+from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle.task_transitions import apply_task
-from detlab_hub.store.queries.logs import lines
+from detlab_hub.services.lifecycle.task_transitions import apply_task, say
 from detlab_hub.store.tables import AllocationRow, TaskRow
 
 _log = logging.getLogger(__name__)
@@ -127,10 +126,3 @@ def _cull(turn: Turn, task_ids: Sequence[str]) -> list[tuple[str, str]]:
             apply_task(turn, row, usertask.EndRequested(TaskEnd.IDLE))
             ended.append((row.owner, row.server_name or ""))
     return ended
-
-
-def say(turn: Turn, row: TaskRow, text: str) -> None:
-    """Put a line of the master's own into a task's log."""
-    record = LogRecord(seq=0, time=turn.now, stdtype="launcher", text=f"detlab: {text}")
-    lines.append(turn.session, row.id, row.run, [record])
-    turn.outbox.wake_logs.add(row.id)

@@ -21,6 +21,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleTooLarge, Conflict, DetlabError, NotFound
+from detlab.files import sync_directory
 from detlab.schemas.taskwire import OutputList, OutputView
 from detlab_hub.services.admission import upload_limits
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
@@ -235,11 +236,7 @@ def _digest_of(upload: Path) -> str:
 def _move(upload: Path, target: Path) -> None:
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     upload.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_directory(target.parent)
 
 
 def _named(s: Session, digests: Sequence[str]) -> set[str]:

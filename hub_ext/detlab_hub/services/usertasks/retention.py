@@ -23,7 +23,7 @@ from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.store.queries.logs import lines as logs
-from detlab_hub.store.tables import AllocationRow, OutputRow, TaskRow
+from detlab_hub.store.tables import AllocationRow, OutputRow, PartRow, TaskRow
 
 _log = logging.getLogger(__name__)
 STEPS_PER_SWEEP = 200
@@ -103,6 +103,8 @@ def _remove_some(turn: Turn, task_id: str) -> Sequence[str] | None:
     if logs.remove(s, task_id, LINES_PER_STEP) >= LINES_PER_STEP:
         return None
     digests = list(s.scalars(select(OutputRow.digest).where(OutputRow.task_id == task_id)))
+    mine = select(AllocationRow.id).where(AllocationRow.task_id == task_id)
+    s.execute(delete(PartRow).where(PartRow.allocation_id.in_(mine)))
     for table in (OutputRow, AllocationRow):
         s.execute(delete(table).where(table.task_id == task_id))
     s.execute(delete(TaskRow).where(TaskRow.id == task_id))

@@ -170,7 +170,7 @@ async def _quietly(work: Any, what: str) -> None:
 def _draw_name(owner: str, request: CreateTask) -> str:
     """Return the server's name; the same key gives the same one, so that a repeated submit starts nothing twice."""
     key = request.idempotency_key
-    drawn = secrets.token_hex(4) if key is None else hashlib.sha256(f"{owner}\0{key}".encode()).hexdigest()[:8]
+    drawn = secrets.token_hex(4) if not key else hashlib.sha256(f"{owner}\0{key}".encode()).hexdigest()[:8]
     return f"{request.kind.value}-{drawn}"
 
 

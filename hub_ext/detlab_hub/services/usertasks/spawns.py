@@ -28,7 +28,8 @@ from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle.allocation_transitions import send_launch
 from detlab_hub.services.lifecycle.launching import has_certificate
 from detlab_hub.services.lifecycle.task_transitions import apply_task, current_allocation
-from detlab_hub.services.usertasks.usertasks import LIVE, by_key, checked_config, create_row, feasible
+from detlab_hub.services.usertasks.usertasks import LIVE, checked_config, create_row, feasible
+from detlab_hub.store.idempotency import known_task
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow
 
@@ -70,12 +71,12 @@ class Spawns:
         config, _ = checked_config(request.kind, request.config, None, self._shell)
         if request.hold:
             config["runtime"] = PROCESS
-        if await self._shell.read(lambda s: by_key(s, request.owner, _key(request))) is None:
+        if await self._shell.read(lambda s: known_task(s, request.owner, _key(request))) is None:
             self._shell.limiter.submission(request.owner, request.groups)
             await feasible(self._shell, request.owner, request.kind, config)
 
         def make(turn: Turn) -> SpawnView:
-            row = by_key(turn.session, request.owner, _key(request))
+            row = known_task(turn.session, request.owner, _key(request))
             if row is None:
                 row = _create(turn, request, config)
             elif row.server_name != request.server_name:

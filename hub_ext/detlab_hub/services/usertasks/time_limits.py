@@ -11,14 +11,9 @@ import logging
 from sqlalchemy import bindparam, or_, select
 from sqlalchemy.orm import Session
 
-from detlab.schemas.taskwire import TaskEnd
 from detlab.schemas.wire import AllocationState, TrialState
-from detlab_hub.core.lifecycle import trial, usertask
 from detlab_hub.core.lifecycle.allocation import PreemptReason
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle.task_transitions import apply_task
-from detlab_hub.services.lifecycle.transitions import apply_trial
-from detlab_hub.services.usertasks.idle import say
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
@@ -51,12 +46,4 @@ def act(turn: Turn, allocation_id: str) -> None:
     row = turn.allocation(allocation_id)
     if row is None or row.state != AllocationState.RUNNING:
         return
-    if row.trial_id is not None:
-        apply_trial(turn, turn.trial(row.trial_id), trial.TimeUp())
-        return
-    task = turn.task(row.task_id or "")
-    before = task.state
-    apply_task(turn, task, usertask.EndRequested(TaskEnd.MAX_TIME))
-    if task.state != before:
-        _log.info("task %s has run for its max_time of %g s, ending it", task.id, row.max_time)
-        say(turn, task, f"this {task.kind} has run for its resources.max_time of {row.max_time:g} s: it is ended")
+    turn.holder(row).time_is_up(turn, row)

@@ -10,17 +10,18 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.errors import ConfigError, Conflict, Problem
 from detlab.schemas import expconf, taskconf
 from detlab.schemas.runtimes import DOCKER
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
+from detlab_hub.core.rights import Kind, Right
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.admission.preparing import named_images
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import Hidden, may_read
+from detlab_hub.services.kernel.access import may_open_task, may_read, no_such, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
@@ -31,13 +32,13 @@ from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.logs.log_search import LogSearch
 from detlab_hub.services.views import task_views
+from detlab_hub.store.idempotency import key_problems, known_task
 from detlab_hub.store.queries import limits
 from detlab_hub.store.queries.logs import lines as logs
+from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.tables import TaskRow, TrialRow, clean_text
 
 NAME_CHARS = 200
-KEY_CHARS = 300
-"""Of an idempotency key."""
 MOST_SHOWN = 1000
 """Experiments, or trials, of one TensorBoard: each is looked up."""
 ROW_IDS = range(1, 2**63)
@@ -70,7 +71,7 @@ class UserTasks:
         if request.kind.served_by_hub and not request.dry_run:
             raise Conflict(f"a {request.kind} is started by the Hub")
         config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._shell)
-        if await self._shell.read(lambda s: by_key(s, caller.name, request.idempotency_key)) is None:
+        if await self._shell.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
             if not request.dry_run:
                 self._shell.limiter.submission(caller.name, caller.groups)
             warnings += await feasible(self._shell, caller.name, request.kind, config)
@@ -80,8 +81,8 @@ class UserTasks:
         reasons = self._shell.pending_reasons
 
         def make(turn: Turn) -> CreateTaskReply:
-            known = by_key(turn.session, caller.name, request.idempotency_key)
-            row = known or create_row(turn, caller, request, config, key=request.idempotency_key)
+            known = known_task(turn.session, caller.name, request.idempotency_key)
+            row = known or create_row(turn, caller, request, config, key=request.idempotency_key or None)
             view = task_views.task_view(turn.session, row, reasons, full=True)
             return reply.model_copy(update={"task": view, "created": known is None})
 
@@ -105,8 +106,7 @@ class UserTasks:
 
         def page(s: Session) -> TaskPage:
             query = select(TaskRow).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
-            if not caller.admin:
-                query = query.where(TaskRow.owner == caller.name)
+            query = query.where(visible(Kind.TASK, person(caller), owner=TaskRow.owner))
             if owner is not None:
                 query = query.where(TaskRow.owner == owner)
             if kinds:
@@ -165,10 +165,10 @@ class UserTasks:
 def _last_shown(s: Session, caller: Caller, task_id: str) -> TaskRow:
     """The task before which a page begins. Were another's one used, the page would tell when it was made."""
     row = s.get(TaskRow, task_id)
-    if row is None or not caller.sees(row.owner):
-        missing = NotFound if row is None else Hidden
-        raise missing(
+    if row is None or not may_open_task(caller, row):
+        raise no_such(
             f"there is no task {task_id[:80]!r} before which a page could begin",
+            exists=row is not None,
             hint="`before` is the id of the last task of the page before (its `next`); leave it out for the first page",
         )
     return row
@@ -222,9 +222,7 @@ def create_row(
 
 def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:
     """Check what a request names: code, experiments, trials that its owner may use, and their number."""
-    found = []
-    if len(request.idempotency_key or "") > KEY_CHARS:
-        found.append(Problem("idempotency_key", f"has more than {KEY_CHARS} characters"))
+    found = key_problems(request.idempotency_key)
     for which, numbers in (("experiment_ids", request.experiment_ids), ("trial_ids", request.trial_ids)):
         if len(numbers) > MOST_SHOWN:
             found.append(Problem(which, f"has {len(numbers):,} numbers; a task shows at most {MOST_SHOWN:,}"))
@@ -240,13 +238,6 @@ def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:
         if trial is None or not may_read(s, caller, trial.experiment_id):
             found.append(Problem("trial_ids", f"there is no trial {number}", "det experiment list-trials EXPERIMENT"))
     return found
-
-
-def by_key(s: Session, owner: str, key: str | None) -> TaskRow | None:
-    """The task that this owner's request with this key made."""
-    if key is None:
-        return None
-    return s.scalar(select(TaskRow).where(TaskRow.owner == owner, TaskRow.key == key))
 
 
 def _draw_id(s: Session, kind: TaskKind, server_name: str) -> str:
@@ -271,9 +262,8 @@ def owned_task(s: Session, caller: Caller, task_id: str) -> TaskRow:
     row = s.get(TaskRow, task_id) if TASK_ID.fullmatch(task_id) else None
     if row is None:
         row = _of_server(s, caller, task_id)
-    if row is None or not caller.sees(row.owner):
-        missing = NotFound if row is None else Hidden
-        raise missing(f"there is no task {task_id[:80]}", hint="det task list")
+    if row is None or not may_open_task(caller, row, Right.OWN):
+        raise no_such(f"there is no task {task_id[:80]}", exists=row is not None, hint="det task list")
     return row
 
 
@@ -282,9 +272,10 @@ def _of_server(s: Session, caller: Caller, name: str) -> TaskRow | None:
         return None
     query = select(TaskRow).where(TaskRow.server_name == clean_text(name))
     newest = query.order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(1)
-    own = s.scalar(newest.where(TaskRow.owner == caller.name))
-    if own is not None or not caller.admin:
+    own = s.scalar(newest.where(TaskRow.owner == person(caller).name))
+    if own is not None:
         return own
+    newest = newest.where(visible(Kind.TASK, person(caller), owner=TaskRow.owner))
     found = s.scalar(newest)
     if found is not None and s.scalar(newest.where(TaskRow.owner != found.owner)) is not None:
         raise Conflict(f"several users have a server {name[:80]!r}", hint="name the task: det task list")

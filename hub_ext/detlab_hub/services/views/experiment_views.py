@@ -22,10 +22,11 @@ from detlab.schemas.wire import (
     TrialState,
     TrialView,
 )
+from detlab_hub.core.rights import Right
 from detlab_hub.core.searchers import SearcherConfigError
 from detlab_hub.core.searchers.hyperparameters import Grid
 from detlab_hub.services.failures import endings
-from detlab_hub.services.kernel.access import Right, rights_to
+from detlab_hub.services.kernel.access import rights_to
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_config, masked_storage
 from detlab_hub.services.kernel.pending import Pending

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from sqlalchemy import Table, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.queries.grants import granted_ids
+from detlab_hub.core.rights import Kind, Person
+from detlab_hub.store.queries.rights import visible, ways
 from detlab_hub.store.queries.statements import insert_or_ignore
 from detlab_hub.store.tables import BundleRow, BundleUpload, ExperimentRow, TaskRow, clean_text
 
@@ -32,18 +31,23 @@ def is_stored(s: Session, digest: str) -> bool:
     return s.get(BundleRow, digest) is not None
 
 
-def is_known_to(s: Session, digest: str, user: str, groups: Collection[str]) -> bool:
-    """Whether a user has uploaded a bundle, or may read an experiment or task that runs it.
+def is_sent_by(s: Session, digest: str, who: Person) -> bool:
+    """Whether a user has uploaded a bundle."""
+    return s.get(BundleUpload, (digest, who.name)) is not None
 
-    What others have sent is asked nowhere, so that not even the time that an answer takes depends on it.
-    """
-    if s.get(BundleUpload, (digest, clean_text(user))) is not None:
-        return True
-    runs = select(ExperimentRow.id).where(ExperimentRow.bundle == digest).limit(1)
-    # Three statements: one with OR would read all experiments of the cluster, where no index has both.
-    return (
-        s.scalar(runs.where(ExperimentRow.owner == clean_text(user))) is not None
-        or s.scalar(runs.where(ExperimentRow.id.in_(granted_ids(user, groups)))) is not None
-        or s.scalar(select(TaskRow.id).where(TaskRow.owner == clean_text(user), TaskRow.bundle == digest).limit(1))
-        is not None
-    )
+
+def experiment_with(s: Session, digest: str, who: Person) -> ExperimentRow | None:
+    """An experiment that runs a bundle and that a user may read."""
+    runs = select(ExperimentRow).where(ExperimentRow.bundle == digest).limit(1)
+    # A statement each: one with OR would read all experiments of the cluster, where no index has both.
+    for way in ways(Kind.EXPERIMENT, who, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id):
+        found = s.scalar(runs.where(way))
+        if found is not None:
+            return found
+    return None
+
+
+def task_with(s: Session, digest: str, who: Person) -> TaskRow | None:
+    """A user task that runs a bundle and that a user may read."""
+    runs = select(TaskRow).where(TaskRow.bundle == digest).limit(1)
+    return s.scalar(runs.where(visible(Kind.TASK, who, owner=TaskRow.owner)))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 from sqlalchemy import bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
 
+from detlab_hub.core.rights import Kind, Person
 from detlab_hub.store.prepared import Prepared
-from detlab_hub.store.queries.grants import granted_ids
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics.lookup import forget
+from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     AllocationRow,
@@ -46,7 +47,7 @@ def page(
     state: str | None = None,
     owner: str | None = None,
     name: str | None = None,
-    viewer: tuple[str, Collection[str]] | None = None,
+    viewer: Person | None = None,
 ) -> list[ExperimentRow]:
     """Return experiments, newest first.
 
@@ -57,7 +58,7 @@ def page(
         state: Only this state.
         owner: Only this owner's.
         name: Only names that contain this.
-        viewer: Only what this user, who is in these groups, owns or was let look at.
+        viewer: Only what this user may read.
     """
     query = select(ExperimentRow).order_by(ExperimentRow.id.desc()).limit(limit)
     if before is not None:
@@ -67,8 +68,7 @@ def page(
     if owner is not None:
         query = query.where(ExperimentRow.owner == clean_text(owner))
     if viewer is not None:
-        shared = ExperimentRow.id.in_(granted_ids(*viewer))
-        query = query.where(or_(ExperimentRow.owner == clean_text(viewer[0]), shared))
+        query = query.where(visible(Kind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id))
     if name:
         query = query.where(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
     return list(s.scalars(query))
@@ -116,15 +116,6 @@ def _in_states(states: frozenset[str]) -> Prepared:
     in_one = or_(*(AllocationRow.state == state for state in sorted(states)))
     of_one = AllocationRow.experiment_id == bindparam("experiment")
     return Prepared(select(func.count()).select_from(AllocationRow).where(of_one, in_one))
-
-
-def by_key(s: Session, owner: str, key: str) -> ExperimentRow | None:
-    """Return the experiment that this owner's submit with this idempotency key made."""
-    return s.scalar(
-        select(ExperimentRow)
-        .join(Idempotency, Idempotency.experiment_id == ExperimentRow.id)
-        .where(Idempotency.owner == clean_text(owner), Idempotency.key == clean_text(key))
-    )
 
 
 def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:

@@ -9,7 +9,9 @@ from sqlalchemy import Table, bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
+from detlab_hub.core.rights import Kind, Person
 from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, QuotaRow, TaskRow, TrialRow, clean_text
 
 USER = "user"
@@ -122,9 +124,10 @@ def live(s: Session, *, pending_only: bool = False) -> Sequence[Live]:
 # --- quotas ---------------------------------------------------------------------------------------------------
 
 
-def quotas(s: Session) -> list[QuotaRow]:
-    """All quotas, users first."""
-    return list(s.scalars(select(QuotaRow).order_by(QuotaRow.kind.desc(), QuotaRow.name)))
+def quotas(s: Session, viewer: Person) -> list[QuotaRow]:
+    """The quotas that a user may read, users first."""
+    shown = visible(Kind.QUOTA, viewer, named=(QuotaRow.kind, QuotaRow.name))
+    return list(s.scalars(select(QuotaRow).where(shown).order_by(QuotaRow.kind.desc(), QuotaRow.name)))
 
 
 def quotas_of(s: Session, user: str, groups: Collection[str]) -> list[QuotaLine]:

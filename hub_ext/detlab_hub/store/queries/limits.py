@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, ExperimentState, TrialState
+from detlab_hub.core.rights import Kind, Person
+from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.tables import (
     AllocationRow,
     BundleRow,
@@ -36,24 +36,21 @@ def live_jobs(s: Session, owner: str) -> int:
     )
 
 
-def live_jobs_by_owner(s: Session, owners: Sequence[str] | None = None) -> dict[str, int]:
-    """Return how many experiments and tasks have not ended, by user; of all users, or of these."""
+def live_jobs_by_owner(s: Session, viewer: Person) -> dict[str, int]:
+    """Return how many experiments and tasks have not ended, by user; of those whose usage the viewer may read."""
     found: dict[str, int] = {}
     for table, states in ((ExperimentRow, _LIVE_EXPERIMENTS), (TaskRow, _LIVE_TASKS)):
         query = select(table.owner, func.count()).where(table.state.in_(states)).group_by(table.owner)
-        if owners is not None:
-            query = query.where(table.owner.in_([clean_text(owner) for owner in owners]))
-        for owner, count in s.execute(query):
+        for owner, count in s.execute(query.where(visible(Kind.USER, viewer, owner=table.owner))):
             found[owner] = found.get(owner, 0) + count
     return found
 
 
-def zero_slot_tasks_by_owner(s: Session, owners: Sequence[str] | None = None) -> dict[str, int]:
-    """Return how many tasks and trials without slots run, by user; of all users, or of these."""
+def zero_slot_tasks_by_owner(s: Session, viewer: Person) -> dict[str, int]:
+    """Return how many tasks and trials without slots run, by user; of those whose usage the viewer may read."""
     query = select(AllocationRow.owner, func.count()).group_by(AllocationRow.owner)
     query = query.where(AllocationRow.state.not_in(_OVER), AllocationRow.slots_needed == 0)
-    if owners is not None:
-        query = query.where(AllocationRow.owner.in_([clean_text(owner) for owner in owners]))
+    query = query.where(visible(Kind.USER, viewer, owner=AllocationRow.owner))
     return {row[0]: row[1] for row in s.execute(query)}
 
 

@@ -9,8 +9,10 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
+from detlab_hub.core.rights import Kind, Person
 from detlab_hub.store.prepared import Prepared
-from detlab_hub.store.tables import UsageRow, clean_text
+from detlab_hub.store.queries.rights import visible
+from detlab_hub.store.tables import UsageRow
 
 _USAGE: Table = UsageRow.__table__
 
@@ -31,16 +33,14 @@ def _adding(dialect: str) -> Prepared:
     return Prepared(statement, ("day", "owner", "kind", "slot_seconds"))
 
 
-def between(s: Session, first: str, last: str, owner: str | None = None) -> list[UsageRow]:
+def between(s: Session, first: str, last: str, viewer: Person) -> list[UsageRow]:
     """Return the sums of ended allocations.
 
     Args:
         s: A session.
         first: Day, YYYY-MM-DD.
         last: Day, included.
-        owner: Only this user's.
+        viewer: Only of users whose usage this user may read.
     """
     query = select(UsageRow).where(UsageRow.day >= first, UsageRow.day <= last)
-    if owner is not None:
-        query = query.where(UsageRow.owner == clean_text(owner))
-    return list(s.scalars(query))
+    return list(s.scalars(query.where(visible(Kind.USER, viewer, owner=UsageRow.owner))))

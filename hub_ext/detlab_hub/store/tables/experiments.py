@@ -193,8 +193,8 @@ class AllocationRow(Base):
     agent_id: Mapped[str | None] = mapped_column(CleanText, default=None)
     slots: Mapped[list[str]] = mapped_column(Json, default=list)
     nodes: Mapped[int] = mapped_column(default=1)
-    """On so many agents. With more than one there is a `PartRow` for each, `agent_id` is the chief's, and `slots` are
-    those of all, as AGENT/SLOT."""
+    """On so many agents, with a `PartRow` for each; `agent_id` is the chief's. With more than one `slots` are those of
+    all, as AGENT/SLOT."""
     slots_needed: Mapped[int] = mapped_column(default=1)
     priority: Mapped[int] = mapped_column(default=42)
     constraints: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)

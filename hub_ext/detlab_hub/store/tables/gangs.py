@@ -1,4 +1,4 @@
-"""The nodes of an attempt that spans several agents."""
+"""The nodes of an attempt."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from detlab_hub.store.tables.base import Base, CleanText, Json
 
 
 class PartRow(Base):
-    """The part of an allocation with `nodes` > 1 on one agent, the chief's (`rank` 0) included.
+    """The part of an allocation on one of its agents, the chief's (`rank` 0) included.
 
-    An allocation on one agent has no parts: it is all in its own row. Parts go with their allocation, by the statements
-    that delete it (no foreign key: SQLite drops what refers to a table when a migration makes that anew).
+    An allocation on one agent is a gang of one. It has no part before it is placed, nor if it had ended before 0012.
+    Parts go with their allocation, by the statements that delete it (no foreign key: SQLite drops what refers to a
+    table when a migration makes that anew).
     """
 
     __tablename__ = "allocation_parts"

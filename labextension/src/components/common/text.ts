@@ -9,7 +9,7 @@ const ANSI = new RegExp(
 );
 
 /** Characters that reorder, hide or move text: bidirectional controls, zero-width ones, separators of lines. */
-const INVISIBLE = /[\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u00ad\u061c\u180e\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+const INVISIBLE = /[\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u00ad\u061c\u180e\ufff9-\ufffb\ufffe\uffff]|[\u{e0000}-\u{e007f}]/gu;
 const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
 /** Longest text that is drawn of one line; the rest is counted. */

@@ -1,12 +1,13 @@
 /** Start a notebook, shell, TensorBoard or command, wait for it, and open it. */
 
-import { useMemo, useState, type FormEvent, type ReactElement, type ReactNode } from 'react';
+import { useState, type FormEvent, type ReactElement, type ReactNode } from 'react';
 
 import { Dialog } from '../../components/admin';
 import { ErrorBanner } from '../../components/common';
 import { nameText } from '../../components/common/text';
 import { asApiError, type ApiError } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
+import { useSubmitKey } from '../../state/submitkey';
 import type { CreateTaskReply, ProblemView } from '../../state/wire';
 import { closedRuntimes, runtimeNames } from '../../form/runtimes';
 import { Started } from './Started';
@@ -29,7 +30,7 @@ export function StartDialog({ kind, onClose }: { kind: StartKind; onClose: () =>
   const [error, setError] = useState<ApiError | null>(null);
   const [busy, setBusy] = useState(false);
   const [started, setStarted] = useState<string | null>(null);
-  const key = useMemo(() => crypto.randomUUID?.() ?? String(Math.random()), []);
+  const key = useSubmitKey();
   const set = (change: Partial<Answers>): void => setAnswers(old => ({ ...old, ...change }));
   const start = async (event: FormEvent): Promise<void> => {
     event.preventDefault();

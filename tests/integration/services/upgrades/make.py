@@ -115,7 +115,7 @@ def main() -> None:
     old, revision = Path(sys.argv[1]).resolve(), sys.argv[2]
     older = Path(sys.argv[3]).resolve() if len(sys.argv) > 3 else None
     sys.path.insert(0, str(HERE.parents[2]))
-    from testbed import postgres
+    from testbed.databases import postgres
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path("/tmp/detlab-upgrade")  # it is in the dumps, and should be the same in all

@@ -69,9 +69,9 @@ def _word_of(item: Task, incomplete: str) -> str | None:
 
 def _quick_list(invocation: Invocation, kind: TaskKind | None) -> list[Task]:
     from detlab.client.client import Client
-    from detlab.client.transport.calls import Backoff
+    from detlab.client.transport.calls import Retries
 
-    with Client(invocation.master, timeout=COMPLETION_SECONDS, backoff=Backoff(attempts=0, refused=0)) as client:
+    with Client(invocation.master, timeout=COMPLETION_SECONDS, backoff=Retries(attempts=0, refused=0)) as client:
         return client.list_tasks(limit=MOST_LOOKED_AT, kind=kind)
 
 

@@ -16,8 +16,8 @@ from detlab.cli.output.printing import clean, note, say, say_json
 from detlab.cli.output.progress import bar
 from detlab.cli.terminal.hub_server import answers, await_answer
 from detlab.client.bundling.bundle import Bundle
-from detlab.client.task_facts import kind_title, kind_word
-from detlab.client.tasks import Task, Tell
+from detlab.client.task_facts import Tell, kind_title, kind_word
+from detlab.client.tasks import Task
 from detlab.errors import DetlabError
 from detlab.schemas.taskwire import TaskKind
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from detlab.cli.commands.tasks.lookup import group_of
 from detlab.cli.output.failures import CANCELED, FAILED, failure_card
 from detlab.cli.output.printing import clean, console, duration, facts, moment, note, say, table
-from detlab.client.task_facts import kind_title, kind_word
-from detlab.client.tasks import Task, Tell
+from detlab.client.task_facts import Tell, kind_title, kind_word
+from detlab.client.tasks import Task
 from detlab.schemas.taskwire import TaskEnd, TaskView
 from detlab.schemas.wire import AllocationState, TrialState
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag
 from pydantic.json_schema import SkipJsonSchema
 
+from detlab.plugins import PluginError, Plugins
 from detlab.schemas.expconf.blocks.lengths import SearchLength
 from detlab.schemas.expconf.blocks.scalars import (
     Block,
@@ -54,8 +54,8 @@ REMOVED_HINTS: dict[str, str] = {
     "pbt": "use adaptive_asha",
 }
 
-GROUP = "detlab.searchers"
-"""Entry points of search methods: each is a class whose `Config` is its block."""
+SEARCHERS: Plugins[Any] = Plugins("detlab.searchers", "search method")
+"""Search methods: each is a class whose `Config` is its block."""
 
 COMMON = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 """Keys that every searcher has; a merge keeps them across different searchers."""
@@ -180,7 +180,7 @@ class _Members(Mapping[str, type[SearcherBlock]]):
 
     def __iter__(self) -> Iterator[str]:
         yield from BUILT_IN
-        yield from sorted({entry.name for entry in entry_points(group=GROUP)} - set(BUILT_IN))
+        yield from sorted(set(SEARCHERS.names()) - set(BUILT_IN))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -188,14 +188,13 @@ class _Members(Mapping[str, type[SearcherBlock]]):
 
 @cache
 def _of_plugin(name: str) -> type[SearcherBlock]:
-    for entry in entry_points(group=GROUP, name=name):
-        try:
-            found = entry.load().Config
-        except Exception:  # a plug-in for the master, or a broken one: the master says what is wrong with it
-            break
-        if isinstance(found, type) and issubclass(found, SearcherBlock):
-            return found
-    raise KeyError(name)
+    try:
+        found = SEARCHERS.load(name).Config
+    except (PluginError, AttributeError):  # only the master has it, or it is broken: the master says what is wrong
+        raise KeyError(name) from None
+    if not (isinstance(found, type) and issubclass(found, SearcherBlock)):
+        raise KeyError(name)
+    return found
 
 
 MEMBERS: Mapping[str, type[SearcherBlock]] = _Members()

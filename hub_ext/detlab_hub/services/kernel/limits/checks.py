@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from detlab_hub.core.rights import Kind
+from detlab_hub.services.kernel.access import administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.services.kernel.limits.reached import NotAllowed, TooMany
@@ -34,7 +36,12 @@ def check_priority(limits: Limits, caller: Caller, priority: int | None, default
         NotAllowed: It is better, and the caller no administrator.
     """
     best = min(limits.min_priority, default)
-    if priority is None or priority >= best or caller.admin or not limits.binds(caller.name, caller.groups):
+    if (
+        priority is None
+        or priority >= best
+        or administers(caller, Kind.JOB)
+        or not limits.binds(caller.name, caller.groups)
+    ):
         return
     message = f"priority {priority} is for administrators: {caller.name} may give {best} to 99 (smaller comes first)"
     raise NotAllowed("priority", caller.name, "min_priority", message, f"Give {best} or more")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import Select, and_, bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.prepared import Prepared
@@ -17,7 +17,8 @@ Nodes: TypeAlias = Mapping[int, Mapping[int | None, str]]
 
 def _query() -> Select[int, str | None, int | None, str | None]:
     chosen = AllocationRow.run, AllocationRow.agent_id, PartRow.rank, PartRow.agent_id.label("part")
-    return select(*chosen).outerjoin(PartRow, PartRow.allocation_id == AllocationRow.id)
+    several = and_(PartRow.allocation_id == AllocationRow.id, AllocationRow.nodes > 1)  # else no line names a node
+    return select(*chosen).outerjoin(PartRow, several)
 
 
 _OF_TRIAL = Prepared(_query().where(AllocationRow.trial_id == bindparam("holder")))

@@ -1,0 +1,255 @@
+"""Run a task on a machine that shares nothing with its agent but the master: `python -m detlab.launch.elsewhere`.
+
+A runtime whose tasks are elsewhere (a job of a batch system, a pod) starts this with `Parcel.encode()` in the
+environment. It makes the task's directory here, gets the code from the master with the task's token, and starts the
+launcher, which ships logs and metrics to the master as everywhere. How the task ended goes back by what every batch
+system has: the exit status, and the text in `--exit-file`, as Kubernetes reads a container's termination message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import gzip
+import http.client
+import json
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
+
+from detlab.backoff import Backoff
+from detlab.launch.archives import UnsafeBundle, digest_like
+from detlab.launch.environment import base_environment, source_path
+from detlab.launch.layout import Contents, lay_out
+from detlab.launch.taskdir import TaskDir, read_object
+from detlab.loopback.connections import Connection
+from detlab.trust import VARIABLE as CERTIFICATE
+from detlab.trust import tls_context
+
+VARIABLE = "DET_PARCEL"
+"""Holds the parcel; the task itself does not see it."""
+LONGEST = 120_000
+"""Bytes of a parcel: Linux takes 131,072 for one variable."""
+PIN_FILE = "master.pem"
+"""The master's pinned certificate among the files of a parcel."""
+NOT_SET_UP = 125
+"""The exit status of a task whose directory or code could not be made ready."""
+PATIENCE = 600.0
+"""Seconds to try for while the master does not answer."""
+LONGEST_MESSAGE = 600
+"""Characters of a message in the exit file, each up to six bytes there: Kubernetes keeps 4,096."""
+_TIMEOUT = 60.0
+_LOOK = 0.1
+"""Seconds after which a request to end is seen while the master is away."""
+_MOST = 1 << 30
+
+
+class NotSetUp(Exception):
+    """The task cannot be made ready; the message says why."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """All that a task elsewhere is made of, but its code.
+
+    Attributes:
+        contents: Of its directory.
+        environment: What the agent says about its slots.
+    """
+
+    contents: Contents
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        """Return it as the value of a variable.
+
+        Raises:
+            NotSetUp: It is too long for one.
+        """
+        value = {
+            "launch": self.contents.launch,
+            "token": self.contents.token,
+            "files": dict(self.contents.files),
+            "environment": dict(self.environment),
+        }
+        text = base64.b64encode(gzip.compress(json.dumps(value).encode(), mtime=0)).decode()
+        if len(text) > LONGEST:
+            raise NotSetUp(
+                f"the launch has {len(text)} bytes packed, and {LONGEST} fit into the environment of a job: shorten "
+                "what is large in the config (environment.environment_variables, hyperparameters, data)"
+            )
+        return text
+
+    @classmethod
+    def decode(cls, text: str) -> Parcel:
+        """Read what `encode` wrote."""
+        value = json.loads(gzip.decompress(base64.b64decode(text)))
+        return cls(Contents(value["launch"], value["token"], value["files"]), value["environment"])
+
+
+class Elsewhere:
+    """One task on this machine.
+
+    Args:
+        parcel: What it is made of.
+        exit_file: Where the batch system reads how it ended; None: it reads the exit status only.
+    """
+
+    def __init__(self, parcel: Parcel, exit_file: Path | None) -> None:
+        self._parcel = parcel
+        self._exit_file = exit_file
+        self._child: subprocess.Popen[bytes] | None = None
+        self._asked: list[int] = []
+
+    def run(self, parent: Path) -> int:
+        """Run the task in a directory below `parent`; return the exit status."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, self._pass_on)
+        task = TaskDir(parent / "task")
+        try:
+            archive = self._fetch(parent / "code.tar.gz")
+            lay_out(task, self._parcel.contents, archive)
+            if self._asked:  # to end
+                self._say({"exit_code": -signal.SIGTERM, "message": "ended before it started"})
+                return 128 + signal.SIGTERM
+            self._child = self._start(task)
+        except (NotSetUp, UnsafeBundle, OSError, ValueError) as error:
+            self._say({"exit_code": None, "reason": "setup", "message": str(error)})
+            return NOT_SET_UP
+        for asked in self._asked:  # between the two
+            self._child.send_signal(asked)
+        status = self._child.wait()
+        report = read_object(task.exit)
+        said = report or {"exit_code": None, "reason": "launcher_lost", "message": self._last_words(task)}
+        self._say(said)
+        return status if status >= 0 else 128 - status
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self._asked.append(number)
+        if self._child is not None and self._child.returncode is None:
+            self._child.send_signal(number)
+
+    def _start(self, task: TaskDir) -> subprocess.Popen[bytes]:
+        env = base_environment(
+            os.environ, bin_dir=Path(sys.executable).parent, home=task.home, user=_user(), tmp=task.tmp
+        )
+        env |= {**source_path(os.environ), **self._parcel.environment, "DET_TASK_DIR": str(task.root)}
+        if PIN_FILE in self._parcel.contents.files:
+            env[CERTIFICATE] = str(task.root / PIN_FILE)
+        command = [sys.executable, "-s", "-P", "-m", "detlab.launch.task", "--dir", str(task.root)]
+        with task.launcher_log.open("ab") as log:
+            return subprocess.Popen(command, cwd=task.work, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    @staticmethod
+    def _last_words(task: TaskDir) -> str:
+        with suppress(OSError):
+            said = task.launcher_log.read_bytes()[-500:].decode("utf-8", errors="replace").strip()
+            return f"the launcher of the task ended without a report: {said}"
+        return "the launcher of the task ended without a report"
+
+    def _say(self, report: Mapping[str, Any]) -> None:
+        """Leave the report where the batch system reads it."""
+        if self._exit_file is None:
+            return
+        message = str(report.get("message") or "")[:LONGEST_MESSAGE]
+        text = json.dumps({**report, "message": message})
+        try:
+            self._exit_file.write_text(text, encoding="ascii")
+        except OSError as error:
+            sys.stderr.write(f"{self._exit_file}: {error}\n")
+
+    # --- the code -----------------------------------------------------------------------------------------
+
+    def _fetch(self, target: Path) -> Path | None:
+        """Get the task's code from the master; None if it has none, or is to end meanwhile.
+
+        Raises:
+            NotSetUp: It does not exist, is not what its digest says, or the master is away for too long.
+        """
+        launch = self._parcel.contents.launch
+        digest = launch.get("bundle")
+        if not digest:
+            return None
+        backoff, until = Backoff(), time.monotonic() + PATIENCE
+        while not self._asked:
+            try:
+                self._download(str(launch["info"]["master_url"]), str(digest), target)
+            except (OSError, http.client.HTTPException) as error:
+                if time.monotonic() > until:
+                    raise NotSetUp(f"bundle {digest}: the master does not answer: {error}") from error
+                again = time.monotonic() + backoff.next_pause()
+                while time.monotonic() < again and not self._asked:
+                    time.sleep(_LOOK)
+            else:
+                return target
+        return None
+
+    def _download(self, master: str, digest: str, target: Path) -> None:
+        parts = urlsplit(master.rstrip("/") + f"/api/v1/bundles/{digest}")
+        connection = _connect(master, self._parcel.contents.files.get(PIN_FILE))
+        headers = {"Authorization": f"Bearer {self._parcel.contents.token}", "Accept-Encoding": "identity"}
+        size = 0
+        try:
+            connection.request("GET", parts.path, headers=headers)
+            reply = connection.getresponse()
+            if 400 <= reply.status < 500 and reply.status not in {401, 408, 429}:
+                said = reply.read(2000).decode("utf-8", errors="replace")
+                raise NotSetUp(f"bundle {digest}: the master answers with status {reply.status}: {said}")
+            if reply.status != http.HTTPStatus.OK:
+                raise http.client.HTTPException(f"status {reply.status}")
+            with target.open("wb") as file:
+                while piece := reply.read(1 << 20):
+                    size += len(piece)
+                    if size > _MOST:
+                        raise NotSetUp(f"bundle {digest}: larger than {_MOST} bytes")
+                    file.write(piece)
+        finally:
+            connection.close()
+        try:
+            found = digest_like(digest, target)
+        except UnsafeBundle as error:
+            raise NotSetUp(f"bundle {digest}: {error}") from error
+        if found != digest:
+            raise NotSetUp(f"bundle {digest}: what was downloaded does not match the digest")
+
+
+def _connect(master: str, pinned: str | None) -> http.client.HTTPConnection:
+    parts = urlsplit(master)
+    if parts.scheme != "https":
+        return Connection(parts.hostname or "", parts.port, timeout=_TIMEOUT)
+    context = tls_context(master, pinned)
+    return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT, context=context)
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the task whose parcel is in the environment; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m detlab.launch.elsewhere", description=__doc__)
+    parser.add_argument("--exit-file", type=Path, help="where the batch system reads how the task ended")
+    options = parser.parse_args(arguments)
+    text = os.environ.pop(VARIABLE, "")
+    if not text:
+        parser.error(f"{VARIABLE} is not set: the runtime of an agent sets it for the job")
+    with tempfile.TemporaryDirectory(prefix="detlab-", ignore_cleanup_errors=True) as folder:
+        return Elsewhere(Parcel.decode(text), options.exit_file).run(Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""Rights: who may do what with which object, as one table and one function (I9). Pure.
+
+What a caller is to an object (its owner, someone it is shared with, the task that runs it) is found here from facts.
+Loading those facts never lives here (services/kernel/access.py), nor which verbs a token may call (web/scopes.py).
+"""
+
+from detlab_hub.core.rights.model import Agent, Attempt, Kind, Person, Relation, Right, Thing, Who
+from detlab_hub.core.rights.table import TABLE, relations, right_of
+
+__all__ = [
+    "TABLE",
+    "Agent",
+    "Attempt",
+    "Kind",
+    "Person",
+    "Relation",
+    "Right",
+    "Thing",
+    "Who",
+    "relations",
+    "right_of",
+]

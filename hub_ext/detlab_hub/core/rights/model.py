@@ -1,0 +1,133 @@
+"""The words of the table of rights: rights, kinds of objects, relations to them, callers and objects."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Literal, TypeAlias
+
+
+class Right(IntEnum):
+    """The right of a caller to an object; each includes those before it."""
+
+    NONE = 0
+    """Nothing: for this caller the object does not exist."""
+    READ = 1
+    """Read it, download from it, start from its checkpoints."""
+    WRITE = 2
+    """Change it: pause, activate, cancel and kill it, write into it."""
+    OWN = 3
+    """Share and delete it."""
+
+    @property
+    def wire(self) -> Literal["read", "write", "own"]:
+        """The name in views for the holder of the right. A caller without one gets no view: READ is the least."""
+        match self:
+            case Right.OWN:
+                return "own"
+            case Right.WRITE:
+                return "write"
+            case _:
+                return "read"
+
+
+class Kind(StrEnum):
+    """The kinds of objects that somebody may have a right to."""
+
+    EXPERIMENT = "experiment"
+    """With all that belongs to it: trials, metrics, output, code, events, grants."""
+    CHECKPOINT = "checkpoint"
+    TASK = "user task"
+    """With its output, output files and events."""
+    BUNDLE = "code bundle"
+    JOB = "job in the queue"
+    """Its name, owner and pending reason in lists; everybody sees position, size and age of each job."""
+    ALLOCATION = "allocation"
+    """Who uses which slots."""
+    USER = "user"
+    """A user's name, usage and limits, where others are listed beside them."""
+    QUOTA = "quota"
+    AGENT = "agent"
+    CLUSTER = "cluster"
+    SITE = "administration"
+    """Audit log, tokens, health, uids and instances."""
+
+
+class Relation(StrEnum):
+    """What a caller can be to an object."""
+
+    ADMIN = "administrator"
+    OWNER = "owner"
+    EDITOR = "shared, may change"
+    READER = "shared, may read"
+    ITSELF = "its own task"
+    """The attempt that the object belongs to: the trial's own checkpoint, the task itself."""
+    SIBLING = "task of its experiment"
+    SOURCE = "task that starts from it"
+    HOST = "agent that runs it"
+    USES = "may read what uses it"
+    USER = "any user"
+
+
+@dataclass(frozen=True)
+class Person:
+    """A user of the Hub.
+
+    Attributes:
+        name: As the database holds it.
+        groups: Groups of the Hub that they are in, likewise.
+        admin: Whether their token makes them an administrator here.
+    """
+
+    name: str
+    groups: frozenset[str] = frozenset()
+    admin: bool = False
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A task, by the token of one attempt; `task_id` is of a user task, the others of a trial."""
+
+    experiment_id: int | None = None
+    trial_id: int | None = None
+    task_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An agent, by its own key."""
+
+    id: str
+
+
+Who: TypeAlias = Person | Attempt | Agent
+
+
+@dataclass(frozen=True)
+class Thing:
+    """An object, with the facts that rights to it depend on. A fact that is left out gives nobody a right.
+
+    Attributes:
+        kind: What it is.
+        owner: The user whose it is; "" or None: nobody's.
+        users: Users with a grant; True: it permits changes.
+        groups: Groups with a grant, likewise.
+        experiment_id: The experiment that it is or belongs to.
+        trial_id: The trial that made it.
+        task_id: The user task that it is or belongs to.
+        source_of: Experiments whose trials start from it.
+        agents: Agents that run it.
+        used_by: Objects that use it: whoever may read one of them may read what it needs.
+    """
+
+    kind: Kind
+    owner: str | None = None
+    users: Mapping[str, bool] = field(default_factory=dict)
+    groups: Mapping[str, bool] = field(default_factory=dict)
+    experiment_id: int | None = None
+    trial_id: int | None = None
+    task_id: str | None = None
+    source_of: Collection[int] = ()
+    agents: Collection[str] = ()
+    used_by: Sequence[Thing] = ()

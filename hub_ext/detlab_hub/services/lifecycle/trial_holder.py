@@ -1,0 +1,134 @@
+"""The holder of trials' allocations: what an allocation's progress, its end and its node's drain do to a trial."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+from detlab.schemas.wire import AllocationState, FailureView, Launch, TrialState
+from detlab_hub.core.lifecycle import allocation as allocations
+from detlab_hub.core.lifecycle import trial as trials
+from detlab_hub.core.lifecycle.table import is_stopping
+from detlab_hub.services.failures import cards
+from detlab_hub.services.failures.diagnosis import is_lasting
+from detlab_hub.services.kernel.turn import LaunchSeat, Turn
+from detlab_hub.services.lifecycle import accounting, log_policies, lost_attempts, missing_checkpoints
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle.launching import launch_of_trial
+from detlab_hub.services.lifecycle.rows import graces_of
+from detlab_hub.services.lifecycle.transitions import apply_trial
+from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, TrialRow
+
+_AT_ONCE = allocations.Graces(preemption=0.0, stop=0.0, stop_acked=0.0)
+_KILLED_BY_SIGNAL = frozenset({None, -signal.SIGKILL, -signal.SIGTERM})
+"""Exit codes of tasks that others ended; unknown, when even the launcher died."""
+_OWN_FAILURES = frozenset({"oom", "setup"})
+"""Reasons for such a code that are the task's own: its memory limit, code or files that could not be made ready."""
+
+
+class TrialHolder:
+    """The effects of trials' allocations on their trials."""
+
+    def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
+        """Start it from its newest checkpoint, or its source."""
+        return launch_of_trial(turn, row, turn.trial(row.trial_id or 0), seat)
+
+    def payer(self, turn: Turn, row: AllocationRow) -> tuple[str, str]:
+        """Count its slots to the owner of its experiment."""
+        return row.owner or turn.experiment(row.experiment_id or 0).owner, accounting.TRIAL
+
+    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
+        """Tell readers that the trial changed."""
+        turn.changed_trial(turn.trial(row.trial_id or 0))
+
+    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+        """Note when the trial and its experiment first ran."""
+        if state is not AllocationState.RUNNING:
+            return
+        trial = turn.trial(row.trial_id or 0)
+        experiment = turn.experiment(trial.experiment_id)
+        if trial.started_at is None:
+            trial.started_at = turn.now
+        if experiment.started_at is None:
+            experiment.started_at = turn.now
+        turn.changed_experiment(experiment.id)
+
+    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
+        """Let the trial go on, restart or end."""
+        _end_attempt(turn, row, kind)
+
+    def stage_reported(self, turn: Turn, row: AllocationRow) -> None:
+        """Do nothing: views of trials do not show stages."""
+
+    def time_is_up(self, turn: Turn, row: AllocationRow) -> None:
+        """Ask the trial to save and end."""
+        apply_trial(turn, turn.trial(row.trial_id or 0), trials.TimeUp())
+
+    def slots_gone(self, turn: Turn, row: AllocationRow, message: str) -> None:
+        """Let it run again elsewhere, uncounted."""
+        apply_allocation(turn, row, _leave(turn, allocations.PreemptReason.DEVICE, _AT_ONCE))
+
+    def drain_began(self, turn: Turn, row: AllocationRow, agent: AgentRow) -> None:
+        """Do nothing: a trial leaves when it is asked to."""
+
+    def ask_to_leave(self, turn: Turn, row: AllocationRow, until: float | None) -> None:
+        """Preempt it: it saves, leaves and runs again elsewhere."""
+        graces = graces_of(turn.experiment(row.experiment_id or 0).config, turn.settings)
+        if until is not None:
+            graces = replace(graces, preemption=min(graces.preemption, max(0.0, until - turn.now)))
+        apply_allocation(turn, row, _leave(turn, allocations.PreemptReason.DRAIN, graces))
+
+    def drain_is_over(self, turn: Turn, row: AllocationRow, agent_id: str) -> None:
+        """Preempt it, though it was to run to its end."""
+        self.ask_to_leave(turn, row, turn.now + turn.settings.stop_acked_grace)
+
+    def cluster_drains(self, turn: Turn, row: AllocationRow, timeout: float) -> None:
+        """Preempt it, unless it is being killed."""
+        if row.state != AllocationState.TERMINATING:
+            graces = allocations.Graces(preemption=timeout, stop=timeout, stop_acked=timeout)
+            apply_allocation(turn, row, _leave(turn, allocations.PreemptReason.DRAIN, graces))
+
+
+def _leave(turn: Turn, reason: allocations.PreemptReason, graces: allocations.Graces) -> allocations.LeaveRequested:
+    return allocations.LeaveRequested(reason, turn.now, graces)
+
+
+def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
+    trial = turn.trial(row.trial_id or 0)
+    turn.outbox.wake_logs.add(trial.id)
+    condemned = trial.state == TrialState.STOPPING_ERROR
+    retry = trials.Retry.COUNTED
+    exit_report = turn.exits.get(row.id)
+    own = exit_report is not None and exit_report.reason in _OWN_FAILURES
+    killed = kind is allocations.EndKind.FAILED and row.exit_code in _KILLED_BY_SIGNAL and not own
+    if kind is allocations.EndKind.FAILED and not condemned and not (killed and is_stopping(trial.state)):
+        experiment = turn.experiment(trial.experiment_id)
+        card = cards.of_exit(
+            turn.session,
+            experiment,
+            trial,
+            row,
+            rank=None if exit_report is None else exit_report.rank,
+            reason="" if exit_report is None else exit_report.reason,
+            message="" if exit_report is None else exit_report.message,
+        )
+        # A trial that has reported could import its code before: then a restart may help.
+        retry, card = _after_attempt(turn, experiment, trial, row, card)
+        trial.failure = card.model_dump()
+    elif (given_up := lost_attempts.given_up(turn, trial, row, kind)) is not None:
+        kind, retry, trial.failure = allocations.EndKind.FAILED, trials.Retry.NEVER, given_up.model_dump()
+    apply_trial(turn, trial, trials.AttemptEnded(kind, retry, killed))
+
+
+def _after_attempt(
+    turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
+) -> tuple[trials.Retry, FailureView]:
+    """Return the effect of a failure on the next attempt, and its card with a note of it."""
+    # A trial that has reported could import its code before: then a restart may help.
+    if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
+        return trials.Retry.NEVER, cards.without_restart(card)
+    if (found := missing_checkpoints.check(turn, experiment, trial, row, card)) is not None:
+        return found
+    if (why := log_policies.canceled_retries(trial)) is not None:
+        return trials.Retry.NEVER, log_policies.without_retries(card, why)
+    return trials.Retry.COUNTED, card

@@ -1,0 +1,115 @@
+"""Which rows a user may read, as conditions made from the table of rights; and the grants of experiments (I9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from sqlalchemy import ColumnElement, and_, delete, false, or_, select, true
+from sqlalchemy.orm import Session
+
+from detlab_hub.core.rights import TABLE, Kind, Person, Relation, Right
+from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.tables import GrantRow, clean_text
+
+Column: TypeAlias = Any
+"""A column of a table, as an attribute of its class."""
+USER = "user"
+GROUP = "group"
+
+
+def visible(
+    kind: Kind,
+    viewer: Person,
+    *,
+    owner: Column = None,
+    experiment_id: Column = None,
+    named: tuple[Column, Column] | None = None,
+    least: Right = Right.READ,
+) -> ColumnElement[bool]:
+    """Return the condition on rows of a kind to which the viewer has at least a right.
+
+    Args:
+        kind: What the rows are.
+        viewer: Who reads.
+        owner: Its column with the owner; None: it has none.
+        experiment_id: Its column with the experiment whose grants apply; None: none do.
+        named: Its columns with the kind (user or group) and the name of whom the row itself is for.
+        least: The right.
+    """
+    return or_(false(), *ways(kind, viewer, owner=owner, experiment_id=experiment_id, named=named, least=least))
+
+
+def ways(
+    kind: Kind,
+    viewer: Person,
+    *,
+    owner: Column = None,
+    experiment_id: Column = None,
+    named: tuple[Column, Column] | None = None,
+    least: Right = Right.READ,
+) -> list[ColumnElement[bool]]:
+    """Return the conditions of `visible`, any of which suffices, for a query of each where no index serves them all."""
+    having = {relation for relation, right in TABLE[kind].items() if right >= least}
+    if (viewer.admin and Relation.ADMIN in having) or Relation.USER in having:
+        return [true()]
+    found: list[ColumnElement[bool]] = []
+    if owner is not None and viewer.name and Relation.OWNER in having:
+        found.append(owner == viewer.name)
+    if Relation.READER in having or Relation.EDITOR in having:
+        if experiment_id is not None:
+            write = None if Relation.READER in having else GrantRow.write.is_(True)
+            shared = select(GrantRow.experiment_id).where(_to(viewer, GrantRow.kind, GrantRow.name))
+            found.append(experiment_id.in_(shared if write is None else shared.where(write)))
+        if named is not None:
+            found.append(_to(viewer, *named))
+    return found
+
+
+# --- grants
+
+
+def grants_among(s: Session, experiment_ids: Sequence[int], who: Person) -> dict[int, bool]:
+    """Those of some experiments that are shared with a user; True: the best grant permits changes, too."""
+    found: dict[int, bool] = {}
+    for part in chunks(list(experiment_ids)):
+        query = select(GrantRow.experiment_id, GrantRow.write).where(GrantRow.experiment_id.in_(part))
+        for experiment_id, write in s.execute(query.where(_to(who, GrantRow.kind, GrantRow.name))):
+            found[experiment_id] = write or found.get(experiment_id, False)
+    return found
+
+
+def grants_of(s: Session, experiment_id: int) -> list[GrantRow]:
+    """The grants of an experiment, users first."""
+    query = select(GrantRow).where(GrantRow.experiment_id == experiment_id)
+    return list(s.scalars(query.order_by(GrantRow.kind.desc(), GrantRow.name)))
+
+
+def grants_of_each(s: Session, experiment_ids: Sequence[int]) -> dict[int, list[GrantRow]]:
+    """The grants of some experiments, by experiment; none for one that is not shared."""
+    found: dict[int, list[GrantRow]] = {}
+    for part in chunks(list(experiment_ids)):
+        for row in s.scalars(select(GrantRow).where(GrantRow.experiment_id.in_(part))):
+            found.setdefault(row.experiment_id, []).append(row)
+    return found
+
+
+def put_grant(s: Session, row: GrantRow) -> None:
+    """Make a grant, or change the one to the same user or group."""
+    s.merge(row)
+
+
+def remove_grant(s: Session, experiment_id: int, kind: str, name: str) -> bool:
+    """Take a grant back; False: there was none."""
+    query = delete(GrantRow).where(
+        GrantRow.experiment_id == experiment_id, GrantRow.kind == kind, GrantRow.name == clean_text(name)
+    )
+    return bool(getattr(s.execute(query), "rowcount", 0))
+
+
+def _to(viewer: Person, kind: Column, name: Column) -> ColumnElement[bool]:
+    """Return the condition on rows that name a user or a group: those that name the viewer or a group of theirs."""
+    to_user = and_(kind == USER, name == viewer.name)
+    if not viewer.groups:
+        return to_user
+    return or_(to_user, and_(kind == GROUP, name.in_(sorted(viewer.groups))))

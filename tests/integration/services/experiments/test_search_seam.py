@@ -1,0 +1,337 @@
+"""The search seam in the master: the journal's decisions are read back, suggestions are made outside of turns."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from services_scripted import ALICE, World, asha, config, training
+from sqlalchemy import select, update
+
+from detlab.errors import Conflict
+from detlab.schemas import expconf
+from detlab.schemas.expconf.blocks import searchers as blocks
+from detlab.schemas.wire import ExperimentState
+from detlab_hub.core.searchers import Question, registry
+from detlab_hub.services.experiments import suggestions
+from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
+
+PLUGIN = '''
+from typing import ClassVar, Literal
+
+from detlab.schemas.expconf import SearcherBlock
+from detlab_hub.core.searchers import SearchMethod, Suggest
+
+
+class AskingConfig(SearcherBlock):
+    """Asks for each point."""
+
+    name: Literal["asking"] = "asking"
+    max_trials: int = 3
+    fails: bool = False
+
+
+class Asking(SearchMethod):
+    """Asks for each point, one trial after the other; each starts from the checkpoint of the one before."""
+
+    name = "asking"
+    Config = AskingConfig
+    suggests = True
+    wants_checkpoints = True
+
+    def __init__(self, trials, fails):
+        self.trials, self.fails, self.asked, self.newest = trials, fails, 0, None
+
+    @classmethod
+    def from_config(cls, fields, space):
+        return cls(fields.count("max_trials"), fields.get("fails", False))
+
+    @property
+    def budget(self):
+        return self.trials
+
+    def _ask(self):
+        if self.asked == self.trials:
+            return []
+        self.asked += 1
+        return [Suggest(self.asked - 1, 1)]
+
+    def start(self, factory):
+        return self._ask()
+
+    def known(self, ticket):
+        return {"ticket": ticket, "fails": self.fails}
+
+    @classmethod
+    def suggest(cls, question):
+        if question.known["fails"]:
+            raise ValueError("no <idea>")
+        return [{"lr": 10.0 ** -(question.known["ticket"] + 1)}]
+
+    def suggested(self, factory, ticket, points):
+        return [factory.at(point, self.newest) for point in points]
+
+    def checkpointed(self, factory, request_id, uuid, steps_completed):
+        self.newest = uuid
+        return []
+
+    def exited(self, factory, request_id):
+        return self._ask()
+
+    def progress(self, shares, closed):
+        return len(closed) / self.trials
+
+    def state(self):
+        return {"asked": self.asked, "newest": self.newest}
+'''
+
+
+def forget_methods() -> None:
+    blocks.SEARCHERS.forget()
+    registry.method_class.cache_clear()
+    blocks._of_plugin.cache_clear()
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A search method of somebody else's, installed as any package is."""
+    folder = tmp_path / "site"
+    info = folder / "detlab_asking-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: detlab-asking\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[detlab.searchers]\nasking = detlab_asking:Asking\n")
+    (folder / "detlab_asking.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    forget_methods()
+    yield folder
+    monkeypatch.undo()
+    forget_methods()
+
+
+def asking(**more):
+    return {"name": "asking", "metric": "loss", "max_trials": 3, **more}
+
+
+async def answer(world: World) -> None:
+    await asyncio.gather(*world.services.suggestions.take())
+
+
+async def finish(world: World, experiment_id: int):
+    async def ended() -> bool:
+        await answer(world)
+        return (await world.view(experiment_id)).state.terminal
+
+    await world.until(ended)
+    return await world.view(experiment_id)
+
+
+def journal(world: World, experiment_id: int) -> list[SearcherJournal]:
+    query = select(SearcherJournal).where(SearcherJournal.experiment_id == experiment_id).order_by(SearcherJournal.seq)
+    return list(world.store.read_sync(lambda s: s.scalars(query).all()))
+
+
+# --- suggestions
+
+
+async def test_a_plugin_searches_by_suggestions_that_a_process_makes(make_world, plugin):
+    world = await make_world(training(3))
+    await world.add_agent()
+    made = await world.submit(config(asking()))
+    assert await world.trials(made.id) == []
+    view = await finish(world, made.id)
+    assert view.state is ExperimentState.COMPLETED
+    points = [trial.hparams["lr"] for trial in await world.trials(made.id)]
+    assert points == [0.1, 0.01, 0.001]
+    assert view.warnings == []
+
+
+async def test_a_trial_starts_from_its_parents_checkpoint(make_world, plugin):
+    world = await make_world(training(3))
+    agent = await world.add_agent()
+    seen = []
+    hear = agent._hear
+
+    async def heard(message):
+        if message.type == "launch":
+            seen.append(message.info.latest_checkpoint)
+        await hear(message)
+
+    agent._hear = heard
+    made = await world.submit(config(asking()))
+    await finish(world, made.id)
+    parents = world.store.read_sync(lambda s: list(s.scalars(select(TrialRow.parent_checkpoint).order_by(TrialRow.id))))
+    first, second, third = parents
+    assert first is None
+    assert second is not None
+    assert seen[:3] == [None, second, third]
+
+
+async def test_a_suggestion_that_fails_is_drawn_at_random_and_told_once(make_world, plugin):
+    world = await make_world(training(1))
+    await world.add_agent()
+    made = await world.submit(config(asking(fails=True)))
+    view = await finish(world, made.id)
+    assert view.state is ExperimentState.COMPLETED
+    [warning] = view.warnings
+    assert "suggestions: asking failed: ChildProcessError: ValueError: no <idea>" in warning
+    assert all(1e-4 <= trial.hparams["lr"] <= 1e-1 for trial in await world.trials(made.id))
+
+
+async def test_a_question_that_a_dead_master_left_is_asked_again(make_world, plugin):
+    world = await make_world(training(1))
+    await world.add_agent()
+    made = await world.submit(config(asking(max_trials=1)))
+    await world.reboot()  # before any answer
+    view = await finish(world, made.id)
+    assert view.state is ExperimentState.COMPLETED
+    assert [trial.hparams["lr"] for trial in await world.trials(made.id)] == [0.1]
+
+
+async def test_a_second_answer_to_one_question_changes_nothing(make_world, plugin):
+    world = await make_world(training(1))
+    made = await world.submit(config(asking()))
+    [asked] = world.services.shell.questions
+    await answer(world)
+    world.services.shell.questions.append(asked)
+    await answer(world)
+    assert len(await world.trials(made.id)) == 1
+    assert [entry.event["type"] for entry in journal(world, made.id)].count("suggested") == 1
+
+
+async def test_an_answer_that_takes_too_long_is_killed(plugin, monkeypatch):
+    slow = PLUGIN.replace(
+        '        if question.known["fails"]:', "        import time; time.sleep(60)\n        if False:"
+    )
+    (plugin / "detlab_asking.py").write_text(slow)
+    monkeypatch.setattr(suggestions, "PATIENCE", 0.5)
+    with pytest.raises(TimeoutError):
+        await suggestions.ask_process("asking", Question(0, 1, 0, {}, {"ticket": 0, "fails": False}))
+
+
+def test_a_plugins_block_is_checked_like_any_other(plugin):
+    assert expconf.check(config(asking())) == []
+    [problem] = expconf.check(config(asking(max_trails=3)))
+    assert problem.path == "searcher.max_trails"
+    assert "max_trials" in (problem.hint or "")
+    [problem] = expconf.check(config({"name": "asking2", "metric": "loss"}))
+    assert "asking" in (problem.hint or "") + problem.message
+
+
+# --- replay reads the decisions back
+
+
+def damage(world: World, experiment_id: int) -> SearcherJournal:
+    """Change a decision of the journal: another version of the algorithm wrote it."""
+    entry = next(one for one in journal(world, experiment_id) if one.decisions and one.seq > 1)
+    place = SearcherJournal.experiment_id == experiment_id, SearcherJournal.seq == entry.seq
+    world.store.write_sync(lambda s: s.execute(update(SearcherJournal).where(*place).values(decisions=[])))
+    return entry
+
+
+def mend(world: World, entry: SearcherJournal) -> None:
+    place = SearcherJournal.experiment_id == entry.experiment_id, SearcherJournal.seq == entry.seq
+    decisions = entry.decisions
+    world.store.write_sync(lambda s: s.execute(update(SearcherJournal).where(*place).values(decisions=decisions)))
+
+
+async def until_it_decided(world: World, experiment_id: int) -> None:
+    async def decided() -> bool:
+        return any(one.decisions and one.seq > 1 for one in journal(world, experiment_id))
+
+    await world.until(decided)
+
+
+async def test_I8_a_journal_that_this_version_does_not_decide_pauses_the_experiment_and_loses_nothing(
+    make_world, tmp_path
+):
+    calm = World(f"sqlite:///{tmp_path}/calm.sqlite", tmp_path, script=training(9))
+    await calm.boot()
+    await calm.add_agent()
+    first = await calm.submit(config(asha(concurrent=1)))
+    await calm.finish(first.id)
+    expected = [(one.request_id, one.state, one.steps_completed) for one in await calm.trials(first.id)]
+    calm.close()
+
+    world = await make_world(training(9))
+    await world.add_agent()
+    made = await world.submit(config(asha(concurrent=1)))
+    await until_it_decided(world, made.id)
+    entry = damage(world, made.id)
+    await world.reboot()
+
+    async def paused() -> bool:
+        return (await world.view(made.id)).state is ExperimentState.PAUSED
+
+    await world.until(paused)
+    view = await world.view(made.id)
+    assert view.failure is not None
+    assert view.failure.kind == "searcher"
+    assert f"event {entry.seq} of its journal" in view.failure.message
+    await world.steps(10)  # what its trials say until they have left is kept
+    assert any(one.decisions == [{"type": "undecided"}] for one in journal(world, made.id))
+
+    with pytest.raises(Conflict, match="its search cannot continue under this version"):
+        await world.services.experiments.activate(ALICE, made.id)
+    assert (await world.view(made.id)).state is ExperimentState.PAUSED
+
+    mend(world, entry)
+    await world.reboot()
+    await world.services.experiments.activate(ALICE, made.id)
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    assert view.failure is None
+    assert [(one.request_id, one.state, one.steps_completed) for one in await world.trials(made.id)] == expected
+    assert all(one.decisions != [{"type": "undecided"}] for one in journal(world, made.id))
+
+
+async def test_an_experiment_whose_search_cannot_be_replayed_can_be_killed(make_world):
+    world = await make_world(training(9))
+    await world.add_agent()
+    made = await world.submit(config(asha(concurrent=1)))
+    await until_it_decided(world, made.id)
+    damage(world, made.id)
+    await world.reboot()
+    await world.steps(5)
+    await world.services.experiments.kill(ALICE, made.id)
+    assert (await world.finish(made.id)).state is ExperimentState.CANCELED
+
+
+async def test_a_method_that_was_uninstalled_pauses_its_experiment_until_it_is_back(make_world, plugin: Path):
+    world = await make_world(training(1))
+    await world.add_agent()
+    made = await world.submit(config(asking()))
+    await answer(world)
+    points = plugin / "detlab_asking-1.0.dist-info" / "entry_points.txt"
+    installed = points.read_text()
+    points.write_text("")
+    forget_methods()
+    await world.reboot()
+
+    async def paused() -> bool:
+        return (await world.view(made.id)).state is ExperimentState.PAUSED
+
+    await world.until(paused)
+    view = await world.view(made.id)
+    assert view.failure is not None
+    assert "there is no search method 'asking' here; installed: adaptive_asha" in view.failure.message
+    points.write_text(installed)
+    forget_methods()
+    await world.services.experiments.activate(ALICE, made.id)
+    assert (await finish(world, made.id)).state is ExperimentState.COMPLETED
+
+
+async def test_a_search_of_an_earlier_version_is_replayed(make_world):
+    """Journals that were written before `evidence` and `parent` were there."""
+    world = await make_world(training(9))
+    await world.add_agent()
+    made = await world.submit(config(asha(concurrent=1)))
+    await until_it_decided(world, made.id)
+    for entry in journal(world, made.id):
+        for decision in entry.decisions:
+            assert decision.keys() <= {"type", "request_id", "trial_seed", "hparams", "index", "finished"}
+    await world.reboot()
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    row = world.store.read_sync(lambda s: s.get(ExperimentRow, made.id))
+    assert row.failure is None

@@ -1,0 +1,107 @@
+"""The rows that a query shows are those that the table of rights gives, for any owners, grants and callers (I9)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from detlab_hub.core.rights import Kind, Person, Right, Thing, right_of
+from detlab_hub.store import Store
+from detlab_hub.store.queries import rights
+from detlab_hub.store.tables import ExperimentRow, GrantRow, QuotaRow, TaskRow
+from testbed.databases.store_rows import add_experiment
+
+USERS = ["ann", "bob", "cas", "a%", "vision"]
+GROUPS = ["vision", "speech", "ann"]
+VIEWERS = [
+    Person(name, frozenset(groups), admin)
+    for name, groups, admin in itertools.product(
+        ["ann", "bob", "dan", "vision", ""], [[], ["vision"], GROUPS], [False, True]
+    )
+]
+
+
+def fill(s: Any, drawn: random.Random) -> None:
+    """Write objects of random owners with random grants."""
+    for number in range(25):
+        experiment = add_experiment(s, owner=drawn.choice(USERS))
+        for kind, names in ((rights.USER, USERS), (rights.GROUP, GROUPS)):
+            for name in drawn.sample(names, drawn.choice([0, 0, 1, 2])):
+                write = drawn.random() < 0.4
+                s.add(GrantRow(experiment_id=experiment, kind=kind, name=name, write=write, granted_by="ann"))
+        s.add(TaskRow(id=f"shell-{number}", kind="shell", name="x", owner=drawn.choice(USERS), state="ACTIVE"))
+    s.add_all(QuotaRow(kind=rights.USER, name=name, slots=1) for name in USERS)
+    s.add_all(QuotaRow(kind=rights.GROUP, name=name, slots=1) for name in GROUPS)
+
+
+def experiments(s: Any) -> dict[Any, Thing]:
+    """All experiments with all their grants."""
+    found = {}
+    for row in s.scalars(select(ExperimentRow)):
+        given = rights.grants_of(s, row.id)
+        users = {one.name: one.write for one in given if one.kind == rights.USER}
+        groups = {one.name: one.write for one in given if one.kind == rights.GROUP}
+        found[row.id] = Thing(Kind.EXPERIMENT, row.owner, users, groups)
+    return found
+
+
+def quotas(s: Any) -> dict[Any, Thing]:
+    """All quotas, as things that are for whom they name."""
+    found = {}
+    for row in s.scalars(select(QuotaRow)):
+        named = {row.name: False}
+        found[row.kind, row.name] = (
+            Thing(Kind.QUOTA, users=named) if row.kind == rights.USER else Thing(Kind.QUOTA, groups=named)
+        )
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_list_shows_what_the_table_of_rights_gives(store: Store, seed: int) -> None:
+    store.write_sync(lambda s: fill(s, random.Random(seed)))
+
+    def compare(s: Any) -> int:
+        shared, named = experiments(s), quotas(s)
+        shown = 0
+        for viewer, least in itertools.product(VIEWERS, [Right.READ, Right.WRITE, Right.OWN]):
+            columns = {"owner": ExperimentRow.owner, "experiment_id": ExperimentRow.id}
+            query = select(ExperimentRow.id).where(rights.visible(Kind.EXPERIMENT, viewer, least=least, **columns))
+            found = set(s.scalars(query))
+            assert found == {key for key, thing in shared.items() if right_of(viewer, thing) >= least}, (viewer, least)
+            shown += len(found)
+            ways = rights.ways(Kind.EXPERIMENT, viewer, least=least, **columns)
+            assert found == {key for way in ways for key in s.scalars(select(ExperimentRow.id).where(way))}
+            for kind in (Kind.TASK, Kind.JOB, Kind.USER, Kind.ALLOCATION):
+                where = rights.visible(kind, viewer, owner=TaskRow.owner, least=least)
+                rows = {(row.id, row.owner) for row in s.scalars(select(TaskRow))}
+                wanted = {key for key, owner in rows if right_of(viewer, Thing(kind, owner)) >= least}
+                assert set(s.scalars(select(TaskRow.id).where(where))) == wanted, (viewer, kind, least)
+            where = rights.visible(Kind.QUOTA, viewer, named=(QuotaRow.kind, QuotaRow.name), least=least)
+            assert {(row.kind, row.name) for row in s.scalars(select(QuotaRow).where(where))} == {
+                key for key, thing in named.items() if right_of(viewer, thing) >= least
+            }
+        return shown
+
+    assert store.read_sync(compare) > 100
+
+
+def test_grants_of_a_user_are_the_best_of_those_that_apply(store: Store) -> None:
+    store.write_sync(lambda s: fill(s, random.Random(7)))
+
+    def compare(s: Any) -> None:
+        for viewer in VIEWERS:
+            found = rights.grants_among(s, list(experiments(s)), viewer)
+            user = Person(viewer.name, viewer.groups)
+            wanted = {
+                key: right_of(user, Thing(Kind.EXPERIMENT, None, thing.users, thing.groups))
+                for key, thing in experiments(s).items()
+            }
+            assert {key: Right.WRITE if write else Right.READ for key, write in found.items()} == {
+                key: right for key, right in wanted.items() if right is not Right.NONE
+            }
+
+    store.read_sync(compare)

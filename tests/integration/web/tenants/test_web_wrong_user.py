@@ -1,0 +1,177 @@
+"""Every verb of every route with an id, asked by somebody else than the owner: nothing is told, nothing is done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from testbed.cluster import Cluster
+from testbed.people.belongings import CONFIG, MARK, Belongings, belongings
+from testbed.people.callers import task_token
+from testbed.routes import Asked, verbs
+
+pytestmark = pytest.mark.hub
+
+STREAM = 0.5
+"""Seconds to wait for a stream's first words."""
+TO_BEN = {"kind": "user", "name": "ben", "write": True}
+BODIES = {
+    "PUT api/v1/experiments/{experiment_id}/grants": TO_BEN,
+    "POST api/v1/jobs/{job_id}": {"weight": 99},
+}
+"""Of verbs that need one to be understood."""
+QUERIES = {"DELETE api/v1/experiments/{experiment_id}/grants": {"kind": "user", "name": "ben"}}
+LISTS = ("experiments", "overview?all=true", "queue", "jobs", "tasks", "audit", "usage", "agents", "tokens")
+
+
+@pytest.fixture(scope="module")
+def own(cluster: Cluster) -> Iterator[Belongings]:
+    with belongings(cluster) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def ben(cluster: Cluster) -> Iterator[httpx.Client]:
+    with caller(cluster, cluster.make_token("custom:detlab:write", user="ben")) as client:
+        yield client
+
+
+def caller(cluster: Cluster, token: str) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.Client(base_url=cluster.service, headers=headers, trust_env=False, timeout=20)
+
+
+def with_ids(own: Belongings) -> list[Asked]:
+    """Each verb of the API about something that one may own; code has many owners, and a test of its own."""
+    asked = [one for one in verbs(own.ids) if one.route.startswith("api/v1/") and "bundles/" not in one.route]
+    return [one for one in asked if any(f"{{{name}}}" in one.route for name in own.ids)]
+
+
+def ask(client: httpx.Client, one: Asked) -> tuple[int, str]:
+    """Status and text of the reply; of a stream, what it says at first."""
+    name = f"{one.verb} {one.route}"
+    body = BODIES.get(name, {}) if one.verb in {"POST", "PUT", "PATCH"} else None
+    request = client.build_request(one.verb, one.path, params=QUERIES.get(name), json=body)
+    if one.route.endswith("stream"):
+        request.extensions["timeout"]["read"] = STREAM
+    reply = client.send(request, stream=True)
+    text = ""
+    try:
+        for part in reply.iter_text():
+            text += part
+    except httpx.ReadTimeout:
+        pass
+    finally:
+        reply.close()
+    return reply.status_code, text
+
+
+def seen(client: httpx.Client, own: Belongings) -> dict[str, object]:
+    """What the owner sees of it all."""
+    ids = own.ids
+    paths = (
+        f"experiments/{ids['experiment_id']}",
+        f"experiments/{ids['experiment_id']}/grants",
+        f"trials/{ids['trial_id']}",
+        f"checkpoints/{ids['uuid']}",
+        f"tasks/{ids['task_id']}",
+        f"tasks/{ids['task_id']}/outputs",
+    )
+    return {path: client.get(f"api/v1/{path}").raise_for_status().json() for path in paths}
+
+
+def test_the_owner_gets_an_answer_at_each_of_them(cluster: Cluster, own: Belongings) -> None:
+    """What the others are refused below is there."""
+    with caller(cluster, cluster.token) as owner:
+        asked = [one for one in with_ids(own) if one.verb in {"GET", "HEAD"} and "READ" in scopes(one)]
+        found = {one.path: ask(owner, one)[0] for one in asked}
+    assert {path: status for path, status in found.items() if status != 200} == {}
+    assert len(found) >= 20
+
+
+def scopes(one: Asked) -> set[str]:
+    return {scope.name for scope in one.operation.scopes}
+
+
+def test_no_verb_tells_or_does_anything_for_the_wrong_user(
+    cluster: Cluster, ben: httpx.Client, own: Belongings
+) -> None:
+    asked = with_ids(own)
+    with caller(cluster, cluster.token) as owner:
+        before = seen(owner, own)
+        found = {f"{one.verb} {one.route}": ask(ben, one) for one in asked}
+        assert seen(owner, own) == before
+    assert {name: reply for name, reply in found.items() if reply[0] not in {403, 404}} == {}
+    assert [name for name, (_, text) in found.items() if MARK in text] == []
+    assert len(found) >= 40
+
+
+def test_the_wrong_user_learns_not_even_what_there_is(ben: httpx.Client, own: Belongings) -> None:
+    """Somebody else's is refused in the words in which nobody's is."""
+    nobodys = {**own.ids, "experiment_id": "999999", "trial_id": "999999", "job_id": "999999"}
+    nobodys |= {"uuid": "00000000-0000-4000-8000-000000000001", "task_id": "command-000000000000"}
+
+    def refusals(ids: dict[str, str]) -> dict[str, tuple[int, str]]:
+        found = {}
+        for one in with_ids(Belongings(ids, "")):
+            status, text = ask(ben, one)
+            for name in ("experiment_id", "trial_id", "uuid", "task_id", "job_id"):
+                if f"{{{name}}}" in one.route:
+                    # As a word: the experiment may well be number 4, which is no reason to change a status of 404.
+                    text = re.sub(rf"(?<!\w){re.escape(ids[name])}(?!\w)", "ID", text)
+            found[f"{one.verb} {one.route}"] = status, text
+        return found
+
+    assert refusals(own.ids) == refusals(nobodys)
+
+
+def test_code_of_another_is_no_code_for_the_wrong_user(cluster: Cluster, ben: httpx.Client, own: Belongings) -> None:
+    """Not even one who has just these bytes learns that another has sent them, or can run them by their digest."""
+    there = f"api/v1/experiments/{own.ids['experiment_id']}"
+    with caller(cluster, cluster.token) as owner:
+        theirs = owner.get(there).raise_for_status().json()["bundle"]
+        data = owner.get(f"{there}/bundle").raise_for_status().content
+        assert owner.head(f"api/v1/bundles/{theirs}").status_code == 200
+        assert owner.put(f"api/v1/bundles/{theirs}", content=data).status_code == 200
+    nobodys = "sha256:" + "0" * 64
+
+    def told(digest: str) -> list[tuple[int, str]]:
+        body = {"config": {**CONFIG, "name": "bens"}, "bundle": digest}
+        replies = [ben.head(f"api/v1/bundles/{digest}")]
+        replies += [ben.post("api/v1/experiments", json={**body, "dry_run": dry}) for dry in (True, False)]
+        task = {"kind": "command", "config": {"entrypoint": "true"}, "bundle": digest}
+        replies.append(ben.post("api/v1/tasks", json=task))
+        return [(reply.status_code, reply.text.replace(digest, "DIGEST")) for reply in replies]
+
+    found = told(theirs)
+    assert found == told(nobodys)
+    assert [status for status, _ in found] == [404, 422, 422, 422]
+    sent = ben.put(f"api/v1/bundles/{theirs}", content=data)
+    assert (sent.status_code, sent.json()["created"]) == (201, True), "as when he is the first"
+    assert ben.head(f"api/v1/bundles/{theirs}").status_code == 200
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_no_list_names_what_is_not_the_callers(ben: httpx.Client, own: Belongings, path: str) -> None:
+    text = ben.get(f"api/v1/{path}").text
+    assert MARK not in text
+    assert own.ids["uuid"] not in text
+    assert own.ids["task_id"] not in text
+
+
+def test_a_task_gets_at_no_checkpoint_of_another_user(cluster: Cluster, ben: httpx.Client, own: Belongings) -> None:
+    config = {"entrypoint": ["sleep", "600"], "resources": {"slots": 0}}
+    made = ben.post("api/v1/tasks", json={"kind": "command", "config": config}).raise_for_status().json()
+    task = made["task"]["id"]
+    try:
+        with caller(cluster, task_token(cluster, task)) as client:
+            asked = [one for one in verbs(own.ids) if "TASK" in scopes(one) and "{uuid}" in one.route]
+            found = {f"{one.verb} {one.route}": ask(client, one) for one in asked}
+    finally:
+        ben.post(f"api/v1/tasks/{task}/kill")
+    assert {name: reply for name, reply in found.items() if reply[0] not in {403, 404, 409}} == {}
+    assert [name for name, (_, text) in found.items() if MARK in text] == []
+    assert len(found) == 2

@@ -1,0 +1,1 @@
+"""What is simulated: masters, nodes, trials, the network, clouds, and their faults. No promise is checked here."""

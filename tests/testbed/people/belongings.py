@@ -1,0 +1,76 @@
+"""What a user has in a cluster, a thing of each kind that has an address of its own, to be asked for by others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+
+from detlab.client import Client
+from testbed.cluster import Cluster
+from testbed.people.callers import task_token
+
+MARK = "operators-own"
+"""In the name of everything, and in every file."""
+FILE = f"{MARK}: one text for the code, the checkpoint and the output, so that one digest names all three\n"
+DIGEST = "sha256:" + hashlib.sha256(FILE.encode()).hexdigest()
+TRIAL = """
+import pathlib
+import detlab as det
+
+with det.core.init() as core:
+    core.train.report_validation_metrics(1, {"x": 1.0})
+    with core.checkpoint.store_path({"steps_completed": 1}) as (folder, _):
+        (folder / "own.txt").write_bytes(pathlib.Path("own.txt").read_bytes())
+"""
+CONFIG = {
+    "name": MARK,
+    "description": MARK,
+    "entrypoint": ["python3", "own.py"],
+    "searcher": {"name": "single", "metric": "x", "max_length": 1},
+    "max_restarts": 0,
+}
+WAITER = {"entrypoint": ["python3", "-c", "import time; time.sleep(600)"], "resources": {"slots": 0}}
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """The operator's own: a trial that is over, with its checkpoint, and a command that runs, with its output."""
+
+    ids: dict[str, str]
+    """What belongs into a route's braces."""
+    token: str
+    """The command's own."""
+
+
+@contextmanager
+def belongings(cluster: Cluster) -> Iterator[Belongings]:
+    """Make them; the command is ended at the end."""
+    with Client(cluster.url, cluster.token) as client:
+        task = client.create_task("command", WAITER, name=MARK)
+        experiment = client.create_experiment(CONFIG, files={"own.py": TRIAL, "own.txt": FILE})
+        token = task_token(cluster, task.id)
+        stored = httpx.put(
+            f"{cluster.service}api/v1/task/outputs/own.txt",
+            content=FILE,
+            headers={"Authorization": f"Bearer {token}", "Content-Type": "application/octet-stream"},
+            trust_env=False,
+        )
+        assert stored.json()["digest"] == DIGEST, stored.text
+        assert experiment.wait(60) == "COMPLETED", cluster.logs()
+        (trial,) = experiment.list_trials()
+        (checkpoint,) = trial.list_checkpoints()
+        ids = {
+            "experiment_id": str(experiment.id),
+            "trial_id": str(trial.id),
+            "uuid": checkpoint.uuid,
+            "digest": DIGEST,
+            "task_id": task.id,
+            "job_id": str(experiment.id),
+            "slot_id": "cpu0",
+        }
+        yield Belongings(ids, token)
+        task.kill()

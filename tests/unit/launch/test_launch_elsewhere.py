@@ -1,0 +1,132 @@
+"""Tasks on machines that share nothing with their agent: what reaches them, and what comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detlab.launch.elsewhere import LONGEST, NOT_SET_UP, PIN_FILE, VARIABLE, NotSetUp, Parcel, main
+from detlab.launch.layout import Contents
+from detlab_agent.runtimes.records import TaskElsewhere
+from testbed.network.tls_peers import tls_peer
+
+DIGEST = f"sha256:{'0' * 64}"
+
+
+def parcel(master: str = "http://127.0.0.1:1", **more: Any) -> Parcel:
+    launch = {"allocation_id": "1.a.1", "entrypoint": "true", "info": {"master_url": master}, **more}
+    return Parcel(Contents(launch, "dttask_secret", {"master.pem": "PEM"}), {"CUDA_VISIBLE_DEVICES": "3"})
+
+
+def start(parcel: Parcel, folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "detlab.launch.elsewhere", "--exit-file", str(folder / "said")]
+    env = {**os.environ, VARIABLE: parcel.encode(), "TMPDIR": str(folder)}
+    return subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
+
+
+def test_what_is_sent_is_what_arrives() -> None:
+    assert Parcel.decode(parcel().encode()) == parcel()
+    assert "dttask_secret" not in repr(parcel())
+
+
+def test_a_launch_that_is_too_long_for_a_variable_is_refused_with_what_to_shorten() -> None:
+    noise = random.Random(1).randbytes(LONGEST).hex()
+    with pytest.raises(NotSetUp, match=rf"{LONGEST} fit into the environment.*environment_variables"):
+        parcel(environment={"X": noise}).encode()
+    assert len(parcel(environment={"X": "a" * LONGEST}).encode()) < LONGEST, "it is packed"
+
+
+def test_without_a_parcel_it_says_who_would_set_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    assert f"{VARIABLE} is not set: the runtime of an agent" in capsys.readouterr().err
+
+
+def test_a_task_that_is_to_end_while_its_master_is_away_ends(tmp_path: Path) -> None:
+    asked = threading.Event()
+
+    class Away(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.set()
+            self.send_error(503)
+
+        def log_message(self, *words: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Away) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with start(parcel(f"http://127.0.0.1:{server.server_port}", bundle=DIGEST), tmp_path) as child:
+            assert asked.wait(20)
+            child.terminate()
+            assert child.wait(20) == 128 + signal.SIGTERM
+        server.shutdown()
+    assert json.loads((tmp_path / "said").read_text())["exit_code"] == -signal.SIGTERM
+    assert [path.name for path in tmp_path.iterdir()] == ["said"], "its directory is gone"
+
+
+def test_code_that_is_not_what_its_digest_says_is_not_run(tmp_path: Path) -> None:
+    class Liar(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.headers["Authorization"] == "Bearer dttask_secret"
+            self.send_response(200)
+            self.send_header("Content-Length", "5")
+            self.end_headers()
+            self.wfile.write(b"other")
+
+        def log_message(self, *words: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Liar) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with start(parcel(f"http://127.0.0.1:{server.server_port}", bundle=DIGEST), tmp_path) as child:
+            assert child.wait(20) == NOT_SET_UP
+        server.shutdown()
+    said = json.loads((tmp_path / "said").read_text())
+    assert (said["reason"], said["message"]) == ("setup", f"bundle {DIGEST}: the bytes do not match the digest")
+
+
+def test_the_masters_pinned_certificate_is_the_one_that_is_believed(tmp_path: Path) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nother"
+    folder = tmp_path / "far"
+    folder.mkdir()
+    with tls_peer(tmp_path, "master", answer=answer) as peer:
+        pinned = replace(parcel(peer.url, bundle=DIGEST).contents, files={PIN_FILE: peer.certificate})
+        with start(Parcel(pinned), folder) as child:
+            assert child.wait(20) == NOT_SET_UP
+    assert b"Authorization: Bearer dttask_secret" in b"".join(peer.heard)
+    assert "do not match the digest" in json.loads((folder / "said").read_text())["message"]
+
+
+REPORTED = json.dumps({"exit_code": -9, "rank": 2, "delivered": True})
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "exit_code", "rank", "reason", "delivered"),
+    [
+        (0, "", 0, None, "", True),
+        (5, "", 5, None, "", True),
+        (137, REPORTED, -9, 2, "", True),
+        (1, json.dumps({"exit_code": 1, "oom": True}), 1, None, "oom", True),
+        (125, json.dumps({"exit_code": None, "reason": "setup", "message": "no"}), None, None, "setup", True),
+        (137, "", None, None, "launcher_lost", False),
+        (None, "", None, None, "launcher_lost", False),
+        (3, "not JSON {", 3, None, "", True),
+        (3, '["a list"]', 3, None, "", True),
+    ],
+)
+def test_how_a_task_ended_is_read_from_its_job(
+    status: int | None, said: str, exit_code: int | None, rank: int | None, reason: str, delivered: bool
+) -> None:
+    found = TaskElsewhere.exit_of(status, said)
+    assert (found.exit_code, found.rank, found.reason, found.delivered) == (exit_code, rank, reason, delivered)

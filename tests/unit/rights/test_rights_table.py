@@ -1,0 +1,154 @@
+"""The whole table of rights, each cell by a caller and an object that have just that relation; and what it promises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detlab_hub.core.rights import TABLE, Agent, Attempt, Kind, Person, Relation, Right, Thing, Who, relations, right_of
+
+ANN = Person("ann", frozenset({"vision"}))
+ROOT = Person("root", admin=True)
+TRIAL = Attempt(experiment_id=1, trial_id=2)
+NODE = Agent("node-1")
+
+CASES: dict[Relation, tuple[Who, dict[str, object]]] = {
+    Relation.ADMIN: (ROOT, {}),
+    Relation.OWNER: (ANN, {"owner": "ann"}),
+    Relation.EDITOR: (ANN, {"users": {"ann": True}}),
+    Relation.READER: (ANN, {"groups": {"vision": False}}),
+    Relation.ITSELF: (TRIAL, {"trial_id": 2}),
+    Relation.SIBLING: (TRIAL, {"experiment_id": 1}),
+    Relation.SOURCE: (TRIAL, {"source_of": (1,)}),
+    Relation.HOST: (NODE, {"agents": ("node-1",)}),
+    Relation.USES: (NODE, {"used_by": (Thing(Kind.TASK, agents=("node-1",)),)}),
+    Relation.USER: (ANN, {}),
+}
+ALWAYS = {Relation.USER}
+"""Every user is that beside the relation of the case."""
+
+RIGHTS = """
+                 admin owner editor reader itself sibling source host uses user
+experiment       own   own   write  read   -      read    -      read -    -
+checkpoint       own   own   write  read   own    read    read   -    -    -
+user task        own   own   -      -      read   -       -      read -    -
+code bundle      read  read  -      -      -      -       -      -    read -
+job in the queue own   own   -      -      -      -       -      -    -    -
+allocation       read  read  -      -      -      -       -      -    -    -
+user             read  read  -      -      -      -       -      -    -    -
+quota            own   -     -      read   -      -       -      -    -    -
+agent            own   -     -      -      -      -       -      -    -    read
+cluster          own   -     -      -      -      -       -      -    -    read
+administration   own   -     -      -      -      -       -      -    -    -
+"""
+
+
+def written() -> dict[tuple[Kind, Relation], Right]:
+    """The cells of the table as it is written above."""
+    head, *rows = RIGHTS.strip("\n").splitlines()
+    columns = [Relation[name.upper()] for name in head.split()]
+    found = {}
+    for row in rows:
+        *name, cells = [" ".join(row.split()[: -len(columns)]), row.split()[-len(columns) :]]
+        for relation, cell in zip(columns, cells, strict=True):
+            found[Kind(name[0]), relation] = Right.NONE if cell == "-" else Right[cell.upper()]
+    return found
+
+
+WRITTEN = written()
+
+
+def test_the_table_is_whole():
+    assert {kind for kind, _ in WRITTEN} == set(Kind) == set(TABLE)
+    assert {relation for _, relation in WRITTEN} == set(Relation) == set(CASES)
+
+
+@pytest.mark.parametrize(("kind", "relation"), WRITTEN, ids=lambda one: one.name)
+def test_a_caller_has_the_right_of_their_relation(kind, relation):
+    who, facts = CASES[relation]
+    thing = Thing(kind, **facts)
+    assert set(relations(who, thing)) - ALWAYS == {relation} - ALWAYS
+    wanted = WRITTEN[kind, relation]
+    if isinstance(who, Person):
+        wanted = max(wanted, WRITTEN[kind, Relation.USER])
+    assert right_of(who, thing) is wanted
+
+
+def test_each_right_includes_those_before_it():
+    assert Right.NONE < Right.READ < Right.WRITE < Right.OWN
+    assert [right.wire for right in (Right.READ, Right.WRITE, Right.OWN)] == ["read", "write", "own"]
+
+
+# --- properties
+
+names = st.sampled_from(["ann", "bob", "cas", "vision", ""])
+numbers = st.none() | st.integers(1, 3)
+tasks = st.none() | st.sampled_from(["shell-1", "shell-2"])
+grants = st.dictionaries(names, st.booleans(), max_size=3)
+persons = st.builds(Person, names, st.frozensets(names, max_size=2), st.booleans())
+attempts = st.builds(Attempt, numbers, numbers, tasks)
+callers = persons | attempts | st.builds(Agent, st.sampled_from(["node-1", "node-2"]))
+plain = st.builds(
+    Thing,
+    st.sampled_from(Kind),
+    st.none() | names,
+    grants,
+    grants,
+    numbers,
+    numbers,
+    tasks,
+    st.lists(st.integers(1, 3), max_size=2),
+    st.lists(st.sampled_from(["node-1", "node-2"]), max_size=2),
+)
+objects = plain | st.builds(lambda thing, used_by: replace(thing, used_by=used_by), plain, st.lists(plain, max_size=2))
+
+
+@given(callers, objects)
+def test_i9_without_a_relation_nobody_has_any_right(who, thing):
+    found = set(relations(who, thing))
+    assert right_of(who, thing) == max((TABLE[thing.kind].get(one, Right.NONE) for one in found), default=Right.NONE)
+    if not found:
+        assert right_of(who, thing) is Right.NONE
+
+
+@given(callers, st.sampled_from(Kind))
+def test_i9_an_object_without_facts_is_for_administrators_and_what_all_users_may_read(who, kind):
+    everybody = TABLE[kind].get(Relation.USER, Right.NONE) if isinstance(who, Person) else Right.NONE
+    if isinstance(who, Person) and who.admin:
+        assert right_of(who, Thing(kind)) is TABLE[kind][Relation.ADMIN]
+    else:
+        assert right_of(who, Thing(kind)) is everybody
+    assert everybody <= Right.READ
+
+
+@given(persons, objects)
+def test_a_grant_never_gives_more_than_changes(who, thing):
+    bare = replace(thing, users={}, groups={})
+    assert right_of(who, bare) <= right_of(who, thing) <= max(right_of(who, bare), Right.WRITE)
+    if not any([*thing.users.values(), *thing.groups.values()]):
+        assert right_of(who, thing) <= max(right_of(who, bare), Right.READ)
+
+
+@given(persons, objects)
+def test_a_grant_to_others_gives_nothing(who, thing):
+    others = replace(
+        thing,
+        users={name: write for name, write in thing.users.items() if name != who.name},
+        groups={name: write for name, write in thing.groups.items() if name not in who.groups},
+    )
+    assert right_of(who, others) is right_of(who, replace(thing, users={}, groups={}))
+
+
+@given(attempts, objects)
+def test_a_task_has_no_right_of_its_owner(who, thing):
+    assert right_of(who, thing) is right_of(who, replace(thing, owner=None, users={}, groups={}))
+
+
+@given(persons, objects)
+def test_an_administrator_has_what_an_owner_has(who, thing):
+    row = TABLE[thing.kind]
+    assert row[Relation.ADMIN] >= max(row.get(one, Right.NONE) for one in Relation if one is not Relation.ADMIN)
+    assert right_of(replace(who, admin=True), thing) >= right_of(who, thing)
