@@ -377,7 +377,7 @@ class AsyncTrial(TrialFacts):
 
         Args:
             search: A part of the text, whatever the case of ASCII letters.
-            regex: A regular expression of Python that is found in the text.
+            regex: A regular expression (RE2) that is found in the text.
             rank: Only this rank's lines.
             level: At least as severe: DEBUG, INFO, WARNING, ERROR or CRITICAL.
             stream: Written there: stdout, stderr or launcher.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import html
 import math
-import unicodedata
 from typing import Any
 
 from detlab.errors import DetlabError
+from detlab.visible import visible
 
 COLOURS = ("#4c78a8", "#54a24b", "#b279a2", "#2a9d8f", "#9d755d", "#c9a227", "#6a5acd", "#d16ba5")
 GREY = "#9aa5b1"
@@ -44,7 +44,7 @@ def plotly_module(name: str) -> Any:
 
 def safe(text: object, limit: int = 60) -> str:
     """Return user text as plotly may show it: no markup, no formula, no control characters, at most `limit` long."""
-    line = "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in str(text))
+    line = visible(str(text), keep="")
     short = line if len(line) <= limit else line[: limit - 1] + "…"
     # plotly renders some HTML in every text, takes `$…$` for a formula, and `%{…}` for a value of the template
     return html.escape(short).replace("$", "&#36;").replace("%{", "&#37;{")

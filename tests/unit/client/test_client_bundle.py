@@ -83,9 +83,17 @@ def test_any_change_changes_the_digest(tmp_path: Path, tree: dict[str, bytes], c
     assert build_bundle(root).digest == before
 
 
+_WHOLE = re.compile(r"(\\.|\[[!^]?\]?[^\[\]\\-]*\]|[^\[\]\\])*")
+
+
 def usual(pattern: str) -> bool:
-    """Leave out `//` and a `**` beside something else than a slash, where git departs from its own manual."""
-    return "//" not in pattern and not re.search(r"[^/]\*\*|\*\*[^/]", pattern)
+    """Leave out where git departs from its own manual: `//`, and a `**` beside something else than a slash.
+
+    And what is no pattern: an open bracket, a range or an escape that ends early. Git lets those match nothing.
+    """
+    if "//" in pattern or "\\/" in pattern or re.search(r"[^/]\*\*|\*\*[^/]", pattern):
+        return False
+    return _WHOLE.fullmatch(pattern) is not None and not re.search(r"\[[!^]?\]", pattern)
 
 
 PATTERNS = st.lists(
@@ -127,6 +135,26 @@ def test_ignore_rules_are_those_of_git(repository: Path, patterns: list[str], pa
     (repository / ".detignore").write_text("\n".join(patterns))
     found = {file.path for file in build_bundle(repository).files} - {".gitignore", ".detignore"}
     assert found == expected, (patterns, sorted(written))
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        ("*\n!*/\n!*.py\n", ["a.py", "data/b.py", "data/keep/c.py"]),
+        ("data/**\n!data/b.py\n", ["a.py", "data/b.py"]),
+        ("data/*\n!data/keep/\n", ["a.py", "data/keep/c.py", "data/keep/x[1].txt"]),
+        ("data/\n!data/b.py\n", ["a.py"]),
+        ("!data\n", ["a.py", "data/b.py", "data/keep/c.py", "data/keep/x[1].txt"]),
+        ("*.[[:lower:]][x-z]\nx\\[1].txt\n", []),
+        ("**/keep\n", ["a.py", "data/b.py"]),
+    ],
+)
+def test_usual_lists_do_what_they_do_in_git(tmp_path: Path, lines: str, kept: list[str]) -> None:
+    for path in ("a.py", "data/b.py", "data/keep/c.py", "data/keep/x[1].txt", "data/__pycache__/b.pyc"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("x")
+    (tmp_path / ".detignore").write_text(lines)
+    assert [file.path for file in build_bundle(tmp_path).files if file.path != ".detignore"] == kept
 
 
 def test_defaults_stay_behind_and_can_be_taken_back(tmp_path: Path) -> None:

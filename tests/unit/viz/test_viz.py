@@ -209,7 +209,7 @@ def test_metrics_beyond_what_can_be_read_are_counted() -> None:
 
 
 def test_names_of_users_are_no_markup() -> None:
-    assert safe("<a href='x'>$x$ %{y}\x1b\n") == "&lt;a href=&#x27;x&#x27;&gt;&#36;x&#36; &#37;{y}\ufffd\ufffd"
+    assert safe("<a href='x'>$x$ %{y}\x1b\n") == "&lt;a href=&#x27;x&#x27;&gt;&#36;x&#36; &#37;{y}⟨U+001B⟩⟨U+000A⟩"
     assert safe("x" * 100) == "x" * 59 + "…"
     bad = "<b>%{x}</b>"
     trials = [trial(at, {bad: f"<i>{at}"}, 0.1) for at in range(2)]

@@ -1,9 +1,8 @@
-r"""Which files of a context directory are uploaded: `.detignore` in gitignore syntax, and defaults.
+"""Which files of a context directory are uploaded: `.detignore` in gitignore syntax, and defaults.
 
-The patterns are translated here, after git's own matcher (`wildmatch.c`, with `WM_PATHNAME` for patterns that hold
-a slash): each entry is matched by itself, from the top down, and the last pattern that matches it decides. A test
-compares this with `git` on random trees; the `pathspec` library differs from git there (it lets `!*/` overrule a
-later `.git`, and fails on a lone `!`).
+Each entry is matched by itself, from the top down, and the last pattern that matches it decides, as in git; a test
+compares the two on drawn trees. `wcmatch` translates the patterns. (`pathspec` does not serve: its negations reach
+below what they name, so that `!src` takes `src/__pycache__` back in, and its `a/**` covers `a` itself.)
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from wcmatch import glob
 
 from detlab.errors import BundleError
 
@@ -32,25 +33,7 @@ DEFAULT_IGNORES = (
 """Left out unless `.detignore` takes them back in (`!.venv/`)."""
 NEVER = (".git", ".detlab/")
 """Left out whatever `.detignore` says: `!*/` is a common line, and a state folder holds secrets."""
-
-_CLASSES = {
-    "alnum": "a-zA-Z0-9",
-    "alpha": "a-zA-Z",
-    "blank": r" \t",
-    "cntrl": r"\x00-\x1f\x7f",
-    "digit": "0-9",
-    "graph": r"\x21-\x7e",
-    "lower": "a-z",
-    "print": r"\x20-\x7e",
-    "punct": r"!-/:-@\[-`{-~",
-    "space": r"\s",
-    "upper": "A-Z",
-    "xdigit": "0-9a-fA-F",
-}
-
-
-class _Unmatchable(Exception):
-    """A pattern that git takes and that matches nothing, such as an open bracket."""
+_FLAGS = glob.GLOBSTAR | glob.DOTGLOB | glob.CASE | glob.FORCEUNIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,89 +105,11 @@ def _rule(line: str) -> _Rule | None:
     text = text.removeprefix("/")
     if not text:
         return None
-    try:
-        regex = _translate(text)
-    except _Unmatchable:
-        return None
-    return _Rule(regex, ignore, directories_only, whole_path)
+    translated, _ = glob.translate(text, flags=_FLAGS)
+    return _Rule(re.compile(translated[0]), ignore, directories_only, whole_path)
 
 
 def _without_trailing_spaces(line: str) -> str:
     stripped = line.rstrip(" ")
     escaped = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
     return f"{stripped} " if escaped and len(stripped) < len(line) else stripped
-
-
-def _translate(pattern: str) -> re.Pattern[str]:
-    out: list[str] = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "*":
-            end = at
-            while end < len(pattern) and pattern[end] == "*":
-                end += 1
-            part, at = _stars(pattern, at, end)
-        elif char == "?":
-            part, at = "[^/]", at + 1
-        elif char == "[":
-            part, at = _bracket(pattern, at + 1)
-        elif char == "\\":
-            if at + 1 == len(pattern):
-                raise _Unmatchable
-            part, at = re.escape(pattern[at + 1]), at + 2
-        else:
-            part, at = re.escape(char), at + 1
-        out.append(part)
-    return re.compile("".join(out), re.DOTALL)
-
-
-def _stars(pattern: str, start: int, end: int) -> tuple[str, int]:
-    """Translate a run of asterisks; two or more between slashes or ends cross directories."""
-    after = pattern[end : end + 1]
-    crosses = end - start > 1 and (start == 0 or pattern[start - 1] == "/") and after in {"", "/"}
-    if not crosses:
-        return "[^/]*", end
-    return ("(?:.*/)?", end + 1) if after == "/" else (".*", end)
-
-
-def _bracket(pattern: str, at: int) -> tuple[str, int]:
-    """Translate a bracket whose content begins at a position; return the position after it."""
-    negated = pattern[at : at + 1] in {"!", "^"}
-    at += negated
-    members: list[str] = []
-    previous: str | None = None
-    first = True
-    while True:
-        char = pattern[at : at + 1]
-        if not char:
-            raise _Unmatchable
-        if char == "]" and not first:
-            break
-        first = False
-        if char == "[" and pattern[at + 1 : at + 2] == ":" and ":]" in pattern[at + 2 :]:
-            name, _, _ = pattern[at + 2 :].partition(":]")
-            if name not in _CLASSES:
-                raise _Unmatchable
-            members.append(_CLASSES[name])
-            previous = None
-            at += len(name) + 4
-        elif char == "-" and previous is not None and pattern[at + 1 : at + 2] not in {"", "]"}:
-            last, at = _member(pattern, at + 1)
-            if previous <= last:
-                members.append(f"{re.escape(previous)}-{re.escape(last)}")
-            previous = None
-        else:
-            previous, at = _member(pattern, at)
-            members.append(re.escape(previous))
-    inside = "".join(members)
-    return f"(?!/)[{'^' if negated else ''}{inside}]", at + 1
-
-
-def _member(pattern: str, at: int) -> tuple[str, int]:
-    """Return one member of a bracket, unescaped, and the position after it."""
-    if pattern[at] != "\\":
-        return pattern[at], at + 1
-    if at + 1 == len(pattern):
-        raise _Unmatchable
-    return pattern[at + 1], at + 2
