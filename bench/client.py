@@ -71,9 +71,10 @@ def inside(calls: int, names: int) -> None:
 
 def ours(calls: int, names: int) -> dict[str, list[float]]:
     """Run one trial's process against a stand-in for the task API; return its times and those of the floor."""
-    from detlab.testing.task_api import TaskApi, make_task_dir
+    from detlab.testing.master import MasterDouble
+    from detlab.testing.task_dirs import make_task_dir
 
-    with tempfile.TemporaryDirectory(prefix="detlab-bench-") as folder, TaskApi() as api:
+    with tempfile.TemporaryDirectory(prefix="detlab-bench-") as folder, MasterDouble() as api:
         storage = {"type": "shared_fs", "host_path": f"{folder}/checkpoints"}
         task = make_task_dir(Path(folder) / "task", api.url, storage=storage)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DET_")}

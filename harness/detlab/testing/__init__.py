@@ -1,1 +1,1 @@
-"""Doubles of the master behind real HTTP, and the contracts of seams (storages, search methods), for your tests too."""
+"""Doubles of the master behind real HTTP, and the contracts of seams (storages, strategies, …), for your tests too."""

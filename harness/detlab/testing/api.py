@@ -18,12 +18,14 @@ from types import TracebackType
 
 from detlab.schemas.wire import ClusterView, CreateExperiment, UserView
 from detlab.testing.api_requests import RequestHandler, Route
-from detlab.testing.api_state import Fault, MasterState
+from detlab.testing.api_state import Fault
+from detlab.testing.jobs import JOB_ROUTES
+from detlab.testing.tasks import TASK_ROUTES, TaskState
 
 __all__ = ["FakeMaster", "Fault"]
 
 
-class FakeMaster(MasterState):
+class FakeMaster(TaskState):
     """The state, the levers, and the server while used as a context manager."""
 
     def __post_init__(self) -> None:
@@ -31,12 +33,8 @@ class FakeMaster(MasterState):
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None
 
-    def routes(self) -> list[Route]:
-        """Return the routes, which a subclass may add to."""
-        return _ROUTES
-
     def __enter__(self) -> FakeMaster:
-        handler = type("Handler", (RequestHandler,), {"master": self, "routes": self.routes()})
+        handler = type("Handler", (RequestHandler,), {"master": self, "routes": [*_ROUTES, *TASK_ROUTES, *JOB_ROUTES]})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)

@@ -1,7 +1,8 @@
-"""A master to test agents and launchers against: the real HTTP seam, no database, faults on demand.
+"""A master to test agents, launchers and the code of trials against: the real HTTP seam, no database, faults on demand.
 
 `MasterDouble` speaks what `docs/explanation/architecture.md` (sections 2 to 4) says to agents and tasks: enrolment,
-the agents' WebSocket, bundles, records with high-water marks, token renewal. It runs in a thread of its own on a
+the agents' WebSocket, bundles, records with high-water marks, token renewal, and the task API of a trial
+(`detlab.testing.trial_api`). It runs in a thread of its own on a
 loopback port that stays the same over `stop` and `start`, and it can answer with errors, drop replies after
 committing them, or fence an allocation.
 """
@@ -9,7 +10,7 @@ committing them, or fence an allocation.
 from __future__ import annotations
 
 import asyncio
-import enum
+import functools
 import json
 import secrets
 import socket
@@ -17,6 +18,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import unquote
@@ -30,17 +32,10 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from detlab.schemas import wire
 from detlab.testing.bundles import files_digest, packed_digest
+from detlab.testing.trial_api import TrialApi
 
 _agent_message: TypeAdapter[wire.AgentMessage] = TypeAdapter(wire.AgentMessage)
 _PREFIX = wire.SERVICE_PREFIX + wire.API_PREFIX
-
-
-class Fault(enum.Enum):
-    """What goes wrong with one request for records."""
-
-    ERROR = "status 500, nothing committed"
-    LOST_REPLY = "committed, but the connection breaks before the reply"
-    UNAUTHORISED = "status 401"
 
 
 @dataclass
@@ -61,7 +56,7 @@ class Allocation:
     """When each committed batch came."""
 
 
-class MasterDouble:
+class MasterDouble(TrialApi):
     """The double; a context manager that starts and stops it.
 
     Args:
@@ -70,13 +65,13 @@ class MasterDouble:
     """
 
     def __init__(self, token_life: float = 3600.0, address: str = "127.0.0.1") -> None:
+        super().__init__()
         self.token_life = token_life
         self.address = address
         self.enrolment_token = f"dtenrol_{secrets.token_hex(32)}"
         self.agent_tokens: dict[str, str] = {}
         self.allocations: dict[str, Allocation] = {}
         self.bundles: dict[str, bytes] = {}
-        self.faults: deque[Fault] = deque()
         self.in_its_stead: dict[str, deque[int]] = {"enrol": deque(), "bundle": deque()}
         """Statuses with which a proxy or a Hub answers the next requests of a kind, in words of their own."""
         self.hellos: list[wire.Hello] = []
@@ -88,7 +83,7 @@ class MasterDouble:
         self.uids_from = 23_000
         """The uid of the first owner; those after get the following ones."""
         self.uids: dict[str, int] = {}
-        self.changed = threading.Condition()
+        self.polls = ThreadPoolExecutor(64, "polls-of-the-double")
         self.port = _free_port()
         self._connections: dict[str, _Connect] = {}
         self._thread: threading.Thread | None = None
@@ -114,6 +109,9 @@ class MasterDouble:
         """Break every connection and listen no more; what was committed stays."""
         if self._thread is None or self._loop is None or self._stop is None:
             return
+        with self.changed:
+            self._stopping = True
+            self.changed.notify_all()
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10.0)
         self._thread = None
@@ -127,6 +125,7 @@ class MasterDouble:
 
     async def _serve(self, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
+        self._stopping = False
         self._stop = asyncio.Event()
         routes: list[Any] = [
             (_PREFIX + "agents/enrol", _Enrol),
@@ -135,6 +134,7 @@ class MasterDouble:
             (_PREFIX + "bundles/(.+)", _Bundle),
             (_PREFIX + "task/records", _TaskRecords),
             (_PREFIX + "task/token", _TaskToken),
+            (_PREFIX + "task/(.+)", _TrialCall),
         ]
         application = Application(routes, double=self, log_function=lambda handler: None)
         server = HTTPServer(application, max_body_size=1 << 30)
@@ -291,11 +291,21 @@ class _Handler(RequestHandler):
     def bearer(self) -> str:
         return self.request.headers.get("Authorization", "").removeprefix("Bearer ")
 
+    def prepare(self) -> None:
+        path = self.request.path.removeprefix(_PREFIX)
+        self.fault = self.double.note_call(f"{self.request.method} {path}")
+
     def fail(self, status: int, code: str) -> None:
         if status == 401:
             self.double.unauthorised.append(self.request.path)
         self.set_status(status)
         self.finish(wire.ErrorView(code=code, message=code).model_dump_json())
+
+    def break_off(self) -> None:
+        """Close the connection instead of a reply."""
+        stream = self.request.connection.detach()  # type: ignore[union-attr]  # over HTTP/1 there is one
+        stream.close()
+        self._finished = True
 
     def is_astray(self, kind: str) -> bool:
         """Answer as something before the master would, if it is to."""
@@ -341,20 +351,14 @@ class _Records(_Handler):
             return self.fail(401, "bad_token")
         if allocation.fenced:
             return self.fail(409, "stale_attempt")
-        fault = self.double.faults.popleft() if self.double.faults else None
-        if fault is Fault.ERROR:
-            return self.fail(500, "internal")
-        if fault is Fault.UNAUTHORISED:
-            return self.fail(401, "expired")
+        if self.fault is not None and self.fault.status:
+            return self.fail(self.fault.status, self.fault.code)
         try:
             ack = self.double.commit(allocation, self.request.body)
         except ValueError:
             return self.fail(422, "invalid")
-        if fault is Fault.LOST_REPLY:
-            stream = self.request.connection.detach()  # type: ignore[union-attr]  # over HTTP/1 there is one
-            stream.close()
-            self._finished = True
-            return None
+        if self.fault is not None:
+            return self.break_off()
         self.finish(ack.model_dump_json())
         return None
 
@@ -384,6 +388,33 @@ class _TaskToken(_Handler):
         self.finish(reply.model_dump_json())
         self.double.note()
         return None
+
+
+class _TrialCall(_Handler):
+    async def _serve(self, path: str) -> None:
+        double, bearer = self.double, self.bearer()
+        if bearer not in double.tokens and all(bearer != one.token for one in double.allocations.values()):
+            return self.fail(401, "auth.denied")
+        if self.fault is not None and self.fault.status:
+            return self.fail(self.fault.status, self.fault.code)
+        if (self.request.method, path) == ("GET", "preempt"):
+            seconds = float(self.get_query_argument("timeout_seconds"))
+            poll = functools.partial(double.poll_preemption, seconds)
+            status, reply = 200, await asyncio.get_running_loop().run_in_executor(double.polls, poll)
+        else:
+            body = json.loads(self.request.body) if self.request.body else None
+            status, reply = double.answer(str(self.request.method), path, body)
+        if self.fault is not None:
+            return self.break_off()
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        try:
+            await self.finish(json.dumps(reply))
+        except (StreamClosedError, RuntimeError):  # the trial has hung up meanwhile
+            return None
+        return None
+
+    get = post = put = delete = _serve
 
 
 class _Connect(WebSocketHandler):

@@ -1,6 +1,6 @@
 """The fake master's user tasks, queue and administration (see `detlab.testing.api`).
 
-with FakeTaskMaster() as master:
+with FakeMaster() as master:
     master.on_create = lambda view: master.update_task(view.id, state="COMPLETED", exit_code=3)
     Client(master.url, master.token).create_task("command", {"entrypoint": "false"}).wait()
 """
@@ -34,15 +34,13 @@ from detlab.schemas.taskwire import (
     UsageView,
 )
 from detlab.schemas.wire import AgentView, LogLine, ProblemView, TrialState
-from detlab.testing.api import FakeMaster
 from detlab.testing.api_requests import Route
-from detlab.testing.api_state import Refusal
-from detlab.testing.jobs import JOB_ROUTES
+from detlab.testing.api_state import MasterState, Refusal
 
 
 @dataclass
-class FakeTaskMaster(FakeMaster):
-    """A fake master that knows user tasks; the test says what happens to them.
+class TaskState(MasterState):
+    """What the fake master holds beside experiments: user tasks; the test says what happens to them.
 
     Attributes:
         on_create: Called with each new task, before its reply is sent.
@@ -65,10 +63,6 @@ class FakeTaskMaster(FakeMaster):
     drained: list[dict[str, Any]] = field(default_factory=list)
     task_keys: dict[str, str] = field(default_factory=dict)
     on_create: Callable[[TaskView], object] = lambda view: None
-
-    def routes(self) -> list[Route]:
-        """Return the routes of experiments and of tasks."""
-        return [*super().routes(), *_ROUTES, *JOB_ROUTES]
 
     # --- what the test makes happen -----------------------------------------------------------------------
 
@@ -254,7 +248,7 @@ def _audit(h: Any) -> None:
     h.page(found)
 
 
-_ROUTES: list[Route] = [
+TASK_ROUTES: list[Route] = [
     ("POST", r"tasks", lambda h: h.tell(h.master.create_task(CreateTask.model_validate_json(h.body)))),
     ("GET", r"tasks", _list),
     ("GET", r"tasks/([^/]+)", lambda h, n: h.tell(h.master.task(n))),

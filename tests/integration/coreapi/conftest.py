@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from detlab.testing.task_api import TaskApi, make_task_dir
+from detlab.testing.master import MasterDouble
+from detlab.testing.task_dirs import make_task_dir
 
 
 @pytest.fixture
-def api() -> Iterator[TaskApi]:
-    with TaskApi() as server:
+def api() -> Iterator[MasterDouble]:
+    with MasterDouble() as server:
         yield server
 
 
@@ -60,7 +61,7 @@ class Task:
 
 
 @pytest.fixture
-def task(tmp_path: Path, api: TaskApi) -> Task:
+def task(tmp_path: Path, api: MasterDouble) -> Task:
     checkpoints = tmp_path / "checkpoints"
     storage = {"type": "shared_fs", "host_path": str(checkpoints)}
     return Task(make_task_dir(tmp_path / "task", api.url, storage=storage), checkpoints)

@@ -22,7 +22,8 @@ from detlab.files import write_atomic
 from detlab.schemas.checkpoint_ids import made_for
 from detlab.storage import DirectoryStorage
 from detlab.storage import files as storage_files
-from detlab.testing.task_api import Fault, TaskApi
+from detlab.testing.master import MasterDouble
+from detlab.testing.trial_api import Fault
 from testbed.stores import names_in
 from testbed.waiting import until
 
@@ -42,7 +43,7 @@ def store(core: Any, **files: str) -> str:
     return uuid
 
 
-def test_store_and_restore(core: Any, api: TaskApi, task: Any) -> None:
+def test_store_and_restore(core: Any, api: MasterDouble, task: Any) -> None:
     uuid = store(core, state="1,2,3")
     view = api.checkpoints[uuid]
     assert view["steps_completed"] == 10
@@ -63,7 +64,7 @@ def test_a_checkpoints_id_says_which_trial_stored_it(core: Any, task: Any, tmp_p
         assert not made_for(uuid, core.info.trial.trial_id + 1)
 
 
-def test_upload_and_download(core: Any, api: TaskApi, tmp_path: Path) -> None:
+def test_upload_and_download(core: Any, api: MasterDouble, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "a").mkdir(parents=True)
     (source / "a" / "b").write_text("1")
@@ -75,7 +76,7 @@ def test_upload_and_download(core: Any, api: TaskApi, tmp_path: Path) -> None:
     assert sorted(p.name for p in source.iterdir()) == ["a", "log"]  # nothing was written into it
 
 
-def test_metadata_must_have_steps_completed(core: Any, api: TaskApi, task: Any, tmp_path: Path) -> None:
+def test_metadata_must_have_steps_completed(core: Any, api: MasterDouble, task: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="steps_completed"), core.checkpoint.store_path():
         pass
     with pytest.raises(ValueError, match="steps_completed"):
@@ -84,7 +85,7 @@ def test_metadata_must_have_steps_completed(core: Any, api: TaskApi, task: Any, 
     assert not task.checkpoints.exists()
 
 
-def test_an_exception_in_the_block_stores_nothing(core: Any, api: TaskApi, task: Any) -> None:
+def test_an_exception_in_the_block_stores_nothing(core: Any, api: MasterDouble, task: Any) -> None:
     def fail() -> None:
         with core.checkpoint.store_path(dict(STORE)) as (path, _):
             (path / "state").write_text("half")
@@ -96,7 +97,7 @@ def test_an_exception_in_the_block_stores_nothing(core: Any, api: TaskApi, task:
     assert names_in(task.checkpoints) == []
 
 
-def test_delete(core: Any, api: TaskApi, task: Any) -> None:
+def test_delete(core: Any, api: MasterDouble, task: Any) -> None:
     uuid = store(core, state="1")
     core.checkpoint.delete(uuid)
     core.checkpoint.delete(uuid)
@@ -107,7 +108,7 @@ def test_delete(core: Any, api: TaskApi, task: Any) -> None:
 
 
 def test_deleting_what_is_another_trials_never_costs_it_whatever_the_next_attempt_hears(
-    core: Any, api: TaskApi, task: Any
+    core: Any, api: MasterDouble, task: Any
 ) -> None:
     storage = DirectoryStorage(task.checkpoints)
     (storage.stage("foreign") / "state").write_text("1")
@@ -124,7 +125,7 @@ def test_deleting_what_is_another_trials_never_costs_it_whatever_the_next_attemp
 
 
 def test_files_that_no_fsync_could_write_are_not_published_by_trying_again(
-    core: Any, api: TaskApi, task: Any, monkeypatch: pytest.MonkeyPatch
+    core: Any, api: MasterDouble, task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel may have dropped what it could not write; the caller of `store_path` alone can write it anew."""
     plain, failed = storage_files.sync_file, []
@@ -146,21 +147,21 @@ def test_files_that_no_fsync_could_write_are_not_published_by_trying_again(
 
 
 @pytest.mark.parametrize("fault", [503, 500, 401, 0])
-def test_the_commit_is_repeated_through_an_outage(core: Any, api: TaskApi, fault: int) -> None:
+def test_the_commit_is_repeated_through_an_outage(core: Any, api: MasterDouble, fault: int) -> None:
     api.faults += [Fault("task/checkpoints", fault)] * 2
     uuid = store(core, state="1")
     assert api.calls.count("POST task/checkpoints") == 3
     assert list(api.checkpoints) == [uuid]
 
 
-def test_a_newer_attempt_ends_this_one(core: Any, api: TaskApi) -> None:
+def test_a_newer_attempt_ends_this_one(core: Any, api: MasterDouble) -> None:
     api.faults.append(Fault("task/checkpoints", 409, "stale_attempt"))
     with pytest.raises(StaleAttempt):
         store(core, state="1")
     assert not api.checkpoints
 
 
-def test_an_uncommitted_checkpoint_cannot_be_restored(core: Any, api: TaskApi, task: Any) -> None:
+def test_an_uncommitted_checkpoint_cannot_be_restored(core: Any, api: MasterDouble, task: Any) -> None:
     uuid = store(core, state="1")
     del api.checkpoints[uuid]  # as if this process had died before the master's commit
     assert (task.checkpoints / uuid / "manifest.json").exists()
@@ -214,7 +215,7 @@ POINTS = ["block", "metadata", "digest", "manifest", "half a manifest", "rename"
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_checkpoint_torn_at_any_point_is_invisible(task: Any, api: TaskApi, point: str) -> None:
+def test_a_checkpoint_torn_at_any_point_is_invisible(task: Any, api: MasterDouble, point: str) -> None:
     """I5: a committed checkpoint is complete or invisible."""
     status, output = task.run(KILL, POINT=point)
     assert status == -signal.SIGKILL, output
@@ -242,7 +243,7 @@ def test_metrics_are_on_disk_before_the_checkpoint_counts(core: Any, monkeypatch
 
 
 def test_I4_a_checkpoint_is_committed_only_after_the_reports_before_it(
-    core: Any, api: TaskApi, task: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    core: Any, api: MasterDouble, task: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next attempt goes on behind them; those that still waited in the spool were lost with a lost node."""
     monkeypatch.setattr(_session, "ASK_EVERY", 0.15)
@@ -275,7 +276,7 @@ def test_I4_a_checkpoint_is_committed_only_after_the_reports_before_it(
 
 
 def test_a_commit_that_waits_for_its_reports_ends_when_a_newer_attempt_runs(
-    core: Any, api: TaskApi, task: Any, monkeypatch: pytest.MonkeyPatch
+    core: Any, api: MasterDouble, task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its launcher may stand still, and cannot tell it so."""
     monkeypatch.setattr(_session, "ASK_EVERY", 0.1)
@@ -288,7 +289,7 @@ def test_a_commit_that_waits_for_its_reports_ends_when_a_newer_attempt_runs(
     assert not api.checkpoints
 
 
-def test_a_commit_that_waits_for_its_reports_ends_with_its_session(core: Any, api: TaskApi, task: Any) -> None:
+def test_a_commit_that_waits_for_its_reports_ends_with_its_session(core: Any, api: MasterDouble, task: Any) -> None:
     (task.root / "spool" / "metrics.acked").write_text("0\n")
     core.train.report_training_metrics(10, {"loss": 1.0})
     closing = threading.Timer(0.2, core.checkpoint._session.close)

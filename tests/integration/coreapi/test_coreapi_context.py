@@ -12,7 +12,7 @@ import pytest
 import detlab as det
 from detlab.core import RecordsRefused
 from detlab.errors import NotInCluster, StorageError
-from detlab.testing.task_api import TaskApi
+from detlab.testing.master import MasterDouble
 
 
 def test_reports_reach_the_spool_in_order(in_task: Any) -> None:
@@ -35,7 +35,7 @@ def test_reports_reach_the_spool_in_order(in_task: Any) -> None:
     assert records[2]["metrics"] == {"acc": 0.5}
 
 
-def test_reporting_does_not_need_the_master(in_task: Any, api: TaskApi) -> None:
+def test_reporting_does_not_need_the_master(in_task: Any, api: MasterDouble) -> None:
     api.tokens = set()
     with det.core.init() as core:
         core.train.report_training_metrics(1, {"x": 1})
@@ -52,7 +52,7 @@ def test_refusals_are_raised_by_the_next_report(in_task: Any) -> None:
     assert [r["steps_completed"] for r in in_task.records()] == [1, 2]
 
 
-def test_metadata_and_best_validation(in_task: Any, api: TaskApi) -> None:
+def test_metadata_and_best_validation(in_task: Any, api: MasterDouble) -> None:
     with det.core.init() as core:
         assert core.train.get_metadata() == {}
         assert core.train.set_metadata({"a": {"b": [1]}}) == {"a": {"b": [1]}}
@@ -112,7 +112,7 @@ def test_a_trial_of_several_nodes_whose_ranks_do_not_span_them_is_refused(in_tas
     det.core.init(distributed=ranks_on(2)).close()
 
 
-def test_cluster_info(in_task: Any, api: TaskApi) -> None:
+def test_cluster_info(in_task: Any, api: MasterDouble) -> None:
     info = det.get_cluster_info()
     assert info is not None
     assert info.master_url == api.url

@@ -10,7 +10,8 @@ import pytest
 
 import detlab as det
 from detlab.errors import StaleAttempt
-from detlab.testing.task_api import TOKEN, Fault, TaskApi
+from detlab.testing.master import MasterDouble
+from detlab.testing.trial_api import TOKEN, Fault
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> float:
@@ -21,7 +22,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> float:
     return time.monotonic() - start
 
 
-def test_the_signal_arrives_through_the_long_poll(in_task: Any, api: TaskApi) -> None:
+def test_the_signal_arrives_through_the_long_poll(in_task: Any, api: MasterDouble) -> None:
     with det.core.init() as core:
         assert core.preempt.should_preempt() is False
         api.wait_for_call("GET task/preempt", 2)  # the second one is long
@@ -33,7 +34,7 @@ def test_the_signal_arrives_through_the_long_poll(in_task: Any, api: TaskApi) ->
     assert api.calls.count("GET task/preempt") == 2
 
 
-def test_asking_never_waits_for_the_master(in_task: Any, api: TaskApi) -> None:
+def test_asking_never_waits_for_the_master(in_task: Any, api: MasterDouble) -> None:
     with det.core.init() as core:
         core.preempt.should_preempt()
         start = time.monotonic()
@@ -42,14 +43,14 @@ def test_asking_never_waits_for_the_master(in_task: Any, api: TaskApi) -> None:
         assert time.monotonic() - start < 0.5
 
 
-def test_closing_does_not_wait_for_the_long_poll(in_task: Any, api: TaskApi) -> None:
+def test_closing_does_not_wait_for_the_long_poll(in_task: Any, api: MasterDouble) -> None:
     with det.core.init():
         api.wait_for_call("GET task/preempt", 2)
         start = time.monotonic()
     assert time.monotonic() - start < 1.0
 
 
-def test_without_auto_ack_the_code_acknowledges(in_task: Any, api: TaskApi) -> None:
+def test_without_auto_ack_the_code_acknowledges(in_task: Any, api: MasterDouble) -> None:
     api.preempt()
     with det.core.init() as core:
         assert core.preempt.should_preempt(auto_ack=False) is True
@@ -58,7 +59,7 @@ def test_without_auto_ack_the_code_acknowledges(in_task: Any, api: TaskApi) -> N
         assert api.acks == 1
 
 
-def test_the_acknowledgement_is_repeated_until_the_master_has_it(in_task: Any, api: TaskApi) -> None:
+def test_the_acknowledgement_is_repeated_until_the_master_has_it(in_task: Any, api: MasterDouble) -> None:
     api.preempt()
     api.faults += [Fault("task/preempt/ack", 503), Fault("task/preempt/ack", 500)]
     with det.core.init() as core:
@@ -66,14 +67,14 @@ def test_the_acknowledgement_is_repeated_until_the_master_has_it(in_task: Any, a
         assert api.acks == 1
 
 
-def test_an_outage_of_the_poll_is_survived(in_task: Any, api: TaskApi) -> None:
+def test_an_outage_of_the_poll_is_survived(in_task: Any, api: MasterDouble) -> None:
     api.faults += [Fault("task/preempt", status) for status in (503, 0, 500, 502)]
     with det.core.init() as core:
         api.preempt()
         wait_until(core.preempt.should_preempt)
 
 
-def test_the_watcher_reads_the_renewed_token(in_task: Any, api: TaskApi) -> None:
+def test_the_watcher_reads_the_renewed_token(in_task: Any, api: MasterDouble) -> None:
     api.tokens = {"dttask_new"}
     with det.core.init() as core:
         api.wait_for_call("GET task/preempt")
@@ -83,7 +84,7 @@ def test_the_watcher_reads_the_renewed_token(in_task: Any, api: TaskApi) -> None
     assert TOKEN not in api.tokens
 
 
-def test_a_newer_attempt_ends_this_one(in_task: Any, api: TaskApi) -> None:
+def test_a_newer_attempt_ends_this_one(in_task: Any, api: MasterDouble) -> None:
     api.faults += [Fault("task/preempt", 409, "stale_attempt")]
     with det.core.init() as core, pytest.raises(StaleAttempt):
         core.preempt.should_preempt()
@@ -96,7 +97,7 @@ def test_it_must_be_started(in_task: Any) -> None:
     context.close()
 
 
-def test_all_ranks_get_the_chiefs_answer(agree: Callable[..., list[str]], api: TaskApi) -> None:
+def test_all_ranks_get_the_chiefs_answer(agree: Callable[..., list[str]], api: MasterDouble) -> None:
     code = """
     from itertools import count
     with start() as core:
@@ -120,7 +121,7 @@ def test_all_ranks_get_the_chiefs_answer(agree: Callable[..., list[str]], api: T
     assert api.calls.count("GET task/preempt") == 2  # only the chief asks
 
 
-def test_chief_only(agree: Callable[..., list[str]], api: TaskApi) -> None:
+def test_chief_only(agree: Callable[..., list[str]], api: MasterDouble) -> None:
     code = """
     with det.core.init(distributed=context(), preempt_mode=det.core.PreemptMode.ChiefOnly) as core:
         try:
@@ -133,7 +134,7 @@ def test_chief_only(agree: Callable[..., list[str]], api: TaskApi) -> None:
     assert "ChiefOnly, but rank 1" in worker
 
 
-def test_workers_ask_master(agree: Callable[..., list[str]], api: TaskApi) -> None:
+def test_workers_ask_master(agree: Callable[..., list[str]], api: MasterDouble) -> None:
     api.preempt()
     code = """
     with det.core.init(distributed=context(), preempt_mode=det.core.PreemptMode.WorkersAskMaster) as core:

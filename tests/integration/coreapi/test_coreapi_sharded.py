@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from detlab.testing.task_api import TaskApi
+from detlab.testing.master import MasterDouble
 from testbed.stores import names_in
 
 Agree = Callable[..., list[str]]
 RanksOf = Callable[..., list[tuple[int, str]]]
 
 
-def test_upload_unites_files_and_metadata(agree: Agree, api: TaskApi, task: Any) -> None:
+def test_upload_unites_files_and_metadata(agree: Agree, api: MasterDouble, task: Any) -> None:
     code = """
     with start() as core:
         mine = None
@@ -31,7 +31,7 @@ def test_upload_unites_files_and_metadata(agree: Agree, api: TaskApi, task: Any)
     assert api.calls.count("POST task/checkpoints") == 1
 
 
-def test_one_directory_given_by_all_is_stored_once(agree: Agree, api: TaskApi) -> None:
+def test_one_directory_given_by_all_is_stored_once(agree: Agree, api: MasterDouble) -> None:
     code = """
     with start() as core:
         shared = Path("shared"); shared.mkdir(exist_ok=True)
@@ -43,7 +43,7 @@ def test_one_directory_given_by_all_is_stored_once(agree: Agree, api: TaskApi) -
     assert set(api.checkpoints[uuid]["files"]) == {"shard0", "shard1", "shard2", "metadata.json"}
 
 
-def test_conflicts_name_the_ranks_on_every_rank(ranks: RanksOf, api: TaskApi, task: Any) -> None:
+def test_conflicts_name_the_ranks_on_every_rank(ranks: RanksOf, api: MasterDouble, task: Any) -> None:
     code = """
     with start() as core:
         mine = Path(f"dir{rank}"); mine.mkdir()
@@ -56,7 +56,7 @@ def test_conflicts_name_the_ranks_on_every_rank(ranks: RanksOf, api: TaskApi, ta
     assert not api.checkpoints
 
 
-def test_equal_files_of_several_ranks_are_stored_once(agree: Agree, api: TaskApi, task: Any) -> None:
+def test_equal_files_of_several_ranks_are_stored_once(agree: Agree, api: MasterDouble, task: Any) -> None:
     code = """
     with start() as core:
         mine = Path(f"dir{rank}"); mine.mkdir()
@@ -72,7 +72,7 @@ def test_equal_files_of_several_ranks_are_stored_once(agree: Agree, api: TaskApi
     assert set(api.checkpoints[uuid]["files"]) == {"vocabulary", "shard0", "shard1", "shard2", "metadata.json"}
 
 
-def test_each_rank_reads_only_its_own_files(agree: Agree, api: TaskApi) -> None:
+def test_each_rank_reads_only_its_own_files(agree: Agree, api: MasterDouble) -> None:
     """The chief joins the ranks' manifests: with shards of a terabyte it must not read those of all others."""
     code = """
     opened = []
@@ -94,7 +94,7 @@ def test_each_rank_reads_only_its_own_files(agree: Agree, api: TaskApi) -> None:
     }
 
 
-def test_metadata_conflicts_name_the_ranks(ranks: RanksOf, api: TaskApi) -> None:
+def test_metadata_conflicts_name_the_ranks(ranks: RanksOf, api: MasterDouble) -> None:
     code = """
     with start() as core:
         with core.checkpoint.store_path({"steps_completed": 5 + rank}, shard=True): pass
@@ -105,7 +105,7 @@ def test_metadata_conflicts_name_the_ranks(ranks: RanksOf, api: TaskApi) -> None
     assert not api.checkpoints
 
 
-def test_store_path_of_all_ranks(agree: Agree, api: TaskApi) -> None:
+def test_store_path_of_all_ranks(agree: Agree, api: MasterDouble) -> None:
     code = """
     with start() as core:
         with core.checkpoint.store_path({"steps_completed": 5}, shard=True) as (path, uuid):
@@ -116,7 +116,7 @@ def test_store_path_of_all_ranks(agree: Agree, api: TaskApi) -> None:
     assert set(api.checkpoints[uuid]["files"]) == {"shard0", "shard1", "shard2", "metadata.json"}
 
 
-def test_one_rank_that_fails_fails_all_and_nothing_is_stored(ranks: RanksOf, api: TaskApi, task: Any) -> None:
+def test_one_rank_that_fails_fails_all_and_nothing_is_stored(ranks: RanksOf, api: MasterDouble, task: Any) -> None:
     code = """
     with start() as core:
         with core.checkpoint.store_path({"steps_completed": 5}, shard=True) as (path, uuid):
@@ -132,7 +132,7 @@ def test_one_rank_that_fails_fails_all_and_nothing_is_stored(ranks: RanksOf, api
     assert names_in(task.checkpoints) == []
 
 
-def test_a_link_on_one_rank_fails_all(ranks: RanksOf, api: TaskApi) -> None:
+def test_a_link_on_one_rank_fails_all(ranks: RanksOf, api: MasterDouble) -> None:
     code = """
     with start() as core:
         mine = Path(f"dir{rank}"); mine.mkdir()
@@ -146,7 +146,7 @@ def test_a_link_on_one_rank_fails_all(ranks: RanksOf, api: TaskApi) -> None:
     assert not api.checkpoints
 
 
-def test_ranks_of_a_node_share_one_download(agree: Agree, api: TaskApi) -> None:
+def test_ranks_of_a_node_share_one_download(agree: Agree, api: MasterDouble) -> None:
     code = """
     with start() as core:
         with core.checkpoint.store_path({"steps_completed": 5}, shard=True) as (path, uuid):

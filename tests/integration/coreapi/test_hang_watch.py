@@ -13,7 +13,7 @@ import pytest
 from detlab.launch.ranks.watchdog import HUNG
 from detlab.launch.taskdir import first_failing_rank
 from detlab.testing.master import MasterDouble
-from detlab.testing.task_api import TaskApi, make_task_dir
+from detlab.testing.task_dirs import make_task_dir
 from detlab_hub.services.failures.diagnosis import Evidence, classify
 from detlab_hub.services.failures.rank_faults import Line
 
@@ -64,8 +64,8 @@ class Launched:
     """A task of two slots under the real launcher."""
 
     def __init__(self, root: Path, code: str, limit: float) -> None:
-        with TaskApi() as api, MasterDouble() as master:
-            make_task_dir(root, api.url, storage={"type": "directory", "container_path": str(root)}, slots=(0, 1))
+        with MasterDouble() as master:
+            make_task_dir(root, master.url, storage={"type": "directory", "container_path": str(root)}, slots=(0, 1))
             (root / "home").mkdir()
             (root / "work" / "train.py").write_text(textwrap.dedent(code))
             (root / "work" / "ranks.py").write_text(textwrap.dedent(RANKS))
@@ -74,7 +74,6 @@ class Launched:
                 slots=("cpu0", "cpu1"),
                 environment={"DET_HANG_TIMEOUT": f"{limit}", "OMP_NUM_THREADS": "1"},
             )
-            api.tokens.add(allocation.token)
             launch = allocation.launch.model_dump(mode="json", exclude={"task_token"})
             (root / "launch.json").write_text(json.dumps(launch))
             (root / "token").write_text(allocation.token)

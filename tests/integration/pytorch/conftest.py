@@ -10,8 +10,8 @@ import pytest
 from trainer_forked import context
 from trainer_task import TrialTask, make_trial_task
 
+from detlab.testing.master import MasterDouble
 from detlab.testing.ranks import Ranks
-from detlab.testing.task_api import TaskApi
 
 
 @pytest.fixture(autouse=True)
@@ -28,13 +28,13 @@ def storage(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def task_api() -> Iterator[TaskApi]:
-    with TaskApi() as server:
+def task_api() -> Iterator[MasterDouble]:
+    with MasterDouble() as server:
         yield server
 
 
 @pytest.fixture
-def trial_task(tmp_path: Path, task_api: TaskApi) -> TrialTask:
+def trial_task(tmp_path: Path, task_api: MasterDouble) -> TrialTask:
     return make_trial_task(tmp_path, task_api)
 
 

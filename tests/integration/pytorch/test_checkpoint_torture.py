@@ -28,7 +28,7 @@ from trainer_task import TrialTask, make_trial_task
 from detlab.errors import CheckpointError
 from detlab.pytorch import Batch
 from detlab.storage import MANIFEST_NAME, DirectoryStorage
-from detlab.testing.task_api import TaskApi
+from detlab.testing.master import MasterDouble
 from testbed.stores import names_in
 
 LENGTH = 12
@@ -132,7 +132,7 @@ def life(trial_task: TrialTask, nurse: Connection) -> Life:
 @pytest.fixture(scope="module")
 def calm(nurse: Connection, tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     """What a trial logs that nobody disturbs."""
-    with TaskApi() as api:
+    with MasterDouble() as api:
         life = Life(make_trial_task(tmp_path_factory.mktemp("calm"), api), nurse)
         assert life.attempt("train", length=LENGTH) == [0], life.said()
         assert life.names == set(api.checkpoints)

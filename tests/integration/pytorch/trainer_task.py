@@ -13,7 +13,8 @@ from typing import Any
 
 from trainer_forked import Program
 
-from detlab.testing.task_api import TaskApi, make_task_dir
+from detlab.testing.master import MasterDouble
+from detlab.testing.task_dirs import make_task_dir
 
 HERE = Path(__file__).parent
 
@@ -23,7 +24,7 @@ class TrialTask:
     """The directory of a trial's task."""
 
     root: Path
-    api: TaskApi
+    api: MasterDouble
     checkpoints: Path
 
     def metrics(self, group: str) -> list[dict[str, Any]]:
@@ -94,7 +95,7 @@ class TrialTask:
         return process.returncode, output
 
 
-def make_trial_task(folder: Path, api: TaskApi) -> TrialTask:
+def make_trial_task(folder: Path, api: MasterDouble) -> TrialTask:
     """Make the task of a trial in a folder, with its checkpoints beside it."""
     checkpoints = folder / "checkpoints"
     root = make_task_dir(folder / "task", api.url, storage={"type": "shared_fs", "host_path": str(checkpoints)})

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from detlab.cli.root import det as command
-from detlab.testing.tasks import FakeTaskMaster
+from detlab.testing.api import FakeMaster
 
 CONFIG = """\
 name: digits
@@ -20,19 +20,19 @@ hyperparameters: {lr: {type: double, minval: 0.1, maxval: 1.0}}
 
 
 @pytest.fixture
-def master() -> Iterator[FakeTaskMaster]:
-    with FakeTaskMaster() as running:
+def master() -> Iterator[FakeMaster]:
+    with FakeMaster() as running:
         yield running
 
 
 @pytest.fixture
-def comes_up(master: FakeTaskMaster) -> None:
+def comes_up(master: FakeMaster) -> None:
     """Let each new task run at once."""
     master.on_create = lambda view: master.bring_up(view.id)
 
 
 @pytest.fixture(autouse=True)
-def workplace(master: FakeTaskMaster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def workplace(master: FakeMaster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder with a config and code, whose environment names the fake master."""
     monkeypatch.chdir(tmp_path)
     for name in ("JUPYTERHUB_API_TOKEN", "DET_DEBUG", "FORCE_COLOR", "NO_COLOR"):

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from detlab.schemas.wire import FailureView
-from detlab.testing.api import Fault
-from detlab.testing.tasks import FakeTaskMaster
+from detlab.testing.api import FakeMaster, Fault
 
 
-def ends(master: FakeTaskMaster, code: int, *lines: str) -> Callable:
+def ends(master: FakeMaster, code: int, *lines: str) -> Callable:
     def run(view):
         master.bring_up(view.id)
         for line in lines:

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from detlab.testing.tasks import FakeTaskMaster
+from detlab.testing.api import FakeMaster
 from testbed.front.local_terminal import on_a_terminal
 
 DET = [sys.executable, "-c", "from detlab.cli import main; main()"]
 
 
 @pytest.fixture
-def runs(master: FakeTaskMaster) -> FakeTaskMaster:
+def runs(master: FakeMaster) -> FakeMaster:
     """A command prints a line and goes on for ever."""
 
     def begin(view) -> None:
@@ -28,7 +28,7 @@ def runs(master: FakeTaskMaster) -> FakeTaskMaster:
 @pytest.mark.parametrize(
     ("key", "status", "killed"), [(b"l\n", 130, False), (b"k\n", 137, True), (b"\x03", 130, False)]
 )
-def test_ctrl_c_asks_once_leave_or_kill(runs: FakeTaskMaster, key: bytes, status: int, killed: bool) -> None:
+def test_ctrl_c_asks_once_leave_or_kill(runs: FakeMaster, key: bytes, status: int, killed: bool) -> None:
     with on_a_terminal([*DET, "cmd", "run", "x"]) as terminal:
         terminal.until(b"begun")
         terminal.type(b"\x03")
@@ -48,7 +48,7 @@ def test_ctrl_c_asks_once_leave_or_kill(runs: FakeTaskMaster, key: bytes, status
     assert b"Traceback" not in terminal.seen
 
 
-def test_ctrl_c_and_go_on_watching(runs: FakeTaskMaster) -> None:
+def test_ctrl_c_and_go_on_watching(runs: FakeMaster) -> None:
     with on_a_terminal([*DET, "cmd", "run", "x"]) as terminal:
         terminal.until(b"begun")
         terminal.type(b"\x03")
@@ -62,7 +62,7 @@ def test_ctrl_c_and_go_on_watching(runs: FakeTaskMaster) -> None:
 
 
 @pytest.mark.parametrize("words", [("cmd", "run", "x"), ("notebook", "start"), ("task", "wait", "command-0001")])
-def test_ctrl_c_without_a_terminal_leaves_it_running(master: FakeTaskMaster, words: tuple[str, ...]) -> None:
+def test_ctrl_c_without_a_terminal_leaves_it_running(master: FakeMaster, words: tuple[str, ...]) -> None:
     if words[0] == "task":
         master.add_task("command")
     with subprocess.Popen([*DET, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -76,7 +76,7 @@ def test_ctrl_c_without_a_terminal_leaves_it_running(master: FakeTaskMaster, wor
     assert not next(iter(master.tasks.values())).state.terminal
 
 
-def test_the_way_up_is_a_moving_line_on_a_terminal(master: FakeTaskMaster) -> None:
+def test_the_way_up_is_a_moving_line_on_a_terminal(master: FakeMaster) -> None:
     master.on_create = lambda view: master.update_task(
         view.id, place=2, pending_reason="no free slot", allocation_state="PENDING"
     )

@@ -29,7 +29,8 @@ from detlab.core.metrics.system import (
     parse_stat,
     sample_between,
 )
-from detlab.testing.task_api import TaskApi, make_task_dir
+from detlab.testing.master import MasterDouble
+from detlab.testing.task_dirs import make_task_dir
 from testbed.waiting import until
 
 FIRST = Reading(100.0, 50.0, 1000.0, 6e9, 2e9, 1e6, 2e6, 300.0, 4000.0, 5000.0)
@@ -272,7 +273,7 @@ def test_one_rank_samples_for_its_node_until_the_context_closes(
         monkeypatch.delenv(name)
     distributed = DummyDistributedContext()
     distributed.rank = rank
-    with TaskApi() as server:
+    with MasterDouble() as server:
         storage = {"type": "shared_fs", "host_path": str(tmp_path / "checkpoints")}
         root = make_task_dir(tmp_path / "task", server.url, storage=storage)
         monkeypatch.setenv("DET_TASK_DIR", str(root))

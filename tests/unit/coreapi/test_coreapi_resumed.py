@@ -13,7 +13,8 @@ import pytest
 from detlab import core
 from detlab.core.metrics.train import TrainContext
 from detlab.schemas.wire import RecordBatch, ResumedRecord
-from detlab.testing.task_api import TaskApi, make_task_dir
+from detlab.testing.master import MasterDouble
+from detlab.testing.task_dirs import make_task_dir
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in [name for name in os.environ if name.startswith("DET_")]:
         monkeypatch.delenv(name)
     storage = {"type": "shared_fs", "host_path": str(tmp_path / "checkpoints")}
-    with TaskApi() as server:
+    with MasterDouble() as server:
         root = make_task_dir(tmp_path / "task", server.url, storage=storage)
         monkeypatch.setenv("DET_TASK_DIR", str(root))
         with core.init() as context:

@@ -16,7 +16,7 @@ from detlab.run.values import decode
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import TaskKind, TaskView
 from detlab.schemas.wire import AllocationState, TrialState
-from detlab.testing.tasks import FakeTaskMaster
+from detlab.testing.api import FakeMaster
 from detlab_magics.borrowed.output import BATCH_CHARS, MOST_CHARS, CellOutput, shown
 from detlab_magics.borrowed.running import CellFailed, status_of
 from detlab_magics.borrowed.shipping import check_text, names_of, ship
@@ -322,7 +322,7 @@ def test_completion_offers_variables_and_options(line, offers):
 
 
 def test_completion_offers_the_pools_that_one_word_names():
-    with FakeTaskMaster() as master:
+    with FakeMaster() as master:
         master.pools = [
             PoolView(name=name, scheduler="priority", fitting="best", priority=42)
             for name in ("default", "gpu", "two words")

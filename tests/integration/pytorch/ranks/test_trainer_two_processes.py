@@ -12,7 +12,7 @@ from trainer_one_weight import train
 from trainer_task import make_trial_task
 
 from detlab.pytorch import Batch, Epoch
-from detlab.testing.task_api import TaskApi
+from detlab.testing.master import MasterDouble
 
 PROGRAM = """
 import json, logging, os, shutil
@@ -216,7 +216,7 @@ RANDOM = json.dumps({"kind": "range", "shuffle": True, "momentum": 0.9, "noise":
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What both ranks do in 8 batches when nothing happens."""
-    with TaskApi() as api:
+    with MasterDouble() as api:
         task = make_trial_task(tmp_path_factory.mktemp("calm"), api)
         return run_ranks(task, SAVING.format(8), OPTIONS=RANDOM)
 

@@ -15,7 +15,6 @@ from trainer_forked import Program
 from detlab.launch.host import procfs
 from detlab.launch.ranks.watchdog import HUNG
 from detlab.launch.taskdir import TaskDir, first_failing_rank
-from detlab.testing.master import MasterDouble
 
 LIMIT = 3.0
 
@@ -78,23 +77,21 @@ def under_launcher(task: Any, code: str, **faults: str) -> tuple[int, list[Said]
     (task.root / "work" / "train.py").write_text(code)
     env = task.environment(2)
     (task.root / "home").mkdir(exist_ok=True)
-    with MasterDouble() as master:
-        allocation = master.allocate(
-            [sys.executable, "-m", "detlab.launch.torch_distributed", sys.executable, "train.py"],
-            slots=("cpu0", "cpu1"),
-            environment={**faults, "OMP_NUM_THREADS": "1", "PYTHONPATH": env["PYTHONPATH"]},
-        )
-        task.api.tokens.add(allocation.token)
-        launch = allocation.launch.model_dump(mode="json", exclude={"task_token"})
-        (task.root / "launch.json").write_text(json.dumps(launch))
-        (task.root / "token").write_text(allocation.token)
-        command = ["-m", "detlab.launch.task", "--dir", str(task.root)]
-        launcher = Program(command, env, task.root / "work", task.root / "output")
-        try:
-            said = launcher.communicate(timeout=60)
-        finally:
-            launcher.kill()
-        lines = [(line.get("rank"), line["text"]) for line in allocation.records["logs"]]
+    allocation = task.api.allocate(
+        [sys.executable, "-m", "detlab.launch.torch_distributed", sys.executable, "train.py"],
+        slots=("cpu0", "cpu1"),
+        environment={**faults, "OMP_NUM_THREADS": "1", "PYTHONPATH": env["PYTHONPATH"]},
+    )
+    launch = allocation.launch.model_dump(mode="json", exclude={"task_token"})
+    (task.root / "launch.json").write_text(json.dumps(launch))
+    (task.root / "token").write_text(allocation.token)
+    command = ["-m", "detlab.launch.task", "--dir", str(task.root)]
+    launcher = Program(command, env, task.root / "work", task.root / "output")
+    try:
+        said = launcher.communicate(timeout=60)
+    finally:
+        launcher.kill()
+    lines = [(line.get("rank"), line["text"]) for line in allocation.records["logs"]]
     assert (task.root / "exit.json").exists(), said
     return json.loads((task.root / "exit.json").read_text())["exit_code"], lines
 
