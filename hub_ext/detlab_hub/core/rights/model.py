@@ -35,6 +35,8 @@ class Right(IntEnum):
 class Kind(StrEnum):
     """The kinds of objects that somebody may have a right to."""
 
+    __hash__ = str.__hash__  # in C: streams ask for each reader and each object
+
     EXPERIMENT = "experiment"
     """With all that belongs to it: trials, metrics, output, code, events, grants."""
     CHECKPOINT = "checkpoint"
@@ -56,6 +58,8 @@ class Kind(StrEnum):
 
 class Relation(StrEnum):
     """What a caller can be to an object."""
+
+    __hash__ = str.__hash__  # in C: streams ask for each reader and each object
 
     ADMIN = "administrator"
     OWNER = "owner"

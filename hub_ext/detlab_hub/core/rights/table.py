@@ -61,7 +61,7 @@ def relations(who: Who, thing: Thing) -> Iterator[Relation]:
         case Agent():
             if who.id in thing.agents:
                 yield Relation.HOST
-    if any(right_of(who, one) >= Right.READ for one in thing.used_by):
+    if thing.used_by and any(right_of(who, one) >= Right.READ for one in thing.used_by):
         yield Relation.USES
 
 

@@ -53,8 +53,12 @@ def owns(caller: Caller, owner: str) -> bool:
     return person(caller).name == clean_text(owner)
 
 
+@lru_cache(maxsize=4096)
 def knows(caller: Caller, kind: Kind, owner: str) -> bool:
-    """Whether the caller may read an object of this kind that `owner` owns and nobody shares."""
+    """Whether the caller may read an object of this kind that `owner` owns and nobody shares.
+
+    Remembered, as lists ask it for each row, of few owners; it depends on nothing but its arguments.
+    """
     return right_of(person(caller), Thing(kind, clean_text(owner))) >= Right.READ
 
 

@@ -341,7 +341,7 @@ async def test_a_user_opens_what_they_own_whatever_characters_their_name_has(mak
     await world.add_agent()
     odd = replace(ALICE, name="ali\x00ce", groups=frozenset({"vi\x00sion"}))
     mine = await world.submit(config(name="mine"), odd)
-    made = await world.services.usertasks.create(odd, CreateTask(kind=TaskKind.SHELL, config={}))
+    made = await world.services.usertasks.create(odd, CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true"}))
     items, _ = await world.services.experiments.list(odd)
     assert [(item.id, item.may) for item in items] == [(mine.id, "own")]
     assert (await world.services.experiments.get(odd, mine.id)).may == "own"
