@@ -70,7 +70,7 @@ def reported(turn: Turn, row: AllocationRow, node: int) -> PartRow | None:
 
 
 def _part_started(turn: Turn, row: AllocationRow, part: PartRow) -> None:
-    if part.started:
+    if part.started or row.state not in allocations.NOT_BEGUN:
         return
     part.started = True
     _begin_when_all_have(turn, row, parts.of_allocation(turn.session, row))

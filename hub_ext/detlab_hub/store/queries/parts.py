@@ -42,17 +42,23 @@ def on_agent_or_its_nodes(agent_id: str) -> ColumnElement[bool]:
 
 
 def on_agent_in(s: Session, agent_id: str, states: Collection[str]) -> list[AllocationRow]:
-    """The allocations in one of these states of which an agent has a part."""
+    """The allocations in one of these states of which an agent has a part; `of_allocation` has their parts by then."""
     assert isinstance(s, StoreSession)
-    found: list[AllocationRow] = s.those(AllocationRow, _on_agent_in(frozenset(states)), {"agent": agent_id})
+    whole, pieces = _on_agent_in(frozenset(states))
+    found: list[AllocationRow] = s.those(AllocationRow, whole, {"agent": agent_id})
+    s.those(PartRow, pieces, {"agent": agent_id})
     return found
 
 
 @functools.cache
-def _on_agent_in(states: frozenset[str]) -> Prepared:
-    """Asked whenever an agent connects, and so compiled once: each state is a value of the statement."""
-    there = AllocationRow.id.in_(select(PartRow.allocation_id).where(PartRow.agent_id == bindparam("agent")))
-    return Prepared(select(*AllocationRow.__table__.c).where(there, _in_one_of(states)))
+def _on_agent_in(states: frozenset[str]) -> tuple[Prepared, Prepared]:
+    """Asked whenever an agent connects, and so compiled once: each state is a value of the statements."""
+    there = select(PartRow.allocation_id).where(PartRow.agent_id == bindparam("agent"))
+    whole = AllocationRow.id.in_(there), _in_one_of(states)
+    pieces = PartRow.allocation_id.in_(select(AllocationRow.id).where(*whole))
+    return Prepared(select(*AllocationRow.__table__.c).where(*whole)), Prepared(
+        select(*PartRow.__table__.c).where(pieces)
+    )
 
 
 def agents_with(s: Session, states: Collection[str]) -> set[str]:
