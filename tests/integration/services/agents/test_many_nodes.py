@@ -166,7 +166,7 @@ async def test_the_agent_gets_code_and_delivers_records_of_its_nodes_only(cluste
         lambda turn: turn.session.execute(update(TaskRow).where(TaskRow.id == task).values(bundle=DIGEST))
     )
     for name, may in (("cluster", True), ("clust", False), ("cluster/small", False), ("cluster/big", True)):
-        assert await services.shell.read(lambda s, name=name: bundles._may_read(s, AgentCaller(name), DIGEST)) is may
+        assert await services.shell.read(lambda s, name=name: bundles.may_use(s, AgentCaller(name), DIGEST)) is may
     batch = RecordBatch(stream="metrics", records=[])
     assert (await services.agents.records(CLUSTER, launch.allocation_id, batch, "big")).acked == 0
     for node in ("", "small"):
