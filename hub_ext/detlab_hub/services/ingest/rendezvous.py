@@ -27,8 +27,8 @@ def arrive(turn: Turn, task: TaskCaller, arrival: Arrival) -> Rendezvous:
     row, _ = current_attempt(turn.session, task)
     everywhere = parts.of_allocation(turn.session, row)
     mine = next((part for part in everywhere if part.rank == arrival.node), None)
-    if mine is None:
-        raise Conflict(f"attempt {row.run} has {row.nodes} node(s), and no node {arrival.node}")
+    if mine is None or row.nodes < 2:  # one alone has nobody to wait for
+        raise Conflict(f"attempt {row.run} has {row.nodes} node(s), and no node {arrival.node} of several")
     gangs.reported(turn, row, arrival.node)
     told = arrival.model_dump()
     if mine.meeting != told:
