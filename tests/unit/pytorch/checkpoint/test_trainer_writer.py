@@ -337,7 +337,7 @@ PROGRAM = """
     from detlab.core import DummyCheckpointContext, DummyDistributedContext
     from detlab.pytorch.checkpoint import source_code, tensor_files
     from detlab.pytorch.checkpoint.writer import CheckpointWriter
-    from detlab.storage import DirectoryStorage, files
+    from detlab.storage import DirectoryStorage, posix
     torch.set_num_threads(1)
     root, points = Path(sys.argv[1]), sys.argv[2:]
 
@@ -370,14 +370,14 @@ PROGRAM = """
             time.sleep(60)
         def after(module, function, when):
             original = getattr(module, function)
-            def patched(*arguments):
-                original(*arguments)
+            def patched(*arguments, **options):
+                original(*arguments, **options)
                 if when(*arguments):
                     here()
             setattr(module, function, patched)
         after(tensor_files, "write", lambda path, tensors: path.name == name)
         after(source_code, "write", lambda found, target: name == "code")
-        after(files, "write", lambda target, data: target.name == "metadata.json" and name == "manifest")
+        after(posix, "write_atomic", lambda target, data: target.name == "metadata.json" and name == "manifest")
         writer.submit(tree, {"steps_completed": 2}, code=root)
         writer.wait()
         here()
