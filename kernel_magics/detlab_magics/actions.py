@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from detlab.client import Experiment
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine, ProblemView
-from detlab_magics.cells.submit import Prepared, prepare, read_config
+from detlab_magics.cells.prepare import Prepared, prepare, read_config
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
 from detlab_magics.kernel import KernelSession, cell_id, cell_number, notebook_path
 from detlab_magics.plaintext import in_notebook, name_cells, plain

@@ -15,7 +15,7 @@ from IPython.display import display
 
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import cell_id, cell_number
-from detlab_magics.parsing import expanded, parse_line, short_errors
+from detlab_magics.magic_lines import expanded, parse_line, short_errors
 
 if TYPE_CHECKING:
     from detlab.client import Experiment

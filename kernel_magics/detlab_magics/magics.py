@@ -17,7 +17,7 @@ from IPython.display import display
 from detlab_magics.errors import MagicError
 from detlab_magics.experimentmagics import ExperimentMagics
 from detlab_magics.kernel import KernelSession
-from detlab_magics.parsing import short_errors
+from detlab_magics.magic_lines import short_errors
 from detlab_magics.taskmagics import TaskMagics
 
 _CELL_MAGICS = frozenset({"det_module", "det_experiment", "det_run"})

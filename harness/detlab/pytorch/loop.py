@@ -16,7 +16,7 @@ from detlab.pytorch.callback import CallbackSet
 from detlab.pytorch.checkpoint import rng
 from detlab.pytorch.checkpoint.manager import Checkpointing, Progress, Restored, apply, best_so_far, fetch, identity
 from detlab.pytorch.data.epoch import derive_seed
-from detlab.pytorch.data.stream import TrainingStream
+from detlab.pytorch.data.resumable import TrainingStream
 from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.metrics.aggregate import TrainingMetrics, to_plain
 from detlab.pytorch.metrics.tensorboard import BatchMetricWriter

@@ -12,7 +12,7 @@ import torch
 from detlab.core.distributed.heartbeat import LoopState
 from detlab.pytorch.callback import CallbackSet
 from detlab.pytorch.data.loader import DataLoader, dataset_repro_warning
-from detlab.pytorch.data.stream import ValidationShare, validation_loader
+from detlab.pytorch.data.resumable import ValidationShare, validation_loader
 from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.metrics.aggregate import ValidationMetrics, to_plain
 from detlab.pytorch.trial import PyTorchTrial, overrides

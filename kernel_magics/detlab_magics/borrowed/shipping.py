@@ -17,7 +17,7 @@ from detlab.run.cell import FOLDER, SUFFIX, compiled
 from detlab.run.values import Encoded, ValueProblem, encode
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
 from detlab_magics.cells.modules import CellModules
-from detlab_magics.cells.submit import captured_files
+from detlab_magics.cells.prepare import captured_files
 from detlab_magics.errors import MagicError
 
 ENTRYPOINT = DEFAULT_ENTRYPOINTS[TaskKind.CELL]

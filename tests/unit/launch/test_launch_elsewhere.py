@@ -93,7 +93,10 @@ def test_code_that_is_not_what_its_digest_says_is_not_run(tmp_path: Path) -> Non
             assert child.wait(20) == NOT_SET_UP
         server.shutdown()
     said = json.loads((tmp_path / "said").read_text())
-    assert (said["reason"], said["message"]) == ("setup", f"bundle {DIGEST}: what was downloaded does not match the digest")
+    assert (said["reason"], said["message"]) == (
+        "setup",
+        f"bundle {DIGEST}: what was downloaded does not match the digest",
+    )
 
 
 def test_the_masters_pinned_certificate_is_the_one_that_is_believed(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from detlab.errors import ConfigError, Problem
 from detlab_magics.actions import interrupted
 from detlab_magics.cells.modules import CellModules
-from detlab_magics.cells.submit import Places, prepare, read_config
+from detlab_magics.cells.prepare import Places, prepare, read_config
 from detlab_magics.completion import Completion
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from detlab.pytorch.data.loader import DataLoader
-from detlab.pytorch.data.stream import Fetched, TrainingStream
+from detlab.pytorch.data.resumable import Fetched, TrainingStream
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SIZES = {

@@ -27,7 +27,7 @@ from detlab.pytorch.metrics.reducer import to_cpu
 
 if TYPE_CHECKING:
     from detlab.pytorch.context.trial_context import PyTorchTrialContext
-    from detlab.pytorch.data.stream import TrainingStream
+    from detlab.pytorch.data.resumable import TrainingStream
     from detlab.pytorch.parallel.strategy import Shard
     from detlab.pytorch.trial import PyTorchTrial
 

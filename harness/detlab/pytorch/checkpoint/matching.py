@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from detlab.errors import CheckpointError
-from detlab.pytorch.parallel.wrapping import bare, plain_name
+from detlab.pytorch.parallel.unwrapping import bare, plain_name
 
 _MOST_LINES = 20
 _LIKE_THE_PARAMETER = {

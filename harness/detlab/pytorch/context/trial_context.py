@@ -22,7 +22,7 @@ from detlab.pytorch.metrics.reducer import _PyTorchReducerContext
 from detlab.pytorch.parallel import amp
 from detlab.pytorch.parallel.optimizer_step import OptimizerFacts, drop_gradients
 from detlab.pytorch.parallel.strategy import choose_strategy
-from detlab.pytorch.parallel.wrapping import check_model
+from detlab.pytorch.parallel.unwrapping import check_model
 
 
 class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyTorchReducerContext):

@@ -17,7 +17,7 @@ from detlab.plugins import Plugins
 from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.parallel.amp import is_unscaled
 from detlab.pytorch.parallel.optimizer_step import OptimizerFacts, orphans
-from detlab.pytorch.parallel.wrapping import bare, misplaced, model_state
+from detlab.pytorch.parallel.unwrapping import bare, misplaced, model_state
 
 if TYPE_CHECKING:
     from detlab.core import DistributedContext

@@ -1,4 +1,4 @@
-"""The views of trials for their owners."""
+"""Trials for their owners: views of them, and killing one."""
 
 from __future__ import annotations
 

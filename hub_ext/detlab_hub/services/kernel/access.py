@@ -1,7 +1,7 @@
 """Who may do what with which object: loads the facts that the table of rights in `core.rights` asks for (I9).
 
-Every service that gives or changes somebody's object asks here; lists are filtered by `store.queries.visible`, from the
-same table. A caller without the right to read cannot tell whether the object exists.
+Every service that gives or changes somebody's object asks here; lists are filtered by `store.queries.rights.visible`,
+from the same table. A caller without the right to read cannot tell whether the object exists.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from trainer_rank_network import (
     weights,
 )
 
-from detlab.pytorch.parallel.wrapping import model_state
+from detlab.pytorch.parallel.unwrapping import model_state
 from detlab.pytorch.weighted_step import weighted_gradients
 
 # --- evaluation

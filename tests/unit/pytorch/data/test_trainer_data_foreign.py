@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detlab.pytorch.data.loader import DataLoader
-from detlab.pytorch.data.stream import TrainingStream
+from detlab.pytorch.data.resumable import TrainingStream
 from detlab.pytorch.errors import TrainerError
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

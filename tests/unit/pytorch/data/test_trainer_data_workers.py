@@ -15,7 +15,7 @@ import torch
 import torch.utils.data
 
 from detlab.pytorch.data.loader import DataLoader
-from detlab.pytorch.data.stream import Fetched, TrainingStream, validation_loader
+from detlab.pytorch.data.resumable import Fetched, TrainingStream, validation_loader
 
 N = 23
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from trainer_streams import SIZES, Numbers, calm, cut, epoch_of, flat, has_step, joined, ranks, step
 
 from detlab.pytorch.data.loader import DataLoader
-from detlab.pytorch.data.stream import TrainingStream, validation_loader
+from detlab.pytorch.data.resumable import TrainingStream, validation_loader
 from detlab.pytorch.errors import TrainerError
 
 # --- sharding

@@ -17,7 +17,7 @@ from trainer_streams import Numbers, calm, cut, epoch_of, flat, ranks
 
 from detlab.pytorch import samplers
 from detlab.pytorch.data.loader import DataLoader
-from detlab.pytorch.data.stream import TrainingStream, validation_loader
+from detlab.pytorch.data.resumable import TrainingStream, validation_loader
 from detlab.pytorch.errors import TrainerError
 
 

@@ -13,7 +13,7 @@ from trainer_streams import SIZES, Numbers, calm, cut, epoch_of, flat, has_step,
 
 from detlab.pytorch.data.epoch import CutBatches, Share
 from detlab.pytorch.data.loader import DataLoader
-from detlab.pytorch.data.stream import TrainingStream
+from detlab.pytorch.data.resumable import TrainingStream
 from detlab.pytorch.errors import TrainerError
 
 

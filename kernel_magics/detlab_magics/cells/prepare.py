@@ -1,4 +1,4 @@
-"""From a cell to a submission: expand variables, judge the configuration, pack the code."""
+"""From a cell to a submission: expand variables, check the configuration, pack the code."""
 
 from __future__ import annotations
 
