@@ -393,7 +393,7 @@ for noted, program in ((True, int), (False, int), (True, of_c), (True, with_a_li
         if noted:
             ending.note()
         sys.exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), pages() - before)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), pages() - before, flush=True)  # else forks repeat it
 """
 
 

@@ -15,7 +15,7 @@ from detlab.core import DummyDistributedContext
 from detlab.core.checkpoint.context import CheckpointContext
 from detlab.pytorch.checkpoint.files import read_state
 from detlab.pytorch.checkpoint.writer import CheckpointWriter
-from detlab.storage import DirectoryStorage
+from detlab.storage import DirectoryStorage, posix
 from detlab.storage import files as storage_files
 from testbed.stores import names_in
 from testbed.waiting import until
@@ -72,10 +72,10 @@ def test_a_trainer_that_ends_does_not_wait_for_room_for_a_manifest(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def write(target: Path, data: bytes) -> None:
+    def write(target: Path, data: bytes, **_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(target))
 
-    monkeypatch.setattr(storage_files, "write", write)
+    monkeypatch.setattr(posix, "write_atomic", write)
     writer.submit(TREE, {"steps_completed": 7})
     until(lambda: "disk full" in caplog.text, seconds=20)
     began = time.monotonic()
