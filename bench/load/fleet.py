@@ -173,9 +173,9 @@ class Fleet:
 
         asyncio.run_coroutine_threadsafe(begin(), self._loop).result()
 
-    def do(self, deed: Any, *arguments: Any) -> None:
+    def do(self, action: Any, *arguments: Any) -> None:
         """Call something in the fleet's thread."""
-        self._loop.call_soon_threadsafe(deed, *arguments)
+        self._loop.call_soon_threadsafe(action, *arguments)
 
     def end(self, agent: LightAgent, allocation_id: str) -> bool:
         """Let a task of an agent end well; return whether it still ran."""

@@ -31,7 +31,7 @@ from testbed.token_book import Line, read_book
 from testbed.waiting import until
 
 SEED = int(os.environ.get("DETLAB_JEPSEN_SEED", "7"))
-"""Of the order of the deeds, and of whom they strike."""
+"""Of the order of the actions, and of whom they strike."""
 NODES = 4
 """One more than the trials fill: whoever loses a node begins again at once, while the attempt that was cut off still
 runs there."""
@@ -89,7 +89,7 @@ class Place:
     book: Path
     calm: Path
     """Once it is there, all trials end."""
-    deeds: list[str] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
     ranks: dict[int, int] = field(default_factory=dict)
     """Of each trial, on so many nodes it runs."""
 
@@ -136,7 +136,7 @@ class Place:
     def tell(self) -> str:
         """What happened, for a failing test's message."""
         logs = [f"--- {node.island.name}\n{(node.folder / 'agent.log').read_text()[-3000:]}" for node in self.nodes]
-        return "\n".join([f"DETLAB_JEPSEN_SEED={SEED}", *self.deeds, self.cluster.logs(), *logs])
+        return "\n".join([f"DETLAB_JEPSEN_SEED={SEED}", *self.actions, self.cluster.logs(), *logs])
 
 
 @contextmanager
@@ -205,7 +205,7 @@ class Nemesis:
 
     def rage(self) -> None:
         """Do all of it."""
-        deeds: list[Callable[[], str]] = [
+        actions: list[Callable[[], str]] = [
             self.kill_agent,
             self.kill_agent,
             self.pause_agent,
@@ -214,12 +214,12 @@ class Nemesis:
             self.preempt,
             partial(self.cut, 2.0),
         ]
-        self._draw.shuffle(deeds)
+        self._draw.shuffle(actions)
         cuts: list[Callable[[], str]] = [partial(self.cut_and_freeze, trial) for trial in self._trials]
         self._draw.shuffle(cuts)
-        for deed in [*deeds, *cuts]:
+        for action in [*actions, *cuts]:
             began = time.time()
-            self._place.deeds.append(f"{began:.1f} {deed()}, until {time.time():.1f}")
+            self._place.actions.append(f"{began:.1f} {action()}, until {time.time():.1f}")
             time.sleep(self._draw.uniform(0.5, 2.0))
 
     def _node(self) -> Node:
@@ -263,7 +263,7 @@ class Nemesis:
         return f"{node.island.name}: cut off for {seconds:g} s"
 
     def preempt(self) -> str:
-        """Have something more urgent need every node; the next deed strikes when all others have left."""
+        """Have something more urgent need every node; the next action strikes when all others have left."""
         place = self._place
         place.settle()
         self.urgent = place.submit("urgent", NODES, URGENT, priority=1)

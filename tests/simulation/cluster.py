@@ -23,12 +23,12 @@ from detlab.schemas.taskwire import TaskKind
 from detlab_hub.services import Caller, Settings
 from simulation.checks.fairness import Fairness
 from simulation.checks.promises import BrokenPromise, Promises
-from simulation.deeds import Deeds
 from simulation.loop import Process, as_thread, block
+from simulation.machines.large_faults import FAULTS_END
 from simulation.machines.node import Node
 from simulation.machines.trial import LENGTH, HttpBridge
-from simulation.machines.wreck import FAULTS_END
 from simulation.plan import ADMIN, PEOPLE, ZERO_SLOT_TASKS, CommandPlan, JobPlan, plan_of
+from simulation.user_actions import UserActions
 from simulation.world import World
 
 AGAIN = 4.0
@@ -44,7 +44,7 @@ class Cluster(World):
     def __init__(self, seed: int, *arguments: Any, **more: Any) -> None:
         self.plan = plan_of(seed)
         super().__init__(seed, *arguments, **more)
-        self.deeds = Deeds(self)
+        self.actions = UserActions(self)
         self._sessions: dict[tuple[str, bool], Session] = {}
 
     def _settings(self) -> Settings:
@@ -105,7 +105,7 @@ class Cluster(World):
         known = self.promises.submitted.setdefault(key, reply.experiment.id)
         if known != reply.experiment.id:
             raise BrokenPromise(f"I1: submit {key} made {known} and {reply.experiment.id}")
-        self.deeds.submitted(plan, known)
+        self.actions.submitted(plan, known)
 
     def _run_command(self, plan: CommandPlan) -> None:
         block(asyncio.sleep(plan.at))
@@ -163,15 +163,17 @@ class Cluster(World):
                 )
                 running = [name for (name,) in rows]
             failing = rng.choice(running)
-            await self.wreck.node_fault("machine_restarted", next(node for node in self.nodes if node.name == failing))
+            await self.large_faults.node_fault(
+                "machine_restarted", next(node for node in self.nodes if node.name == failing)
+            )
 
     # --- the course of things
 
     async def _go_on(self, clients: list[asyncio.Task[Any]]) -> None:
         people = Process(self.loop, "people", "client")
-        people.spawn(self.deeds.go_on(until=self.loop.time() + CALM_AT))
+        people.spawn(self.actions.go_on(until=self.loop.time() + CALM_AT))
         await asyncio.sleep(CALM_AT)
-        await people.spawn(as_thread(self.deeds.calm))
+        await people.spawn(as_thread(self.actions.calm))
         self.note("calm")
         begun = self.loop.time()
         while self.loop.time() < begun + NO_STARVATION:
@@ -185,4 +187,4 @@ class Cluster(World):
         self.promises.checks["seconds of calm"] += int(self.loop.time() - begun)
         self.promises.check_end()
         people = Process(self.loop, "the last look", "client")
-        await people.spawn(as_thread(self.deeds.last_look))
+        await people.spawn(as_thread(self.actions.last_look))

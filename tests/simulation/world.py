@@ -26,11 +26,11 @@ from simulation.loop import EPOCH, Process, SimLoop, Stuck, as_thread, block
 from simulation.machines import faults as kinds
 from simulation.machines.faults import Faults
 from simulation.machines.gang import Ring
+from simulation.machines.large_faults import LargeFaults
 from simulation.machines.master import Master, copy_torn, default_settings
 from simulation.machines.network import Network
 from simulation.machines.node import AgentPace, Node
 from simulation.machines.trial import LENGTH, Course, HttpBridge
-from simulation.machines.wreck import Wreck
 
 SLOTS = (2, 1, 1)
 TRIALS, AGENTS = 8, 3
@@ -97,7 +97,7 @@ class World:
         self.skew: dict[str, float] = {}
         self.masters: list[Master] = []
         self.nodes = self._make_nodes()
-        self.wreck = Wreck(self)
+        self.large_faults = LargeFaults(self)
         self.experiment_ids: list[int] = []
         self._rings: dict[str, Ring] = {}
 
@@ -258,7 +258,7 @@ class World:
         setup.close()
 
     async def _wreck(self) -> None:
-        await self.wreck.go_on()
+        await self.large_faults.go_on()
 
     # --- running
 

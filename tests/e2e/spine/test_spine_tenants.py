@@ -116,9 +116,9 @@ def test_i9_what_is_shared_with_a_group_of_the_hub_is_seen_by_who_is_in_it(clust
         assert seen.list_trials()[0].id == ada.trial.id
         assert experiment in [item.id for item in ben.client.list_experiments()]
         assert [grant.name for grant in seen.list_grants()] == [team]
-        for deed in (seen.kill, seen.delete, lambda: seen.share(user="cleo")):
+        for action in (seen.kill, seen.delete, lambda: seen.share(user="cleo")):
             with pytest.raises(Forbidden, match="ada"):
-                deed()
+                action()
         with pytest.raises(NotFound):
             cleo.client.get_experiment(experiment)
         ada.experiment.share(user="cleo", write=True)

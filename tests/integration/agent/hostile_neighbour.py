@@ -1,7 +1,7 @@
 """What a hostile task does to the processes of others: every way to read, steer or end them.
 
-It runs as a task of a user; `VICTIMS` are process ids by name, `PATHS` are files and folders to read. For each deed it
-prints the error's name, or `done`. Nothing of it imports detlab: it is what anybody may write.
+It runs as a task of a user; `VICTIMS` are process ids by name, `PATHS` are files and folders to read. For each action
+it prints the error's name, or `done`. Nothing of it imports detlab: it is what anybody may write.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ def enter_its_namespaces(pid):
     call(libc.setns, os.pidfd_open(pid), CLONE_NEWNS)
 
 
-def deeds(pid):
+def actions(pid):
     proc = f"/proc/{pid}"
     for name in READ:
         yield f"read {name}", lambda name=name: read(f"{proc}/{name}")
@@ -103,9 +103,9 @@ def deeds(pid):
     yield "signal by descriptor", lambda: signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGKILL)
 
 
-def outcome(deed):
+def outcome(action):
     try:
-        deed()
+        action()
     except OSError as error:
         return errno.errorcode[error.errno]
     return "done"
@@ -113,7 +113,7 @@ def outcome(deed):
 
 def main():
     for name, pid in json.loads(os.environ["VICTIMS"]).items():
-        said = {what: outcome(deed) for what, deed in deeds(pid)}
+        said = {what: outcome(action) for what, action in actions(pid)}
         with contextlib.suppress(FileNotFoundError):
             said["cmdline"] = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
         print(json.dumps({name: said}), flush=True)

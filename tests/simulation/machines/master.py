@@ -1,4 +1,4 @@
-"""Masters: the real services on the real store, with a thin door in place of the web layer, and what befalls them."""
+"""Masters: the real services on the real store, with a thin layer in place of the web, and what happens to them."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ class Master:
                 self.exit("the database cannot be opened")
                 return
         self.world.note("serves", self.name, self.store.epoch)
-        self.world.wreck.serves(self)
+        self.world.large_faults.serves(self)
         self.world.promises.check_all()
         self.services = Services(
             self.store,
@@ -334,8 +334,8 @@ class Master:
                 return await services.experiments.create(caller, CreateExperiment.model_validate_json(request.body))
             case "GET", ["experiments", number], Caller():
                 return await services.experiments.get(caller, int(number))
-            case "POST", ["experiments", number, deed], Caller():
-                steer = {"pause": services.experiments.pause, "activate": services.experiments.activate}[deed]
+            case "POST", ["experiments", number, action], Caller():
+                steer = {"pause": services.experiments.pause, "activate": services.experiments.activate}[action]
                 return await steer(caller, int(number))
             case "POST", ["tasks"], Caller():
                 return await services.start_task(caller, CreateTask.model_validate_json(request.body))
@@ -407,8 +407,8 @@ class Master:
             case "POST", ["agents", name, "drain"]:
                 asked = DrainRequest.model_validate_json(request.body)
                 return await services.nodes.drain(caller, name, asked.trials, asked.deadline)
-            case "POST", ["agents", name, "slots", slot, ("enable" | "disable") as deed]:
-                return await services.nodes.set_slot(caller, name, slot, enabled=deed == "enable")
+            case "POST", ["agents", name, "slots", slot, ("enable" | "disable") as action]:
+                return await services.nodes.set_slot(caller, name, slot, enabled=action == "enable")
         raise NotFound(f"no route {request.method} {request.path}")
 
     def welcome(self, end: End, token: str) -> None:

@@ -200,28 +200,28 @@ def test_over_max_ends_pending_spot_then_idle_then_disconnected_then_newest() ->
         *instances("spot", state=InstanceState.PENDING, spot=True, launched_at=NOW - 2),
     )
     history = remember(away=Remembered(True), idle=Remembered(True, NOW - 1), busy=Remembered(True))
-    scene = situation(there, running(busy=4), agents=("idle", "busy"))
-    order = [set(ended(decide(scene, history, Limits(max_instances=most)))) for most in (5, 4, 3, 2, 1, 0)]
+    case = situation(there, running(busy=4), agents=("idle", "busy"))
+    order = [set(ended(decide(case, history, Limits(max_instances=most)))) for most in (5, 4, 3, 2, 1, 0)]
     assert order[0] == {"spot"}
     assert order[1] - order[0] == {"idle"}
     assert order[2] - order[1] == {"away"}
     assert order[3] - order[2] == {"newer"}
     assert order[4] - order[3] == {"new"}
     assert order[5] == order[4]  # it runs something
-    assert set(ended(decide(scene, history, Limits(max_instances=0))).values()) == {"over_max"}
+    assert set(ended(decide(case, history, Limits(max_instances=0))).values()) == {"over_max"}
 
 
 def test_after_a_failed_launch_the_next_waits_twice_as_long_each_time_and_begins_with_one() -> None:
     limits = Limits(retry_after=10, retry_at_most=25)
-    scene = situation(tasks=waiting(4, 4))
+    case = situation(tasks=waiting(4, 4))
     history = NONE
     for wait in (10, 20, 25, 25):
         history = launch_failed(history, NOW)
-        early = decide(replace(scene, now=NOW + wait - 1), history, limits)
+        early = decide(replace(case, now=NOW + wait - 1), history, limits)
         assert (early.launch, early.held_back and early.held_back[0]) == (0, HoldReason.BACK_OFF)
-        again = decide(replace(scene, now=NOW + wait), history, limits)
+        again = decide(replace(case, now=NOW + wait), history, limits)
         assert (again.launch, again.held_back and again.held_back[0]) == (1, HoldReason.BACK_OFF)
-    assert decide(replace(scene, now=NOW + 25), launched(history, 1, NOW + 25), limits).launch == 2
+    assert decide(replace(case, now=NOW + 25), launched(history, 1, NOW + 25), limits).launch == 2
 
 
 def test_instances_that_die_before_their_agents_come_are_failures_until_one_comes() -> None:
@@ -236,12 +236,12 @@ def test_instances_that_die_before_their_agents_come_are_failures_until_one_come
 
 def test_so_many_launches_in_a_while_and_no_more() -> None:
     limits = Limits(max_instances=50, launch_rate=3, launch_window=60)
-    scene = situation(tasks=waiting(*[4] * 9))
-    first = decide(scene, NONE, limits)
+    case = situation(tasks=waiting(*[4] * 9))
+    first = decide(case, NONE, limits)
     assert (first.launch, first.held_back and first.held_back[0]) == (3, HoldReason.RATE)
     history = launched(first.history, 3, NOW)
-    assert decide(replace(scene, now=NOW + 59), history, limits).launch == 0
-    assert decide(replace(scene, now=NOW + 60), history, limits).launch == 3
+    assert decide(replace(case, now=NOW + 59), history, limits).launch == 0
+    assert decide(replace(case, now=NOW + 60), history, limits).launch == 3
 
 
 def test_a_clock_that_is_set_back_holds_nothing_up_for_long() -> None:
@@ -266,8 +266,8 @@ def test_a_clock_that_is_set_back_waits_for_no_agent_for_longer_than_for_a_new_o
 def test_higher_priority_comes_first_under_a_quota() -> None:
     jobs = {"j": Job("j", priority=50), "k": Job("k", priority=1, submitted=9.0)}
     large, small = waiting(8, job="j", user="ada")[0], replace(waiting(4, job="k", user="ada")[0], id="k0")
-    scene = situation(tasks=(large, small), jobs=jobs, quotas=(Quota(8, user="ada"),))
-    assert decide(scene, NONE, Limits()).launch == 1
+    case = situation(tasks=(large, small), jobs=jobs, quotas=(Quota(8, user="ada"),))
+    assert decide(case, NONE, Limits()).launch == 1
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from pool_scenes import after, meanwhile, over_allocated, passes, random_snapshot, some_leaving, used_slots
+from pool_snapshots import after, meanwhile, over_allocated, passes, random_snapshot, some_leaving, used_slots
 
 from detlab.schemas.expconf.blocks.environment import parse_size
 from detlab_hub.core.scheduling import AgentState, ReasonCode, Scheduler, Snapshot, TaskState, schedule

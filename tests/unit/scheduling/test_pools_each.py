@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from pool_scenes import after, over_allocated, random_snapshot
+from pool_snapshots import after, over_allocated, random_snapshot
 
 from detlab_hub.core.scheduling import (
     Agent,
@@ -54,7 +54,7 @@ def test_no_quota_of_a_group_or_user_is_passed(scheduler: Scheduler) -> None:
     assert seen > 20, "quotas were in the way"
 
 
-def needless(snapshot: Snapshot) -> list[str]:
+def unnecessary(snapshot: Snapshot) -> list[str]:
     """Victims without which all who wait for slots that are released would find room all the same."""
     decision = schedule(snapshot)
     wait = [name for name, why in decision.waiting.items() if why.code is ReasonCode.RELEASING]
@@ -86,13 +86,13 @@ def test_no_victim_is_needless_however_many_wait(scheduler: Scheduler) -> None:
     for seed in range(150):
         snapshot = crowded(seed, scheduler)
         several += len(schedule(snapshot).release) > 1
-        assert needless(snapshot) == [], seed
+        assert unnecessary(snapshot) == [], seed
     assert several > 50
 
 
 @pytest.mark.parametrize("scheduler", [Scheduler.PRIORITY, Scheduler.FAIR_SHARE])
 def test_of_those_chosen_to_leave_no_more_are_spared_than_all_who_wait_can_do_without(scheduler: Scheduler) -> None:
-    """Each may be needless by itself, and one of them needed all the same."""
+    """Each may be unnecessary by itself, and one of them needed all the same."""
     several = 0
     for seed in range(300):
         snapshot = crowded(seed, scheduler)
@@ -117,7 +117,7 @@ def test_no_victim_is_needless_on_many_agents_either(scheduler: Scheduler) -> No
     for seed, size in enumerate((50, 60, 70, 80, 90, 100)):
         snapshot = crowded(seed, scheduler, agents=size, waiting=size)
         many += len(schedule(snapshot).release) * size > 3000
-        assert needless(snapshot) == [], seed
+        assert unnecessary(snapshot) == [], seed
     assert many > 3
 
 

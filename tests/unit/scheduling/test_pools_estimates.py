@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pool_scenes import scene
+from pool_snapshots import pool_of
 
 from detlab_hub.core.scheduling import Snapshot, Task, TaskState, schedule
 from detlab_hub.core.scheduling.estimates import estimated_starts
@@ -19,17 +19,17 @@ def starts(snapshot: Snapshot) -> dict[str, float | None]:
 
 
 def test_at_the_end_of_who_runs() -> None:
-    snapshot = scene({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 4)}, {"t1": running("t1", "j1", 4, "a1", 600.0)})
+    snapshot = pool_of({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 4)}, {"t1": running("t1", "j1", 4, "a1", 600.0)})
     assert starts(snapshot) == {"t2": 600.0}
 
 
 def test_unknown_behind_one_of_unknown_time() -> None:
-    snapshot = scene({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 4)}, {"t1": running("t1", "j1", 4, "a1", None)})
+    snapshot = pool_of({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 4)}, {"t1": running("t1", "j1", 4, "a1", None)})
     assert starts(snapshot) == {"t2": None}
 
 
 def test_one_after_the_other() -> None:
-    snapshot = scene(
+    snapshot = pool_of(
         {"a1": 4},
         {"j1": {}, "j2": {}, "j3": {}, "j4": {}},
         {
@@ -43,19 +43,19 @@ def test_one_after_the_other() -> None:
 
 
 def test_now_for_one_that_fits_and_after_a_preemption_for_one_that_comes_first() -> None:
-    snapshot = scene(
+    snapshot = pool_of(
         {"a1": 4},
         {"low": {"priority": 60}, "high": {"priority": 1}},
         {"t2": ("high", 3)},
         {"t1": ("low", {"a1": 2})},
         preemption=True,
     )
-    assert starts(scene({"a1": 4}, {"j1": {}}, {"t1": ("j1", 2)})) == {"t1": 0.0}
+    assert starts(pool_of({"a1": 4}, {"j1": {}}, {"t1": ("j1", 2)})) == {"t1": 0.0}
     assert starts(snapshot) == {"t2": 0.0}
 
 
 def test_a_passed_maximum_time_is_now_and_a_task_that_never_fits_is_unknown() -> None:
-    snapshot = scene(
+    snapshot = pool_of(
         {"a1": 4}, {"j1": {}, "j2": {}, "j3": {}}, {"t2": ("j2", 4), "t3": ("j3", 9)},
         {"t1": running("t1", "j1", 4, "a1", -5.0)},
     )  # fmt: skip
@@ -64,7 +64,7 @@ def test_a_passed_maximum_time_is_now_and_a_task_that_never_fits_is_unknown() ->
 
 def test_much_waiting_is_given_up_and_not_waited_for() -> None:
     tasks = tuple(Task(f"p{n}", "j1", 1, requested=n, max_time=10.0) for n in range(400))
-    snapshot = replace(scene({"a1": 1}, {"j1": {}}, {}), tasks=tasks)
+    snapshot = replace(pool_of({"a1": 1}, {"j1": {}}, {}), tasks=tasks)
     told = starts(snapshot)
     assert told["p0"] == 0.0
     assert told["p1"] == 10.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from pool_scenes import after, random_snapshot, scene
+from pool_snapshots import after, pool_of, random_snapshot
 
 from detlab_hub.core.scheduling import ReasonCode, Scheduler, Snapshot, Task, TaskState, schedule
 from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
@@ -24,7 +24,7 @@ def waiting(second: Task, fill: Task, *more: Task) -> Snapshot:
     """On `a` one slot is free, another one in 100 seconds, two in 1,000: for a task of 4 slots that comes first."""
     running = {task.id: task for task in (runs("short", "a", 1, 100), runs("long", "a", 2, 1000), *more)}
     pending = {"head": Task("head", "head", 4, blocked_nodes=frozenset("b")), "second": second, "fill": fill}
-    return scene({"a": 4, "b": 2}, JOBS, pending, running)
+    return pool_of({"a": 4, "b": 2}, JOBS, pending, running)
 
 
 @pytest.mark.parametrize(("max_time", "starts"), [(900, False), (100, False), (99, True), (None, False)])
@@ -114,4 +114,4 @@ def test_when_a_task_can_start_is_known_to_the_second_however_many_run(
     agents = {f"a{number}": 1 for number in range(100)}
     running = {f"r{number}": runs(f"r{number}", f"a{number}", 1, number + 1.0) for number in range(100)}
     pending = {"head": Task("head", "head", slots), "fill": Task("fill", "low", 0, max_time=max_time, millicpus=1)}
-    assert ("fill" in schedule(scene(agents, JOBS, pending, running)).allocate) is starts
+    assert ("fill" in schedule(pool_of(agents, JOBS, pending, running)).allocate) is starts

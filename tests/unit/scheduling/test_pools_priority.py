@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pool_scenes import after, passes, placed, reasons, scene
+from pool_snapshots import after, passes, placed, pool_of, reasons
 
 from detlab_hub.core.scheduling import Agent, Quota, ReasonCode, Scheduler, Task, TaskState, schedule
 
@@ -15,17 +15,17 @@ HIGH, LOW = {"priority": 10}, {"priority": 90}
 def test_lower_numbers_go_first_then_submission_then_request() -> None:
     jobs = {"late": {"priority": 42}, "early": {"priority": 42, "submitted": -1.0}, "low": LOW}
     pending = {"l": ("low", 1), "b": ("late", 1), "e2": ("early", 1), "e3": ("early", 1)}
-    assert set(placed(schedule(scene({"a": 2}, jobs, pending)))) == {"e2", "e3"}
+    assert set(placed(schedule(pool_of({"a": 2}, jobs, pending)))) == {"e2", "e3"}
 
 
 def test_a_job_that_was_moved_ahead_goes_first() -> None:
     jobs = {"first": {}, "second": {"position": -5.0}}
-    pool = scene({"a": 1}, jobs, {"t": ("first", 1), "u": ("second", 1)})
+    pool = pool_of({"a": 1}, jobs, {"t": ("first", 1), "u": ("second", 1)})
     assert set(placed(schedule(pool))) == {"u"}
 
 
 def test_within_a_priority_what_fits_starts() -> None:
-    pool = scene({"a": 4}, {"j": {}}, {"big": ("j", 4), "small": ("j", 2)}, {"r": ("j", {"a": 2})})
+    pool = pool_of({"a": 4}, {"j": {}}, {"big": ("j", 4), "small": ("j", 2)}, {"r": ("j", {"a": 2})})
     decision = schedule(pool)
     assert placed(decision) == {"small": {"a": 2}}
     assert reasons(decision) == {"big": "no_free_slots"}
@@ -33,7 +33,7 @@ def test_within_a_priority_what_fits_starts() -> None:
 
 def test_within_a_priority_nothing_overtakes_what_has_waited_too_long() -> None:
     big = Task("big", "j", 4, aged=True)
-    decision = schedule(scene({"a": 4}, {"j": {}}, {"big": big, "small": ("j", 2)}, {"r": ("j", {"a": 2})}))
+    decision = schedule(pool_of({"a": 4}, {"j": {}}, {"big": big, "small": ("j", 2)}, {"r": ("j", {"a": 2})}))
     assert placed(decision) == {}
     assert reasons(decision) == {"big": "no_free_slots", "small": "behind"}
     assert decision.waiting["small"].behind == "big"
@@ -41,7 +41,7 @@ def test_within_a_priority_nothing_overtakes_what_has_waited_too_long() -> None:
 
 def test_without_preemption_a_task_that_waits_stops_lower_priorities() -> None:
     jobs = {"h": HIGH, "l": LOW}
-    decision = schedule(scene({"a": 4}, jobs, {"big": ("h", 4), "small": ("l", 1)}, {"r": ("h", {"a": 2})}))
+    decision = schedule(pool_of({"a": 4}, jobs, {"big": ("h", 4), "small": ("l", 1)}, {"r": ("h", {"a": 2})}))
     assert placed(decision) == {}
     assert reasons(decision) == {"big": "no_free_slots", "small": "behind"}
 
@@ -59,7 +59,7 @@ def test_without_preemption_a_task_passes_that_ends_before_the_head_can_start() 
         "just": Task("just", "l", 1, max_time=100),
         "short": Task("short", "l", 1, max_time=99),
     }
-    decision = schedule(scene({"a": 4}, jobs, pending, running))
+    decision = schedule(pool_of({"a": 4}, jobs, pending, running))
     assert placed(decision) == {"short": {"a": 1}}
     assert reasons(decision) == {"big": "no_free_slots", "long": "behind", "endless": "behind", "just": "behind"}
 
@@ -67,14 +67,14 @@ def test_without_preemption_a_task_passes_that_ends_before_the_head_can_start() 
 def test_nothing_passes_while_nobody_knows_when_the_head_can_start() -> None:
     jobs = {"h": HIGH, "l": LOW}
     pending = {"big": ("h", 4), "short": Task("short", "l", 1, max_time=1)}
-    decision = schedule(scene({"a": 4}, jobs, pending, {"r": ("h", {"a": 2})}))
+    decision = schedule(pool_of({"a": 4}, jobs, pending, {"r": ("h", {"a": 2})}))
     assert placed(decision) == {}
 
 
 def test_a_task_starts_where_none_that_waits_ever_could() -> None:
     jobs = {"h": HIGH, "l": LOW}
     big = Task("big", "h", 4, blocked_nodes=frozenset({"b"}))
-    decision = schedule(scene({"a": 4, "b": 4}, jobs, {"big": big, "small": ("l", 1)}, {"r": ("h", {"a": 3})}))
+    decision = schedule(pool_of({"a": 4, "b": 4}, jobs, {"big": big, "small": ("l", 1)}, {"r": ("h", {"a": 3})}))
     assert placed(decision) == {"small": {"b": 1}}
 
 
@@ -82,7 +82,7 @@ def test_with_preemption_lower_priorities_fill_what_is_left_if_they_can_be_preem
     jobs = {"h": HIGH, "l": LOW}
     pending = {"big": ("h", 4), "kept": Task("kept", "l", 1, preemptible=False), "small": Task("small", "l", 1)}
     fixed = Task("r", "h", 2, TaskState.RUNNING, on={"a": 2}, preemptible=False)
-    decision = schedule(scene({"a": 4}, jobs, pending, {"r": fixed}, preemption=True))
+    decision = schedule(pool_of({"a": 4}, jobs, pending, {"r": fixed}, preemption=True))
     assert placed(decision) == {"small": {"a": 1}}
     assert reasons(decision) == {"big": "no_free_slots", "kept": "behind"}
 
@@ -90,7 +90,7 @@ def test_with_preemption_lower_priorities_fill_what_is_left_if_they_can_be_preem
 def test_the_lowest_priority_and_there_the_newest_gives_its_slots_back() -> None:
     jobs = {"h": HIGH, "m": {"priority": 50}, "l": LOW}
     running = {"m1": ("m", {"a": 1}), "l1": ("l", {"a": 1}), "l2": ("l", {"a": 1}), "m2": ("m", {"a": 1})}
-    pool = scene({"a": 4}, jobs, {"t": ("h", 1)}, running, preemption=True)
+    pool = pool_of({"a": 4}, jobs, {"t": ("h", 1)}, running, preemption=True)
     decision = schedule(pool)
     assert decision.release == ("l2",)
     assert reasons(decision) == {"t": "releasing"}
@@ -103,7 +103,7 @@ def test_the_lowest_priority_and_there_the_newest_gives_its_slots_back() -> None
 def test_who_is_not_needed_is_spared() -> None:
     jobs = {"h": HIGH, "l": LOW}
     running = {"big": ("l", {"a": 3}), "small": ("l", {"a": 1})}
-    decision = schedule(scene({"a": 4}, jobs, {"t": ("h", 3)}, running, preemption=True))
+    decision = schedule(pool_of({"a": 4}, jobs, {"t": ("h", 3)}, running, preemption=True))
     assert decision.release == ("big",), "Determined would release both"
 
 
@@ -113,7 +113,7 @@ def test_nobody_leaves_for_a_task_that_would_find_room_in_what_is_kept_for_one_t
     tasks = {"big": Task("big", "first", 2, single_node=True)}
     tasks |= {name: Task(name, job, 1, preemptible=False) for name, job in (("kept", "early"), ("t", "late"))}
     running = {"r": ("l", {"b": 1}), "k": Task("k", "l", 1, TaskState.RUNNING, on={"b": 1}, preemptible=False)}
-    decision = schedule(scene({"a": 1, "b": 2}, jobs, tasks, running, preemption=True))
+    decision = schedule(pool_of({"a": 1, "b": 2}, jobs, tasks, running, preemption=True))
     assert placed(decision) == {}
     assert decision.release == ()
     assert reasons(decision) == {"big": "no_free_slots", "kept": "behind", "t": "behind"}
@@ -122,22 +122,22 @@ def test_nobody_leaves_for_a_task_that_would_find_room_in_what_is_kept_for_one_t
 def test_nobody_gives_back_what_does_not_help() -> None:
     jobs = {"h": HIGH, "l": LOW}
     running = {"r": ("l", {"a": 1}), "k": Task("k", "l", 3, TaskState.RUNNING, on={"a": 3}, preemptible=False)}
-    decision = schedule(scene({"a": 4}, jobs, {"t": ("h", 2)}, running, preemption=True))
+    decision = schedule(pool_of({"a": 4}, jobs, {"t": ("h", 2)}, running, preemption=True))
     assert decision.release == ()
     assert reasons(decision) == {"t": "no_free_slots"}
 
 
 def test_within_a_priority_only_who_is_behind_in_the_queue_gives_slots_back() -> None:
     jobs = {"early": {}, "late": {}}
-    pool = scene({"a": 2}, jobs, {"t": ("early", 1)}, {"r": ("late", {"a": 2})}, preemption=True)
+    pool = pool_of({"a": 2}, jobs, {"t": ("early", 1)}, {"r": ("late", {"a": 2})}, preemption=True)
     assert schedule(pool).release == ("r",)
-    pool = scene({"a": 2}, jobs, {"t": ("late", 1)}, {"r": ("early", {"a": 2})}, preemption=True)
+    pool = pool_of({"a": 2}, jobs, {"t": ("late", 1)}, {"r": ("early", {"a": 2})}, preemption=True)
     assert schedule(pool).release == ()
 
 
 def test_when_slots_are_released_nothing_of_lower_priority_starts_in_the_same_pass() -> None:
     jobs = {"h": HIGH, "m": {"priority": 50}, "l": LOW}
-    pool = scene({"a": 4, "b": 1}, jobs, {"t": ("h", 4), "u": ("m", 1)}, {"r": ("l", {"a": 4})}, preemption=True)
+    pool = pool_of({"a": 4, "b": 1}, jobs, {"t": ("h", 4), "u": ("m", 1)}, {"r": ("l", {"a": 4})}, preemption=True)
     decision = schedule(pool)
     assert decision.release == ("r",)
     assert placed(decision) == {}
@@ -148,7 +148,7 @@ def test_when_slots_are_released_nothing_of_lower_priority_starts_in_the_same_pa
 def test_max_slots_holds_a_job_back_and_nobody_else() -> None:
     jobs = {"h": {**HIGH, "max_slots": 2}, "l": LOW}
     pending = {"t1": ("h", 1), "t2": ("h", 1), "huge": ("h", 3), "u": ("l", 1)}
-    decision = schedule(scene({"a": 4}, jobs, pending, {"r": ("h", {"a": 1})}))
+    decision = schedule(pool_of({"a": 4}, jobs, pending, {"r": ("h", {"a": 1})}))
     assert set(placed(decision)) == {"t1", "u"}
     assert reasons(decision) == {"t2": "at_max_slots", "huge": "over_max_slots"}
 
@@ -157,20 +157,20 @@ def test_a_quota_holds_its_user_back_and_nobody_else() -> None:
     mine = {f"t{n}": Task(f"t{n}", "j", 1, user="ada", groups=frozenset({"vision"})) for n in range(3)}
     theirs = {"u": Task("u", "k", 1, user="bob", groups=frozenset({"vision"}))}
     jobs: dict[str, dict[str, object]] = {"j": {}, "k": {}}
-    decision = schedule(scene({"a": 8}, jobs, {**mine, **theirs}, quotas=(Quota(2, user="ada"),)))
+    decision = schedule(pool_of({"a": 8}, jobs, {**mine, **theirs}, quotas=(Quota(2, user="ada"),)))
     assert set(placed(decision)) == {"t0", "t1", "u"}
     assert reasons(decision) == {"t2": "at_quota"}
-    decision = schedule(scene({"a": 8}, jobs, {**mine, **theirs}, quotas=(Quota(2, group="vision"),)))
+    decision = schedule(pool_of({"a": 8}, jobs, {**mine, **theirs}, quotas=(Quota(2, group="vision"),)))
     assert set(placed(decision)) == {"t0", "t1"}
     huge = {"t": replace(mine["t0"], id="t", slots=3)}
-    assert reasons(schedule(scene({"a": 8}, jobs, huge, quotas=(Quota(2, user="ada"),)))) == {"t": "over_quota"}
+    assert reasons(schedule(pool_of({"a": 8}, jobs, huge, quotas=(Quota(2, user="ada"),)))) == {"t": "over_quota"}
 
 
 @pytest.mark.parametrize("scheduler", list(Scheduler))
 def test_a_task_held_back_by_its_quota_is_told_so_where_no_agent_is_connected_either(scheduler: Scheduler) -> None:
     quotas = (Quota(slots=4, user="ada", elsewhere=4),)
     pending = {name: Task(name, name, 1, user=name) for name in ("ada", "ben")}
-    snapshot = scene({}, {"ada": {}, "ben": {}}, pending, quotas=quotas, scheduler=scheduler)
+    snapshot = pool_of({}, {"ada": {}, "ben": {}}, pending, quotas=quotas, scheduler=scheduler)
     why = schedule(snapshot).waiting
     assert why["ada"].code is ReasonCode.AT_QUOTA
     assert why["ada"].detail == "user ada holds 4 of a quota of 4 slots, this needs 1"
@@ -180,21 +180,23 @@ def test_a_task_held_back_by_its_quota_is_told_so_where_no_agent_is_connected_ei
 def test_jobs_of_different_weights_take_turns_in_proportion() -> None:
     jobs = {"one": {"weight": 1.0}, "three": {"weight": 3.0}}
     pending = {f"{job}{n}": (job, 1) for job in jobs for n in range(8)}
-    started = placed(schedule(scene({"a": 8}, jobs, pending)))
+    started = placed(schedule(pool_of({"a": 8}, jobs, pending)))
     assert sorted(name[:-1] for name in started) == ["one"] * 2 + ["three"] * 6
     equal = {"one": {"weight": 3.0}, "three": {"weight": 3.0}}
-    started = placed(schedule(scene({"a": 8}, equal, pending)))
+    started = placed(schedule(pool_of({"a": 8}, equal, pending)))
     assert {name[:-1] for name in started} == {"one"}, "equal weights keep the order of the queue"
 
 
 def test_a_task_that_could_never_run_stops_nobody() -> None:
-    decision = schedule(scene({"a": 4}, {"h": HIGH, "l": LOW}, {"huge": ("h", 100), "t": ("l", 1)}))
+    decision = schedule(pool_of({"a": 4}, {"h": HIGH, "l": LOW}, {"huge": ("h", 100), "t": ("l", 1)}))
     assert placed(decision) == {"t": {"a": 1}}
     assert reasons(decision) == {"huge": "too_large"}
 
 
 def test_tasks_without_slots_wait_for_nobody_with_slots() -> None:
-    decision = schedule(scene({"a": 4}, {"h": HIGH, "l": LOW}, {"t": ("h", 4), "z": ("l", 0)}, {"r": ("h", {"a": 1})}))
+    decision = schedule(
+        pool_of({"a": 4}, {"h": HIGH, "l": LOW}, {"t": ("h", 4), "z": ("l", 0)}, {"r": ("h", {"a": 1})})
+    )
     assert placed(decision) == {"z": {"a": 0}}
 
 
@@ -202,7 +204,7 @@ def test_an_agent_of_one_user_runs_only_theirs() -> None:
     agents: dict[str, int | Agent] = {"a": Agent("a", 4, serves_user="ada")}
     jobs: dict[str, dict[str, object]] = {"j": {}}
     pending = {"t": Task("t", "j", 1, user="ada"), "u": Task("u", "j", 1, user="bob")}
-    decision = schedule(scene(agents, jobs, pending))
+    decision = schedule(pool_of(agents, jobs, pending))
     assert set(placed(decision)) == {"t"}
     assert decision.waiting["u"].detail == "no agent runs tasks of user bob: agent a serves only user ada"
 
@@ -213,13 +215,13 @@ def test_i9_whom_agents_serve_is_told_as_a_count_where_reasons_are_private() -> 
     one: dict[str, int | Agent] = {"a": Agent("a", 4, serves_user="ada")}
     two: dict[str, int | Agent] = {**one, "eve": Agent("eve", 4, serves_user="eve")}
     for agents, said in ((one, "the only agent serves another user"), (two, "all 2 serve other users")):
-        decision = schedule(replace(scene(agents, jobs, pending), private=True))
+        decision = schedule(replace(pool_of(agents, jobs, pending), private=True))
         assert decision.waiting["u"].detail == f"no agent runs tasks of user bob: {said}"
 
 
 def test_jobs_of_different_weights_do_not_take_each_others_slots_for_ever() -> None:
     jobs = {"j0": {}, "j3": {"weight": 3.0}}
-    pool = scene({"a": 4}, jobs, {"t5": ("j0", 3), "t6": ("j0", 1)}, {"t4": ("j3", {"a": 3})}, preemption=True)
+    pool = pool_of({"a": 4}, jobs, {"t5": ("j0", 3), "t6": ("j0", 1)}, {"t4": ("j3", {"a": 3})}, preemption=True)
     decisions = passes(pool)
     assert all(not decision.release for decision in decisions)
     assert set(placed(decisions[0])) == {"t6"}
@@ -227,26 +229,26 @@ def test_jobs_of_different_weights_do_not_take_each_others_slots_for_ever() -> N
 
 def test_a_job_does_not_take_its_own_slots_nor_those_of_one_in_the_same_place() -> None:
     late = Task("r", "j", 1, TaskState.RUNNING, on={"a": 1}, requested=5.0)
-    assert schedule(scene({"a": 1}, {"j": {}}, {"t": ("j", 1)}, {"r": late}, preemption=True)).release == ()
+    assert schedule(pool_of({"a": 1}, {"j": {}}, {"t": ("j", 1)}, {"r": late}, preemption=True)).release == ()
     jobs = {"i": {"submitted": 1.0}, "j": {"submitted": 2.0, "position": 1.0}}
-    assert schedule(scene({"a": 1}, jobs, {"t": ("i", 1)}, {"r": late}, preemption=True)).release == ()
+    assert schedule(pool_of({"a": 1}, jobs, {"t": ("i", 1)}, {"r": late}, preemption=True)).release == ()
 
 
 def test_who_is_not_needed_for_a_task_on_several_agents_is_spared() -> None:
     jobs = {"h": HIGH, "m": {"priority": 80}, "l": LOW}
     fixed = Task("f", "l", 1, TaskState.RUNNING, on={"a": 1}, preemptible=False)
     running = {"f": fixed, "v1": ("l", {"b": 1}), "v2": ("m", {"b": 1})}
-    decision = schedule(scene({"a": 2, "b": 2}, jobs, {"t": ("h", 2)}, running, preemption=True))
+    decision = schedule(pool_of({"a": 2, "b": 2}, jobs, {"t": ("h", 2)}, running, preemption=True))
     assert decision.release == ("v1",)
     running = {"r1": ("m", {"a": 8}), "r2": ("l", {"b": 4}), "r3": ("l", {"c": 4})}
-    decision = schedule(scene({"a": 8, "b": 4, "c": 4}, jobs, {"t": ("h", 8)}, running, preemption=True))
+    decision = schedule(pool_of({"a": 8, "b": 4, "c": 4}, jobs, {"t": ("h", 8)}, running, preemption=True))
     assert sorted(decision.release) == ["r2", "r3"], "the less valuable ones"
 
 
 def test_one_victim_that_does_for_two_is_enough() -> None:
     jobs = {"h": HIGH, "m": {"priority": 50}, "l": LOW}
     running = {"v1": ("l", {"a": 1}), "v2": ("m", {"b": 3})}
-    pool = scene({"a": 1, "b": 3}, jobs, {"t1": ("h", 1), "t2": ("h", 2)}, running, preemption=True)
+    pool = pool_of({"a": 1, "b": 3}, jobs, {"t1": ("h", 1), "t2": ("h", 2)}, running, preemption=True)
     decision = schedule(pool)
     assert decision.release == ("v2",)
     assert reasons(decision) == {"t1": "releasing", "t2": "releasing"}
@@ -255,7 +257,7 @@ def test_one_victim_that_does_for_two_is_enough() -> None:
 
 def test_of_jobs_submitted_at_once_the_first_request_goes_first() -> None:
     jobs = {"jb": {"submitted": 1.0}, "ja": {"submitted": 1.0}}
-    assert set(placed(schedule(scene({"a": 1}, jobs, {"t1": ("jb", 1), "t2": ("ja", 1)})))) == {"t1"}
+    assert set(placed(schedule(pool_of({"a": 1}, jobs, {"t1": ("jb", 1), "t2": ("ja", 1)})))) == {"t1"}
 
 
 @pytest.mark.parametrize("single_node", [False, True])
@@ -264,7 +266,7 @@ def test_tasks_without_slots_take_each_others_places_too(single_node: bool) -> N
     agents: dict[str, int | Agent] = {"a": Agent("a", 4, max_zero_slot_tasks=1)}
     running = {"z": Task("z", "l", 0, TaskState.RUNNING, on={"a": 0})}
     pending = {"t": Task("t", "h", 0, single_node=single_node), "u": ("l", 1)}
-    pool = scene(agents, {"h": HIGH, "l": LOW}, pending, running, preemption=True)
+    pool = pool_of(agents, {"h": HIGH, "l": LOW}, pending, running, preemption=True)
     decision = schedule(pool)
     assert decision.release == ("z",)
     assert placed(decision) == {"u": {"a": 1}}, "tasks with slots go on"
@@ -276,7 +278,7 @@ def test_slots_that_are_gathered_for_a_task_do_not_go_back_to_those_that_gave_th
     jobs = {"ahead": {"position": -1.0}, "behind": {}}
     leaving = Task("s2", "behind", 1, TaskState.RUNNING, on={"a": 1}, leaving=True)
     big = Task("big", "ahead", 2, single_node=True)
-    pool = scene({"a": 2}, jobs, {"big": big, "s1": ("behind", 1)}, {"s2": leaving}, preemption=True)
+    pool = pool_of({"a": 2}, jobs, {"big": big, "s1": ("behind", 1)}, {"s2": leaving}, preemption=True)
     decision = schedule(pool)
     assert placed(decision) == {}
     assert not decision.release
@@ -288,7 +290,7 @@ def test_nobody_is_told_to_leave_twice_for_the_same_task() -> None:
     """A storm: four victims leave one after the other, and each waits again as soon as it is out."""
     jobs = {"ahead": {"position": -1.0}, "behind": {}}
     running = {f"s{n}": ("behind", {"a": 1}) for n in range(4)}
-    now = scene({"a": 4}, jobs, {"big": Task("big", "ahead", 4, single_node=True)}, running, preemption=True)
+    now = pool_of({"a": 4}, jobs, {"big": Task("big", "ahead", 4, single_node=True)}, running, preemption=True)
     told: list[str] = []
     for _ in range(10):
         decision = schedule(now)

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from pool_scenes import over_allocated
+from pool_snapshots import over_allocated
 
 from detlab_hub.core.scheduling import Agent, Decision, Job, Pool, Quota, Scheduler, Snapshot, Task, TaskState, schedule
 

@@ -48,7 +48,7 @@ def placed(row: Waiting, agent: str, draw: random.Random) -> Placed:
 
 
 def changed(cluster: ClusterSnapshot, draw: random.Random) -> ClusterSnapshot:
-    """The scene a little later: anything that a task is made of may be another."""
+    """The pool_of a little later: anything that a task is made of may be another."""
     pending, running = list(cluster.pending), list(cluster.placed)
     if pending:
         running.append(placed(pending.pop(draw.randrange(len(pending))), draw.choice("ab"), draw))

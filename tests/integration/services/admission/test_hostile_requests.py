@@ -97,7 +97,7 @@ async def test_hostile_names_of_tasks_and_experiments_come_back_as_text(world):
     assert HOSTILE in [one.name for one in overview.tasks]
     assert shown in [one.name for one in overview.experiments]
     page = await world.services.audit.page(ROOT, before=None, limit=100, actor=None, action=None)
-    assert HOSTILE in [deed.detail for deed in page.items]
-    assert shown in [deed.detail for deed in page.items]
+    assert HOSTILE in [action.detail for action in page.items]
+    assert shown in [action.detail for action in page.items]
     (trial,) = (await world.services.experiments.trials(ALICE, made.id, limit=10, after=None))[0]
     assert trial.hparams == {"h": shown}

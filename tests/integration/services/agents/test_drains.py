@@ -16,7 +16,7 @@ async def node(world, name="one"):
     return view
 
 
-async def deeds(world, action):
+async def actions(world, action):
     page = await world.services.audit.page(ROOT, action=action)
     return [(item.action, item.subject, item.detail) for item in page.items]
 
@@ -146,7 +146,7 @@ async def test_a_drain_survives_the_master_and_a_new_connection_and_enable_takes
     view = await world.services.nodes.enable(ROOT, "one")
     assert (view.mode, view.drain_until) == ("enabled", None)
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
-    noted = [(action, detail) for action, _, detail in await deeds(world, "agent")]
+    noted = [(action, detail) for action, _, detail in await actions(world, "agent")]
     assert noted == [
         ("agent.enable", ""),
         ("agent.disable", ""),
@@ -188,11 +188,11 @@ async def test_a_closed_slot_is_given_to_nobody_over_restarts_and_what_has_it_ke
     await world.steps(2)
     assert (await world.trials(second.id))[0].slots == [held]
     await world.services.nodes.set_slot(ROOT, "one", held, enabled=True)
-    noted = [(action, subject) for action, subject, _ in await deeds(world, "slot")]
+    noted = [(action, subject) for action, subject, _ in await actions(world, "slot")]
     assert noted == [
         ("slot.enable", f"slot {held} of agent one"),
         ("slot.disable", f"slot {held} of agent one"),
-    ], "twice is one deed"
+    ], "twice is one action"
 
 
 async def test_what_needs_more_slots_than_are_open_waits_and_is_told(make_world):
@@ -218,4 +218,4 @@ async def test_drains_and_slots_are_for_administrators_and_of_what_is_there(make
     with pytest.raises(NotFound, match="has no slot 'one-7'"):
         await world.services.nodes.set_slot(ROOT, "one", "one-7", enabled=False)
     assert (await node(world)).mode == "enabled"
-    assert await deeds(world, "agent") + await deeds(world, "slot") == []
+    assert await actions(world, "agent") + await actions(world, "slot") == []

@@ -48,9 +48,9 @@ async def test_a_removed_agent_cannot_come_back_by_the_token_it_came_by(make_wor
     assert await world.services.tokens.resolve(token) is None, "void for all who hold it"
     assert await names(world) == ["two"], "who came by it before stays"
     page = await world.services.audit.page(ROOT, action="token.revoke")
-    (deed,) = page.items
-    assert (deed.actor, deed.subject) == ("root", f"token {hashlib.sha256(token.encode()).hexdigest()[:12]}")
-    assert "agent one came by it" in deed.detail
+    (action,) = page.items
+    assert (action.actor, action.subject) == ("root", f"token {hashlib.sha256(token.encode()).hexdigest()[:12]}")
+    assert "agent one came by it" in action.detail
     await connect(world, await enrol(world, other, "one"))
     assert await names(world) == ["one", "two"], "a new invitation is one"
 

@@ -210,8 +210,8 @@ async def test_a_checkpoint_right_after_the_pass_is_not_missed(make_world):
     shell = world.services.shell
     write = shell.write
 
-    async def saves_before_the_caller_goes_on(deed):
-        result = await write(deed)
+    async def saves_before_the_caller_goes_on(action):
+        result = await write(action)
         if shell.write is not write:
             shell.write = write
             shell.scheduler_kick.clear()

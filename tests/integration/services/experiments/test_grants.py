@@ -67,9 +67,9 @@ async def test_i9_what_is_not_shared_is_not_there(shared) -> None:
     world, experiment, trial, uuid = shared
     assert len(await looks(world, BOB, experiment, trial, uuid)) == ALL_LOOKS
     assert await looks(world, ALICE, experiment, trial, uuid) == []
-    for deed in (world.services.experiments.kill, world.services.experiments.delete):
+    for action in (world.services.experiments.kill, world.services.experiments.delete):
         with pytest.raises(NotFound):
-            await deed(BOB, experiment)
+            await action(BOB, experiment)
     with pytest.raises(NotFound):
         await world.services.grants.put(BOB, experiment, GrantRequest(kind="user", name="bob"))
     assert await world.services.experiments.list(BOB) == ([], None)
@@ -83,7 +83,7 @@ async def test_i9_who_may_look_may_not_change(shared) -> None:
     assert [view.id for view in (await services.experiments.list(BOB))[0]] == [experiment]
     assert (await services.experiments.list(BOB, owner="bob"))[0] == []
     assert [view.id for view in (await services.experiments.list(BOB, owner="alice"))[0]] == [experiment]
-    for deed in (
+    for action in (
         services.experiments.pause,
         services.experiments.activate,
         services.experiments.cancel,
@@ -91,7 +91,7 @@ async def test_i9_who_may_look_may_not_change(shared) -> None:
         services.experiments.delete,
     ):
         with pytest.raises(Forbidden, match="alice"):
-            await deed(BOB, experiment)
+            await action(BOB, experiment)
     with pytest.raises(Forbidden):
         await services.trials.kill(BOB, trial)
     with pytest.raises(Forbidden):
@@ -130,9 +130,9 @@ async def test_write_is_for_steering_and_not_for_owning(make_world) -> None:
         await services.experiments.delete(VISION, mine.id)
     with pytest.raises(Forbidden):
         await services.grants.put(VISION, mine.id, GrantRequest(kind="user", name="sam"))
-    deeds = [(item.actor, item.action, item.detail) for item in (await services.audit.page(ROOT, limit=50)).items]
-    assert ("vera", "experiment.pause", "mine") in deeds
-    assert ("alice", "experiment.share", "group vision may change it") in deeds
+    actions = [(item.actor, item.action, item.detail) for item in (await services.audit.page(ROOT, limit=50)).items]
+    assert ("vera", "experiment.pause", "mine") in actions
+    assert ("alice", "experiment.share", "group vision may change it") in actions
 
 
 async def test_i9_what_is_taken_back_is_gone_and_streams_end(make_world) -> None:

@@ -15,7 +15,7 @@ from detlab.schemas.wire import CreateExperiment, GrantRequest
 from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler, read_pools
 from detlab_hub.services.admission.feasibility import AWAY_SECONDS
 from detlab_hub.services.placement import passes as placement
-from detlab_hub.services.placement import snapshots as scene
+from detlab_hub.services.placement import snapshots as placement_snapshots
 from detlab_hub.services.queue import start_estimates
 from detlab_hub.store.queries import events
 from detlab_hub.store.tables import AllocationRow
@@ -406,13 +406,13 @@ async def test_a_quota_of_a_group_counts_all_its_users(make_world):
 async def test_no_reader_thread_is_given_what_changes_in_the_event_loop(full, monkeypatch):
     """A task that was refused meanwhile made the list of jobs an error: a dictionary changed while it was read."""
     world, jobs = full
-    shell, seen, real = world.services.shell, [], scene.snapshots
+    shell, seen, real = world.services.shell, [], placement_snapshots.snapshots
 
     def noted(s, nodes, refusals, now, settings):
         seen.append(refusals)
         return real(s, nodes, refusals, now, settings)
 
-    monkeypatch.setattr(scene, "snapshots", noted)
+    monkeypatch.setattr(placement_snapshots, "snapshots", noted)
     monkeypatch.setattr(placement, "snapshots", noted)
     shell.refusals["a task", "node"] = world.now + 30.0
     await world.services.jobs.list(ROOT)

@@ -21,7 +21,7 @@ from detlab_hub.services.lifecycle.transitions import tell_search
 from detlab_hub.store import Store, StoreBusy, groups
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
-Deed = Callable[[Turn], Any]
+Change = Callable[[Turn], Any]
 
 
 class Refusal(Exception):
@@ -42,7 +42,7 @@ async def services(db_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     store.close()
 
 
-async def together(services: Services, deeds: list[Deed]) -> list[Any]:
+async def together(services: Services, actions: list[Change]) -> list[Any]:
     """Have turns wait for the writer at the same time."""
     started, go_on = threading.Event(), threading.Event()
 
@@ -52,8 +52,8 @@ async def together(services: Services, deeds: list[Deed]) -> list[Any]:
 
     holding = asyncio.create_task(services.shell.store.write(hold))
     await asyncio.to_thread(started.wait, 20)
-    tasks = [asyncio.create_task(services.shell.write(deed)) for deed in deeds]
-    while len(services.shell.store._writer._waiting) < len(deeds):  # type: ignore[attr-defined]
+    tasks = [asyncio.create_task(services.shell.write(action)) for action in actions]
+    while len(services.shell.store._writer._waiting) < len(actions):  # type: ignore[attr-defined]
         await asyncio.sleep(0)
     go_on.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -61,34 +61,34 @@ async def together(services: Services, deeds: list[Deed]) -> list[Any]:
     return results
 
 
-def reported(experiment_id: int, idx: int, value: float) -> Deed:
+def reported(experiment_id: int, idx: int, value: float) -> Change:
     """A turn in which a trial reports at the first rung."""
 
-    def deed(turn: Turn) -> int:
+    def action(turn: Turn) -> int:
         row = turn.experiment(experiment_id)
         trial = turn.session.scalar(select(TrialRow).where(TrialRow.experiment_id == row.id, TrialRow.idx == idx))
         tell_search(turn, row, ValidationReported(trial.request_id, value, 1.0))
         return idx
 
-    return deed
+    return action
 
 
-def refused(deed: Deed) -> Deed:
+def refused(action: Change) -> Change:
     """The same, and then it raises."""
 
     def raising(turn: Turn) -> None:
-        deed(turn)
+        action(turn)
         turn.session.flush()
         raise Refusal
 
     return raising
 
 
-def ending(deed: Deed) -> Deed:
+def ending(action: Change) -> Change:
     """The same, and then the database ends the transaction."""
 
     def raising(turn: Turn) -> None:
-        deed(turn)
+        action(turn)
         turn.session.connection().exec_driver_sql("ROLLBACK")
         raise Refusal
 
@@ -114,13 +114,13 @@ async def test_a_turn_that_is_undone_among_others_leaves_the_search_as_the_journ
     made = (await services.experiments.create(ALICE, wanted)).experiment
     assert made is not None
     _, _, before = await states(services, made.id)
-    deeds = [
+    actions = [
         reported(made.id, 0, 1.0),
         refused(reported(made.id, 1, 2.0)),  # would be stopped, and another made
         reported(made.id, 2, 3.0),  # is stopped
         reported(made.id, 3, 0.5),
     ]
-    results = await together(services, deeds)
+    results = await together(services, actions)
     assert [type(one) for one in results] == [int, Refusal, int, int]
     now, journaled, trials = await states(services, made.id)
     assert now == journaled

@@ -1,4 +1,4 @@
-"""The audit log and the course of an experiment: who did what, in the transaction of the deed."""
+"""The audit log and the course of an experiment: who did what, in the transaction of the action."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detlab_hub.store.queries import audit as rows
 DAY = 86400.0
 
 
-async def deeds(world, **wanted):
+async def actions(world, **wanted):
     page = await world.services.audit.page(ROOT, **wanted)
     return [(item.actor, item.action, item.subject) for item in reversed(page.items)]
 
@@ -33,14 +33,14 @@ async def test_faces_audit_names_who_steered_what(make_world):
     await world.services.experiments.kill(ROOT, number)
     await world.finish(number)
     await world.services.experiments.delete(ALICE, number)
-    assert await deeds(world) == [
+    assert await actions(world) == [
         ("alice", "experiment.create", f"experiment {number}"),
         ("alice", "experiment.pause", f"experiment {number}"),
         ("root", "experiment.activate", f"experiment {number}"),
         ("alice", "trial.kill", f"trial {trial.id}"),
         ("root", "experiment.kill", f"experiment {number}"),
         ("alice", "experiment.delete", f"experiment {number}"),
-    ], "what changed nothing is no deed; the log outlives the experiment"
+    ], "what changed nothing is no action; the log outlives the experiment"
 
 
 async def test_faces_audit_has_no_deed_that_was_refused_or_repeated(make_world):
@@ -48,17 +48,17 @@ async def test_faces_audit_has_no_deed_that_was_refused_or_repeated(make_world):
     made = await world.submit(config(), idempotency_key="k")
     await world.submit(config(), idempotency_key="k")
     await world.services.experiments.create(ALICE, CreateExperiment(config=config(), dry_run=True))
-    for refused, deed in ((NotFound, "pause"), (NotFound, "kill")):
+    for refused, action in ((NotFound, "pause"), (NotFound, "kill")):
         with pytest.raises(refused):
-            await getattr(world.services.experiments, deed)(BOB, made.id)
+            await getattr(world.services.experiments, action)(BOB, made.id)
     with pytest.raises(Conflict):
         await world.services.experiments.delete(ALICE, made.id)
-    assert await deeds(world) == [("alice", "experiment.create", f"experiment {made.id}")]
+    assert await actions(world) == [("alice", "experiment.create", f"experiment {made.id}")]
 
 
 @pytest.mark.parametrize("after_commit", [False, True])
 async def test_faces_audit_and_deed_are_one_commit(make_world, after_commit):
-    """The master dies before or after the commit of a kill: the deed and its note are both there or both not."""
+    """The master dies before or after the commit of a kill: the action and its note are both there or both not."""
     world = await make_world(training(50))
     await world.add_agent()
     made = await world.submit(config())
@@ -67,7 +67,7 @@ async def test_faces_audit_and_deed_are_one_commit(make_world, after_commit):
     with pytest.raises(CrashError):
         await world.services.experiments.kill(ALICE, made.id)
     await world.reboot()
-    noted = ("alice", "experiment.kill", f"experiment {made.id}") in await deeds(world)
+    noted = ("alice", "experiment.kill", f"experiment {made.id}") in await actions(world)
     killed = (await world.view(made.id)).state in ("STOPPING_KILLED", "CANCELED")
     assert noted is killed is after_commit
 
@@ -86,12 +86,12 @@ async def test_faces_audit_pages_and_filters(make_world):
             break
     assert len(seen) == len(set(seen)) == 8
     assert seen == sorted(seen, reverse=True)
-    assert {who for who, _, _ in await deeds(world, actor="alice")} == {"alice"}
-    assert await deeds(world, action="cluster.drain") == [("root", "cluster.drain", "cluster")]
-    assert len(await deeds(world, action="experiment")) == 7
-    assert await deeds(world, action="exp") == []
-    assert await deeds(world, actor="al%") == await deeds(world, action="e_periment") == []
-    assert await deeds(world, actor="nobody\x00", action="\ud800") == []
+    assert {who for who, _, _ in await actions(world, actor="alice")} == {"alice"}
+    assert await actions(world, action="cluster.drain") == [("root", "cluster.drain", "cluster")]
+    assert len(await actions(world, action="experiment")) == 7
+    assert await actions(world, action="exp") == []
+    assert await actions(world, actor="al%") == await actions(world, action="e_periment") == []
+    assert await actions(world, actor="nobody\x00", action="\ud800") == []
 
 
 async def test_faces_audit_is_for_administrators(make_world):
@@ -115,10 +115,10 @@ async def test_faces_audit_drops_what_is_older_than_its_retention(make_world):
     world.store.renew_lease()
     await world.services.experiments.pause(ALICE, made.id)
     await world.services.tidy()
-    assert len(await deeds(world)) == 2
+    assert len(await actions(world)) == 2
     world.now += 5 * DAY
     await world.services.tidy()
-    assert [action for _, action, _ in await deeds(world)] == ["experiment.pause"]
+    assert [action for _, action, _ in await actions(world)] == ["experiment.pause"]
 
 
 async def test_faces_audit_trims_in_steps(make_world):
@@ -202,7 +202,7 @@ async def test_faces_audit_names_who_made_and_ended_a_task(make_world):
         await world.services.usertasks.end(BOB, task.id)
     await world.services.usertasks.end(ROOT, task.id)
     await world.services.usertasks.end(ROOT, task.id)
-    assert await deeds(world) == [
+    assert await actions(world) == [
         ("alice", "task.create", f"task {task.id}"),
         ("root", "task.kill", f"task {task.id}"),
     ]
@@ -214,4 +214,4 @@ async def test_faces_audit_says_that_a_server_was_stopped_through_the_hub(make_w
     task = (await world.services.spawns.post(HubCaller(), wanted)).task_id
     await world.services.spawns.delete(HubCaller(), task)
     await world.services.spawns.delete(HubCaller(), task)
-    assert await deeds(world) == [("alice", "task.create", f"task {task}"), ("hub", "task.stop", f"task {task}")]
+    assert await actions(world) == [("alice", "task.create", f"task {task}"), ("hub", "task.stop", f"task {task}")]

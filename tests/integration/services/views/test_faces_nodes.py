@@ -17,7 +17,7 @@ from detlab_hub.store.queries import tokens
 HOUR = 3600.0
 
 
-async def deeds(world, action):
+async def actions(world, action):
     page = await world.services.audit.page(ROOT, action=action)
     return [(item.actor, item.action, item.subject) for item in page.items]
 
@@ -39,7 +39,7 @@ async def test_faces_a_disabled_agent_gets_nothing_new_and_keeps_what_it_runs(ma
     assert item.reason == "agent one is disabled"
     assert (await world.services.nodes.enable(ROOT, "one")).enabled is True
     assert (await world.finish(waiting.id)).state is ExperimentState.COMPLETED
-    assert await deeds(world, "agent") == [
+    assert await actions(world, "agent") == [
         ("root", "agent.enable", "agent one"),
         ("root", "agent.disable", "agent one"),
     ]
@@ -57,7 +57,7 @@ async def test_faces_an_agent_stays_disabled_over_a_restart_and_a_new_connection
     assert agent.launches == []
     (view,) = await world.services.agents.list(ALICE)
     assert (view.enabled, view.state) == (False, "connected")
-    assert len(await deeds(world, "agent.disable")) == 1, "twice is one deed"
+    assert len(await actions(world, "agent.disable")) == 1, "twice is one action"
 
 
 async def test_faces_a_disabled_slot_is_shown_and_not_used(make_world):
@@ -109,19 +109,19 @@ async def test_faces_an_agent_that_is_sent_away_is_gone_for_good(make_world):
     late = next(iter(one.tasks.values()))
     with pytest.raises(StaleAttempt):
         await late.send("logs")
-    assert (await deeds(world, "agent.revoke")) == [("root", "agent.revoke", "agent one")]
+    assert (await actions(world, "agent.revoke")) == [("root", "agent.revoke", "agent one")]
 
 
 async def test_faces_agents_are_steered_by_administrators_only(make_world):
     world = await make_world()
     await world.add_agent("one")
-    for deed in ("enable", "disable", "remove"):
+    for action in ("enable", "disable", "remove"):
         with pytest.raises(Forbidden):
-            await getattr(world.services.nodes, deed)(ALICE, "one")
+            await getattr(world.services.nodes, action)(ALICE, "one")
         with pytest.raises(NotFound):
-            await getattr(world.services.nodes, deed)(ROOT, "nobody\x00<b>")
+            await getattr(world.services.nodes, action)(ROOT, "nobody\x00<b>")
     assert (await world.services.agents.list(ALICE))[0].enabled is True
-    assert await deeds(world, "agent") == []
+    assert await actions(world, "agent") == []
 
 
 async def test_faces_enrolment_is_noted_with_who_invited(make_world):
@@ -130,7 +130,7 @@ async def test_faces_enrolment_is_noted_with_who_invited(make_world):
     caller = await world.services.tokens.resolve(invited.token)
     await world.services.agents.enrol(caller, EnrolRequest(agent_id="one"))
     await world.services.agents.enrol(EnrolCaller(), EnrolRequest(agent_id="two"))
-    assert await deeds(world, "agent") == [
+    assert await actions(world, "agent") == [
         ("cluster", "agent.enrol", "agent two"),
         ("root", "agent.enrol", "agent one"),
         ("root", "agent.invite", "enrolment token"),
@@ -165,7 +165,7 @@ async def test_faces_tokens_are_listed_without_their_text_and_can_be_revoked(mak
     with pytest.raises(NotFound):
         await world.services.credentials.revoke(ROOT, agent_key.id)
     void = (tokens.digest(invited.token)[:12], agent_key.id)
-    assert await deeds(world, "token.revoke") == [("root", "token.revoke", f"token {each}") for each in void]
+    assert await actions(world, "token.revoke") == [("root", "token.revoke", f"token {each}") for each in void]
 
 
 async def test_faces_a_revoked_task_token_is_refused(make_world):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from plain_pass import plain_schedule
-from pool_scenes import Demands, random_snapshot, some_leaving, somewhere
+from pool_snapshots import Demands, random_snapshot, some_leaving, somewhere
 
 from detlab_hub.core.scheduling import (
     Agent,

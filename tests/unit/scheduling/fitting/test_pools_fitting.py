@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from pool_scenes import placed, reasons, scene
+from pool_snapshots import placed, pool_of, reasons
 
 from detlab_hub.core.scheduling import Agent, AgentState, Constraints, Fitting, Task, TaskState, schedule
 from detlab_hub.core.scheduling.limits import count_bytes
@@ -23,16 +23,16 @@ def first_by_hash(task: str, agents: list[str]) -> str:
 
 
 def test_best_fit_takes_the_fullest_agent_that_has_room() -> None:
-    pool = scene({"a": 8, "b": 4, "c": 2}, ONE, {"t": ("j", 2)}, {"r": ("j", {"b": 1})})
+    pool = pool_of({"a": 8, "b": 4, "c": 2}, ONE, {"t": ("j", 2)}, {"r": ("j", {"b": 1})})
     assert placed(schedule(pool)) == {"t": {"c": 2}}
-    pool = scene({"a": 8, "b": 4}, ONE, {"t": ("j", 2)}, {"r": ("j", {"b": 1})})
+    pool = pool_of({"a": 8, "b": 4}, ONE, {"t": ("j", 2)}, {"r": ("j", {"b": 1})})
     assert placed(schedule(pool)) == {"t": {"b": 2}}
 
 
 def test_worst_fit_takes_the_agent_with_the_largest_free_share() -> None:
-    pool = scene({"a": 8, "b": 4}, ONE, {"t": ("j", 2)}, {"r": ("j", {"a": 3})}, fitting=Fitting.WORST)
+    pool = pool_of({"a": 8, "b": 4}, ONE, {"t": ("j", 2)}, {"r": ("j", {"a": 3})}, fitting=Fitting.WORST)
     assert placed(schedule(pool)) == {"t": {"b": 2}}
-    pool = scene({"a": 8, "b": 4}, ONE, {"t": ("j", 2)}, {"r": ("j", {"b": 2})}, fitting=Fitting.WORST)
+    pool = pool_of({"a": 8, "b": 4}, ONE, {"t": ("j", 2)}, {"r": ("j", {"b": 2})}, fitting=Fitting.WORST)
     assert placed(schedule(pool)) == {"t": {"a": 2}}
 
 
@@ -42,27 +42,27 @@ def test_equal_agents_are_told_apart_by_the_md5_of_both_names(fitting: Fitting, 
     names = [f"agent-{n}" for n in range(20)]
     for number in range(40):
         task = f"7.{number}.1"
-        pool = scene(dict.fromkeys(names, 4), ONE, {task: ("j", slots)}, fitting=fitting)
+        pool = pool_of(dict.fromkeys(names, 4), ONE, {task: ("j", slots)}, fitting=fitting)
         assert placed(schedule(pool)) == {task: {first_by_hash(task, names): slots}}
 
 
 def test_tasks_without_slots_fill_one_agent_up_to_its_number() -> None:
     agents = {"a": Agent("a", 2, max_zero_slot_tasks=2), "b": Agent("b", 2, max_zero_slot_tasks=1)}
-    decision = schedule(scene(agents, ONE, {f"t{n}": ("j", 0) for n in range(4)}))
+    decision = schedule(pool_of(agents, ONE, {f"t{n}": ("j", 0) for n in range(4)}))
     assert sorted(agent for placement in placed(decision).values() for agent in placement) == ["a", "a", "b"]
     assert list(reasons(decision).values()) == ["no_free_slots"]
 
 
 def test_a_large_task_gets_whole_idle_agents_of_one_size_the_largest_first() -> None:
-    pool = scene({"a": 4, "b": 4, "c": 8, "d": 2}, ONE, {"t": ("j", 16)})
+    pool = pool_of({"a": 4, "b": 4, "c": 8, "d": 2}, ONE, {"t": ("j", 16)})
     assert placed(schedule(pool)) == {}
-    pool = scene({"a": 4, "b": 4, "c": 2, "d": 2, "e": 2, "f": 2}, ONE, {"t": ("j", 8)})
+    pool = pool_of({"a": 4, "b": 4, "c": 2, "d": 2, "e": 2, "f": 2}, ONE, {"t": ("j", 8)})
     assert placed(schedule(pool)) == {"t": {"a": 4, "b": 4}}
 
 
 def test_which_of_many_idle_agents_goes_by_the_hash() -> None:
     names = [f"n{n}" for n in range(6)]
-    decision = schedule(scene(dict.fromkeys(names, 4), ONE, {"t": ("j", 8)}))
+    decision = schedule(pool_of(dict.fromkeys(names, 4), ONE, {"t": ("j", 8)}))
     first = first_by_hash("t", names)
     second = first_by_hash("t", [name for name in names if name != first])
     assert placed(decision) == {"t": {first: 4, second: 4}}
@@ -70,34 +70,34 @@ def test_which_of_many_idle_agents_goes_by_the_hash() -> None:
 
 def test_unequal_agents_only_where_the_pool_says_so() -> None:
     agents, pending = {"a": 8, "b": 4}, {"t": ("j", 12)}
-    decision = schedule(scene(agents, ONE, pending))
+    decision = schedule(pool_of(agents, ONE, pending))
     assert reasons(decision) == {"t": "too_large"}
-    assert placed(schedule(scene(agents, ONE, pending, heterogeneous=True))) == {"t": {"a": 8, "b": 4}}
+    assert placed(schedule(pool_of(agents, ONE, pending, heterogeneous=True))) == {"t": {"a": 8, "b": 4}}
 
 
 def test_partly_used_agents_make_up_a_large_task_too() -> None:
-    pool = scene({"a": 4, "b": 4}, ONE, {"t": ("j", 6)}, {"r": ("j", {"a": 1})})
+    pool = pool_of({"a": 4, "b": 4}, ONE, {"t": ("j", 6)}, {"r": ("j", {"a": 1})})
     assert placed(schedule(pool)) == {"t": {"a": 3, "b": 3}}
-    pool = scene({"a": 4, "b": 4}, ONE, {"t": ("j", 6)}, {"r": ("j", {"a": 2})})
+    pool = pool_of({"a": 4, "b": 4}, ONE, {"t": ("j", 6)}, {"r": ("j", {"a": 2})})
     assert reasons(schedule(pool)) == {"t": "fragmented"}
-    pool = scene({"a": 4, "b": 4}, ONE, {"t": ("j", 6)}, {"r": ("j", {"a": 2})}, heterogeneous=True)
+    pool = pool_of({"a": 4, "b": 4}, ONE, {"t": ("j", 6)}, {"r": ("j", {"a": 2})}, heterogeneous=True)
     assert placed(schedule(pool)) == {"t": {"b": 4, "a": 2}}
 
 
 def test_a_task_for_one_node_is_not_divided() -> None:
     task = Task("t", "j", 8, single_node=True)
-    decision = schedule(scene({"a": 4, "b": 4}, ONE, {"t": task}))
+    decision = schedule(pool_of({"a": 4, "b": 4}, ONE, {"t": task}))
     assert reasons(decision) == {"t": "too_large"}
     assert "the largest agent has" in decision.waiting["t"].detail
 
 
 def test_blocked_nodes_and_agents_that_take_nothing_new_are_left_out() -> None:
     task = Task("t", "j", 2, blocked_nodes=frozenset({"a"}))
-    assert placed(schedule(scene({"a": 2, "b": 8}, ONE, {"t": task}))) == {"t": {"b": 2}}
-    decision = schedule(scene({"a": 2}, ONE, {"t": task}))
+    assert placed(schedule(pool_of({"a": 2, "b": 8}, ONE, {"t": task}))) == {"t": {"b": 2}}
+    decision = schedule(pool_of({"a": 2}, ONE, {"t": task}))
     assert reasons(decision) == {"t": "no_suitable_agent"}
     for state in (AgentState.DISABLED, AgentState.DRAINING, AgentState.SUSPECT):
-        decision = schedule(scene({"a": Agent("a", 4, state=state)}, ONE, {"t": ("j", 2)}))
+        decision = schedule(pool_of({"a": Agent("a", 4, state=state)}, ONE, {"t": ("j", 2)}))
         assert reasons(decision) == {"t": "agents_unavailable"}
 
 
@@ -117,21 +117,21 @@ def test_constraints_choose_the_agent(wanted: Constraints, where: str) -> None:
         "b": Agent("b", 8, slot_type="cuda", gpu="NVIDIA H100 80GB HBM3", memory=80 * 2**30),
         "c": Agent("c", 8, slot_type="cpu", labels={"rack": "7"}),
     }
-    assert placed(schedule(scene(agents, ONE, {"t": Task("t", "j", 1, constraints=wanted)}))) == {"t": {where: 1}}
+    assert placed(schedule(pool_of(agents, ONE, {"t": Task("t", "j", 1, constraints=wanted)}))) == {"t": {where: 1}}
 
 
 def test_a_constraint_that_nothing_meets_is_named() -> None:
     agents: dict[str, int | Agent] = {"a": Agent("a", 8, gpu="T4", labels={"rack": "7"})}
     wanted = Constraints(gpu="T4", labels=frozenset({("rack", "8")}))
-    decision = schedule(scene(agents, ONE, {"t": Task("t", "j", 1, constraints=wanted)}))
+    decision = schedule(pool_of(agents, ONE, {"t": Task("t", "j", 1, constraints=wanted)}))
     assert decision.waiting["t"].code == "no_suitable_agent"
     assert decision.waiting["t"].detail == "no agent has the labels rack=8"
-    decision = schedule(scene({}, ONE, {"t": ("j", 1)}))
+    decision = schedule(pool_of({}, ONE, {"t": ("j", 1)}))
     assert reasons(decision) == {"t": "no_agent"}
 
 
 def test_what_waits_is_told_with_what_it_could_start() -> None:
-    pool = scene({"a": 8, "b": 8}, ONE, {"t": ("j", 8)}, {"r": ("j", {"a": 4}), "s": ("j", {"b": 7})})
+    pool = pool_of({"a": 8, "b": 8}, ONE, {"t": ("j", 8)}, {"r": ("j", {"a": 4}), "s": ("j", {"b": 7})})
     decision = schedule(pool)
     assert decision.waiting["t"].code == "no_free_slots"
     assert decision.waiting["t"].detail == "needs 8 slots: 5 of 16 free; would start now with 4 slots"
@@ -140,7 +140,7 @@ def test_what_waits_is_told_with_what_it_could_start() -> None:
 def test_a_gpus_model_is_a_word_of_its_name() -> None:
     agents: dict[str, int | Agent] = {"a": Agent("a", 8, gpu="NVIDIA A100-SXM4-40GB")}
     task = Task("t", "j", 1, constraints=Constraints(gpu="A10"))
-    assert reasons(schedule(scene(agents, ONE, {"t": task}))) == {"t": "no_suitable_agent"}
+    assert reasons(schedule(pool_of(agents, ONE, {"t": task}))) == {"t": "no_suitable_agent"}
 
 
 def test_parts_of_agents_of_equal_score_go_by_the_hash_whatever_their_size() -> None:
@@ -151,7 +151,7 @@ def test_parts_of_agents_of_equal_score_go_by_the_hash_whatever_their_size() -> 
     for _ in range(3):
         expected.append(first_by_hash("t", left))
         left.remove(expected[-1])
-    decision = schedule(scene(agents, ONE, {"t": ("j", 3)}, running))
+    decision = schedule(pool_of(agents, ONE, {"t": ("j", 3)}, running))
     assert placed(decision) == {"t": dict.fromkeys(expected, 1)}
 
 
@@ -159,7 +159,7 @@ def test_slots_kept_for_others_are_not_told_to_be_missing() -> None:
     jobs = {"h": {"priority": 1}, "m": {"priority": 5}, "l": {"priority": 9}}
     pending = {"big": ("h", 4), "kept": Task("kept", "m", 2, preemptible=False), "t": ("l", 2)}
     fixed = Task("r", "h", 2, TaskState.RUNNING, on={"a": 2}, preemptible=False)
-    decision = schedule(scene({"a": 4}, jobs, pending, {"r": fixed}, preemption=True))
+    decision = schedule(pool_of({"a": 4}, jobs, pending, {"r": fixed}, preemption=True))
     assert reasons(decision) == {"big": "no_free_slots", "kept": "behind", "t": "behind"}
     assert "reserved for tasks ahead of it" in decision.waiting["t"].detail
 
@@ -172,7 +172,7 @@ def test_an_agent_that_came_back_with_less_memory_than_is_held_takes_only_what_a
         "cpus": Task("cpus", "j", 1, millicpus=4000),
         "none": Task("none", "j", 1),
     }
-    decision = schedule(scene(agents, {"j": {}}, pending, running))
+    decision = schedule(pool_of(agents, {"j": {}}, pending, running))
     assert placed(decision) == {"cpus": {"a": 1}, "none": {"a": 1}}
     assert reasons(decision) == {"some": "no_free_resources"}
 
@@ -185,7 +185,7 @@ def test_one_victim_with_the_memory_goes_and_not_several_with_the_slots() -> Non
     }
     pending = {"p": Task("p", "high", 1, memory=16 << 30)}
     jobs = {"high": {"priority": 10}, "low": {"priority": 50}}
-    assert schedule(scene(agents, jobs, pending, running, preemption=True)).release == ("large",)
+    assert schedule(pool_of(agents, jobs, pending, running, preemption=True)).release == ("large",)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from pool_scenes import scene
+from pool_snapshots import pool_of
 
 from detlab_hub.core.scheduling import Agent, Quota, ReasonCode, Snapshot, Task, TaskState, schedule
 from detlab_hub.core.scheduling.hints import Change, hints
@@ -16,20 +16,20 @@ def said(snapshot: Snapshot, task: str, **others: Snapshot) -> list[str]:
 
 
 def test_fewer_slots() -> None:
-    busy = scene({"a1": 8}, {"j1": {}, "j2": {}}, {"t2": ("j2", 8)}, {"t1": ("j1", {"a1": 4})})
+    busy = pool_of({"a1": 8}, {"j1": {}, "j2": {}}, {"t2": ("j2", 8)}, {"t1": ("j1", {"a1": 4})})
     assert said(busy, "t2") == ["would start now with 4 slots"]
 
 
 def test_nothing_for_one_that_starts_or_where_nothing_helps() -> None:
-    free = scene({"a1": 4}, {"j1": {}}, {"t1": ("j1", 4)})
-    full = scene({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 2)}, {"t1": ("j1", {"a1": 4})})
+    free = pool_of({"a1": 4}, {"j1": {}}, {"t1": ("j1", 4)})
+    full = pool_of({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 2)}, {"t1": ("j1", {"a1": 4})})
     assert said(free, "t1") == []
     assert said(full, "t2") == []
-    assert said(scene({}, {"j1": {}}, {"t1": ("j1", 4)}), "t1") == []
+    assert said(pool_of({}, {"j1": {}}, {"t1": ("j1", 4)}), "t1") == []
 
 
 def test_nothing_while_slots_are_being_taken_for_it() -> None:
-    snapshot = scene(
+    snapshot = pool_of(
         {"a1": 4}, {"low": {"priority": 60}, "high": {"priority": 1}}, {"t2": ("high", 4)},
         {"t1": ("low", {"a1": 2})}, preemption=True,
     )  # fmt: skip
@@ -37,7 +37,7 @@ def test_nothing_while_slots_are_being_taken_for_it() -> None:
 
 
 def test_without_the_jobs_own_limit() -> None:
-    snapshot = scene(
+    snapshot = pool_of(
         {"a1": 8}, {"j1": {"max_slots": 5}}, {"t2": ("j1", 4)}, {"t1": ("j1", {"a1": 4})}
     )  # fmt: skip
     assert said(snapshot, "t2") == ["would start now with 1 slot", "would start now without max_slots 5 of its job"]
@@ -46,18 +46,18 @@ def test_without_the_jobs_own_limit() -> None:
 def test_under_a_quota_what_it_leaves() -> None:
     waits = Task("t2", "j2", 6, user="ada", requested=2)
     runs = Task("t1", "j1", 3, user="ada", on={"a1": 3})
-    snapshot = scene({"a1": 16}, {"j1": {}, "j2": {}}, {"t2": waits}, quotas=(Quota(8, user="ada"),))
+    snapshot = pool_of({"a1": 16}, {"j1": {}, "j2": {}}, {"t2": waits}, quotas=(Quota(8, user="ada"),))
     running = replace(runs, state=type(runs.state).RUNNING)
     snapshot = replace(snapshot, tasks=(running, waits))
     assert said(snapshot, "t2") == ["would start now with 5 slots"]
 
 
 def test_another_pool() -> None:
-    full = scene({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 2)}, {"t1": ("j1", {"a1": 4})})
-    free = scene({"b1": 2}, {}, {})
-    small = scene({"c1": 1}, {}, {})
+    full = pool_of({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 2)}, {"t1": ("j1", {"a1": 4})})
+    free = pool_of({"b1": 2}, {}, {})
+    small = pool_of({"c1": 1}, {}, {})
     assert said(full, "t2", free=free, small=small) == ["would start now in the pool free"]
-    assert said(scene({}, {"j1": {}}, {"t1": ("j1", 2)}), "t1", free=free) == ["would start now in the pool free"]
+    assert said(pool_of({}, {"j1": {}}, {"t1": ("j1", 2)}), "t1", free=free) == ["would start now in the pool free"]
 
 
 def test_every_hint_holds_when_it_is_followed() -> None:
@@ -70,8 +70,8 @@ def test_every_hint_holds_when_it_is_followed() -> None:
         }
         running = {f"r{n}": ("j0", {name: draw.randint(1, size)}) for n, (name, size) in enumerate(agents.items())}
         pending = {f"p{n}": (f"j{draw.randint(1, 3)}", draw.choice([1, 2, 4, 8, 12])) for n in range(5)}
-        snapshot = scene(agents, jobs, pending, running, preemption=draw.random() < 0.3)
-        other = scene({"b1": draw.choice([1, 4, 16])}, {}, {})
+        snapshot = pool_of(agents, jobs, pending, running, preemption=draw.random() < 0.3)
+        other = pool_of({"b1": draw.choice([1, 4, 16])}, {}, {})
         for name in pending:
             task = next(one for one in snapshot.tasks if one.id == name)
             job = snapshot.jobs[task.job]
@@ -101,7 +101,7 @@ def test_less_memory_and_fewer_cpus_are_told_and_hold() -> None:
     }
     running = {"r": Task("r", "j", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6500, memory=24 << 30)}
     pending = {"p": Task("p", "j", 4, single_node=True, millicpus=8000, memory=32 << 30)}
-    snapshot = scene(agents, {"j": {}}, pending, running)
+    snapshot = pool_of(agents, {"j": {}}, pending, running)
     found = hints(snapshot, "p", schedule)
     assert [(hint.change, hint.value, hint.text) for hint in found] == [
         (Change.MEMORY, "16 GiB", "would start now with memory 16 GiB")

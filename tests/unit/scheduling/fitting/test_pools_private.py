@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pool_scenes import random_snapshot, reasons, scene
+from pool_snapshots import pool_of, random_snapshot, reasons
 
 from detlab_hub.core.scheduling import Job, Quota, ReasonCode, Scheduler, Snapshot, Task, TaskState, schedule
 
@@ -35,7 +35,7 @@ def test_I9_no_reason_of_a_private_pool_names_a_task_of_somebody_else() -> None:
 
 @pytest.mark.parametrize(("owner", "said"), [("ada", "victim"), ("bob", "another user's task")])
 def test_I9_who_gives_slots_back_is_named_to_its_owner(owner: str, said: str) -> None:
-    pool = scene(
+    pool = pool_of(
         {"a": 2},
         {"low": {"priority": 90}, "high": {"priority": 1}},
         {"t": Task("t", "high", 2, user="ada")},
@@ -51,7 +51,7 @@ def test_I9_who_gives_slots_back_is_named_to_its_owner(owner: str, said: str) ->
 
 @pytest.mark.parametrize("scheduler", list(Scheduler))
 def test_what_is_held_in_other_pools_counts_towards_max_slots_and_quotas(scheduler: Scheduler) -> None:
-    pool = scene(
+    pool = pool_of(
         {"a": 8},
         {"j": {"max_slots": 3, "elsewhere": 2}, "k": {}},
         {"t": ("j", 2), "one": ("j", 1), "u": Task("u", "k", 2, user="ada", groups=frozenset({"g"}))},

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from plain_shares import PlainShare, plain_fair_share, plain_fill
-from pool_scenes import after, random_snapshot, some_leaving
+from pool_snapshots import after, random_snapshot, some_leaving
 
 from detlab_hub.core.scheduling import Agent, Job, Pool, Scheduler, Snapshot, Task, TaskState, schedule
 from detlab_hub.core.scheduling.fair_share import _Share, fill

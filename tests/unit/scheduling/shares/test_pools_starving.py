@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from pool_scenes import over_allocated
+from pool_snapshots import over_allocated
 
 from detlab_hub.core.scheduling import (
     Agent,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pool_scenes import over_allocated, placed, reasons, scene
+from pool_snapshots import over_allocated, placed, pool_of, reasons
 
 from detlab_hub.core.scheduling import (
     Agent,
@@ -283,7 +283,7 @@ def with_one_that_waits(*running: Task) -> Decision:
     """A pass, with preemption, over two agents: one large task has waited for too long, a small one comes after it."""
     pending = {"large": Task("large", "light", 2, single_node=True, aged=True), "small": ("heavy", 1)}
     runs = {task.id: replace(task, state=TaskState.RUNNING, requested=-9.0) for task in running}
-    return schedule(scene({"a": 2, "b": 2}, TURNS, {**pending, "fill": ("low", 1)}, runs, preemption=True))
+    return schedule(pool_of({"a": 2, "b": 2}, TURNS, {**pending, "fill": ("low", 1)}, runs, preemption=True))
 
 
 def test_where_jobs_take_turns_a_place_is_kept_for_who_has_waited_too_long_and_nobody_leaves_in_vain() -> None:

@@ -18,7 +18,7 @@ FAULTS_END = 16.0
 """Virtual seconds after which nothing new goes wrong."""
 
 
-class Wreck:
+class LargeFaults:
     """The great faults of one seed."""
 
     def __init__(self, world: World) -> None:

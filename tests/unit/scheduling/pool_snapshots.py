@@ -23,7 +23,7 @@ from detlab_hub.core.scheduling import (
 )
 
 
-def scene(
+def pool_of(
     agents: dict[str, int | Agent],
     jobs: dict[str, dict[str, Any]],
     pending: dict[str, tuple[str, int] | Task],

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from simulation.cluster import Cluster
 
 PERIOD = 1.6
-"""Virtual seconds between two deeds, about; half as much in a storm."""
+"""Virtual seconds between two actions, about; half as much in a storm."""
 STORM = 2.2
 """Seconds between two turns of the priorities in a storm."""
 LATE = 10.0
 """Seconds after which no doubled or late message is on its way any more."""
 
 
-class Deeds:
+class UserActions:
     """The people of one seed."""
 
     def __init__(self, world: Cluster) -> None:
@@ -84,7 +84,7 @@ class Deeds:
 
     def _do(self, what: str, who: str, flow: Flow[Any]) -> None:
         """Have somebody do something, in a process of its own."""
-        process = Process(self._world.loop, f"deed {len(self._tasks)}", "client")
+        process = Process(self._world.loop, f"action {len(self._tasks)}", "client")
         self._tasks.append(process.spawn(as_thread(partial(self._done, what, who, flow))))
 
     def _done(self, what: str, who: str, flow: Flow[Any]) -> None:
@@ -93,10 +93,10 @@ class Deeds:
             self._world.ask(who, flow)
         except DetlabError as error:
             self._world.note("refused", what, who, error.code)
-            checks[f"deeds refused: {error.code}"] += 1
+            checks[f"actions refused: {error.code}"] += 1
         else:
             self._world.note("did", what, who)
-            checks[f"deed {what}"] += 1
+            checks[f"action {what}"] += 1
 
     def _job(self) -> tuple[str, JobPlan] | None:
         return self._one_of(sorted(self._jobs))
