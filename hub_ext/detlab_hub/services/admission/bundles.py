@@ -42,12 +42,15 @@ class Bundles:
         self._shell = shell
 
     async def put(self, caller: Caller, digest: str, upload: Path) -> bool:
-        """Keep an uploaded bundle; returns whether it is the caller's first. The upload is moved away or removed.
+        """Keep an uploaded bundle. The upload is moved away or removed.
 
         Args:
             caller: Who sends it.
-            digest: `tree:<hex>` of its files, or `sha256:<hex>` of its bytes (clients of before), as the sender says.
+            digest: `tree:<hex>` of its files, or `sha256:<hex>` of its bytes (from older clients), as the sender says.
             upload: The uploaded file, on the same file system as the bundles directory.
+
+        Returns:
+            Whether this is the caller's first upload of the bundle.
 
         Raises:
             BundleTooLarge: It is over the cap.
@@ -70,7 +73,7 @@ class Bundles:
         return await self._shell.write(note)
 
     async def path_for(self, caller: TaskCaller | AgentCaller | Caller, digest: str) -> Path:
-        """Where a bundle lies, for those who may read it: tasks and agents get the ones they run.
+        """Return the path of a bundle for callers who may read it: tasks and agents get the ones they run.
 
         Raises:
             NotFound: There is no such bundle for the caller.
@@ -81,10 +84,10 @@ class Bundles:
 
 
 def bundle_file(settings: Settings, digest: str) -> Path:
-    """The path of a bundle.
+    """Return the path of a bundle.
 
     Raises:
-        BundleError: The digest is of no known form.
+        BundleError: The digest has no known form.
     """
     found, name = BUNDLE_DIGEST.fullmatch(digest), file_name(digest)
     if found is None or name is None:
@@ -93,7 +96,7 @@ def bundle_file(settings: Settings, digest: str) -> Path:
 
 
 def may_use(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -> bool:
-    """Whether a caller may know of a bundle, download it and, if a user, run it; False as well if there is none."""
+    """Whether a caller may know of a bundle, download it and, if a user, run it; also False if it does not exist."""
     thing = _thing(s, caller, digest)
     return thing is not None and right_of(who_is(caller), thing) >= Right.READ
 
@@ -120,7 +123,7 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
 
 
 def _thing(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -> Thing | None:
-    """Load what a bundle is to the caller; None: nothing.
+    """Return what a bundle is to the caller, None if it is nothing to them.
 
     Only what concerns the caller is looked up: not even the time that it takes depends on what others have sent.
     """
@@ -150,7 +153,7 @@ def _of_person(s: Session, caller: Caller, digest: str) -> Thing | None:
 
 
 def _run_on(s: Session, agent: AgentCaller, digest: str) -> Thing:
-    """A task that runs the bundle, as far as it is on this agent."""
+    """Return something that runs the bundle on this agent; if nothing does, a thing without any agent."""
     placed = (parts.on_agent_or_its_nodes(agent.agent_id), AllocationRow.state.in_(PLACED))
     of_trial = select(AllocationRow.id).join(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
     of_task = select(AllocationRow.id).join(TaskRow, TaskRow.id == AllocationRow.task_id)

@@ -107,7 +107,7 @@ class Candidates:
     few: Sequence[Agent]
 
     def of_any_runtime(self, runtime: str) -> Candidates:
-        """The same, if each could run tasks in this way."""
+        """Return these agents as if each could run tasks with this runtime."""
         return Candidates(_with_runtime(self.agents, runtime), _with_runtime(self.few, runtime))
 
 
@@ -118,12 +118,12 @@ def _with_runtime(agents: Sequence[Agent], runtime: str) -> Sequence[Agent]:
 
 
 async def check(shell: Shell, required: Requirements) -> list[Problem]:
-    """Return warnings about a wish that has to wait for more than its turn.
+    """Return warnings about a submission that has to wait for more than its turn.
 
     Raises:
-        ResourcesError: No agent could ever run it, with the reason and the largest that could; or a quota gives less.
-        ConfigError: There is no such pool; or it is a container, and no agent that could run it has a kind of slots
-            that it names an image for.
+        ResourcesError: No agent could ever run it, with the reason and the largest that could; or a quota is too low.
+        ConfigError: There is no such pool; or it runs in a container, and no agent that could run it has a kind of
+            slots that it names an image for.
     """
     now = shell.clock()
     pool = pool_for(shell.settings, required.resources, required.slots)
@@ -140,7 +140,7 @@ async def check(shell: Shell, required: Requirements) -> list[Problem]:
 async def _against_all_agents(
     shell: Shell, required: Requirements, pool: PoolConfig, there: Present, now: float
 ) -> list[Problem]:
-    """The same by the connected agents, those that are away, and those that a pool may start."""
+    """Check against the connected agents, those that are away, and those that a pool may start; see `check`."""
     away, kinds = await shell.read(lambda s: _beside(s, there, required, pool.name, now))
     growth, to_come = await _growth(shell, pool, now)
     known, few = (*there.agents, *away), there.few(required.slots)
@@ -173,7 +173,7 @@ async def _against_all_agents(
 
 
 async def _growth(shell: Shell, pool: PoolConfig, now: float) -> tuple[tuple[Agent, ...], tuple[Agent, ...]]:
-    """The agents of all instances that a pool may have: as the operator says, and as instances were seen to be."""
+    """Return the agents of all instances that a pool may have: as the operator describes them, and as observed."""
     if pool.provider is None:
         return (), ()
     growth, like = largest_growth(pool), like_of(pool.provider)
@@ -182,7 +182,7 @@ async def _growth(shell: Shell, pool: PoolConfig, now: float) -> tuple[tuple[Age
 
 
 def _starts_on(there: Present, required: Requirements, pool: PoolConfig) -> bool:
-    """Whether it could start on the idle agents that are there: so it is with nearly all that is ever submitted."""
+    """Whether it could start on the connected agents if they were idle, as nearly every submission can."""
     if not there.agents or _names_images(required):
         return False
     few = there.few(required.slots)
@@ -190,20 +190,20 @@ def _starts_on(there: Present, required: Requirements, pool: PoolConfig) -> bool
 
 
 def _demanded(required: Requirements) -> str:
-    """The key of what is asked for beside slots."""
+    """Return the config key of the resources requested besides slots; if there are none, the key of the slots."""
     asked = demands(required.resources)
     return next((f"resources.{key}" for key, held in _DEMANDS.items() if asked[held]), required.where)
 
 
 def _none_yet(pool: PoolConfig, known: Sequence[Agent], pools: int) -> list[Problem]:
-    """A warning about a pool of several that never had an agent: its name may be a mistake."""
+    """Warn about a pool that never had an agent, if it is one of several: its name may be a mistake."""
     if known or pools < 2 or pool.provider is not None:
         return []
     return [Problem(WHERE, f"pool {pool.name} has no agent yet", "it waits until one comes", "warning")]
 
 
 def _impossible(candidates: Candidates, required: Requirements, pool: PoolConfig) -> Reason | None:
-    """Why it could not start if no other task were there; None if it could, or if there is no agent at all."""
+    """Return why it could not start if no other task were there; None if it could, or if there is no agent at all."""
     if _alone_on(candidates.few, required, pool) is None:
         return None
     return _alone_on(candidates.agents, required, pool)  # with the numbers of all of them
@@ -250,7 +250,10 @@ def _waits(required: Requirements, path: str, why: str) -> Problem:
 def _beside(
     s: Session, there: Present, required: Requirements, pool: str, now: float
 ) -> tuple[tuple[Agent, ...], Mapping[str, str]]:
-    """Agents of a pool that count and are away; for containers with several images the kind of slots of each, too."""
+    """Return the agents of a pool that count although they are away, and the kind of slots of each agent by its id.
+
+    The kinds are needed only for containers with several images.
+    """
     here = {node.id for node in there.nodes}
     lately = _LATELY.all(s, {"pool": pool, "since": now - AWAY_SECONDS})
     missed = [row.id for row in lately if row.id not in here]
@@ -265,7 +268,7 @@ def _check_runtime(required: Requirements, pool: PoolConfig, agents: Sequence[Ag
     """Refuse a runtime that no agent of the pool offers and that does not come with detlab: its name is a mistake.
 
     Raises:
-        ConfigError: It is.
+        ConfigError: The pool has no such runtime.
     """
     offered = {runtime for agent in agents for runtime in agent.runtimes}
     if required.runtime in offered or required.runtime in KNOWN:

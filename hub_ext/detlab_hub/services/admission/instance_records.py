@@ -37,20 +37,20 @@ class Note:
 
 
 def of_pool(s: Session, pool: str) -> dict[str, Note]:
-    """The instances of a pool that were launched and not struck off since, by agent."""
+    """Return the instances of a pool that were launched and not removed from the records since, by agent."""
     rows = s.execute(select(Meta.key, Meta.value).where(Meta.key.startswith(_INSTANCE, autoescape=True)))
     notes = {key.removeprefix(_INSTANCE): _read(value) for key, value in rows}
     return {agent_id: note for agent_id, note in notes.items() if note.pool == pool}
 
 
 def keep(turn: Turn, agent_id: str, note: Note) -> None:
-    """Note an instance, or change its note."""
+    """Record an instance, or change its record."""
     fields: dict[str, Any] = {"pool": note.pool, "like": note.like, "asked_at": note.asked_at}
     turn.session.merge(Meta(key=_INSTANCE + agent_id, value=json.dumps(fields)))
 
 
 def forget(turn: Turn, agent_id: str) -> None:
-    """No agent will connect by this name any more."""
+    """Remove an instance's record: no agent will connect by this name any more."""
     turn.session.execute(delete(Meta).where(Meta.key == _INSTANCE + agent_id))
 
 
@@ -66,7 +66,7 @@ class Learned:
     seen_at: float
 
     def with_seen(self, seen: Shape, now: float) -> Learned:
-        """The same, when instances are there; what they have less than others had is no news."""
+        """Return the shape updated by connected instances; having less than earlier ones had changes nothing."""
         shape = largest((self.shape, seen)) or seen
         again = seen == shape and now - self.seen_at >= _AGAIN_SECONDS
         return self if shape == self.shape and not again else Learned(shape, now)

@@ -12,13 +12,13 @@ from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
 
 async def thinned(shell: Shell, allocation_id: str, batch: RecordBatch, node: int = 0) -> RecordBatch:
-    """Return a batch without the lines that are beyond its task's rate; that there were some is noted.
+    """Return a batch without the lines that exceed its task's rate, and record that lines were left out.
 
     Args:
         shell: The database, the clock and the counts.
-        allocation_id: Whose lines these are; those of one that does not exist are refused later.
-        batch: What is written.
-        node: Which of the attempt's nodes writes.
+        allocation_id: Whose lines these are; those of an unknown allocation are refused later.
+        batch: The records to be written.
+        node: Which of the attempt's nodes writes them.
     """
     rates, limits = shell.limiter.output, shell.limiter.limits
     if not rates.concern(batch):

@@ -94,10 +94,10 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
 
 
 def named_images(image: str | dict[str, str | None]) -> dict[str, str]:
-    """The images that a config names, by kind of slots.
+    """Return the images that a config names, by kind of slots.
 
-    Determined's images, which stand for kinds that it does not name, are left out: no cluster has them, and a node that
-    looked for one would ask Docker Hub.
+    Determined's images, which stand for kinds that the config does not name, are left out: no cluster has them, and a
+    node that looked for one would ask Docker Hub.
     """
     if isinstance(image, str):
         return dict.fromkeys(DEVICE_KINDS, image)
@@ -128,7 +128,7 @@ def _draw_open(config: dict[str, Any], draw: random.Random) -> None:
 
 
 def _too_many_rungs(searcher: dict[str, Any]) -> list[Problem]:
-    """A divisor just above 1 makes a rung at every step, and a bracket for every rung."""
+    """Refuse a divisor just above 1: it makes a rung at every step, and a bracket for every rung."""
     rungs, divisor = searcher.get("max_rungs") or searcher.get("num_rungs") or 1, float(searcher.get("divisor") or 4)
     if searcher.get("max_rungs") and divisor > 1:
         rungs = min(rungs, int(math.log(max(int(searcher.get("max_time") or 1), 1)) / math.log(divisor)) + 1)
@@ -139,7 +139,10 @@ def _too_many_rungs(searcher: dict[str, Any]) -> list[Problem]:
 
 
 def _too_many_at_once(config: dict[str, Any], total: int) -> list[Problem]:
-    """A search makes its first trials in one transaction: it must not be one that never ends, or fills the memory."""
+    """Refuse a search whose first trials are too many or too large.
+
+    They are made in one transaction, which must neither run for ever nor fill the memory.
+    """
     places = config["searcher"].get("max_concurrent_trials")
     at_once = total if places == 0 else min(total, places or 1)
     each = len(json.dumps(config.get("hyperparameters") or {}))
@@ -153,7 +156,7 @@ def _too_many_at_once(config: dict[str, Any], total: int) -> list[Problem]:
 
 
 def seed_of(config: dict[str, Any]) -> int:
-    """The experiment's seed, once it is drawn."""
+    """Return the experiment's seed, once it is drawn."""
     return int(config["reproducibility"]["experiment_seed"])
 
 
@@ -205,7 +208,7 @@ def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Proble
 
 
 def _check_module(module: str, bundle: Path | None) -> list[Problem]:
-    """A warning when the module of `module:Class` is not in the code: it may be installed where tasks run."""
+    """Warn when the module of `module:Class` is not in the code: it may be installed where tasks run."""
     files = set() if bundle is None else bundle_files(bundle)
     path = module.replace(".", "/")
     if {f"{path}.py", f"{path}/__init__.py"} & files:
@@ -214,7 +217,7 @@ def _check_module(module: str, bundle: Path | None) -> list[Problem]:
 
 
 def entrypoint_words(entrypoint: Any) -> list[str]:
-    """The words of an entrypoint; none if its quoting cannot be understood."""
+    """Return the words of an entrypoint; an empty list if its quoting cannot be parsed."""
     if isinstance(entrypoint, list):
         return [str(word) for word in entrypoint]
     try:
@@ -224,7 +227,7 @@ def entrypoint_words(entrypoint: Any) -> list[str]:
 
 
 def script_of(words: list[str]) -> str | None:
-    """FILE.py of `python3 FILE.py …`; None for any other command line."""
+    """Return FILE.py of `python3 FILE.py …`; None for any other command line."""
     if len(words) < 2 or not _PYTHON.fullmatch(words[0]):
         return None
     return words[1] if _relative_script(words[1]) else None
@@ -235,7 +238,7 @@ def _relative_script(word: str) -> bool:
 
 
 def bundle_files(path: Path) -> set[str]:
-    """Names of the regular files in a bundle, as relative POSIX paths. Nothing is extracted.
+    """Return the names of the regular files in a bundle, as relative POSIX paths. Nothing is extracted.
 
     Raises:
         BundleError: It is not a gzipped tar archive, or one that no agent would unpack.
@@ -269,5 +272,5 @@ _ANIMALS = _words(
 
 
 def _generated_name(draw: random.Random) -> str:
-    """Three words joined by hyphens, such as `calmly-vivid-otter`."""
+    """Draw three words joined by hyphens, such as `calmly-vivid-otter`."""
     return f"{draw.choice(_ADVERBS)}-{draw.choice(_ADJECTIVES)}-{draw.choice(_ANIMALS)}"

@@ -57,11 +57,11 @@ class Quotas:
         return await self._change(caller, "quota.set", request, put)
 
     async def remove(self, caller: Caller, to: QuotaTo) -> QuotaList:
-        """Lift a quota.
+        """Remove a quota.
 
         Raises:
             Forbidden: The caller is not an administrator.
-            NotFound: There is none.
+            NotFound: There is no such quota.
         """
 
         def remove(turn: Turn) -> str | None:
@@ -88,7 +88,7 @@ class Quotas:
 
 
 def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | None:
-    """Why so many slots at a time never start for a user: a quota gives fewer. None if all give as many."""
+    """Return why a user can never have so many slots at a time: a quota is lower. None if every quota allows them."""
     for row in jobs.quotas_of(s, user, groups):
         if slots > row.slots:
             return f"needs {slots} slots, more than the quota of {row.kind} {row.name}: {row.slots}"
@@ -102,7 +102,7 @@ def _list(s: Session, caller: Caller) -> QuotaList:
 
 
 def _used(live: Iterable[jobs.Live]) -> dict[tuple[str, str], tuple[int, int]]:
-    """(slots held, slots waited for) by (kind, name) of those whom a quota may bind."""
+    """Return (slots held, slots waited for) by (kind, name) of the users and groups to whom a quota may apply."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for one in live:
         waiting = one.slots_needed if one.pending else 0

@@ -131,7 +131,7 @@ _TASK = "task "
 
 
 def _owner_of(s: Session, who: str) -> str:
-    """The user behind `task ALLOCATION`, or who it is."""
+    """Return the user behind `task ALLOCATION`; any other name is returned as it is."""
     if not who.startswith(_TASK):
         return who
     row = s.get(AllocationRow, who.removeprefix(_TASK))

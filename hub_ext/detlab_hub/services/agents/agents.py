@@ -126,7 +126,7 @@ class Agents:
         )
 
     async def create_enrolment(self, caller: Caller, ttl: float) -> TokenReply:
-        """An enrolment token that expires after `ttl` seconds.
+        """Make an enrolment token that expires after `ttl` seconds.
 
         Raises:
             Forbidden: The caller is not an administrator.
@@ -149,9 +149,9 @@ class Agents:
         """Give an agent its own key. An agent that enrols again gets a new one; the old one is void.
 
         Raises:
-            Conflict: The agent speaks a protocol that this master does not, or one of that name is connected: it has
-                its key, so that the caller is another machine, or wants its tasks.
-            Forbidden: An administrator sent it away, and it comes by the cluster's own token, which never expires.
+            Conflict: The agent speaks a protocol that this master does not; or an agent of that name is connected and
+                has its key, so that the caller is another machine, or an attacker who wants its tasks.
+            Forbidden: An administrator removed the agent, and it uses the cluster's own token, which never expires.
         """
         check_protocol(request.protocol)
         check_id(request.agent_id)
@@ -178,7 +178,7 @@ class Agents:
         return await self._shell.write(make)
 
     async def connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession | ManySessions:
-        """Take an agent's connection: say which of its tasks go on, send again what it missed.
+        """Accept an agent's connection: tell it which of its tasks continue, and resend what it missed.
 
         Args:
             agent: Who authenticated.
@@ -186,10 +186,10 @@ class Agents:
             send: Queues a message for the agent; must neither block nor raise.
 
         Raises:
-            Forbidden: The agent says it is another one, or its key became void since it authenticated.
-            Conflict: It speaks a protocol that this master does not, says something beyond its limit, has given uids
-                otherwise than this master, calls a device as we call shares, another process of this name lives, or
-                it was sent away or connected anew meanwhile.
+            Forbidden: The agent claims to be another one, or its key became void since it authenticated.
+            Conflict: It speaks a protocol that this master does not, a field exceeds its limit, it has given uids
+                otherwise than this master, a device has a name reserved for shares, another process of this name
+                is alive, or it was removed or has connected anew meanwhile.
         """
         try:
             check_nodes(hello)
@@ -213,7 +213,7 @@ class Agents:
         return ManySessions(sessions)
 
     async def _note_refusal(self, agent_id: str, why: str) -> None:
-        """Keep for administrators why an agent is refused; it tries again for ever, and is noted once."""
+        """Keep for administrators why an agent is refused; it retries for ever, and is noted once."""
         if self._connections.refused.get(agent_id) == why:
             return
         self._connections.refused[agent_id] = why
@@ -297,7 +297,7 @@ class Agents:
     # --- the master's own
 
     async def expect_known(self) -> None:
-        """After a start: wait for the agents that were there before, from now on."""
+        """Wait, after a start, for the agents that were there before; the time counts from now."""
 
         def known(s: Session) -> Sequence[Node]:
             placed = parts.agents_with(s, PLACED)
@@ -328,19 +328,19 @@ class Agents:
             self._shell.scheduler_kick.set()
 
     def heartbeat(self) -> None:
-        """Say to every agent that this master lives."""
+        """Tell every agent that this master is alive."""
         now = self._shell.clock()
         for connection in self._connections.connected():
             connection.send(Heartbeat(time=now))
 
 
 def _shown_user(caller: Caller, user: str | None) -> str | None:
-    """The user whom alone an agent serves, as the caller may know of them."""
+    """Return the one user whom an agent serves, as far as the caller may know the name; None if it serves all."""
     return ANOTHER_USER if user and not knows(caller, Kind.USER, user) else user
 
 
 def _demands(row: AgentRow, asked: tuple[int, int]) -> dict[str, float | int | None]:
-    """The CPUs and the memory of an agent, and what its tasks asked for of them."""
+    """Return the CPUs and the memory in bytes of an agent, and how much of them its tasks asked for."""
     return {
         "cpus": None if row.millicpus is None else row.millicpus / 1000,
         "cpus_asked": asked[0] / 1000,
@@ -350,7 +350,7 @@ def _demands(row: AgentRow, asked: tuple[int, int]) -> dict[str, float | int | N
 
 
 def check_id(agent_id: str) -> None:
-    """Accept what can name an agent in lists, in labels of containers, and in the address by which it is steered.
+    """Check that an id can name an agent in lists, in container labels, and in the URLs of its API.
 
     Raises:
         Conflict: It cannot.
@@ -367,7 +367,7 @@ def check_protocol(protocol: int) -> None:
     """Refuse agents that are too old or too new.
 
     Raises:
-        Conflict: With what to do.
+        Conflict: The protocol is not supported; the message says what to do.
     """
     if not OLDEST_PROTOCOL <= protocol <= PROTOCOL:
         raise Conflict(

@@ -52,7 +52,7 @@ class AgentSession:
     _connection: Connection
 
     async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
-        """Take a message of the agent. Repeated and late ones change nothing.
+        """Handle a message of the agent. Repeated and late ones change nothing.
 
         Raises:
             Conflict: A newer connection of the same agent has taken over, or the agent was given up: it must
@@ -83,11 +83,11 @@ class AgentSession:
         self._connection.send(ExitAck(allocation_id=message.allocation_id, run=message.run))
 
     def on_hang_up(self, close: Callable[[], None]) -> None:
-        """Say how the master ends this connection when an administrator wants the agent gone."""
+        """Set how the master ends this connection when an administrator removes the agent."""
         self._connection.hang_up = close
 
     def closed(self) -> None:
-        """The connection is gone; the agent is suspect until it connects again."""
+        """Note that the connection is gone; the agent is suspect until it connects again."""
         if self._connections.disconnect(self._connection):
             _log.info("agent %s disconnected", self._connection.agent_id)
             self._shell.scheduler_kick.set()
@@ -97,10 +97,10 @@ class AgentSession:
 
 
 def check_key(s: Session, agent: AgentCaller) -> None:
-    """Check that an agent's key is still good: between its authentication and its Hello it may be removed.
+    """Check that an agent's key is still valid: the agent may be removed between its authentication and its Hello.
 
     Raises:
-        Forbidden: It is void.
+        Forbidden: The key is void.
     """
     if agent.key_hash and s.get(TokenRow, agent.key_hash) is None:
         raise Forbidden(
@@ -109,7 +109,7 @@ def check_key(s: Session, agent: AgentCaller) -> None:
 
 
 def check_address(address: str) -> None:
-    """Accept an IP address or a host's name as it is dialled, and as a certificate can hold it.
+    """Check that an address is an IP address or a host name that can be dialled, and that a certificate can hold.
 
     Raises:
         Conflict: It is neither.
@@ -126,7 +126,7 @@ def check_address(address: str) -> None:
 
 
 def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
-    """Bring what the agent has and what it should have together.
+    """Reconcile the tasks that the agent has with those that it should have.
 
     Raises:
         Forbidden: Its key is void: a row that was removed must not come back.
@@ -162,7 +162,7 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
 
 
 def _missing(turn: Turn, hello: Hello, row: AllocationRow) -> set[str]:
-    """Slots that an allocation has on an agent, and the agent has no more."""
+    """Return the slots that an allocation has on an agent, and that the agent no longer has."""
     return set(gangs.slots_on(turn, row, hello.agent_id)) - {slot.id for slot in hello.slots}
 
 
@@ -185,7 +185,7 @@ def _write_agent(turn: Turn, hello: Hello) -> None:
 
 
 def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
-    """The agent started a task."""
+    """Handle the agent's report that it started a task."""
     row = _spoken_of(turn, agent_id, message)
     if row is None:
         return
@@ -195,7 +195,7 @@ def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
 
 
 def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
-    """The agent says how far it is with a launch."""
+    """Handle the agent's report of how far it is with a launch."""
     row = _spoken_of(turn, agent_id, message)
     if row is None:
         return
@@ -205,7 +205,7 @@ def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
 
 
 def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
-    """A task is gone and its records are delivered. What is stale or unknown is acknowledged all the same."""
+    """Handle the end of a task whose records are delivered. A stale or unknown one is acknowledged all the same."""
     row = _spoken_of(turn, agent_id, message)
     if row is None:
         return
@@ -222,7 +222,10 @@ def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
 
 
 def _spoken_of(turn: Turn, agent_id: str, message: TaskStarted | TaskStage | TaskExited) -> AllocationRow | None:
-    """The allocation that an agent speaks of; None if the agent does not hold it, or it has ended: it is late."""
+    """Return the allocation that an agent reports on.
+
+    None if the agent does not hold it, or if it has ended, so that the report is late.
+    """
     row = turn.allocation(message.allocation_id)
     if row is None or row.run != message.run or not gangs.holds(turn, row, agent_id):
         return None
@@ -230,7 +233,7 @@ def _spoken_of(turn: Turn, agent_id: str, message: TaskStarted | TaskStage | Tas
 
 
 def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
-    """Take an agent's tasks as dead; their next attempts have higher run numbers, so they cannot write."""
+    """Treat an agent's tasks as dead; their next attempts have higher run numbers, so they cannot write any more."""
     agent = turn.session.get(AgentRow, agent_id)
     if agent is not None:
         agent.state = "lost"
@@ -248,7 +251,7 @@ def _holder_of(s: Session, allocation_id: str) -> int | str | None:
 def _end_without(turn: Turn, row: AllocationRow, agent_id: str, gone: Collection[str]) -> None:
     """End an allocation that runs on an agent which came back without some of its slots (a GPU fell off).
 
-    Its task computes on nothing, or will: it is killed, and a trial starts again elsewhere, uncounted.
+    Its task no longer has a device, or soon will not: it is killed, and a trial starts again elsewhere, uncounted.
     """
     if row.state == AllocationState.TERMINATING or not gone:
         return

@@ -33,14 +33,14 @@ class Drain(StrEnum):
 
 
 def mode_of(row: AgentRow, running: int) -> str:
-    """The administrative state of an agent, for views: enabled, disabled, draining or drained."""
+    """Return the administrative state of an agent, for views: enabled, disabled, draining or drained."""
     if not row.drain:
         return "enabled" if row.enabled else "disabled"
     return "draining" if running else "drained"
 
 
 def begin(turn: Turn, agent: AgentRow, drain: Drain, until: float | None) -> None:
-    """Drain an agent, or change how it is drained."""
+    """Cancel a drain. Tasks that were asked to leave still do."""
     agent.enabled, agent.drain, agent.drain_until = False, drain.value, until
     for row in _placed(turn.session, agent.id):
         turn.holder(row).drain_began(turn, row, agent)
@@ -57,12 +57,12 @@ _DUE = Prepared(select(AgentRow.id).where(AgentRow.drain_until <= bindparam("now
 
 
 def due(s: Session, now: float) -> list[str]:
-    """Agents whose deadline has passed and was not acted upon."""
+    """Return the agents whose deadline has passed and was not acted upon."""
     return [row[0] for row in _DUE.all(s, {"now": now})]
 
 
 def act_on_deadline(turn: Turn, agent_id: str) -> None:
-    """The deadline of a drain has passed: user tasks end; trials that were to run to their end must leave, too."""
+    """Act on the passed deadline of a drain: user tasks end, and trials that were to run to their end must leave."""
     agent = turn.session.get(AgentRow, agent_id)
     if agent is None or agent.drain_until is None or agent.drain_until > turn.now:
         return
@@ -74,7 +74,7 @@ def act_on_deadline(turn: Turn, agent_id: str) -> None:
 
 
 def _placed(s: Session, agent_id: str) -> Sequence[AllocationRow]:
-    """Allocations on an agent that were not asked to stop for good."""
+    """Return the allocations on an agent that were not asked to stop for good."""
     return s.scalars(
         select(AllocationRow)
         .where(

@@ -18,10 +18,10 @@ LARGEST = 2**63 - 1
 
 
 def check_hello(hello: Hello, settings: Settings) -> None:
-    """Accept what a node can have.
+    """Check that a Hello describes what a node can have.
 
     Raises:
-        Conflict: It says a slot twice, or something exceeds its limit; the message names the field.
+        Conflict: A slot occurs twice, or something exceeds its limit; the message names the field.
     """
     problem = next(_problems(hello, settings), None)
     if problem is not None:
@@ -29,7 +29,7 @@ def check_hello(hello: Hello, settings: Settings) -> None:
 
 
 def _problems(hello: Hello, settings: Settings) -> Iterator[str]:
-    """Say what is wrong, cheap checks of sizes first."""
+    """Yield what is wrong, cheap checks of sizes first."""
     yield from _too_many("slots", len(hello.slots), settings.agent_slots_limit, " (c.DetHub.agent_slots_limit)")
     yield from _too_many("labels", len(hello.labels), LABELS)
     yield from _too_many("runtimes", len(hello.runtimes), RUNTIMES)

@@ -29,7 +29,7 @@ _NAME_CHARS = 100
 
 
 def node_id(agent_id: str, node: str) -> str:
-    """Return what a node of an agent is called; "" is the agent's own."""
+    """Return the name of an agent's node; "" is the agent's own."""
     return f"{agent_id}/{node}" if node else agent_id
 
 
@@ -39,10 +39,10 @@ def is_spoken_for(name: str) -> bool:
 
 
 def check_nodes(hello: Hello) -> None:
-    """Accept nodes that can be told apart and steered by their names.
+    """Check that nodes can be told apart and managed by their names.
 
     Raises:
-        Conflict: There are too many, or a name is twice there or cannot be one.
+        Conflict: There are too many, or a name occurs twice or is not valid.
     """
     if len(hello.nodes) > MOST_NODES:
         raise Conflict(f"the agent's Hello is refused: {len(hello.nodes)} nodes are more than {MOST_NODES}")
@@ -57,7 +57,7 @@ def check_nodes(hello: Hello) -> None:
 
 
 def each_node(hello: Hello) -> Iterator[tuple[str, Hello]]:
-    """Yield the name of each node and what its own agent would say of it; the agent's own node first, as ""."""
+    """Return a function that sends a node's messages: they name it, and one heartbeat is enough for all nodes."""
     tasks: dict[str, list[object]] = {}
     for task in hello.tasks:
         tasks.setdefault(task.node, []).append(task)
@@ -106,7 +106,7 @@ class ManySessions:
     sessions: Mapping[str, AgentSession]
 
     async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
-        """Take a message of the agent; see `AgentSession.receive`. Any message shows that all nodes are reached.
+        """Handle a message of the agent; see `AgentSession.receive`. Any message shows that all nodes are reached.
 
         Raises:
             Conflict: The agent must connect anew, or has no such node.

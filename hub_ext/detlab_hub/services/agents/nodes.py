@@ -59,13 +59,13 @@ class Nodes:
     async def drain(self, caller: Caller, agent_id: str, drain: Drain, deadline: float | None = None) -> AgentView:
         """Drain an agent: nothing new starts; trials leave or finish; users of its tasks are notified.
 
-        It stays so when the master or the agent is restarted. Called again, it changes how and by when.
+        The drain survives a restart of the master or the agent. Another call changes its mode and its deadline.
 
         Args:
             caller: An administrator.
-            agent_id: Of the agent.
+            agent_id: The agent.
             drain: What becomes of its trials.
-            deadline: Seconds after which all that is still there is ended; None: nothing is.
+            deadline: Seconds after which everything that is still there is ended; None: nothing is.
         """
         _check(caller)
 
@@ -79,7 +79,7 @@ class Nodes:
         return await self._shell.write(change)
 
     async def set_slot(self, caller: Caller, agent_id: str, slot_id: str, *, enabled: bool) -> AgentView:
-        """Let nothing new have a slot, or let it again; what has it keeps it. It stays so over restarts.
+        """Disable a slot for new tasks, or enable it again; a task that has it keeps it. This survives restarts.
 
         Raises:
             NotFound: The agent has no such slot.
@@ -99,7 +99,7 @@ class Nodes:
         return await self._shell.write(change)
 
     def _note(self, turn: Turn, caller: Caller, action: str, subject: str, detail: str = "") -> None:
-        """After a change of what may start where: the audit entry, and what follows."""
+        """Write the audit entry of a change of what may start where, and what follows from the change."""
         audit.note(turn, caller, action, subject, detail)
         turn.changed_cluster()
         turn.outbox.kick_scheduler = True
@@ -107,10 +107,10 @@ class Nodes:
         _log.info("%s: %s by %s %s", subject, action, caller.name, detail)
 
     async def remove(self, caller: Caller, agent_id: str) -> AgentView:
-        """Send an agent away: its key is void, its tasks are killed and lost, its connection is closed.
+        """Remove an agent: its key is void, its tasks are killed and lost, its connection is closed.
 
-        The enrolment token that it came by is void, too; agents that came by it before stay. The cluster's own token
-        (`DetHub.enrolment_token_file`) enrols no agent of this name any more: it comes back by a new enrolment token.
+        The enrolment token that it enrolled with is void, too; agents that used it before stay. The cluster's own token
+        (`DetHub.enrolment_token_file`) enrols no agent of this name any more: it returns with a new enrolment token.
 
         Returns:
             The agent as it was.

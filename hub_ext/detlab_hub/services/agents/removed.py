@@ -15,9 +15,9 @@ _PREFIX = "agent_sent_away/"
 
 
 def note(turn: Turn, caller: Caller, agent: AgentRow) -> None:
-    """Make the enrolment token void that an agent came by, and remember the agent's name.
+    """Make void the enrolment token that an agent enrolled with, and remember the agent's name.
 
-    The cluster's own token is a file of the operator's and stays good for others; for this name it is not.
+    The cluster's own token is a file of the operator's and stays valid for others, but not for this name.
     """
     token = turn.session.get(TokenRow, agent.enrolled_by) if agent.enrolled_by else None
     if token is not None:
@@ -29,10 +29,10 @@ def note(turn: Turn, caller: Caller, agent: AgentRow) -> None:
 
 
 def check_return(turn: Turn, agent_id: str, token_hash: str) -> None:
-    """Let an agent enrol; a removed one only by a token that an administrator made.
+    """Check that an agent may enrol: a removed one only with a token that an administrator made.
 
     Raises:
-        Forbidden: It comes by the cluster's own token.
+        Forbidden: It uses the cluster's own token.
     """
     left = turn.session.get(Meta, _PREFIX + agent_id)
     if left is None:

@@ -24,11 +24,16 @@ MISSED = 1.5
 
 
 def extend_tokens(turn: Turn, agents: Collection[str], period: float) -> None:
-    """Give the tokens of late launchers a new life, where these agents hold their tasks; asked every `period` seconds.
+    """Extend the tokens of late launchers whose tasks these agents hold.
 
-    A launcher that has renewed its token needs nobody's word for the old one. Of an attempt on several agents each has
-    a launcher, and no token says whose it is: there each is taken by itself, so that one launcher's renewal is not
-    taken for that of another.
+    A launcher that has renewed its token has no need of the old one. Each agent of an attempt on several has a launcher
+    of its own, and a token does not say whose it is: these tokens are treated one by one, so that one launcher's
+    renewal is not mistaken for that of another.
+
+    Args:
+        turn: The transaction.
+        agents: Connected agents.
+        period: Seconds between two calls.
     """
     late = turn.now + max(LATE * turn.settings.task_token_ttl, MISSED * period)
     held = select(AllocationRow.id).where(AllocationRow.state.in_(PLACED), parts.on_agents(agents))

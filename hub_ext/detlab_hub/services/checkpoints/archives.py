@@ -57,9 +57,9 @@ class Packing:
         """Look for all files and begin with the first.
 
         Raises:
-            StorageError: The checkpoint does not lie on a file system that this master can read.
+            StorageError: The checkpoint is not on a file system that this master can read.
             NotFound: A file is not there.
-            CheckpointError: A file has not the size that was committed. (Digests are taken file by file, later.)
+            CheckpointError: A file does not have the committed size. (Digests are checked file by file, later.)
         """
         size = len(_END)
         for path, entry in self.files.items():

@@ -28,7 +28,7 @@ class Checkpoints:
         self._shell = shell
 
     async def get(self, caller: Caller, uuid: str) -> CheckpointView:
-        """One checkpoint with its files."""
+        """Return one checkpoint with its files."""
 
         def get(s: Session) -> CheckpointView:
             return experiment_views.checkpoint_view(s, checkpoint_for(s, caller, uuid))
@@ -36,10 +36,14 @@ class Checkpoints:
         return await self._shell.read(get)
 
     async def open_file(self, caller: Caller, uuid: str, digest: str) -> tuple[BinaryIO, int]:
-        """The bytes of one file, named by its digest, and their number; the caller closes the file.
+        """Open one file, named by its digest; the caller closes it.
+
+        Returns:
+            The file, and its size in bytes.
 
         Raises:
-            StorageError: The checkpoint does not lie where this master can read.
+            NotFound: There is no such checkpoint for the caller, or it has no such file.
+            StorageError: The checkpoint is not where this master can read it.
             CheckpointError: The bytes are not those that were committed.
         """
 
@@ -60,11 +64,12 @@ class Checkpoints:
         return file, size
 
     async def open_archive(self, caller: Caller, uuid: str) -> Archive:
-        """All files as one tar.
+        """Open all files as one tar.
 
         Raises:
-            StorageError: The checkpoint does not lie where this master can read.
-            CheckpointError: A file has not the size that was committed.
+            NotFound: There is no such checkpoint for the caller, or a file is not there.
+            StorageError: The checkpoint is not where this master can read it.
+            CheckpointError: A file does not have the committed size.
         """
         row, uid = await self._found(caller, uuid)
         if row.state != "COMPLETED":
@@ -73,7 +78,7 @@ class Checkpoints:
         return await self._shell.workers.downloads.run(caller.name, packing.archive)
 
     async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, int | None]:
-        """A checkpoint and the uid that its files must have."""
+        """Return a checkpoint and the uid that its files must have; None: any."""
 
         def find(s: Session) -> tuple[CheckpointRow, int | None]:
             row = checkpoint_for(s, caller, uuid)

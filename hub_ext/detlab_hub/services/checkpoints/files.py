@@ -26,15 +26,18 @@ _STEP = 32 * _CHUNK
 def open_verified(
     storage: dict[str, Any], uuid: str, path: str, digest: str, size: int, owner: int | None = None
 ) -> tuple[BinaryIO, int]:
-    """Open one file of a checkpoint after checking its bytes; returns it with its size.
+    """Open one file of a checkpoint after checking its bytes.
 
     Args:
         storage: The `checkpoint_storage` block.
         uuid: The checkpoint.
-        path: Of the file in it.
+        path: The file's path in it.
         digest: `sha256:<hex>` as committed.
         size: Bytes as committed.
         owner: uid to whom the file must belong; None: any (this process has no more rights than they).
+
+    Returns:
+        The file, and its size in bytes.
 
     Raises:
         StorageError: The checkpoint is in a store that this master cannot read.
@@ -50,7 +53,12 @@ def open_verified(
 def open_found(storage: dict[str, Any], uuid: str, path: str, size: int, owner: int | None = None) -> BinaryIO:
     """Open one file of a checkpoint that has the committed size; its bytes are yet to be checked.
 
-    Takes and raises what `open_verified` does.
+    The arguments are those of `open_verified`.
+
+    Raises:
+        StorageError: The checkpoint is in a store that this master cannot read.
+        NotFound: The file is not there.
+        CheckpointError: It does not have the committed size, or its path leads out of the checkpoint.
     """
     store = from_config(storage)
     if not is_uuid(uuid):
@@ -69,9 +77,9 @@ def open_found(storage: dict[str, Any], uuid: str, path: str, size: int, owner: 
 
 
 def check_sizes(storage: dict[str, Any], uuid: str, sizes: Mapping[str, int]) -> None:
-    """Compare what a checkpoint says of its files with the files, where this master can see them.
+    """Compare the sizes that a checkpoint claims with its files, where this master can see them.
 
-    What cannot be seen from here (another machine's disk, a network file system that lags behind) is not judged.
+    Files that cannot be seen from here (another machine's disk, a network file system that lags behind) are not judged.
 
     Raises:
         CheckpointError: A file has another size.
@@ -92,7 +100,7 @@ def check_sizes(storage: dict[str, Any], uuid: str, sizes: Mapping[str, int]) ->
 
 
 def verifying(file: BinaryIO, uuid: str, path: str, digest: str, size: int) -> Generator[None]:
-    """Check the bytes of a file that `open_found` has opened, in steps of a fraction of a second; it is then rewound.
+    """Check the bytes of a file that `open_found` has opened, in steps of a fraction of a second, and rewind it.
 
     A sparse file of a terabyte takes hours: its client may be gone by then, and others need the thread.
 
@@ -117,12 +125,15 @@ def _altered(path: str, uuid: str) -> CheckpointError:
 
 
 def remove_checkpoint(storage: dict[str, Any], uuid: str, owner: int | None = None) -> bool:
-    """Remove the files of a checkpoint; returns whether they are gone (also if they never were there).
+    """Remove the files of a checkpoint.
 
     Args:
         storage: The `checkpoint_storage` block.
         uuid: The checkpoint.
         owner: uid to whom all of it must belong; None: any.
+
+    Returns:
+        Whether they are gone, also if they never were there.
     """
     if not is_uuid(uuid):
         return False

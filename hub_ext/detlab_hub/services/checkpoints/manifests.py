@@ -23,10 +23,10 @@ def is_uuid(text: str) -> bool:
 
 
 def check_commit(commit: CommitCheckpoint, file_limit: int) -> int:
-    """Check what a task wants to commit; return the bytes over all files.
+    """Check what a task wants to commit; return the bytes of all files together.
 
     Raises:
-        CheckpointError: With the first thing that is wrong.
+        CheckpointError: Something is wrong; the message names the first mistake.
     """
     if not is_uuid(commit.uuid):
         raise CheckpointError(f"{commit.uuid[:80]!r} is not a UUID in lower case")

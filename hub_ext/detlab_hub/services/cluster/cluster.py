@@ -36,7 +36,7 @@ class Cluster:
         return await self._shell.read(lambda s: self.read(s, caller))
 
     def read(self, s: Session, caller: Caller) -> ClusterView:
-        """`view` in a read that is under way."""
+        """Return what `view` does, within a read that is in progress."""
         shell = self._shell
         nodes = shell.backend.nodes(shell.clock())
         slots = s.scalars(select(AllocationRow.slots).where(AllocationRow.state.in_(PLACED))).all()

@@ -37,7 +37,7 @@ class Credentials:
         self._shell = shell
 
     async def list(self, caller: Caller) -> TokenList:
-        """The tokens that are valid now, newest first.
+        """Return the tokens that are valid now, newest first.
 
         Raises:
             Forbidden: The caller is not an administrator.
@@ -55,7 +55,7 @@ class Credentials:
     async def revoke(self, caller: Caller, token_id: str) -> TokenView:
         """Make a token void. The connection of an agent whose key it is ends; what runs there gets lost in time.
 
-        The enrolment token that such an agent came by is void, too: else it would be back with a new key immediately.
+        The enrolment token that such an agent used is void, too: it would otherwise return with a new key immediately.
 
         Raises:
             Forbidden: The caller is not an administrator.

@@ -44,7 +44,7 @@ class Health:
         self._loops = loops
 
     async def view(self, caller: Caller, ask_hub: AskHub) -> HealthView:
-        """Every part with whether it is well; nothing here raises because a part is not.
+        """Return every part of the service and whether it is healthy; an unhealthy part raises nothing.
 
         Raises:
             Forbidden: The caller is not an administrator.
@@ -66,7 +66,7 @@ class Health:
         )
 
     async def _database(self) -> HealthItem:
-        """A write transaction of its own: it takes the lock and checks the lease, and changes nothing."""
+        """Run a write transaction of its own: it takes the lock and checks the lease, and changes nothing."""
         store = self._shell.store
         if store.broken_because is not None:
             return HealthItem(name="database", ok=False, detail=store.broken_because)

@@ -34,11 +34,11 @@ class Overview:
         self._agents = agents
 
     async def view(self, caller: Caller, *, everybody: bool = False) -> OverviewView:
-        """Cluster, experiments, tasks, queue and agents as of one cursor, from which the stream continues.
+        """Return cluster, experiments, tasks, queue and agents as of one cursor, from which the stream continues.
 
         Args:
             caller: Who asks.
-            everybody: All that the caller may see instead of what they own (for administrators).
+            everybody: Show everything that the caller may see instead of what they own (for administrators).
         """
         owner = None if everybody and administers(caller, Kind.EXPERIMENT) else caller.name
 
@@ -64,7 +64,7 @@ def me(caller: Caller) -> UserView:
 
 
 def _tasks(s: Session, owner: str | None) -> list[TaskRow]:
-    """All tasks that are not over, and the newest that are; newest first."""
+    """Return all tasks that are not over, and the newest that are; newest first."""
     query = select(TaskRow) if owner is None else select(TaskRow).where(TaskRow.owner == owner)
     newest = query.order_by(TaskRow.created_at.desc(), TaskRow.id.desc())
     living = s.scalars(newest.where(TaskRow.state.not_in(_OVER))).all()

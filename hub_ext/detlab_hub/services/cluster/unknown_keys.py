@@ -30,7 +30,7 @@ _ENDED = [state.value for state in TrialState if state.terminal]
 
 
 def unknown_keys(config: Mapping[str, Any], model: type[Block] = ExperimentConfig) -> list[str]:
-    """The paths of a stored config's keys that no model of this version has."""
+    """Return the paths of a stored config's keys that no model of this version has."""
     return [
         render((*path, str(key)))
         for path, at, block in visit(model, dict(config))
@@ -58,7 +58,7 @@ class UnknownKeys:
 
 
 def _experiments(s: Session, after: int | None) -> int | None:
-    """Check a batch; return the last of it, None: there are no more."""
+    """Check a batch of experiments; return the last one's id, None if there are no more."""
     query = select(ExperimentRow.id, ExperimentRow.config).where(ExperimentRow.state.not_in(_OVER))
     if after is not None:
         query = query.where(ExperimentRow.id > after)
@@ -69,7 +69,7 @@ def _experiments(s: Session, after: int | None) -> int | None:
 
 
 def _tasks(s: Session, after: str | None) -> str | None:
-    """The same of tasks."""
+    """Check a batch of tasks; return the last one's id, None if there are no more."""
     query = select(TaskRow.id, TaskRow.config).where(TaskRow.state.not_in(_ENDED))
     if after is not None:
         query = query.where(TaskRow.id > after)

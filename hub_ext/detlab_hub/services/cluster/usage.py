@@ -64,7 +64,7 @@ class Usage:
 
 
 def _running(s: Session, caller: Caller) -> list[tuple[str, str, int, float]]:
-    """(owner, kind, slots, since) of the allocations that have slots now, of users whose usage the caller may read."""
+    """Return (owner, kind, slots, since) of the allocations that have slots now and whose usage the caller may read."""
     query = (
         select(
             AllocationRow.owner,
@@ -87,7 +87,7 @@ def _running(s: Session, caller: Caller) -> list[tuple[str, str, int, float]]:
 
 
 def to_csv(view: UsageView) -> str:
-    """A table for spreadsheets: day, user, kind, slot hours."""
+    """Return a table for spreadsheets: day, user, kind, slot hours."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(["day", "user", "kind", "slot_hours"])
@@ -98,6 +98,6 @@ def to_csv(view: UsageView) -> str:
 
 
 def safe_cell(text: str) -> str:
-    """A cell that no spreadsheet takes for a formula: what could be one gets an apostrophe before it."""
+    """Return a cell that no spreadsheet takes for a formula: an apostrophe is put before anything that could be one."""
     risky = text.startswith(_RISKY) or text.lstrip(" '\"\t\r\n").startswith(_RISKY)
     return f"'{text}" if risky else text

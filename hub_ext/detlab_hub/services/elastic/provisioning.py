@@ -118,7 +118,7 @@ class Provisioning:
         return bool(self._pools)
 
     def list(self, caller: Caller) -> list[ElasticPoolView]:
-        """The pools with their instances and the last errors of their providers.
+        """List the pools with their instances and the last errors of their providers.
 
         Raises:
             Forbidden: The caller is not an administrator.
@@ -128,7 +128,7 @@ class Provisioning:
         return [self._view(pool, state, now) for pool, state in self._pools.values()]
 
     def awaited(self, pool: str, task: str) -> str:
-        """For which instances of a pool a task waits, since when; "" if it waits for none. It names no instance."""
+        """Return which instances of a pool a task waits for, and since when; "" if it waits for none. None is named."""
         _, state = self._pools.get(pool, (None, None))
         if state is None or state.decision is None:
             return ""
@@ -206,7 +206,7 @@ class Provisioning:
     async def _situation(
         self, pool: ElasticPool, state: _State, listed: Sequence[Instance], now: float
     ) -> tuple[Situation, Mapping[str, Note]]:
-        """The pool as the scheduler sees it, with every agent that runs something; and what is noted of instances."""
+        """Return the pool as the scheduler sees it, with every busy agent; and the records of its instances."""
         shell, nodes, refusals = self._shell, self._shell.backend.nodes(now), dict(self._shell.refusals)
 
         def read(s: Session) -> tuple[Situation, Mapping[str, Note], Learned | None]:
@@ -231,8 +231,11 @@ class Provisioning:
         return full, notes
 
     async def _not_ahead(self, notes: Mapping[str, Note], now: float) -> Mapping[str, Note]:
-        """Notes of which none says that an instance is asked for later than now: else one that never comes would count,
-        and none in its place would be launched, for as long as the clock was put back."""
+        """Correct the records of instances that claim to have been requested later than now, and return all records.
+
+        Such records come from a clock that was put back: for that much time an instance that never comes would count,
+        and none would be launched in its place.
+        """
         mended = {
             agent_id: replace(note, asked_at=now)
             for agent_id, note in notes.items()
@@ -279,10 +282,11 @@ class Provisioning:
         return (*listed, *(known[name] for name in asked if name in known), *unknown)
 
     async def _note_listed(self, pool: ElasticPool, notes: Mapping[str, Note], listed: set[str], now: float) -> None:
-        """Note what is listed for good, and what was launched before such notes.
+        """Record the listed instances for good, and those that were launched before such records existed.
 
-        For good is it when no list can be older than it, and not as soon as its agent speaks: agents fall silent for a
-        while, and of a list that then does not have it nobody knows whether the instance is gone or the list is old.
+        An instance is recorded for good when no list can be older than it, and not as soon as its agent connects:
+        agents fall silent for a while, and if a list then lacks the instance, nobody knows whether the instance is gone
+        or the list is old.
         """
 
         def is_news(agent_id: str) -> bool:
@@ -302,7 +306,7 @@ class Provisioning:
             await self._shell.write(note)
 
     def _note(self, pool: ElasticPool, state: _State, what: str, error: ProviderError) -> None:
-        """Keep an error for people; the same again only moves on its time."""
+        """Keep an error for people; when the same one recurs, only its time changes."""
         view = ProviderErrorView(
             time=self._shell.clock(), doing=what, trouble=error.trouble.value, message=error.message, hint=error.hint
         )
@@ -337,14 +341,14 @@ class Provisioning:
             _log.info("elastic pool %s: launched %s as agent %s", pool.name, made.id, made.agent_id)
 
     async def _order(self, pool: ElasticPool, state: _State) -> Order:
-        """An order: first those again that had no answer, so that never more are had than may be."""
+        """Return the next order: first those without an answer, so that there are never more instances than allowed."""
         for order in state.unheard.values():
             await self._shell.write(partial(_ask_again, pool=pool, agent_id=order.agent_id))
             return order
         return await self._shell.write(partial(_order, pool=pool, agent_id=self._name(pool.name)))
 
     async def _void_tokens(self, state: _State) -> None:
-        """A connected agent has its own key: its enrolment token is not needed any more."""
+        """Make void the enrolment tokens of connected agents: each has its own key and needs the token no more."""
         now = self._shell.clock()
         there = {i.agent_id for i in state.instances if self._shell.backend.state_of(i.agent_id, now) == "connected"}
         new = sorted(there - state.enrolled)
@@ -376,7 +380,7 @@ class Provisioning:
             await self._forget([instance.agent_id], f"{pool.name}: {ending.detail}")
 
     async def _forget(self, agent_ids: Sequence[str], why: str = "its instance is gone") -> None:
-        """Strike agents whose instances are gone off the list, once they run nothing."""
+        """Remove agents whose instances are gone from the list, once they run nothing."""
         for agent_id in agent_ids:
             if await self._shell.write(partial(_strike, agent_id=agent_id, why=why)):
                 self._shell.backend.dismiss(agent_id)
@@ -400,12 +404,12 @@ def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> Order:
 
 
 def _ask_again(turn: Turn, pool: ElasticPool, agent_id: str) -> None:
-    """It may be launched only now: a list may lag behind that."""
+    """Record that an instance is requested again now: a list may lag behind its launch."""
     instance_records.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
 
 
 def _give_up(turn: Turn, agent_id: str) -> None:
-    """A launch failed: no agent will connect by this name."""
+    """Abandon a failed launch: no agent will connect by this name."""
     _void(turn, agent_id)
     instance_records.forget(turn, agent_id)
 
@@ -431,7 +435,7 @@ def _close(turn: Turn, agent_id: str) -> bool:
 
 
 def _strike(turn: Turn, agent_id: str, why: str) -> bool:
-    """Remove an agent that comes no more, with its key; False if something is still placed there."""
+    """Remove an agent that will not return, with its key; False if something is still placed there."""
     if _is_busy(turn.session, agent_id):
         return False
     _give_up(turn, agent_id)

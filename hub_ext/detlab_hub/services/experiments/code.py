@@ -43,17 +43,22 @@ class Code:
         self._turn = FairPlaces(1)
 
     async def list(self, caller: Caller, experiment_id: int) -> CodeList:
-        """The files of an experiment's code by path; none if it was submitted without.
+        """List the files of an experiment's code by path; there are none if it was submitted without code.
 
         Raises:
-            NotFound: There is no such experiment for the caller, or its code is not here any more.
+            NotFound: There is no such experiment for the caller, or its code is no longer stored.
             BundleError: Its code cannot be shown.
         """
         bundle = await self._bundle(caller, experiment_id)
         return CodeList(items=[] if bundle is None else [*await self._files(caller, bundle)])
 
     async def file(self, caller: Caller, experiment_id: int, digest: str) -> bytes:
-        """The bytes of one file.
+        """Return the bytes of one file.
+
+        Args:
+            caller: Who asks.
+            experiment_id: Whose code.
+            digest: The file's digest, as `list` gives it.
 
         Raises:
             NotFound: There is no such experiment for the caller, or no such file in its code.
@@ -94,11 +99,11 @@ class Code:
 
 
 def list_files(archive: Path, limits: Limits = LIMITS) -> list[CodeFile]:
-    """The files of a bundle, by path. A path that occurs twice is what would be unpacked: the last one.
+    """List the files of a bundle, by path. Of a path that occurs twice, the last one counts, as in unpacking.
 
     Raises:
         NotFound: The bundle is not there.
-        BundleError: It is damaged, or more than is read here.
+        BundleError: It is damaged, or exceeds `limits`.
     """
     found: dict[str, CodeFile] = {}
     try:
@@ -115,7 +120,7 @@ def list_files(archive: Path, limits: Limits = LIMITS) -> list[CodeFile]:
 
 
 def _read_one(archive: Path, wanted: CodeFile) -> bytes | None:
-    """The bytes of a file that was listed; None if they are not there any more."""
+    """Return the bytes of a file that was listed; None if they are no longer there."""
     try:
         with open_bundle(archive, LIMITS) as tar:
             for member, path in members(tar, LIMITS):

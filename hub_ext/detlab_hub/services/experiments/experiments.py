@@ -246,7 +246,7 @@ class Experiments:
         return await self._shell.read(page)
 
     async def checkpoints(self, caller: Caller, experiment_id: int) -> Sequence[CheckpointView]:
-        """The newest 1000 checkpoints of an experiment.
+        """Return the newest 1000 checkpoints of an experiment.
 
         Raises:
             NotFound: There is no such experiment for the caller.
@@ -288,7 +288,7 @@ class Experiments:
         return await self._shell.read(snapshot)
 
     async def bundle_path(self, caller: Caller, experiment_id: int) -> Path:
-        """Where the experiment's code lies.
+        """Return where the experiment's code is stored.
 
         Raises:
             NotFound: There is no such experiment for the caller, or it has no code.
@@ -311,7 +311,7 @@ class Experiments:
         return await self._steer(caller, experiment_id, "pause", lifecycle.PauseRequested())
 
     async def activate(self, caller: Caller, experiment_id: int) -> ExperimentView:
-        """Go on with a paused experiment.
+        """Resume a paused experiment.
 
         Raises:
             Conflict: It has ended or is ending.
@@ -421,7 +421,7 @@ def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, confi
 
 
 def _trials_to_show(s: Session, row: ExperimentRow, limit: int) -> Sequence[TrialRow]:
-    """All trials, or if they are too many the best half and the newest half."""
+    """Return all trials; if they are too many, the best half and the newest half."""
     total = s.scalar(select(func.count()).select_from(TrialRow).where(TrialRow.experiment_id == row.id)) or 0
     if total <= limit:
         return trials.page(s, row.id, limit)

@@ -91,7 +91,7 @@ class Suggestions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def recover(self) -> None:
-        """After a start: ask again what the master before did not answer."""
+        """Repeat, after a start, the questions that the previous master did not answer."""
         names = [name for name in searcher_names() if _may_ask(name)]
         if not names:
             return

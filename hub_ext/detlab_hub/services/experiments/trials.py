@@ -53,7 +53,7 @@ class Trials:
         return await self._shell.write(kill)
 
     async def metrics(self, caller: Caller, trial_id: int, **wanted: Any) -> list[SeriesView]:
-        """The trial's curves; see `curves`."""
+        """Return the trial's curves; see `curves`."""
         return (await self.curves(caller, trial_id, **wanted))[0]
 
     async def curves(
@@ -65,7 +65,7 @@ class Trials:
         names: Sequence[str] | None = None,
         max_points: int = 1000,
     ) -> tuple[list[SeriesView], int]:
-        """The trial's curves, down-sampled to `max_points` each, and how many were left out as too many."""
+        """Return the trial's curves, down-sampled to `max_points` each, and the number left out beyond the limit."""
 
         def get(s: Session) -> tuple[list[SeriesView], int]:
             trial_for(s, caller, trial_id)
@@ -84,7 +84,7 @@ class Trials:
         name: str | None = None,
         limit: int = 100,
     ) -> list[dict[str, Any]]:
-        """The newest structured values of the trial, in step order."""
+        """Return the newest structured values of the trial, in step order."""
 
         def get(s: Session) -> list[dict[str, Any]]:
             trial_for(s, caller, trial_id)
@@ -95,12 +95,12 @@ class Trials:
     async def logs(
         self, caller: Caller, trial_id: int, *, regex: str | None = None, **wanted: Any
     ) -> tuple[list[LogLine], lines.Edges]:
-        """Lines of the trial's output (`wanted`: fields of `logs.Wanted`), and where to go on."""
+        """Return lines of the trial's output (`wanted`: fields of `logs.Wanted`), and where to continue."""
         wanted_lines = lines.Wanted(**wanted)
         return await self._search.page(caller.name, lambda s: trial_for(s, caller, trial_id).id, wanted_lines, regex)
 
     async def checkpoints(self, caller: Caller, trial_id: int) -> list[CheckpointView]:
-        """The trial's checkpoints, most steps first."""
+        """Return the trial's checkpoints, most steps first."""
 
         def get(s: Session) -> list[CheckpointView]:
             trial_for(s, caller, trial_id)

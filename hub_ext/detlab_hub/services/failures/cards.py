@@ -47,7 +47,7 @@ _STORAGE = re.compile(r"(?:detlab\.errors\.)?StorageError: cannot ")
 
 
 def _logs(holder: int | str, rank: int | None = None) -> str:
-    """The command that shows the output, of one rank where there are several."""
+    """Return the command that shows the output, of one rank where there are several."""
     only = "" if rank is None else f" --rank {rank}"
     return f"det task logs {holder}{only}" if isinstance(holder, str) else f"det trial logs {holder}{only}"
 
@@ -78,7 +78,17 @@ def of_exit(
     reason: str = "",
     message: str = "",
 ) -> FailureView:
-    """The card of a trial's task that failed by itself; `reason` and `message` as its agent gave them."""
+    """Make the card of a trial's task that failed by itself.
+
+    Args:
+        s: A session.
+        experiment: The trial's experiment.
+        trial: The trial.
+        row: The allocation that ended.
+        rank: First failing rank, if the launcher knows it.
+        reason: Why it ended, as its agent reported it.
+        message: The agent's message.
+    """
     evidence = Evidence(
         row.exit_code,
         rank,
