@@ -104,7 +104,7 @@ def of_exit(
 def of_task_exit(
     s: Session, task: TaskRow, row: AllocationRow, *, rank: int | None = None, reason: str = "", message: str = ""
 ) -> FailureView:
-    """The card of a user task that failed by itself."""
+    """Make the card of a user task that failed by itself; see `of_exit`."""
     evidence = Evidence(row.exit_code, rank, out_of_memory=reason == "oom")
     return _card(s, task.id, row, task, evidence, reason=reason, message=message)
 
@@ -159,12 +159,12 @@ def _last_lines(s: Session, holder: int | str, run: int) -> list[Line]:
 
 
 def without_restart(card: FailureView) -> FailureView:
-    """The card of a failure that each attempt would meet again, so that there is no other one."""
+    """Return the card of a failure that every attempt would meet again, so that the trial is not restarted."""
     return card.model_copy(update={"hint": f"{card.hint} (not restarted: it would fail in the same way each time)"})
 
 
 def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
-    """The card of a trial without which the search cannot go on: it never reported the metric."""
+    """Make the card of a trial that never reported the metric, without which the search cannot continue."""
     return FailureView(
         kind="no_metrics",
         message=(
@@ -182,7 +182,7 @@ def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
 
 
 def never_reported(s: Session, experiment: ExperimentRow, trial: TrialRow) -> str:
-    """The warning about a trial that ended without the searcher's metric; it names what its validations did report."""
+    """Return the warning about a trial that ended without the searcher's metric; it names what validations reported."""
     names = [row.name for row in _VALIDATED.all(s, {"trial": trial.id})]
     shown = ", ".join(name[:WARNED_CHARS] for name in names)
     instead = f" (its validations reported: {shown})" if names else ""
@@ -190,7 +190,7 @@ def never_reported(s: Session, experiment: ExperimentRow, trial: TrialRow) -> st
 
 
 def with_warning(said: list[str], new: str) -> list[str]:
-    """Warnings of an experiment's trials, with one more; beyond a number they are counted.
+    """Add a warning to those of an experiment's trials; beyond `WARNED_TRIALS` they are only counted.
 
     The list is written as a whole with each: without a bound ten thousand trials would write it ten thousand times.
     """
@@ -202,7 +202,7 @@ def with_warning(said: list[str], new: str) -> list[str]:
 
 
 def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: Iterable[str]) -> FailureView:
-    """The card of a trial whose report the search cannot use."""
+    """Make the card of a trial whose report the search cannot use."""
     reported = sorted(report)
     names = ", ".join(reported[:TAIL_NAMES]) or "nothing"
     wanted = experiment.config["searcher"].get("time_metric")

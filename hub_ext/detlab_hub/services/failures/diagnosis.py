@@ -69,7 +69,7 @@ class Evidence:
         size: How many ranks it has, None if that is unknown.
         metric: Name of the searcher's metric.
         value: What it reported last, None before the first report.
-        out_of_memory: Whether the kernel or the container's engine says that it ended for want of memory.
+        out_of_memory: Whether the kernel or the container engine reports that it ran out of memory.
     """
 
     exit_code: int | None
@@ -125,7 +125,7 @@ def classify(
 
 
 def _exit_of(lines: Sequence[Line], failing: int | None, exit_code: int | None) -> int | None:
-    """The exit code of the failing rank, where torchrun says it; its own would hide the rank's signal."""
+    """Return the exit code of the failing rank, where torchrun names it; its own would hide the rank's signal."""
     root = root_of(lines)
     if root.exit_code is None or failing not in {None, root.rank}:
         return exit_code
@@ -222,7 +222,7 @@ def _missing_file(texts: Sequence[str]) -> str | None:
 
 
 def signal_name(exit_code: int | None) -> str | None:
-    """`SIGKILL` for -9 and 137, None for an exit that is no signal's."""
+    """Return `SIGKILL` for -9 and 137, None for an exit code that stands for no signal."""
     if exit_code is None or 0 <= exit_code <= 128:
         return None
     number = -exit_code if exit_code < 0 else exit_code - 128
@@ -280,7 +280,7 @@ def _place(file: str, line: int, allocation_id: str, cells: Mapping[str, Any]) -
 
 
 def _own_path(file: str, allocation_id: str) -> str | None:
-    """The path inside the task's working directory; None for a file that is not the user's."""
+    """Return the path inside the task's working directory; None for a file that is not the user's."""
     if any(part in file for part in _NOT_OURS) or file.startswith("<"):
         return None
     marker = f"/{allocation_id}/work/"

@@ -23,7 +23,7 @@ _EVICTIONS = {
 
 
 def of_experiment(s: Session, row: ExperimentRow) -> FailureView | None:
-    """The card of an experiment that failed, or that a user stopped."""
+    """Return the card of an experiment that failed, or that a user stopped; None for any other."""
     if row.state == ExperimentState.CANCELED:
         return _stopped(
             f"experiment {row.id}", _recorded_action(s, f"experiment {row.id}"), f"det experiment logs {row.id}"
@@ -32,7 +32,7 @@ def of_experiment(s: Session, row: ExperimentRow) -> FailureView | None:
 
 
 def of_trial(s: Session, row: TrialRow, current: AllocationRow | None) -> FailureView | None:
-    """The card of how a trial's newest attempt that is over ended, if that was neither well nor the search's wish.
+    """Return the card of how a trial's newest finished attempt ended; None if it ended well or as the search decided.
 
     Args:
         s: A session.
@@ -90,7 +90,7 @@ def _completed(s: Session, row: TrialRow) -> FailureView | None:
 
 
 def _timed_out(s: Session, row: TrialRow) -> FailureView:
-    """The card of a trial whose last attempt ran for as long as it may."""
+    """Return the card of a trial whose last attempt reached its maximum time."""
     query = select(AllocationRow.max_time, AllocationRow.exit_reason)
     found = s.execute(query.where(AllocationRow.trial_id == row.id, AllocationRow.run == row.run)).first()
     most = "" if found is None or found.max_time is None else f" of {found.max_time:g} s"
@@ -123,14 +123,14 @@ def _stopped(what: str, action: tuple[str, str] | None, command: str) -> Failure
 
 
 def _recorded_action(s: Session, subject: str) -> tuple[str, str] | None:
-    """How something was stopped, and by whom; None if that is not noted (any more)."""
+    """Return how something was stopped, and by whom; None if that is not recorded (any more)."""
     query = select(AuditRow.action, AuditRow.actor).where(AuditRow.subject == subject, AuditRow.action.in_(_STOPS))
     found = s.execute(query.order_by(AuditRow.id.desc()).limit(1)).first()
     return None if found is None else (_STOPS[found.action], found.actor)
 
 
 def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> FailureView | None:
-    """The card of an attempt that was taken away, if that is the newest one that is over."""
+    """Return the card of an attempt that lost its slots, if that is the newest finished one."""
     if current is None:
         return None
     over = current
@@ -173,6 +173,6 @@ def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> Fa
 
 
 def _lost_agent(s: Session, over: AllocationRow) -> str | None:
-    """The agent by which an attempt was lost: the first that was."""
+    """Return the agent with which an attempt was lost: the first of its agents that was."""
     lost = [part for part in parts.of_allocation(s, over) if part.end == EndKind.LOST]
     return min(lost, key=lambda part: part.ended_at or 0.0).agent_id if lost else over.agent_id

@@ -25,7 +25,7 @@ class RankStates:
         self._said: dict[tuple[str, int], dict[int, tuple[float, RankSigns]]] = {}
 
     async def exchange(self, task: TaskCaller, told: RankSigns) -> OtherRanks:
-        """Take how the ranks of one node stand, and return how those of the other nodes did.
+        """Take the state of one node's ranks, and return that of the other nodes' ranks.
 
         Raises:
             Conflict: The attempt has no such node.

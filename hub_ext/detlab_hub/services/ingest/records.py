@@ -44,7 +44,7 @@ VALIDATION = "validation"
 STATUS_CHARS = 1000
 MAX_SEQ = 2**53
 SURPLUS = "too many names of metrics"
-"""Begins the warning of a trial of which some are left out."""
+"""Begins the warning of a trial some of whose metrics are left out."""
 MAX_RANK = 2**31
 STEP_TIMES = frozenset({"batches", "steps", "steps_completed"})
 """Time metrics that a report's own steps_completed stands for when they are not in it."""
@@ -67,10 +67,13 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0, found:
 
     Args:
         turn: The transaction.
-        task: Who says so.
-        batch: What.
+        task: Who sends them.
+        batch: The records.
         node: Which of the attempt's nodes, in their order; each counts its own records.
         found: What log policies have found in it.
+
+    Returns:
+        The number of the last record that is stored with the transaction, and what was refused.
 
     Raises:
         StaleAttempt: The task may not write any more.
@@ -104,7 +107,7 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0, found:
 
 
 def _take_of_task(turn: Turn, row: AllocationRow, task: TaskRow, batch: RecordBatch) -> RecordAck:
-    """Take what a user task says: its output; of the rest only trials have a use."""
+    """Take what a user task reports: its output; all other records are of use to trials only."""
     mark = row.logs_seq if batch.stream == "logs" else row.metrics_seq
     lines, refused = [], []
     for record in batch.records:
@@ -128,7 +131,7 @@ def _take_of_task(turn: Turn, row: AllocationRow, task: TaskRow, batch: RecordBa
 
 
 def _plain(record: Record, now: float) -> Record:
-    """A record whose numbers a database can hold: a finite time, a rank within its limit."""
+    """Return a record whose numbers a database can hold: a finite time, a rank within its limit."""
     fixed: dict[str, object] = {}
     if not math.isfinite(record.time):
         fixed["time"] = now
@@ -272,7 +275,7 @@ def _without(values: dict[str, V], names: Collection[str]) -> dict[str, V]:
 
 
 def _recount(turn: Turn, row: AllocationRow, trial: TrialRow) -> None:
-    """The points of earlier attempts beyond the resumed step are gone: bests must not point at them."""
+    """Compute the best values anew: earlier attempts' points beyond the resumed step are gone and must not be best."""
     experiment = turn.experiment(trial.experiment_id)
     trial.steps_completed = row.resume_step or 0
     turn.session.flush()

@@ -18,7 +18,7 @@ from detlab_hub.store.tables import AgentRow, PartRow
 
 
 def arrive(turn: Turn, task: TaskCaller, arrival: Arrival) -> Rendezvous:
-    """Note that a node is there. Saying it again changes nothing.
+    """Record that a node has arrived. Repeating it changes nothing.
 
     Raises:
         Conflict: The attempt has no such node, or two of its nodes are on machines that cannot reach each other.
@@ -41,7 +41,12 @@ def arrive(turn: Turn, task: TaskCaller, arrival: Arrival) -> Rendezvous:
 
 
 def read(s: Session, task: TaskCaller, number: int) -> Rendezvous:
-    """How a meeting stands.
+    """Return the state of a rendezvous.
+
+    Args:
+        s: A session.
+        task: One of the attempt's nodes.
+        number: Which rendezvous of the attempt.
 
     Raises:
         StaleAttempt: The attempt is over.
@@ -60,7 +65,9 @@ def _reply(everywhere: Sequence[PartRow], number: int) -> Rendezvous:
 
 
 def _check_addresses(s: Session, everywhere: Sequence[PartRow]) -> None:
-    """A loopback address is reached from its own machine only; torch listens on every node, not on the chief's alone.
+    """Refuse loopback addresses if the nodes are on several machines.
+
+    Such an address is reached from its own machine only; torch listens on every node, not on the chief's alone.
 
     Raises:
         Conflict: One of the nodes has such an address, and they are on more than one machine.

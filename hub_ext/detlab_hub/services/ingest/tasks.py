@@ -84,7 +84,12 @@ class Tasks:
         return await self._shell.read(lambda s: _preempt_state(s, task))
 
     async def rendezvous(self, task: TaskCaller, arrival: Arrival, timeout: float) -> Rendezvous:
-        """Note that a node is there; waits up to `timeout` seconds for the others.
+        """Record that a node has arrived, and wait for the others.
+
+        Args:
+            task: The attempt.
+            arrival: The node, and where it listens.
+            timeout: Seconds to wait at most.
 
         Raises:
             Conflict: The attempt has no such node, or its nodes cannot reach each other.
@@ -98,11 +103,11 @@ class Tasks:
         return await self._shell.read(lambda s: rendezvous.read(s, task, arrival.number))
 
     async def ranks(self, task: TaskCaller, told: RankSigns) -> OtherRanks:
-        """Take how the ranks of a node stand, return how those of the others do; see `Standing.exchange`."""
+        """Take the state of a node's ranks, and return that of the others; see `RankStates.exchange`."""
         return await self._rank_states.exchange(task, told)
 
     async def ack_preempt(self, task: TaskCaller) -> None:
-        """The task will checkpoint and exit 0; without this an exit 0 means that it is done.
+        """Record that the task will checkpoint and exit 0; without this, exit code 0 means that it is done.
 
         Raises:
             StaleAttempt: The attempt is over.
@@ -122,7 +127,7 @@ class Tasks:
         """Make what was uploaded a checkpoint. Committing the same again changes nothing.
 
         Raises:
-            CheckpointError: The manifest is not one, or the files that it names have other sizes.
+            CheckpointError: The manifest is not valid, or the files that it names have other sizes.
             Conflict: The uuid is taken by another checkpoint.
             Forbidden: The harness of another trial made the uuid.
             StaleAttempt: The attempt is over.
@@ -134,10 +139,10 @@ class Tasks:
         return await self._shell.write(lambda turn: _commit(turn, task, commit, size))
 
     async def get_checkpoint(self, task: TaskCaller, uuid: str) -> CheckpointView:
-        """A checkpoint of the task's experiment, or of its warm-start source.
+        """Return a checkpoint of the task's experiment, or of its warm-start source.
 
         Raises:
-            NotFound: There is none that this task may read.
+            NotFound: There is no such checkpoint that this task may read.
         """
 
         def get(s: Session) -> CheckpointView:
@@ -173,7 +178,7 @@ class Tasks:
     # --- metadata, best validation, token
 
     async def get_metadata(self, task: TaskCaller) -> dict[str, Any]:
-        """The trial's metadata."""
+        """Return the trial's metadata."""
         return await self._shell.read(lambda s: current_attempt(s, task)[1].metadata_)
 
     async def put_metadata(self, task: TaskCaller, metadata: dict[str, Any]) -> None:
@@ -193,7 +198,7 @@ class Tasks:
         await self._shell.write(put)
 
     async def best_validation(self, task: TaskCaller) -> BestValidationReply:
-        """The best searcher metric of the experiment so far."""
+        """Return the best searcher metric of the experiment so far."""
 
         def best(s: Session) -> BestValidationReply:
             experiment = s.get(ExperimentRow, task.experiment_id)
@@ -202,7 +207,7 @@ class Tasks:
         return await self._shell.read(best)
 
     async def renew_token(self, task: TaskCaller) -> TokenReply:
-        """A fresh task token; the old one works until it expires.
+        """Make a fresh task token; the old one works until it expires.
 
         Raises:
             StaleAttempt: The attempt is over.
@@ -231,7 +236,7 @@ def _preempt_state(s: Session, task: TaskCaller) -> PreemptReply:
 
 
 def _right(s: Session, task: TaskCaller, row: CheckpointRow) -> Right:
-    """The right of a task to a checkpoint."""
+    """Return the right of a task to a checkpoint."""
     thing = Thing(Kind.CHECKPOINT, experiment_id=row.experiment_id, trial_id=row.trial_id)
     if row.experiment_id != task.experiment_id:
         mine = s.get(ExperimentRow, task.experiment_id)

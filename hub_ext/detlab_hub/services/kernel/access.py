@@ -125,7 +125,7 @@ def may_read(s: Session, caller: Caller, experiment_id: int) -> bool:
 
 
 def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right = Right.READ) -> ExperimentRow:
-    """An experiment with which the caller may do what `right` says.
+    """Load an experiment with which the caller may do what `right` says.
 
     Raises:
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
@@ -140,7 +140,7 @@ def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right 
 
 
 def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.READ) -> TrialRow:
-    """A trial with whose experiment the caller may do what `right` says.
+    """Load a trial with whose experiment the caller may do what `right` says.
 
     Raises:
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
@@ -157,7 +157,7 @@ def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.RE
 
 
 def checkpoint_for(s: Session, caller: Caller, uuid: str) -> CheckpointRow:
-    """A checkpoint that the caller may read.
+    """Load a checkpoint that the caller may read.
 
     Raises:
         NotFound: It does not exist, or the caller may not read it: they cannot tell.

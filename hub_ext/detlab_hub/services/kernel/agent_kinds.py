@@ -16,12 +16,12 @@ from detlab_hub.services.kernel.offers import agent_of
 
 @dataclass(frozen=True)
 class Present:
-    """The agents of one pool that are there; a suspect one counts as the others do.
+    """The connected agents of one pool; a suspect one counts as the others do.
 
     Attributes:
         nodes: What they were made of.
         agents: All.
-        kinds: The same, those that are alike beside each other.
+        kinds: The same, sorted so that equal ones are next to each other.
     """
 
     nodes: tuple[Node, ...]
@@ -29,7 +29,7 @@ class Present:
     kinds: tuple[tuple[Agent, ...], ...]
 
     def few(self, slots: int) -> tuple[Agent, ...]:
-        """As many of each kind as so many slots could need."""
+        """Return as many agents of each kind as a request for so many slots could need."""
         return tuple(agent for kind in self.kinds for agent in kind[: -(-slots // max(1, kind[0].slots)) or 1])
 
 
@@ -40,11 +40,11 @@ class Remembered:
         self._of: dict[str, Present] = {}
 
     def of(self, pool: str, nodes: Iterable[Node]) -> Present:
-        """The agents of a pool.
+        """Return the agents of a pool.
 
         Args:
             pool: Its name.
-            nodes: All nodes of it.
+            nodes: All its nodes.
         """
         there = tuple(replace(node, suspect=False) if node.suspect else node for node in nodes)
         known = self._of.get(pool)

@@ -72,7 +72,7 @@ class Audit:
 
 
 def trim(turn: Turn, keep: float) -> int:
-    """Drop some of what is older than `keep` seconds; returns how many rows went (0: nothing is left to drop)."""
+    """Delete some of the entries older than `keep` seconds; return how many (0: no more are due)."""
     return audit.trim(turn.session, turn.now - keep)
 
 

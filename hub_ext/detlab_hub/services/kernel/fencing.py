@@ -12,11 +12,11 @@ from detlab_hub.store.tables import AllocationRow, TaskRow, TrialRow
 
 
 def current_attempt(s: Session, task: TaskCaller) -> tuple[AllocationRow, TrialRow]:
-    """The rows of a trial's task that may still write.
+    """Load the rows of a trial's task that may still write.
 
     Raises:
         StaleAttempt: A newer attempt owns the trial, or this one is over.
-        Conflict: The task is no trial.
+        Conflict: The task is not a trial.
     """
     row, holder = current_holder(s, task)
     if not isinstance(holder, TrialRow):
@@ -25,7 +25,7 @@ def current_attempt(s: Session, task: TaskCaller) -> tuple[AllocationRow, TrialR
 
 
 def current_holder(s: Session, task: TaskCaller) -> tuple[AllocationRow, TrialRow | TaskRow]:
-    """The rows of a task, a trial's or a user task, that may still write.
+    """Load the rows of a task, a trial's or a user task, that may still write.
 
     Raises:
         StaleAttempt: A newer attempt owns it, or this one is over.

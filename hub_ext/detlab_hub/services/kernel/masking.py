@@ -17,7 +17,7 @@ _SHORTEST = 6
 
 
 def masked_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The config as it was asked for, with `data.secrets` and all credentials replaced by a mask."""
+    """Return the config as submitted, with `data.secrets` and all credentials replaced by a mask."""
     asked = as_asked(config)
     shown = {key: (_mask(value) if key in SECRET_BLOCKS else value) for key, value in asked.items()}
     data = shown.get("data")
@@ -28,7 +28,7 @@ def masked_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def masked_storage(storage: dict[str, Any]) -> dict[str, Any]:
-    """A `checkpoint_storage` block with its credentials masked."""
+    """Return a `checkpoint_storage` block with its credentials masked."""
     shown: dict[str, Any] = _mask(storage)
     return shown
 
@@ -43,7 +43,7 @@ def _mask(value: Any) -> Any:
 
 
 def secrets_of(config: dict[str, Any]) -> list[str]:
-    """The texts in a config that are secret, longest first: `data.secrets`, credentials, variables of such names."""
+    """Return the secret texts in a config, longest first: `data.secrets`, credentials, variables with such names."""
     data = config.get("data")
     found = [*_texts(data.get("secrets") if isinstance(data, dict) else None)]
     for block in SECRET_BLOCKS:

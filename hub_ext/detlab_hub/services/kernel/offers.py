@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def kind_of_slots(agent: AgentRow | None) -> str:
-    """The kind of an agent's slots, for config values by kind: cuda, rocm or cpu."""
+    """Return the kind of an agent's slots, for config values by kind: cuda, rocm or cpu."""
     kinds = set() if agent is None else {slot.get("kind", "cpu") for slot in agent.slots}
     return next((kind for kind in ("cuda", "rocm") if kind in kinds), "cpu")
 
@@ -52,7 +52,7 @@ def constraints_of(raw: Mapping[str, Any] | None) -> Constraints:
 
 
 def known_node(row: AgentRow) -> Node:
-    """An agent that is not here, as it was when it was."""
+    """Return the node of an agent that is not connected, as its row describes it."""
     return node_of(
         row.id,
         [SlotView.model_validate(slot) for slot in row.slots],
@@ -71,7 +71,7 @@ def with_shares(hello: Hello, pools: Pools) -> Hello:
     """Return an agent's offer by the settings of its pool: each device whole, or divided into shares.
 
     Raises:
-        Conflict: A device is called as we call shares.
+        Conflict: A device has a name that is reserved for shares.
     """
     odd = next((slot.id for slot in hello.slots if device_of(slot.id) != slot.id), None)
     if odd is not None:
@@ -96,13 +96,15 @@ def is_off(slot: str, off: Collection[str]) -> bool:
 def usable(
     nodes: Sequence[Node], off: Mapping[str, Collection[str]], held: Iterable[tuple[str, Collection[str]]]
 ) -> list[Node]:
-    """Nodes with the slots that can be given away or are held: not the closed ones, nor shares of a device of which
-    somebody still has a slot that is no more. Its pool divides devices otherwise than it did, or does so now.
+    """Return the nodes with the slots that can be assigned or are held.
+
+    Left out are closed slots, and shares of a device of which a task still holds a slot that no longer exists: the pool
+    has begun to divide its devices, or divides them otherwise than before.
 
     Args:
         nodes: All, with all of their slots.
         off: Slots that administrators closed, by agent.
-        held: Slots of what has some, by agent.
+        held: Slots that are held, by agent.
     """
     names = {node.id: frozenset(node.slots) for node in nodes}
     stale: dict[str, set[str]] = {}
@@ -116,11 +118,11 @@ def usable(
 
 
 def agent_of(node: Node, state: AgentState = AgentState.ENABLED) -> Agent:
-    """A node as the scheduler sees it.
+    """Return a node as the scheduler sees it.
 
     Args:
-        node: It.
-        state: What an administrator decided of it.
+        node: The node.
+        state: The state that an administrator set; a suspect node is suspect whatever it is.
     """
     if node.suspect:
         state = AgentState.SUSPECT
@@ -141,14 +143,14 @@ def agent_of(node: Node, state: AgentState = AgentState.ENABLED) -> Agent:
 
 
 def beside(dated: Sequence[Agent], task: Task) -> Task:
-    """A request in a pool with agents that may have no part of a trial over several: those that are not upgraded yet.
+    """Adapt a request to a pool with agents that cannot take part in a trial over several: they are not upgraded yet.
 
-    Where one of them could have all of its slots it stays on one agent for as long as that is so. Else they are of no
-    use to it, and it is spread over the others.
+    If one of them has enough slots for the whole request, it stays on one agent for as long as that is so. Otherwise
+    they are of no use to it, and it is spread over the others.
 
     Args:
         dated: Those agents.
-        task: The request; what runs is left as it is.
+        task: The request; a running task is returned unchanged.
     """
     if task.single_node or task.slots < 2 or task.state is not TaskState.PENDING:
         return task

@@ -46,7 +46,7 @@ class HeldBack(NamedTuple):
     """A preemption victim that was not notified yet.
 
     Attributes:
-        since: When the first of those was held back that leave with it.
+        since: When the first of the victims that leave with it was held back.
         waiting: For whom it was chosen.
     """
 

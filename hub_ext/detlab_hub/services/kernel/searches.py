@@ -67,7 +67,7 @@ class _Entry:
     """A search that is in memory.
 
     Attributes:
-        searcher: It.
+        searcher: The search.
         seq: The newest event of the journal.
         undecided: Events that came while it could not be replayed, with their numbers.
     """
@@ -87,11 +87,11 @@ class Searches:
         """Entries that were compared with the database in this transaction."""
 
     def begin(self) -> None:
-        """A transaction begins: nothing is taken for granted."""
+        """Begin a transaction: every search is compared with the database again."""
         self._verified.clear()
 
     def undo(self) -> None:
-        """The transaction was rolled back: drop the searches that it touched, which may have moved on."""
+        """Drop the searches that a rolled-back transaction touched: they may have moved on."""
         for experiment_id in self._verified:
             self._entries.pop(experiment_id, None)
 
@@ -103,7 +103,7 @@ class Searches:
             self._entries.pop(experiment_id, None)
 
     def get(self, s: Session, row: ExperimentRow) -> Searcher:
-        """The search of an experiment, as the journal has it."""
+        """Return the search of an experiment, in the state that the journal records."""
         return self._entry(s, row).searcher
 
     def step(self, s: Session, row: ExperimentRow, event: Event) -> list[Decision]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NoCertificate(DetlabError):
-    """A server can have none: its authority's files cannot be used, or its agent's address is no name."""
+    """A server cannot have one: the authority's files cannot be used, or the agent's address is not a valid name."""
 
     default_code = "servers.certificate"
 
@@ -50,10 +50,10 @@ class ServerAuthority:
         return bool(address) and not is_loopback(address or "")
 
     def issue(self, address: str) -> tuple[str, str]:
-        """Return a new key's certificate for one name or address, and that key, as PEM.
+        """Return a certificate for one name or address with a new key, and that key, as PEM.
 
         Raises:
-            NoCertificate: The authority's own files cannot be used, or that is no name.
+            NoCertificate: The authority's own files cannot be used, or the address is not a valid name.
         """
         # here: 50 ms that a master without such servers need not wait
         from cryptography import x509

@@ -103,7 +103,7 @@ class Shell:
         A caller that is cancelled does not interrupt it: either nothing happens, or everything.
 
         Raises:
-            Unavailable: The database is busy or broken; nothing was changed, or what was is not known.
+            Unavailable: The database is busy or broken; nothing was changed, or it is not known whether anything was.
         """
         task: asyncio.Task[T] = asyncio.ensure_future(self._write(fn))
         self._writes.add(task)
@@ -172,13 +172,13 @@ class Shell:
     async def follow_lines(
         self, user: str, holder: int | str, ended: Callable[[Session], bool], after: int = 0
     ) -> AsyncIterator[list[LogLine]]:
-        """Batches of the output of a trial or a user task, at most ten a second; ends when all is said.
+        """Yield batches of the output of a trial or a user task, at most ten a second; end when all of it was sent.
 
         Args:
             user: Who reads.
             holder: The trial's number or the user task's id.
             ended: Whether it has ended; judged in the same read as the lines.
-            after: The last line that is known.
+            after: Id of the last line that the reader has.
         """
 
         def read(s: Session) -> tuple[list[LogLine], int | None, bool]:

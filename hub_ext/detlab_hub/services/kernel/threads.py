@@ -26,7 +26,7 @@ UPLOADS_PER_USER, UPLOADS = 8, 64
 
 
 def user_of(caller: Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller | None) -> str:
-    """The user in whose turn a caller's work runs."""
+    """Return the user in whose turn a caller's work runs."""
     match caller:
         case Caller():
             return caller.name
@@ -81,7 +81,7 @@ class Threads:
                 del self._calls[user]
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Accept no more work."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -103,10 +103,10 @@ class Tickets:
         return self._held.total() if user is None else self._held[user]
 
     def take(self, user: str, count: int = 1) -> None:
-        """Begin one, or so many.
+        """Begin one operation, or `count` at once; `release` must follow.
 
         Raises:
-            Unavailable: There would be more than there may be.
+            Unavailable: There would be more than the limit.
         """
         if self._held[user] + count > self._per_user:
             raise _full(f"you have {self._held[user]:,} {self._what} under way, and a user may have {self._per_user:,}")

@@ -36,7 +36,7 @@ class KnownTasks:
     _digests: dict[str, set[str]] = field(default_factory=dict)
 
     def get(self, digest: str, now: float) -> TaskCaller | None:
-        """The holder of a token; None if it has to be read from the database."""
+        """Return the holder of a token; None if it has to be read from the database."""
         found = self._known.get(digest)
         return found.caller if found is not None and now < found.until else None
 
@@ -44,11 +44,11 @@ class KnownTasks:
         """Remember the holder of a token.
 
         Args:
-            digest: Of the token.
+            digest: The token's digest.
             caller: Who holds it.
-            expires_at: When the token does.
+            expires_at: When the token expires, in seconds since the epoch; None: never.
             now: When it was looked up.
-            ends: What `ends` was before that.
+            ends: The value of `ends` before that.
         """
         if ends != self.ends:
             return
@@ -60,7 +60,7 @@ class KnownTasks:
         self._digests.setdefault(caller.allocation_id, set()).add(digest)
 
     def forget(self, allocation_ids: Iterable[str]) -> None:
-        """Hear of attempts that have ended."""
+        """Forget the tokens of attempts that have ended."""
         for allocation_id in allocation_ids:
             self.ends += 1
             for digest in self._digests.pop(allocation_id, ()):

@@ -58,34 +58,34 @@ class Holder(Protocol):
         """Return (owner, kind) to whom its slot time counts."""
 
     def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
-        """The allocation's row changed in any way."""
+        """React to any change of the allocation's row."""
 
     def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
-        """The allocation entered another state."""
+        """React to the allocation's change to another state."""
 
     def attempt_ended(self, turn: Turn, row: AllocationRow, kind: EndKind) -> None:
-        """The attempt that the allocation was for is over."""
+        """React to the end of the attempt that the allocation was for."""
 
     def stage_reported(self, turn: Turn, row: AllocationRow) -> None:
-        """Its agent has said how far the launch is."""
+        """React to the agent's report of how far the launch is."""
 
     def time_is_up(self, turn: Turn, row: AllocationRow) -> None:
-        """It has run for its `resources.max_time`."""
+        """React when it has run for its `resources.max_time`."""
 
     def slots_gone(self, turn: Turn, row: AllocationRow, message: str) -> None:
-        """Its node came back without some of its slots: it is killed next."""
+        """React when its node came back without some of its slots: it is killed next."""
 
     def drain_began(self, turn: Turn, row: AllocationRow, agent: AgentRow) -> None:
-        """Its node is being drained."""
+        """React to the start of its node's drain."""
 
     def ask_to_leave(self, turn: Turn, row: AllocationRow, until: float | None) -> None:
         """Ask it to save and leave its node, by then at the latest; what cannot save stays until the drain is over."""
 
     def drain_is_over(self, turn: Turn, row: AllocationRow, agent_id: str) -> None:
-        """The deadline of its node's drain has passed: it must leave."""
+        """React when the deadline of its node's drain has passed: it must leave."""
 
     def cluster_drains(self, turn: Turn, row: AllocationRow, timeout: float) -> None:
-        """The whole cluster is being drained: it must leave within so many seconds."""
+        """React to the drain of the whole cluster: it must leave within `timeout` seconds."""
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,10 @@ class Turn:
     """Written at the end, with one statement: single ones cost more than what they tell of."""
 
     def experiment(self, experiment_id: int) -> ExperimentRow:
-        """The row of an experiment.
+        """Load the row of an experiment.
 
         Raises:
-            NotFound: If there is none.
+            NotFound: If it does not exist.
         """
         row = self.session.get(ExperimentRow, experiment_id)
         if row is None:
@@ -163,10 +163,10 @@ class Turn:
         return row
 
     def trial(self, trial_id: int) -> TrialRow:
-        """The row of a trial.
+        """Load the row of a trial.
 
         Raises:
-            NotFound: If there is none.
+            NotFound: If it does not exist.
         """
         row = self.session.get(TrialRow, trial_id)
         if row is None:
@@ -174,10 +174,10 @@ class Turn:
         return row
 
     def task(self, task_id: str) -> TaskRow:
-        """The row of a user task.
+        """Load the row of a user task.
 
         Raises:
-            NotFound: If there is none.
+            NotFound: If it does not exist.
         """
         row = self.session.get(TaskRow, task_id)
         if row is None:
@@ -185,7 +185,7 @@ class Turn:
         return row
 
     def allocation(self, allocation_id: str) -> AllocationRow | None:
-        """The row of an allocation, None if there is none."""
+        """Load the row of an allocation, None if it does not exist."""
         return self.session.get(AllocationRow, allocation_id)
 
     def holder(self, row: AllocationRow) -> Holder:

@@ -16,7 +16,7 @@ class Wakeups:
 
     @contextmanager
     def listen(self, key: Hashable) -> Iterator[asyncio.Event]:
-        """An event that every later `wake(key)` sets. Read the database after entering, then wait."""
+        """Yield an event that every later `wake(key)` sets. Read the database after entering, then wait."""
         event = asyncio.Event()
         self._waiting[key].add(event)
         try:

@@ -42,14 +42,14 @@ def check_source(s: Session, caller: Caller, config: dict[str, Any]) -> None:
 
 
 def with_source(s: Session, config: dict[str, Any]) -> dict[str, Any]:
-    """The config to store: `source_trial_id`, which was checked, with the checkpoint that it means now."""
+    """Return the config to store: `source_trial_id`, which was checked, with the checkpoint that it means now."""
     uuid, trial_id = _said(config)
     found = None if uuid or trial_id is None else checkpoints.latest(s, int(trial_id))
     return config if found is None else {**config, "searcher": {**config["searcher"], _UUID: found.uuid}}
 
 
 def as_asked(config: dict[str, Any]) -> dict[str, Any]:
-    """A stored config as it was asked for; see `with_source`."""
+    """Return a stored config as it was submitted; see `with_source`."""
     uuid, trial_id = _said(config)
     if not uuid or trial_id is None:
         return config
@@ -57,7 +57,7 @@ def as_asked(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def source_of(s: Session, config: dict[str, Any]) -> CheckpointRow | None:
-    """The checkpoint that a stored config starts from; None: it starts without one, or the checkpoint was deleted."""
+    """Load the checkpoint that a stored config starts from; None if it names none, or if the checkpoint was deleted."""
     uuid, trial_id = _said(config)
     if uuid:
         found = s.get(CheckpointRow, str(uuid))
@@ -67,7 +67,7 @@ def source_of(s: Session, config: dict[str, Any]) -> CheckpointRow | None:
 
 
 def lost_source(s: Session, config: dict[str, Any]) -> str | None:
-    """The checkpoint that a stored config names and that is there no more."""
+    """Return the uuid of the checkpoint that a stored config names and that no longer exists; None if there is none."""
     uuid, _ = _said(config)
     return str(uuid) if uuid and source_of(s, config) is None else None
 

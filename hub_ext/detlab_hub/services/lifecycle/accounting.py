@@ -33,12 +33,12 @@ def note(turn: Turn, row: AllocationRow) -> None:
 
 
 def day_of(time: float) -> date:
-    """The day (UTC) in which a moment lies."""
+    """Return the day (UTC) of a time in seconds since the epoch."""
     return date.fromordinal(_EPOCH + _number_of(time))
 
 
 def _number_of(time: float) -> int:
-    """Whole days since the epoch; `datetime` would round the last half microsecond into the next day."""
+    """Return the whole days since the epoch; `datetime` would round the last half microsecond into the next day."""
     return int(time // DAY)
 
 

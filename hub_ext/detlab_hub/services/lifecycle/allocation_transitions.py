@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def apply_allocation(turn: Turn, row: AllocationRow, event: allocations.Event) -> None:
-    """Give an allocation an event."""
+    """Apply an event to an allocation."""
     old = allocation_of(row)
     step = allocations.step(old, event)
     if step.state == old and not step.actions:

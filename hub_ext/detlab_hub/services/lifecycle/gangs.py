@@ -31,13 +31,13 @@ def holds(turn: Turn, row: AllocationRow, agent_id: str) -> bool:
 
 
 def slots_on(turn: Turn, row: AllocationRow, agent_id: str) -> Sequence[str]:
-    """The slots that it has of an agent."""
+    """Return the slots that the allocation has on an agent."""
     part = parts.on(turn.session, row, agent_id)
     return [] if part is None else part.slots
 
 
 def has_begun(turn: Turn, row: AllocationRow, agent_id: str) -> bool:
-    """Whether an agent has reported that its task runs, or it must not start there any more."""
+    """Whether an agent has reported that the allocation's task runs, or the task must not start there any more."""
     if row.state not in allocations.NOT_BEGUN:
         return True
     part = parts.on(turn.session, row, agent_id)
@@ -45,20 +45,20 @@ def has_begun(turn: Turn, row: AllocationRow, agent_id: str) -> bool:
 
 
 def started(turn: Turn, row: AllocationRow, agent_id: str) -> None:
-    """Its task runs on an agent."""
+    """Handle an agent's report that the allocation's task runs on it."""
     part = parts.on(turn.session, row, agent_id)
     if part is not None:
         _part_started(turn, row, part)
 
 
 def reported(turn: Turn, row: AllocationRow, node: int) -> PartRow | None:
-    """The task itself has reported, whether or not its agent has reported its start.
+    """Handle a report of the task itself, whether or not its agent has reported its start.
 
     Returns:
         The part of that node, None for the chief's.
 
     Raises:
-        Conflict: It has no such node: records of others must not be counted as its own.
+        Conflict: The allocation has no such node: records of others must not be counted as its own.
     """
     if node == 0 and row.state not in allocations.NOT_BEGUN:
         return None  # as nearly all reports: no part moves by it
@@ -77,27 +77,27 @@ def _part_started(turn: Turn, row: AllocationRow, part: PartRow) -> None:
 
 
 def _begin_when_all_have(turn: Turn, row: AllocationRow, everywhere: Sequence[PartRow]) -> None:
-    """It runs once each part has started; a part that has ended already counts as started, reported or not."""
+    """Mark the allocation as running once each part has started; an ended part counts as started, reported or not."""
     if all(one.started or one.end is not None for one in everywhere):
         apply_allocation(turn, row, allocations.TaskStarted())
 
 
 def exited(turn: Turn, row: AllocationRow, agent_id: str, told: TaskExited) -> None:
-    """Its part on an agent has exited."""
+    """Handle the exit of the allocation's part on an agent."""
     part = parts.on(turn.session, row, agent_id)
     if part is not None:
         _part_ended(turn, row, part, allocations.kind_of_exit(allocation_of(row), told.exit_code), told)
 
 
 def refused(turn: Turn, row: AllocationRow, agent_id: str, told: TaskExited) -> None:
-    """An agent would not start its part."""
+    """Handle an agent's refusal to start its part."""
     part = parts.on(turn.session, row, agent_id)
     if part is not None:
         _part_ended(turn, row, part, EndKind.REFUSED, told)
 
 
 def lost(turn: Turn, row: AllocationRow, agent_id: str, told: TaskExited | None = None) -> None:
-    """An agent is gone, or came back without it."""
+    """Handle the loss of an agent, or its return without the allocation's part."""
     part = parts.on(turn.session, row, agent_id)
     if part is not None:
         _part_ended(turn, row, part, EndKind.LOST, told)
@@ -119,7 +119,7 @@ def _part_ended(turn: Turn, row: AllocationRow, part: PartRow, kind: EndKind, to
 
 
 def _close(turn: Turn, row: AllocationRow, everywhere: Sequence[PartRow]) -> None:
-    """Nothing is left: the attempt ends as the part that decides, the first of them that did."""
+    """End the attempt when no part is left: the deciding part, the first of them that ended so, gives the outcome."""
     kind = gang.verdict(EndKind(part.end) for part in everywhere if part.end is not None)
     deciding = min(
         (part for part in everywhere if part.end == kind), key=lambda part: (part.ended_at or 0.0, part.rank)

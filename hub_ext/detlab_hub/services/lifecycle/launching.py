@@ -26,15 +26,19 @@ HUB_SERVER = ("python3", "-m", "detlab.launch.hub_server")
 
 
 def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> list[tuple[str, Launch]]:
-    """The launch messages of an assigned allocation by agent, with a fresh task token each.
+    """Make the launch messages of an assigned allocation, each with a fresh task token.
 
-    Sent again they are the same but for the token: agents go by allocation and run. None for a server of the Hub whose
-    environment this master does not have (it was restarted): it is launched when the Hub's spawner sends it again.
+    When repeated, they differ in the token only: agents go by allocation and run. A server of the Hub whose environment
+    this master does not have (it was restarted) gets no message: it is launched when the Hub's spawner sends the
+    environment again.
 
     Args:
         turn: The transaction.
         row: The allocation.
         only: The one agent that is to get its message; by default all of the allocation's.
+
+    Returns:
+        (agent id, message) of each node.
     """
     everywhere = parts.of_allocation(turn.session, row)
     agents = [turn.session.get(AgentRow, part.agent_id) for part in everywhere]
@@ -131,7 +135,7 @@ def launch_of_task(turn: Turn, row: AllocationRow, task: TaskRow, seat: LaunchSe
 
 
 def _service(turn: Turn, row: AllocationRow, task: TaskRow, agent: AgentRow | None) -> ServiceSpec:
-    """The service of a server; one that is reached over a network gets its certificate.
+    """Return the service of a server; one that is reached over a network gets its certificate.
 
     Raises:
         NoCertificate: None can be made.
@@ -146,7 +150,7 @@ def _service(turn: Turn, row: AllocationRow, task: TaskRow, agent: AgentRow | No
 
 
 def _note_certificate(task: TaskRow, run: int | None) -> None:
-    """Remember which attempt had one: how it is reached is settled by its launch, not by later settings."""
+    """Record which attempt had a certificate: how it is reached is settled by its launch, not by later settings."""
     if task.source.get(CERTIFIED_RUN) != run:
         rest = {name: value for name, value in task.source.items() if name != CERTIFIED_RUN}
         task.source = rest if run is None else {**rest, CERTIFIED_RUN: run}
@@ -182,14 +186,14 @@ def _info(turn: Turn, row: AllocationRow, seat: LaunchSeat, config: dict[str, An
 
 
 def _lost_parent(trial: TrialRow, checkpoint: CheckpointRow | None) -> str | None:
-    """The parent's checkpoint, if the trial is to start from it and it is there no more."""
+    """Return the parent's checkpoint, if the trial is to start from it and it no longer exists."""
     parent = trial.parent_checkpoint
     starts_elsewhere = checkpoint is not None and (checkpoint.trial_id == trial.id or checkpoint.uuid == parent)
     return None if parent is None or starts_elsewhere else parent
 
 
 def resume_point(s: Session, experiment: ExperimentRow, trial: TrialRow) -> CheckpointRow | None:
-    """The checkpoint a new attempt starts from: the trial's newest by steps, its parent's, or the warm-start source."""
+    """Load the checkpoint a new attempt starts from: the trial's newest by steps, its parent's, or its warm start's."""
     own = checkpoints.latest(s, trial.id)
     if own is not None:
         return own
@@ -201,7 +205,7 @@ def resume_point(s: Session, experiment: ExperimentRow, trial: TrialRow) -> Chec
 
 
 def _operators_directories(config: dict[str, Any], default: dict[str, Any]) -> list[str]:
-    """The directories of the cluster's default checkpoint storage, if the experiment stores there."""
+    """Return the directories of the cluster's default checkpoint storage, if the experiment stores there."""
     storage = config.get("checkpoint_storage") or {}
     chosen = (default.get(key) for key in ("host_path", "container_path") if storage.get(key) == default.get(key))
     return [path for path in chosen if isinstance(path, str)]
@@ -218,7 +222,7 @@ def _device_shares(agent: AgentRow | None, slots: list[str]) -> list[float]:
 
 
 def _environment(config: dict[str, Any], agent: AgentRow | None) -> dict[str, str]:
-    """`environment.environment_variables` for the kind of slots the agent has."""
+    """Return `environment.environment_variables` for the kind of slots the agent has."""
     variables = (config.get("environment") or {}).get("environment_variables") or []
     if isinstance(variables, dict):
         variables = variables.get(kind_of_slots(agent)) or []
@@ -227,7 +231,7 @@ def _environment(config: dict[str, Any], agent: AgentRow | None) -> dict[str, st
 
 
 def _container(config: dict[str, Any], agent: AgentRow | None, nodes: Sequence[str] = ()) -> ContainerSpec:
-    """The container that a resolved config (of an experiment or a user task) asks for."""
+    """Return the container that a resolved config (of an experiment or a user task) asks for."""
     environment, resources = config.get("environment") or {}, config.get("resources") or {}
     image = environment.get("image") or ""
     auth = {key: str(value) for key, value in (environment.get("registry_auth") or {}).items() if value}

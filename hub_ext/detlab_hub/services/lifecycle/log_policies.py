@@ -54,7 +54,7 @@ def policies_of(config: Mapping[str, Any]) -> tuple[Policy, ...]:
 
 
 def literal_of(pattern: str) -> str | None:
-    """Return the text that a pattern is found with, and only with; None where it is no plain text."""
+    """Return the one text that a pattern matches, None if it is not plain text."""
     text = pattern
     while text.startswith(".*"):
         text = text[2:]
@@ -119,5 +119,5 @@ def canceled_retries(trial: TrialRow) -> str | None:
 
 
 def without_retries(card: FailureView, why: str) -> FailureView:
-    """The card of a failure after which a policy wants no more restarts."""
+    """Return the card of a failure after which a policy forbids further restarts."""
     return card.model_copy(update={"hint": f"{card.hint} (not restarted: {why})"})

@@ -20,11 +20,11 @@ MOST_LOSSES = 20
 
 
 def given_up(turn: Turn, trial: TrialRow, row: AllocationRow, kind: EndKind) -> FailureView | None:
-    """The card of a trial that is not tried again since its attempt was lost, too; None: it is.
+    """Return the card of a trial that is not retried, as too many attempts in a row were lost; None if it is retried.
 
     Args:
         turn: The transaction.
-        trial: It.
+        trial: The trial.
         row: The attempt that ends.
         kind: How it ends.
     """

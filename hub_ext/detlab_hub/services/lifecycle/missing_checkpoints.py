@@ -72,6 +72,6 @@ def _hint(experiment: ExperimentRow, newest: CheckpointRow | None, message: str)
 
 
 def place_of(storage: dict[str, Any]) -> str:
-    """Where a storage block says that checkpoints lie, without its secrets."""
+    """Return where a storage block keeps checkpoints, without its secrets."""
     path = storage.get("host_path") or storage.get("container_path")
     return f"{storage.get('type', 'storage')} {path}" if path else f"the storage ({storage.get('type', 'unknown')})"

@@ -17,15 +17,15 @@ SINGLE_NODE = "single_node"
 
 
 def pool_for(settings: Settings, resources: Mapping[str, Any], slots: int) -> PoolConfig:
-    """The pool in which something runs.
+    """Return the pool in which something runs.
 
     Args:
-        settings: Of the master.
+        settings: The master's settings.
         resources: The block of its config.
-        slots: So many it needs.
+        slots: How many slots it needs.
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: There is no pool of that name.
     """
     name = settings.pools.named(resources.get("resource_pool") or "", slots)
     pool = settings.pools.of(name)
@@ -36,7 +36,7 @@ def pool_for(settings: Settings, resources: Mapping[str, Any], slots: int) -> Po
 
 
 def queue_fields(settings: Settings, config: Mapping[str, Any], slots: int, owner: Caller) -> dict[str, Any]:
-    """The columns by which something new is scheduled.
+    """Return the columns by which something new is scheduled.
 
     Raises:
         ConfigError: It names a pool that does not exist.
@@ -57,7 +57,7 @@ def queue_fields(settings: Settings, config: Mapping[str, Any], slots: int, owne
 
 
 def request_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of an allocation that say on what it runs, with how much of it, and for how long at most."""
+    """Return the columns of an allocation that say where it may run, with which resources, and for how long at most."""
     resources = config.get("resources") or {}
     wanted = {key: value for key, value in (resources.get("constraints") or {}).items() if value}
     if resources.get("is_single_node"):
@@ -66,7 +66,7 @@ def request_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def demands(resources: Mapping[str, Any]) -> dict[str, int]:
-    """The CPUs, in thousandths, and the memory, in bytes, that the block `resources` asks for on each agent."""
+    """Return the CPUs, in thousandths, and the memory, in bytes, that the block `resources` asks for on each agent."""
     cpus, memory = resources.get("cpus") or 0.0, resources.get("memory") or 0
     most = 2**62  # more than any agent has, and the column's largest is not much more
     return {"millicpus": round(min(float(cpus) * 1000, most)), "memory": min(int(memory), most)}

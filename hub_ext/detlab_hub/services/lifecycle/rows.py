@@ -18,7 +18,7 @@ TERMINAL_TRIALS = tuple(state.value for state in TrialState if state.terminal)
 
 
 def allocation_of(row: AllocationRow) -> Allocation:
-    """The state of an allocation, from its row."""
+    """Return the state of an allocation, from its row."""
     return Allocation(
         state=AllocationState(row.state),
         preempt_reason=None if row.preempt_reason is None else PreemptReason(row.preempt_reason),
@@ -42,7 +42,7 @@ def write_allocation(row: AllocationRow, state: Allocation) -> None:
 
 
 def trial_of(row: TrialRow, experiment: ExperimentRow, current: AllocationRow | None) -> Trial:
-    """The state of a trial, from its row and that of its newest allocation."""
+    """Return the state of a trial, from its row and that of its newest allocation."""
     live = current is not None and current.state != AllocationState.TERMINATED
     if row.searcher_metric_seen or not experiment.metric:
         metric = Metric.SEEN
@@ -74,19 +74,19 @@ def write_trial(row: TrialRow, state: Trial) -> None:
 
 
 def max_restarts(config: dict[str, Any]) -> int:
-    """Failures before a trial is given up."""
+    """Return how many failures restart a trial before it is given up."""
     value = config.get("max_restarts")
     return DEFAULT_MAX_RESTARTS if value is None else int(value)
 
 
 def slots_per_trial(config: Mapping[str, Any]) -> int:
-    """Slots that each trial needs."""
+    """Return the number of slots that each trial needs."""
     value = (config.get("resources") or {}).get("slots_per_trial")
     return 1 if value is None else int(value)
 
 
 def graces_of(config: dict[str, Any], settings: Settings) -> Graces:
-    """The deadlines of an experiment's tasks."""
+    """Return the deadlines of an experiment's tasks."""
     preemption = config.get("preemption_timeout")
     return Graces(
         preemption=settings.preemption_timeout_default if preemption is None else float(preemption),

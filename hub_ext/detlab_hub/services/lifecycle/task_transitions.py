@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def apply_task(turn: Turn, row: TaskRow, event: usertask.Event) -> None:
-    """Give a user task an event."""
+    """Apply an event to a user task."""
     old = usertask.UserTask(TrialState(row.state), row.run, None if row.end_reason is None else TaskEnd(row.end_reason))
     step = usertask.step(old, event)
     if step.state == old and not step.actions:
@@ -46,7 +46,7 @@ def apply_task(turn: Turn, row: TaskRow, event: usertask.Event) -> None:
 
 
 def current_allocation(turn: Turn, row: TaskRow) -> AllocationRow | None:
-    """The newest allocation of a user task, None before the first."""
+    """Return the newest allocation of a user task, None before the first."""
     return turn.session.scalar(
         select(AllocationRow).where(AllocationRow.task_id == row.id, AllocationRow.run == row.run)
     )

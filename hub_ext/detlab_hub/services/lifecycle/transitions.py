@@ -83,7 +83,7 @@ _OF_TRIAL = select(AllocationRow).where(
 
 
 def current_allocation(turn: Turn, row: TrialRow) -> AllocationRow | None:
-    """The newest allocation of a trial, None before the first."""
+    """Return the newest allocation of a trial, None before the first."""
     if row.run == 0:
         return None
     found = turn.allocation(_allocation_id(row, row.run))
@@ -97,7 +97,7 @@ def _allocation_id(row: TrialRow, run: int) -> str:
 
 
 def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
-    """Give a trial an event."""
+    """Apply an event to a trial."""
     experiment = turn.experiment(row.experiment_id)
     current = current_allocation(turn, row)
     old = trial_of(row, experiment, current)
@@ -342,7 +342,7 @@ def condemn_trial(turn: Turn, row: TrialRow, error: SearcherInputError | str, re
 
 
 def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -> None:
-    """Give an experiment an event.
+    """Apply an event to an experiment.
 
     Raises:
         RequestRefusedError: If its state does not allow what a user asks for.

@@ -54,7 +54,7 @@ class TrialHolder:
         turn.changed_experiment(experiment.id)
 
     def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
-        """Let the trial go on, restart or end."""
+        """Let the trial continue, restart or end."""
         _end_attempt(turn, row, kind)
 
     def stage_reported(self, turn: Turn, row: AllocationRow) -> None:

@@ -65,7 +65,7 @@ def assign(turn: Turn, owner: str) -> UidRow:
 
 
 def is_account(turn: Turn, row: UidRow) -> bool:
-    """Whether a user's uid is that of an account: it stays so when the user is not in the map any more."""
+    """Whether a user's uid is that of an account; this remains so when the user is no longer in the map."""
     return row.account or row.owner in turn.settings.uids.mapped
 
 
@@ -116,7 +116,7 @@ def _next(turn: Turn) -> int:
 
 
 def known(s: Session, policy: UidPolicy, owner: str) -> int | None:
-    """Return a user's uid, None while there is none."""
+    """Return a user's uid, None if none is assigned yet."""
     row = s.get(UidRow, owner)
     if row is not None or uids.has_begun(s):
         return policy.mapped.get(owner) or (None if row is None else row.uid)
@@ -144,7 +144,7 @@ def file_owner(s: Session, policy: UidPolicy, owner: str) -> int | None:
 
 
 def check_agent(s: Session, policy: UidPolicy, hello: Hello) -> None:
-    """Compare what a node has given with what is assigned here, before it is taken for connected.
+    """Compare the uids that a node has given with those assigned here, before it counts as connected.
 
     Raises:
         Conflict: One user's files could become another's on that node.
@@ -192,7 +192,7 @@ class UserUids:
         self._shell = shell
 
     async def list(self, caller: Caller) -> UidList:
-        """All of them.
+        """List all of them.
 
         Raises:
             Forbidden: The caller is not an administrator.

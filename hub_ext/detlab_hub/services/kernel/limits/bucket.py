@@ -32,10 +32,12 @@ class Bucket:
         return cls(rate, burst, burst, now)
 
     def take(self, now: float, amount: float = 1.0) -> float:
-        """Take tokens; return 0.0, or take none and return the seconds until there are as many.
+        """Take tokens, all or none.
 
-        A clock that goes backwards gives nothing and takes nothing away. More than the bucket holds at most never
-        comes together: `inf`.
+        A clock that goes backwards neither adds tokens nor removes any.
+
+        Returns:
+            0.0 if they were taken; else the seconds until there are enough, `inf` if the bucket never holds as many.
         """
         self.fill(now)
         if self.tokens >= amount:

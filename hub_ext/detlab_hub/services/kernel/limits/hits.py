@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 REPORT_PERIOD = 3600.0
 """Seconds in which the audit log gets at most one row for a user and limit."""
 MOST = 5000
-"""Users and limits that are remembered; of more, those forgotten that were hit longest ago."""
+"""Users and limits that are remembered; beyond that, the ones hit longest ago are forgotten."""
 
 
 @dataclass

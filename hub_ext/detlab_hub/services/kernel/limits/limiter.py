@@ -104,7 +104,7 @@ class Limiter:
         return self._clock() // DAY * DAY
 
     def know_uploaded(self, user: str, size: float) -> None:
-        """Say how much a user had uploaded today before this master started."""
+        """Set how much a user had uploaded today before this master started, in bytes."""
         if self.uploaded(user) is None:
             self._uploaded[user] = size
 

@@ -81,11 +81,11 @@ class OutputRates:
         return batch.stream == "logs" and bool(self._limits.log_lines_per_second and self._limits.log_kb_per_second)
 
     def writer(self, task: str) -> Writer | None:
-        """Return what was said of a task."""
+        """Return what is known of a task; None if nothing is."""
         return self._writers.get(task)
 
     def know(self, task: str, writer: Writer) -> None:
-        """Say who writes."""
+        """Remember who writes."""
         self._writers[task] = writer
         if len(self._writers) > self._most:
             self._writers.popitem(last=False)
