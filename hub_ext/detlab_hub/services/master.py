@@ -191,7 +191,7 @@ class Services:
         return await self.servers.end(caller, task_id)
 
     async def start(self) -> None:
-        """Bring back what was going on, then run the loops."""
+        """Restore what was in progress, then run the loops."""
         self.shell.started_at = self.shell.clock()
         await self.recover()
         periods: list[tuple[float, Callable[[], Awaitable[None]]]] = [
@@ -217,7 +217,7 @@ class Services:
             self._loops.append(asyncio.create_task(self.consumers.run(), name="consumers"))
 
     async def stop(self) -> None:
-        """Stop the loops and let readers go. Tasks run on; the next start continues with them."""
+        """Stop the loops and release the readers. Tasks run on; the next start continues with them."""
         self.shell.stopped = True
         self.shell.wakeups.wake_all()
         for loop in self._loops:
@@ -238,7 +238,7 @@ class Services:
     # --- what the loops do; each is one step, so that tests and the simulation can take it themselves
 
     async def recover(self) -> None:
-        """After a start: expect the agents that were there, finish deletes that were under way, look around."""
+        """Expect the agents that were there before the start, finish deletions, and ask for a scheduling pass."""
         await self.agents.expect_known()
         await self.shell.write(_renew_task_tokens)
         for blocked in await self.shell.read(log_policies.all_excluded):
@@ -274,7 +274,7 @@ class Services:
         await self._each(actions)
 
     async def _each(self, actions: Sequence[Callable[[Turn], None]]) -> None:
-        """Each in a turn of its own: one that fails is told of when the others are done.
+        """Run each action in a turn of its own; a failure is raised when the others are done.
 
         Raises:
             Unavailable: The database is busy or broken; the rest has to wait.
@@ -392,7 +392,7 @@ class Services:
 
 
 def _renew_task_tokens(turn: Turn) -> None:
-    """Tasks could not renew their tokens while there was no master, or its clock jumped: that time does not count."""
+    """Renew the tokens of tasks after a time without a master, or a jump of its clock: that time does not count."""
     live = select(AllocationRow.id).where(AllocationRow.state.in_(placement.PLACED))
     turn.session.execute(
         update(TokenRow)
@@ -412,7 +412,7 @@ _DUE = select(AllocationRow.id).where(
 
 
 def _due(s: Session, now: float) -> list[str]:
-    """Allocations whose time to leave is over, and those that have been told so and are still there."""
+    """Return the allocations whose time to leave is over, and those that were told so and are still there."""
     return list(s.connection().execute(_DUE, {"now": now, "again": now - KILL_AGAIN}).scalars())
 
 

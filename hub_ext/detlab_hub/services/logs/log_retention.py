@@ -31,7 +31,7 @@ READS_PER_SWEEP = 100
 
 
 class LogRetention:
-    """Keeps output for as long as is said."""
+    """Removes output that is older than the retention period of its trial."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -42,10 +42,10 @@ class LogRetention:
         self._removed = 0
 
     async def keep(self, caller: Caller, wanted: KeepLogs) -> KeepLogsReply:
-        """Say for how long output is kept; it counts from the next cleaning on, for lines of long ago, too.
+        """Set for how long output is kept; it takes effect at the next cleaning, also for old lines.
 
         Raises:
-            Forbidden: One is somebody else's, who lets the caller look at it only.
+            Forbidden: One of the experiments is another user's, and the caller may only read it.
             NotFound: There is no such experiment for the caller.
         """
 
@@ -62,7 +62,7 @@ class LogRetention:
         return await self._shell.write(change)
 
     async def sweep(self) -> int:
-        """Remove some of what is to go, when it is time; return how many chunks are gone."""
+        """Remove some of the output that is due, when it is time; return how many chunks were removed."""
         now = self._shell.clock()
         if self._after is None:
             if now < self._begins:
@@ -96,7 +96,7 @@ class LogRetention:
 
 
 def next_cleaning(now: float, hour: int) -> float:
-    """Return the next time, in seconds since the epoch, at which it is so many hours in the master's time zone."""
+    """Return the next time, in seconds since the epoch, at which it is `hour` o'clock in the master's time zone."""
     today = datetime.fromtimestamp(now).replace(hour=hour, minute=0, second=0, microsecond=0)
     moment = today if today.timestamp() > now else today + timedelta(days=1)
     return moment.timestamp()

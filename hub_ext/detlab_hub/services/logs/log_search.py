@@ -48,16 +48,16 @@ class LogSearch:
     async def page(
         self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str | None = None
     ) -> tuple[list[LogLine], Edges]:
-        """Return lines, in order, and where to go on.
+        """Return lines, in order, and where to continue.
 
         Args:
             user: Who asks: searches of several users take turns.
-            whose: Whose output, in each read anew: it raises where that is not for the caller.
+            whose: Returns whose output is read; called anew in each read, and raises if the caller may not read it.
             wanted: Which lines.
-            regex: What must be found in them besides.
+            regex: What must also be found in them; None: nothing.
 
         Raises:
-            BadRegex: It is none.
+            BadRegex: It is not a valid regular expression.
             Unavailable: Too many searches wait.
         """
         if not regex:

@@ -30,17 +30,20 @@ Check = Callable[[Session], object]
 
 
 def search_lines(pattern: str, texts: Iterable[str], seconds: float) -> tuple[list[int], int]:
-    """Return at which places the expression is found, and how many texts there was time for, at least one.
+    """Search texts for a regular expression, within a time limit.
 
-    It is meant for a thread of its own: RE2 works without the interpreter's lock.
+    Run it in a thread of its own: RE2 works without the interpreter's lock.
 
     Args:
         pattern: In the syntax of RE2.
         texts: Where to look.
-        seconds: Processor time; a single text, of 16 kB at most, takes below one second.
+        seconds: Processor time; a single text, of 16 kB at most, takes less than one second.
+
+    Returns:
+        The indexes of the texts in which it is found, and how many texts there was time for, at least one.
 
     Raises:
-        BadPattern: It is none.
+        BadPattern: It is not a valid regular expression.
     """
     search, end = compile_pattern(pattern).search, time.thread_time() + seconds
     hits, looked = [], 0
@@ -67,14 +70,13 @@ class PolicyMatcher:
     async def match(self, allocation_id: str, batch: RecordBatch, check: Check) -> list[Finding]:
         """Return what the policies of an attempt's experiment find in a batch, each at most once.
 
-        A pattern that takes too long, or that RE2 does not take (of an experiment of before), is given up for the
-        experiment, once what is returned here has been `written`.
+        A pattern that takes too long, or that RE2 does not accept (of an experiment from an older version), is given up
+        for the experiment, once the result has been `written`.
 
         Args:
-            allocation_id: Of the attempt that sends it, or says so.
-            batch: What came.
-            check: Raises where the sender must not write there: no stranger has others' patterns tried on his text.
-
+            allocation_id: The attempt that sends the batch, or claims to.
+            batch: What was received.
+            check: Raises where the sender must not write: strangers must not run others' patterns on their own text.
         """
         if batch.stream != "logs":
             return []
@@ -94,7 +96,7 @@ class PolicyMatcher:
         return [finding for finding in found if finding is not None]
 
     def written(self, allocation_id: str, findings: Sequence[Finding]) -> None:
-        """The matches are written: an abandoned policy is not tried again, and its trial is not warned again."""
+        """Note that the matches are written: an abandoned policy is not tried again, nor its trial warned again."""
         experiment_id, _ = self._known.get(allocation_id, (0, ()))
         for finding in findings if experiment_id else ():
             if not finding.given_up:

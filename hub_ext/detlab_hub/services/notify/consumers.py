@@ -38,7 +38,7 @@ class EventConsumer(Protocol):
     """Takes events. Found by its entry point in the group `detlab.event_consumers`, called without arguments.
 
     Attributes:
-        name: Of its cursor: unique, and the same for ever.
+        name: Names its cursor: unique, and never changed.
         kinds: Which events it is given: of `experiment`, `trial`, `task`, `checkpoint`, `cluster`, `metrics`. The first
             three carry `moved`, {"from": state, "to": state}, where a state changed.
     """
@@ -54,7 +54,7 @@ class EventConsumer(Protocol):
         """
 
     async def lost(self, count: int) -> None:
-        """Hear that the next `count` events are gone: it was away for longer than the log is kept."""
+        """Take note that the next `count` events are gone: it was away for longer than the log is kept."""
 
 
 CONSUMERS: Plugins[Callable[[], EventConsumer]] = Plugins("detlab.event_consumers", "event consumer")

@@ -41,7 +41,7 @@ class Waiting(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The same of one that has a place."""
+    """The columns of a placed allocation that a pass needs."""
 
     id: str
     trial_id: int | None
@@ -105,12 +105,12 @@ _TAKEN = Prepared(
 
 
 def read_waiting(s: Session, before: Mapping[str, Seen[Waiting]]) -> dict[str, Seen[Waiting]]:
-    """The pending allocations by id; an unchanged one is the same object as in `before`."""
+    """Read the pending allocations by id; an unchanged one is the same object as in `before`."""
     return _PENDING.again(s, {}, before, Waiting)
 
 
 def read_placed(s: Session, before: Mapping[str, Seen[Placed]]) -> dict[str, Seen[Placed]]:
-    """The same of what has a place."""
+    """Read the placed allocations by id; an unchanged one is the same object as in `before`."""
     return _TAKEN.again(s, {}, before, Placed)
 
 

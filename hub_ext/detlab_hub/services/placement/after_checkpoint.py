@@ -52,9 +52,10 @@ class DelayedPreemption:
         self.saving: dict[str, HeldBack] = {}
 
     def as_leaving(self, snapshot: Snapshot) -> Snapshot:
-        """The pool as if those had been asked that are still held back.
+        """Return the pool as if the victims that are still held back had been asked to leave.
 
-        Where no checkpoint is near any more it stays as it is: who is asked is chosen by a pass that knows of nothing.
+        Where no checkpoint is due soon any more, the pool is unchanged: victims are chosen by a pass that treats nobody
+        as leaving.
         """
         if not self._before:
             return snapshot

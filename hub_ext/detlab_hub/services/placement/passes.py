@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
 
 
 def _in_order(cluster: ClusterSnapshot, texts: Mapping[str, str], codes: Mapping[str, str]) -> Verdict:
-    """The pending reasons in the order of the queue, from which positions are read."""
+    """Return the pending reasons in the order of the queue, from which positions are read."""
     queue = [(holder.pool, row.id) for holder, rows in cluster.queue() for row in rows if row.id in texts]
     pools = {name: pool for pool, name in queue}
     return Verdict(Pending({name: texts[name] for name in pools}, pools), {name: codes[name] for name in pools})
@@ -69,12 +69,12 @@ def forecast(
         s: A session.
         nodes: As for `snapshots`.
         refusals: As for `snapshots`.
-        now: The time.
-        settings: Of the master.
-        task: What is asked for.
+        now: The time, in seconds since the epoch.
+        settings: The master's settings.
+        task: What is requested.
         job: Its job.
-        pool: One that exists.
-        queues: Who places where it is not this master.
+        pool: The name of an existing pool.
+        queues: The pools that a backend places, see `Backend.queues`.
     """
     snapshot = snapshots(s, [*nodes, *_stand_ins(queues)], refusals, now, settings)[pool]
     jobs = {**snapshot.jobs, job.id: job}
@@ -86,7 +86,7 @@ def forecast(
 
 
 def _stand_ins(queues: Queues) -> list[Node]:
-    """A node without slots for each queue: what was handed over to it counts as held in its pool."""
+    """Return a node without slots for each queue: what was handed over to it counts as held in its pool."""
     return [Node(id=to, slots=(), pool=pool) for pool, to in queues.items()]
 
 
@@ -106,16 +106,16 @@ def place(
     *,
     draining: bool,
 ) -> Verdict:
-    """Assign what can start now, ask those to leave whose slots others get; return why everything else waits.
+    """Assign what can start now, and ask preemption victims to leave; return why everything else waits.
 
     Args:
         turn: The transaction.
-        nodes: Those that are there.
-        refusals: Who is not asked to run what.
-        known: The same in every pass.
-        before: Who was to be asked later, by the pass before.
-        queues: Who places where it is not this master.
-        draining: Nothing starts any more.
+        nodes: The connected nodes.
+        refusals: As for `snapshots`.
+        known: The cache of tasks, the same in every pass.
+        before: The victims that the previous pass held back.
+        queues: The pools that a backend places, see `Backend.queues`.
+        draining: Whether nothing starts any more.
     """
     cluster = read_cluster(turn.session, [*nodes, *_stand_ins(queues)], refusals, turn.now, turn.settings, known)
     if cluster is None:
@@ -192,7 +192,7 @@ def _seat(turn: Turn, row: AllocationRow, seats: Mapping[str, list[str]]) -> Non
 
 
 def _free_slots(cluster: ClusterSnapshot, agents: Collection[str]) -> dict[str, list[str]]:
-    """The free slots of some agents."""
+    """Return the free slots of some agents."""
     used: defaultdict[str, set[str]] = defaultdict(set)
     for row in cluster.placed:
         for agent_id, slots in cluster.slots_of(row).items():

@@ -16,10 +16,10 @@ from detlab_hub.store.queries import parts
 
 
 class KnownTasks:
-    """The tasks of the pass before: one that is as it was is the same object again.
+    """The tasks of the previous pass: an unchanged one is the same object again.
 
-    Thousands wait, and from one pass to the next few are new. To make a task of a row takes longer than all that a pass
-    asks of it, and so does a row of what the driver gives.
+    Thousands wait, and from one pass to the next few are new. Making a task from a row takes longer than everything
+    that a pass asks of it, and so does making a row from what the driver gives.
     """
 
     def __init__(self) -> None:
@@ -32,17 +32,17 @@ class KnownTasks:
         self._agents_now: dict[str, tuple[Node, AgentState, Agent]] = {}
 
     def begin(self) -> None:
-        """Another pass: what the last one did not see is forgotten."""
+        """Begin another pass: what the last one did not see is forgotten."""
         self._before, self._now = self._now, {}
         self._agents, self._agents_now = self._agents_now, {}
 
     def waiting(self, s: Session) -> list[Waiting]:
-        """The pending allocations."""
+        """Read the pending allocations."""
         self._waiting = read_waiting(s, self._waiting)
         return [row for _, row in self._waiting.values()]
 
     def placed(self, s: Session) -> list[Placed]:
-        """The placed allocations."""
+        """Read the placed allocations."""
         self._placed = read_placed(s, self._placed)
         return [row for _, row in self._placed.values()]
 
@@ -55,7 +55,7 @@ class KnownTasks:
         return self._seats
 
     def get(self, name: str, made_of: tuple[Any, ...]) -> Task | None:
-        """The task if it was made of the same."""
+        """Return the known task of this name if it was made of the same values."""
         known = self._before.get(name)
         if known is None or known[0] != made_of:
             return None
@@ -63,12 +63,12 @@ class KnownTasks:
         return known[1]
 
     def keep(self, made_of: tuple[Any, ...], task: Task) -> Task:
-        """Know a task in the next pass, too."""
+        """Keep a task for the next pass, too."""
         self._now[task.id] = made_of, task
         return task
 
     def agent(self, node: Node, state: AgentState) -> Agent:
-        """A node as the scheduler sees it, in the state that an administrator decided."""
+        """Return a node as the scheduler sees it, in the state that an administrator set."""
         known = self._agents.get(node.id)
         if known is None or known[0] is not node or known[1] is not state:
             known = node, state, agent_of(node, state)

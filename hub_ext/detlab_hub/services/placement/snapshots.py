@@ -123,7 +123,7 @@ class ClusterSnapshot:
             self.held.append((pool, holder.job.id, row.owner, len(row.slots)))
 
     def holder(self, row: Waiting | Placed) -> Holder:
-        """The job of an allocation."""
+        """Return the job of an allocation."""
         key = row.task_id or row.experiment_id or 0
         found = self._holder_by.get(key)
         if found is None:
@@ -131,9 +131,9 @@ class ClusterSnapshot:
         return found
 
     def queue(self) -> list[tuple[Holder, list[Waiting]]]:
-        """Pending allocations by job, jobs in the order of the whole queue; a pool's scheduler may start others first.
+        """Return the pending allocations by job, jobs in the order of the whole queue; a pool may start others first.
 
-        Of jobs that share a place in it the requests are in one list, under one of them that has the same pool.
+        If several jobs have the same place in it, their requests are in one list, under one of them in the same pool.
         """
         lines: dict[tuple[Any, ...], tuple[Holder, list[Waiting]]] = {}
         of: dict[int | str, list[Waiting]] = {}
@@ -176,7 +176,7 @@ class ClusterSnapshot:
         )
 
     def slots_of(self, row: Placed) -> Mapping[str, frozenset[str]]:
-        """The slots that an allocation has, by agent."""
+        """Return the slots that an allocation has, by agent."""
         return self.seats[row.id]
 
     def _is_on(self, row: Placed, agents: Mapping[str, object]) -> bool:
@@ -283,7 +283,7 @@ _NO_AGENTS: frozenset[str] = frozenset()
 
 
 def _within(row: Waiting) -> tuple[int, str]:
-    """By what the requests of a job are sorted."""
+    """Return the sort key of requests within a job."""
     return row.idx or 0, row.id
 
 
@@ -299,7 +299,15 @@ def read_cluster(
 def snapshots(
     s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings
 ) -> dict[str, Snapshot]:
-    """A snapshot of each pool, by its name. Tasks are named as their allocations."""
+    """Return a snapshot of each pool, by its name. Tasks are named as their allocations.
+
+    Args:
+        s: A session.
+        nodes: The connected nodes.
+        refusals: Until when an agent is not asked again to run a trial or user task that it refused.
+        now: The time, in seconds since the epoch.
+        settings: The master's settings.
+    """
     fresh = KnownTasks()
     cluster = _cluster_snapshot(s, fresh.waiting(s), nodes, refusals, now, settings, fresh)
     return {name: cluster.snapshot(pool) for name, pool in settings.pools.by_name.items()}
@@ -377,7 +385,7 @@ def _holder(
 
 
 def _weight(weight: float) -> float:
-    """A weight with which the scheduler can count: one job's must not stop the scheduling of all."""
+    """Return a weight that the scheduler can compute with: one job's must not stop the scheduling of all."""
     return min(max(weight, 1e-6), 1e6) if math.isfinite(weight) else 1.0
 
 

@@ -31,7 +31,7 @@ class Entry:
         owner: Whose it is.
         kind: experiment, or a user task's kind.
         name: Its owner's name for it.
-        live: Its allocations, those first that are looked at first.
+        live: Its allocations, in the order in which they are considered.
     """
 
     job: Job
@@ -48,7 +48,7 @@ class Entry:
 
 
 def entry_of(row: ExperimentRow | TaskRow) -> Entry:
-    """The job of a row, without its allocations."""
+    """Make the job of a row, without its allocations."""
     job = Job(
         id=str(row.id),
         priority=row.priority,
@@ -62,7 +62,7 @@ def entry_of(row: ExperimentRow | TaskRow) -> Entry:
 
 
 def entries(live: Iterable[Live]) -> dict[str, Entry]:
-    """Jobs by their ids."""
+    """Group allocations into jobs, by the jobs' ids."""
     found: dict[str, Entry] = {}
     for one in sorted(live, key=lambda one: (one.idx or 0, one.requested_at, one.allocation_id)):
         number = one.task_id if one.experiment_id is None else str(one.experiment_id)
@@ -76,7 +76,7 @@ def entries(live: Iterable[Live]) -> dict[str, Entry]:
 
 
 def lines(settings: Settings, found: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """The jobs of each pool, those first that are looked at first."""
+    """Return the jobs of each pool, in the order in which they are considered."""
     pools: dict[str, list[Entry]] = {}
     for entry in found:
         pools.setdefault(entry.pool, []).append(entry)
@@ -89,15 +89,15 @@ def lines(settings: Settings, found: Iterable[Entry]) -> dict[str, list[Entry]]:
 def job_view(
     entry: Entry, order: int, caller: Caller, reasons: Reasons, starts: Mapping[str, float | None], now: float
 ) -> JobView:
-    """A job as a caller may see it (I9): of another user's only position, size and age.
+    """Make the view of a job for a caller (I9): of another user's job only position, size and age are shown.
 
     Args:
         entry: The job.
-        order: Its place in its pool.
+        order: Its place in its pool, from 1.
         caller: Who looks.
         reasons: Why allocations wait.
-        starts: In how many seconds they start, where that is known.
-        now: The time.
+        starts: Seconds until each allocation starts; None where that is not known.
+        now: The time, in seconds since the epoch.
     """
     waiting = entry.waiting
     held = [one for one in entry.live if not one.pending]
@@ -138,7 +138,7 @@ def views(
     starts: Mapping[str, float | None],
     now: float,
 ) -> list[tuple[Entry, JobView]]:
-    """All jobs of all lines, in their order."""
+    """Make the views of all jobs of all lines, in their order."""
     return [
         (entry, job_view(entry, order, caller, reasons, starts, now))
         for line in standing.values()

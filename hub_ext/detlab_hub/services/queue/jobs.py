@@ -40,7 +40,7 @@ _OVER = frozenset(state.value for state in ExperimentState if state.terminal or 
 
 
 class _Around(NamedTuple):
-    """The agents that are there, who was refused where, and the time."""
+    """The connected agents, which agent refused whom, and the time."""
 
     nodes: Sequence[Node]
     refusals: snapshots.Refusals
@@ -56,11 +56,11 @@ class Jobs:
         self._forecasts = Forecasts()
 
     async def list(self, caller: Caller, *, pool: str | None = None, mine: bool = False) -> JobList:
-        """The jobs that hold slots or wait for some, by pool, in each pool's order.
+        """List the jobs that hold slots or wait for some, by pool, in each pool's order.
 
         Args:
-            caller: Who asks. Of what they may not know (I9) only place, size and age are told.
-            pool: Only those of this pool.
+            caller: Who asks. Of others' jobs (I9) only place, size and age are shown.
+            pool: Only jobs of this pool; None: of all.
             mine: Only the caller's own.
         """
 
@@ -102,13 +102,12 @@ class Jobs:
         return await self._shell.read(read)
 
     async def update(self, caller: Caller, job_id: str, change: JobUpdate) -> JobView:
-        """Change a job; its owner may, and administrators. A value that is set already is left unchanged.
+        """Change a job; its owner and administrators may. A value that is set already is left unchanged.
 
         Raises:
             ConfigError: There is no such pool, or no agent of it could run the job's image.
-            Conflict: It has ended, or stands in another line than the job that it shall be beside.
-            Forbidden: It is somebody else's, or would overtake somebody else's, or its priority is not the caller's to
-                give.
+            Conflict: It has ended, or is in another queue than the job that it is to be moved next to.
+            Forbidden: It is another user's, or would overtake another user's, or the caller may not give this priority.
             ResourcesError: No agent of the pool could ever run it.
         """
         shell = self._shell
@@ -159,7 +158,7 @@ class Jobs:
         return snapshots.snapshots(s, around.nodes, around.refusals, around.now, self._shell.settings)
 
     def _view(self, s: Session, caller: Caller, entry: Entry, live: Mapping[str, Entry], around: _Around) -> JobView:
-        """The view of one job, with its place among all."""
+        """Make the view of one job, with its place among all."""
         standing = lines(self._shell.settings, {**live, entry.job.id: entry}.values())
         starts: dict[str, float | None] = {}
         if entry.waiting and not self._shell.draining and entry.pool in (snapshots := self._snapshots(s, around)):
@@ -187,7 +186,7 @@ class Jobs:
             await feasibility.check(self._shell, required)
 
     def _move(self, turn: Turn, caller: Caller, row: ExperimentRow | TaskRow, change: JobUpdate) -> dict[str, str]:
-        """Put the job beside another one; what was done."""
+        """Move the job next to another one; return what was done."""
         beside = change.ahead_of if change.ahead_of is not None else change.behind_of
         if beside is None:
             return {}
@@ -220,10 +219,10 @@ class Jobs:
 
 
 def _asked(s: Session, caller: Caller, job_id: str) -> tuple[ExperimentRow | TaskRow, int | None]:
-    """The row of a job that the caller may read, and the trial, if it is named by one.
+    """Load the row of a job that the caller may read, and the trial's id if the job is named by a trial.
 
     Raises:
-        NotFound: There is none for the caller.
+        NotFound: There is no such job for the caller.
     """
     trial = job_id.removeprefix(TRIAL_PREFIX)
     if trial != job_id and _is_number(trial):
@@ -235,10 +234,10 @@ def _asked(s: Session, caller: Caller, job_id: str) -> tuple[ExperimentRow | Tas
 
 
 def _owned(s: Session, caller: Caller, job_id: str) -> ExperimentRow | TaskRow:
-    """The row of a job that the caller may change.
+    """Load the row of a job that the caller may change.
 
     Raises:
-        NotFound: There is none for the caller.
+        NotFound: There is no such job for the caller.
         Forbidden: They may read it, and no more.
     """
     if _is_number(job_id):
@@ -291,7 +290,10 @@ def _not_in_line(row: ExperimentRow | TaskRow, other: ExperimentRow | TaskRow, *
 
 
 def _set(turn: Turn, row: ExperimentRow | TaskRow, change: JobUpdate) -> dict[str, str]:
-    """Set what is named and differs; what was done. A new priority or pool puts the job where its submission would."""
+    """Set the values that are given and differ; return what was done.
+
+    A new priority or pool puts the job where a submission now would.
+    """
     done: dict[str, str] = {}
     if change.priority is not None and change.priority != row.priority:
         done["priority"] = f"priority {row.priority} to {change.priority}"

@@ -22,7 +22,7 @@ class PoolViews:
         self._shell = shell
 
     async def list(self) -> PoolList:
-        """All pools that the operator configured, and the default one, in the operator's order."""
+        """List all pools that the operator configured, and the default one, in the operator's order."""
         return await self._shell.read(self._read)
 
     def _read(self, s: Session) -> PoolList:
@@ -56,7 +56,7 @@ def _takes(configured: Pools, name: str) -> list[str]:
 
 
 def _view(pool: PoolConfig, nodes: list[Node], closed: Collection[str]) -> PoolView:
-    """The view from a pool's configuration and agents."""
+    """Make the view of a pool from its configuration and agents."""
     rules = pool.rules
     takes_away = {Scheduler.PRIORITY: rules.preemption, Scheduler.FAIR_SHARE: True, Scheduler.ROUND_ROBIN: False}
     heard = [node for node in nodes if not node.suspect]

@@ -43,9 +43,15 @@ def by_priority(settings: Settings, pool: str) -> bool:
 
 
 def items(s: Session, caller: Caller, shell: Shell, limit: int = LIMIT) -> list[QueueItem]:
-    """The queue as a caller may see it: `limit` of all, and as many of the caller's own, the first of each pool.
+    """Return the queue as a caller may see it.
 
     Positions are those in the pool: other pools do not block it.
+
+    Args:
+        s: A session.
+        caller: Who looks.
+        shell: What the services share.
+        limit: Most items of all users, and most of the caller's own: the first of each pool.
     """
     settings, reasons = shell.settings, shell.pending_reasons
     ranked: dict[str, bool] = {}
@@ -71,7 +77,7 @@ def items(s: Session, caller: Caller, shell: Shell, limit: int = LIMIT) -> list[
 
 
 def shares(wanted: Mapping[str, int], limit: int) -> dict[str, int]:
-    """How many items each pool may show: equal parts of `limit`, where what one does not need is the others'.
+    """Return how many items each pool may show: equal parts of `limit`; what one pool does not need goes to the others.
 
     Pools are not ranked with each other: where one goes by priority and one by shares, no order of both is right.
     """
@@ -84,7 +90,7 @@ def shares(wanted: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def rank(one: Live, *, by_priority: bool) -> tuple[int, float, float, int, str]:
-    """The scheduler's sort key: priority (in pools that use it), the job's position, the task's own order."""
+    """Return the scheduler's sort key: priority (in pools that use it), the job's position, the task's own order."""
     moved = one.submitted_at if one.position is None else one.position
     return one.priority if by_priority else 0, moved, one.submitted_at, one.idx or 0, one.allocation_id
 

@@ -25,12 +25,12 @@ class Forecasts:
         self._known: dict[str, _Known] = {}
 
     def starts(self, pool: str, snapshot: Snapshot, now: float) -> Mapping[str, float | None]:
-        """In how many seconds each pending task of a pool starts at the latest; None where that is not known.
+        """Return in how many seconds each pending task of a pool starts at the latest; None where that is not known.
 
         Args:
             pool: Its name.
-            snapshot: It, now.
-            now: The time.
+            snapshot: The pool now.
+            now: The time, in seconds since the epoch.
         """
         key = _key_of(snapshot)
         known = self._known.get(pool)
@@ -41,7 +41,7 @@ class Forecasts:
 
 
 def _key_of(snapshot: Snapshot) -> Hashable:
-    """The parts of a pool that the estimate depends on, except the passing of time."""
+    """Return the parts of a pool that the estimate depends on, except the passing of time."""
     tasks = [
         (task.id, task.job, task.slots, task.millicpus, task.memory, task.state, task.leaving, task.preemptible,
          task.blocked_nodes, task.aged)

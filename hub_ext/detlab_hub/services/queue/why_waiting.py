@@ -42,15 +42,15 @@ def explained(
     draining: bool,
     awaited: Awaited = nothing_awaited,
 ) -> list[WaitView]:
-    """Why each of a job's waiting tasks waits; at most the first few.
+    """Explain why each of a job's waiting tasks waits, for the first `EXPLAINED` at most.
 
     Args:
         snapshots: The pools now.
         entry: The job.
-        wanted: What of it waits.
-        now: The time.
-        forecasts: Which remember when what waits is expected to start.
-        draining: Nothing new starts at all.
+        wanted: Its waiting allocations.
+        now: The time, in seconds since the epoch.
+        forecasts: The cached estimates of when tasks start.
+        draining: Whether nothing new starts at all.
         awaited: Which instances of an elastic pool a task waits for.
     """
     snapshot = snapshots.get(entry.pool)
@@ -78,7 +78,7 @@ def _with_instances(view: WaitView, awaited: str) -> WaitView:
 
 
 def queue_of(snapshot: Snapshot) -> list[Task]:
-    """Pending tasks of a pool, in the scheduler's order."""
+    """Return the pending tasks of a pool, in the scheduler's order."""
     ordered = [task for task in in_order(snapshot.tasks, snapshot.jobs) if task.state is TaskState.PENDING]
     if snapshot.pool.scheduler is Scheduler.PRIORITY:
         ordered.sort(key=lambda task: snapshot.jobs[task.job].priority)

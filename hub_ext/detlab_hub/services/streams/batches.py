@@ -21,7 +21,7 @@ CURSOR_EVERY = 1000
 """After this many events that are not for the reader, it gets its new cursor."""
 
 Holders: TypeAlias = dict[int | str, Thing | None]
-"""Owners and grants by an experiment's number or a user task's id; None: it is not there."""
+"""Owners and grants by an experiment's number or a user task's id; None: it does not exist."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Slice:
     more: bool
 
     def tell(self, reader: Reader, put: Callable[[Part], bool]) -> bool:
-        """Hand it over; False: there is no room, and the reader stays where it was."""
+        """Send it to the reader; False: there is no room, and the reader stays where it was."""
         if self.part is not None:
             if not put(self.part):
                 return False
@@ -230,7 +230,7 @@ class Batch:
                 yield line
 
     def _variant(self, line: Line, right: Right) -> Line:
-        """An experiment's view as one with such a right gets it."""
+        """Return an experiment's view for readers with this right."""
         key = (line.event.id, right)
         if key not in self._variants:
             data = {**line.event.data, "may": right.wire}
@@ -247,7 +247,7 @@ def _holder_of(event: Event) -> int | str | None:
 
 
 def _filtered(line: Line, subscription: Subscription) -> list[Line]:
-    """A metrics event with the names and groups that are wanted; nothing if it has none of them."""
+    """Return a metrics event with the names and groups that are wanted; nothing if it has none of them."""
     if subscription.experiment_id is None:
         return _followed(line, subscription.follows_of.get(line.event.experiment_id or 0, ()))
     if subscription.groups is not None and line.event.data.get("group") not in subscription.groups:
@@ -256,7 +256,7 @@ def _filtered(line: Line, subscription: Subscription) -> list[Line]:
 
 
 def _followed(line: Line, follows: Sequence[Follow]) -> list[Line]:
-    """A metrics event with what any of the follows wants of it."""
+    """Return a metrics event with what any of the follows wants of it."""
     event = line.event
     group = event.data.get("group")
     fitting = [follow for follow in follows if follow.trial in {None, event.trial_id} and follow.group in {None, group}]

@@ -67,7 +67,7 @@ class LogRead:
     known: Mapping[int | str, Thing | None] = field(default_factory=dict)
 
     def __call__(self, s: Session) -> Batch:
-        """Take it."""
+        """Run it."""
         floor, head = events.bounds(s)
         metrics_of = self.metrics_of if self.experiment_id is None else frozenset({self.experiment_id})
         if not floor <= self.after <= head or head - self.after > LAG:
@@ -80,7 +80,7 @@ class LogRead:
         return Batch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
 
     def _found(self, s: Session) -> tuple[list[Event], bool]:
-        """The events beyond the cursor, and whether there are more than one read takes."""
+        """Read the events beyond the cursor, and whether there are more than one read takes."""
         found: list[Event] = []
         chars, cursor = 0, self.after
         while True:
@@ -107,7 +107,7 @@ class LogRead:
         return [_without_moves(event) for event in found]
 
     def _holders(self, s: Session, found: Sequence[Event], known: Mapping[int | str, Thing | None]) -> Holders:
-        """The owners of the events' objects, and their grants."""
+        """Load the owners of the events' objects, and their grants."""
         # A change of grants says that its experiment changed, in the same transaction.
         news = {event.experiment_id for event in found if event.kind == "experiment"}
         numbers = {event.experiment_id for event in found if event.experiment_id is not None} | set(self.watched)
@@ -168,7 +168,7 @@ def _subject(event: Event) -> Subject:
 
 
 def _without_moves(event: Event) -> Event:
-    """The event without how its subject's state changed: readers of a stream get its view of the moment."""
+    """Return the event without how its subject's state changed: readers of a stream get its current view."""
     if events.MOVED not in event.data:
         return event
     return event.model_copy(update={"data": {key: value for key, value in event.data.items() if key != events.MOVED}})
@@ -177,10 +177,10 @@ def _without_moves(event: Event) -> Event:
 def _with_views(
     s: Session, found: Sequence[Event], reasons: experiment_views.Reasons, upto: int | None
 ) -> Iterator[Event]:
-    """The events to send: of those without data the last about each subject, with its current view.
+    """Yield the events to send: of those without data the last about each subject, with its current view.
 
-    Of a full look, which ends at `upto`, an experiment that has changed again beyond it is told of there: its view of
-    the moment may say that it has ended, and readers stop at that, before the metrics between.
+    An experiment that has changed again beyond `upto`, where a full read ends, is left to the next read: its current
+    view may show that it has ended, and readers stop at that, before the metrics between.
     """
     last = {_subject(event): event.id for event in found}
     bare = [_subject(event) for event in found if not event.data and event.id == last[_subject(event)]]
@@ -199,7 +199,7 @@ def _with_views(
 
 
 def _views(s: Session, subjects: Sequence[Subject], reasons: experiment_views.Reasons) -> dict[Subject, dict[str, Any]]:
-    """The views of the moment of everything that changed; a few queries for all."""
+    """Load the current views of everything that changed; a few queries for all."""
     wanted: dict[str, list[Any]] = {"experiment": [], "trial": [], "task": []}
     found: dict[Subject, dict[str, Any]] = {}
     for kind, key in subjects:

@@ -51,7 +51,7 @@ class Stream:
         groups: Sequence[str] | None = None,
         follows: Sequence[Follow] = (),
     ) -> EventStream:
-        """Events after a cursor, for ever: to iterate over in batches, or to `run` into a sink.
+        """Stream events after a cursor, without end: iterate over the result in batches, or `run` it into a sink.
 
         Either raises `NotFound` when there is no such experiment for the caller, or no longer.
 
@@ -61,8 +61,8 @@ class Stream:
             after: Cursor to resume after; None starts now.
             names: Metric names to send, None for all.
             groups: Metric groups to send, None for all.
-            follows: With the states of all: the metrics that come, too. What there is not, or not for the caller, is
-                left out: one closed subject must not end a stream that carries many.
+            follows: With the states of all: the metrics that are sent, too. What does not exist, or not for the caller,
+                is left out: one closed subject must not end a stream that carries many.
         """
         subscription = Subscription(
             experiment_id,
@@ -73,7 +73,7 @@ class Stream:
         return EventStream(self._shell, self._tails, caller, self._shared(subscription), after)
 
     def _shared(self, subscription: Subscription) -> Subscription:
-        """One object for all equal subscriptions: their output is found by it."""
+        """Return one object for all equal subscriptions: their output is found by it."""
         known = self._subscriptions.get(subscription)
         found = None if known is None else known()
         if found is None:
@@ -81,7 +81,7 @@ class Stream:
         return found or subscription
 
     async def logs(self, caller: Caller, trial_id: int, after: int = 0) -> AsyncIterator[list[LogLine]]:
-        """Batches of a trial's output after a line; ends when the trial has ended and all is said.
+        """Yield batches of a trial's output after a line; end when the trial has ended and all of it was sent.
 
         Raises:
             NotFound: There is no such trial for the caller, or no longer.
@@ -142,7 +142,7 @@ class EventStream:
             tail.leave(reader)
 
     async def _caught_up(self, reader: Reader, sink: Sink) -> bool:
-        """Tell the reader a slice of what it has missed; whether that was the last.
+        """Send the reader a slice of what it has missed; return whether that was the last.
 
         A slice that finds no room is dropped, not kept: it is in the database.
         """

@@ -59,7 +59,7 @@ class Member:
         self.reader = reader
         self.sink = sink
         self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the tail has let it go; with the reason when that ends the stream."""
+        """Done when the tail has released it; with the reason when that ends the stream."""
 
     def take(self, batch: Batch) -> None:
         """Send the reader its part of a read, or release it."""
@@ -140,7 +140,7 @@ class Tail:
                 del counted[number]
 
     def join(self, reader: Reader, sink: Sink) -> Member | None:
-        """Take in a reader that has caught up; None if it has not: the tail is further."""
+        """Take in a reader that has caught up; None if the tail is ahead of it."""
         if self._running is None:
             self._cursor = reader.cursor
         elif reader.cursor < self._cursor:
@@ -151,13 +151,13 @@ class Tail:
         return member
 
     def part(self, reader: Reader) -> None:
-        """Let a reader go; the last one ends the reading."""
+        """Remove a reader; the last one ends the reading."""
         self._members.pop(reader, None)
         if not self._members:
             self._wake.set()
 
     async def stop(self) -> None:
-        """End the reading; its readers come to an end by themselves."""
+        """End the reading; its readers end by themselves."""
         running = self._running
         if running is None:
             return
@@ -199,7 +199,7 @@ class Tail:
                     await asyncio.sleep(self._pause())
 
     async def _hand_out(self, batch: Batch) -> None:
-        """Tell each reader; others run in between when that takes long, as with many different wishes."""
+        """Send each reader its part; other coroutines run in between when that takes long."""
         began = time.monotonic()
         for member in list(self._members.values()):
             if self._members.get(member.reader) is member:
@@ -255,7 +255,7 @@ class Tails:
         self._tails: list[Tail] = []
 
     def for_one_more(self) -> Tail:
-        """The tail that a new reader belongs to."""
+        """Return the tail that a new reader belongs to."""
         for tail in self._tails:
             if len(tail) < ROOM:
                 return tail

@@ -51,10 +51,10 @@ class HubServers:
         await self._client.aclose()
 
     async def start(self, owner: str, name: str, options: dict[str, Any], display_name: str = "") -> None:
-        """Start a named server; returns when the Hub has taken it, whether it is up or not.
+        """Start a named server; returns when the Hub has accepted it, whether it is up or not.
 
         Raises:
-            Unavailable: The Hub does not answer, or has too much to do.
+            Unavailable: The Hub does not answer, or is overloaded.
             DetlabError: It refuses.
         """
         body: dict[str, Any] = {"user_options": options}

@@ -34,7 +34,7 @@ class Idle:
     _heard: dict[str, float] = field(default_factory=dict)
 
     async def report(self, task: TaskCaller, report: ActivityReport) -> ActivityReply:
-        """Take what a task's own watcher saw.
+        """Take the report of a task's own watcher.
 
         Raises:
             StaleAttempt: The attempt is over.
@@ -80,7 +80,12 @@ class Idle:
 
 
 def warning_of(timeout: float, longest: float) -> float:
-    """Seconds between the warning and the end."""
+    """Return the seconds between the warning and the end.
+
+    Args:
+        timeout: Idle seconds after which the server is ended.
+        longest: Most seconds of warning.
+    """
     return min(longest, timeout / 4)
 
 

@@ -69,11 +69,11 @@ class Outputs:
 
         Args:
             task: Who hands it over.
-            name: Of the file.
+            name: The file's name.
             upload: The uploaded file, on the same file system as the outputs directory.
 
         Raises:
-            OutputName: No file can be called that.
+            OutputName: The name is not a valid file name.
             OutputsTooLarge: The task's quota is used up.
             Conflict: The task is a trial, whose files are checkpoints.
             StaleAttempt: The attempt is over.
@@ -111,7 +111,7 @@ class Outputs:
         return await self._shell.read(found)
 
     async def open(self, caller: Caller, task_id: str, digest: str) -> tuple[BinaryIO, int]:
-        """One file of a task, open for reading, with its size.
+        """Open one file of a task for reading; return it with its size in bytes.
 
         Raises:
             NotFound: There is no such task for the caller, or it has no such file.
@@ -147,10 +147,10 @@ class Outputs:
 
 
 def output_file(settings: Settings, digest: str) -> Path:
-    """The path of a file's bytes.
+    """Return the path of a file's bytes.
 
     Raises:
-        NotFound: That is no digest.
+        NotFound: The digest is not valid.
     """
     found = _DIGEST.fullmatch(digest)
     if found is None:
@@ -160,10 +160,10 @@ def output_file(settings: Settings, digest: str) -> Path:
 
 
 def check_name(name: str) -> None:
-    """Accept what is a plain file name on any system.
+    """Check that a name is a plain file name on any system.
 
     Raises:
-        OutputName: It is none.
+        OutputName: It is not.
     """
     hidden = any(unicodedata.category(letter)[0] == "C" for letter in name)
     too_long = len(name.encode(errors="replace")) > MOST_NAME
@@ -182,7 +182,7 @@ def _holder(s: Session, task: TaskCaller) -> TaskRow:
 
 
 def _check_quota(s: Session, holder: TaskRow, name: str, size: int, settings: Settings) -> tuple[str, Sequence[str]]:
-    """Refuse what is too much for a task; return its owner, with their groups."""
+    """Check that a file does not exceed a task's quota; return the task's owner, with their groups."""
     others = (OutputRow.task_id == holder.id, OutputRow.name != name)
     count, used = s.execute(select(func.count(), func.coalesce(func.sum(OutputRow.size), 0)).where(*others)).one()
     if used + size > settings.outputs_limit:

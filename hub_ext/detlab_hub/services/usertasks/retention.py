@@ -123,7 +123,7 @@ def _digests_in(folder: Path) -> list[str]:
 
 
 def _remove_broken_uploads(root: Path, before: float) -> int:
-    """Remove what a master that died left of files that were being sent."""
+    """Remove what remains of uploads that a master that died was receiving."""
     removed = 0
     for path in root.glob(".upload-*"):
         with contextlib.suppress(OSError):

@@ -144,7 +144,7 @@ class Servers:
         await self._stopped.sweep(self._hub)
 
     async def stop(self) -> None:
-        """Let calls to the Hub go."""
+        """Cancel calls to the Hub."""
         for task in list(self._working):
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
@@ -191,7 +191,7 @@ def _options(request: CreateTask) -> dict[str, Any]:
 
 
 def _claimed(s: Session) -> list[tuple[str, Server]]:
-    """The servers that the Hub has said it knows, oldest first."""
+    """Return the servers that the Hub has reported as known, oldest first."""
     query = (
         select(TaskRow.id, TaskRow.owner, TaskRow.server_name)
         .where(TaskRow.state == TrialState.ACTIVE, TaskRow.claimed.is_(True), TaskRow.server_name.is_not(None))

@@ -87,7 +87,7 @@ class Spawns:
         return await self._shell.write(make)
 
     async def offers(self, hub: HubCaller, owner: str) -> SpawnOffers:
-        """Which runtimes a form must not offer to this user now, and why."""
+        """Return which runtimes a form must not offer to this user now, and why."""
         del hub
         nodes = self._shell.backend.nodes(self._shell.clock())
         there = [node for node in nodes if node.serves_user in {None, owner}]
@@ -97,16 +97,16 @@ class Spawns:
         return SpawnOffers(closed={name: f"no node {word} now" for name, word in _HAS.items() if name not in offered})
 
     async def get(self, hub: HubCaller, task_id: str) -> SpawnView:
-        """How a spawn stands.
+        """Return the state of a spawn.
 
         Raises:
-            NotFound: There is none.
+            NotFound: There is no such spawn.
         """
         del hub
         return await self._shell.read(lambda s: _view(s, _server(s, task_id), self._shell))
 
     async def follow(self, hub: HubCaller, task_id: str) -> AsyncIterator[Sequence[SpawnView]]:
-        """Every change of a spawn, until it has ended. Following is what keeps an unclaimed one alive."""
+        """Yield every change of a spawn, until it has ended. Following is what keeps an unclaimed one alive."""
         self._readers[task_id] += 1
         try:
             with self._shell.wakeups.listen("streams") as event:
@@ -128,7 +128,7 @@ class Spawns:
             self._silent_since.pop(task_id, None)
 
     async def claim(self, hub: HubCaller, task_id: str) -> SpawnView:
-        """The Hub has the address: from now on its list of servers says whether the task is wanted.
+        """Record that the Hub has the address: from now on its list of servers decides whether the task is wanted.
 
         Raises:
             Conflict: The task has ended.
@@ -248,7 +248,7 @@ def _create(turn: Turn, request: SpawnRequest, config: dict[str, object]) -> Tas
 
 
 def _keep_environment(turn: Turn, row: TaskRow, environment: dict[str, str]) -> None:
-    """Keep it until the task runs; a launch that had to wait for it goes out."""
+    """Keep the environment until the task runs; a launch that had to wait for it is sent."""
     current = current_allocation(turn, row)
     if TrialState(row.state).terminal or current is None or current.state not in _WAITING:
         return

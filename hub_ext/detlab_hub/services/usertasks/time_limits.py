@@ -34,15 +34,16 @@ _OVER = Prepared(
 
 
 def due(s: Session, now: float) -> list[str]:
-    """Allocations that have reached their maximum time and were not asked to stop yet.
+    """Return the allocations that have reached their maximum time and were not asked to stop yet.
 
-    One that leaves for another node is among them: it shall not come back. One whose trial its user has paused is not.
+    This includes one that is leaving for another node, as it must not restart there; not one whose trial its user has
+    paused.
     """
     return [row[0] for row in _OVER.all(s, {"now": now})]
 
 
 def act(turn: Turn, allocation_id: str) -> None:
-    """Ask one to leave whose time is up; who was asked already is left alone."""
+    """Ask an allocation whose time is up to leave; one that was asked already is left alone."""
     row = turn.allocation(allocation_id)
     if row is None or row.state != AllocationState.RUNNING:
         return

@@ -124,14 +124,14 @@ class UserTasks:
         return await self._shell.read(page)
 
     async def get(self, caller: Caller, task_id: str) -> TaskView:
-        """One task with its config, secrets masked."""
+        """Return one task with its config, secrets masked."""
         reasons = self._shell.pending_reasons
         return await self._shell.read(
             lambda s: task_views.task_view(s, owned_task(s, caller, task_id), reasons, full=True)
         )
 
     async def end(self, caller: Caller, task_id: str, reason: TaskEnd = TaskEnd.KILLED) -> TaskView:
-        """End a task now; one that has ended stays as it is."""
+        """End a task now; one that has ended is left unchanged."""
 
         def end(turn: Turn) -> TaskView:
             row = owned_task(turn.session, caller, task_id)
@@ -146,12 +146,12 @@ class UserTasks:
     async def logs(
         self, caller: Caller, task_id: str, *, regex: str | None = None, **wanted: Any
     ) -> tuple[Sequence[LogLine], logs.Edges]:
-        """Lines of the task's output (`wanted`: fields of `logs.Wanted`), and where to go on."""
+        """Return lines of the task's output (`wanted`: fields of `logs.Wanted`), and where to continue."""
         wanted_lines = logs.Wanted(**wanted)
         return await self._search.page(caller.name, lambda s: owned_task(s, caller, task_id).id, wanted_lines, regex)
 
     async def follow_logs(self, caller: Caller, task_id: str, after: int = 0) -> AsyncIterator[Any]:
-        """Batches of the task's output after a line; ends when the task has ended and all is said."""
+        """Yield batches of the task's output after a line; end when the task has ended and all of it was sent."""
         known = await self._shell.read(lambda s: owned_task(s, caller, task_id).id)
 
         def ended(s: Session) -> bool:
@@ -163,7 +163,7 @@ class UserTasks:
 
 
 def _last_shown(s: Session, caller: Caller, task_id: str) -> TaskRow:
-    """The task before which a page begins. Were another's one used, the page would tell when it was made."""
+    """Load the task before which a page begins. With another user's task, the page would reveal when it was made."""
     row = s.get(TaskRow, task_id)
     if row is None or not may_open_task(caller, row):
         raise no_such(
@@ -241,7 +241,7 @@ def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:
 
 
 def _draw_id(s: Session, kind: TaskKind, server_name: str) -> str:
-    """An unused task id. The id of a server with a drawn name derives from that name, as users see both."""
+    """Draw an unused task id. The id of a server with a drawn name derives from that name, as users see both."""
     for _ in range(10):
         drawn = DRAWN.fullmatch(server_name) is not None and server_name.startswith(f"{kind.value}-")
         found = f"{server_name}{secrets.token_hex(2)}" if drawn else f"{kind.value}-{secrets.token_hex(6)}"
@@ -251,13 +251,13 @@ def _draw_id(s: Session, kind: TaskKind, server_name: str) -> str:
 
 
 def owned_task(s: Session, caller: Caller, task_id: str) -> TaskRow:
-    """A task that the caller may see and change (I9), by its id or by the name of its server at the Hub.
+    """Load a task that the caller may see and change (I9), by its id or by the name of its server at the Hub.
 
     A server's name means the task that it runs now, or ran last; the caller's own server goes before others'.
 
     Raises:
         NotFound: It does not exist, or is another user's: the caller cannot tell.
-        Conflict: Several users have a server of this name, none of them the caller, an administrator.
+        Conflict: The caller is an administrator without such a server, and several users have one of this name.
     """
     row = s.get(TaskRow, task_id) if TASK_ID.fullmatch(task_id) else None
     if row is None:
@@ -285,7 +285,7 @@ def _of_server(s: Session, caller: Caller, name: str) -> TaskRow | None:
 def checked_config(
     kind: TaskKind, raw: dict[str, Any] | None, text: str | None, shell: Shell
 ) -> tuple[dict[str, Any], list[ProblemView]]:
-    """The complete config of a task, with the cluster's defaults, and the warnings.
+    """Return the complete config of a task, with the cluster's defaults, and the warnings.
 
     Raises:
         ConfigError: With every mistake.
@@ -315,7 +315,7 @@ def checked_config(
 
 
 async def feasible(shell: Shell, owner: str, kind: TaskKind, config: dict[str, Any]) -> list[ProblemView]:
-    """Warnings about a task whose complete config no agent can run for now.
+    """Return warnings about a task whose complete config no agent can run for now.
 
     Raises:
         ResourcesError: No agent could ever run it.

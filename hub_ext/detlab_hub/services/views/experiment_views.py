@@ -41,9 +41,9 @@ from detlab_hub.store.tables import (
 
 Reasons = Pending
 CHUNK = 500
-NAMES_SHOWN = 5000
-"""Metrics of one trial that one answer holds."""
 """Ids per statement: SQLite takes no more than 999 parameters on old builds."""
+NAMES_SHOWN = 5000
+"""Most metrics of one trial in one reply."""
 
 
 # --- experiments
@@ -52,7 +52,7 @@ NAMES_SHOWN = 5000
 def experiment_views(
     s: Session, rows: Sequence[ExperimentRow], caller: Caller, reasons: Reasons, *, full: bool = False
 ) -> list[ExperimentView]:
-    """Views of many experiments.
+    """Make the views of many experiments.
 
     Args:
         s: A session.
@@ -76,7 +76,7 @@ def experiment_views(
 def experiment_view(
     s: Session, row: ExperimentRow, caller: Caller, reasons: Reasons, *, full: bool = True
 ) -> ExperimentView:
-    """The view that a caller gets of one experiment, by default with its config."""
+    """Make the view that a caller gets of one experiment, by default with its config."""
     view = experiment_views(s, [row], caller, reasons, full=full)[0]
     return view.model_copy(update={"card": endings.of_experiment(s, row)}) if full else view
 
@@ -127,7 +127,7 @@ def _experiment_view(
 
 
 def trials_total(config: dict[str, Any]) -> int | None:
-    """How many trials a search makes at most; None if its config is not understood any more."""
+    """Return how many trials a search makes at most; None if its config is not understood any more."""
     searcher = config.get("searcher") or {}
     if searcher.get("name") != "grid":
         total = searcher.get("max_trials")
@@ -139,7 +139,7 @@ def trials_total(config: dict[str, Any]) -> int | None:
 
 
 def _at_least(planned: int | None, counts: Mapping[str, int]) -> int | None:
-    """The planned number of trials, or how many there are: replaced ones (InvalidHP) come on top of the plan."""
+    """Return the planned number of trials, or how many exist: replaced ones (InvalidHP) come on top of the plan."""
     known = sum(number for state, number in counts.items() if state != "RUNNING")
     return None if planned is None else max(planned, known)
 
@@ -182,7 +182,7 @@ def _bests(s: Session, rows: Sequence[ExperimentRow]) -> dict[int, BestView]:
 
 
 def best_checkpoint(saved: Sequence[tuple[int, str]], step: int) -> str | None:
-    """The checkpoint that belongs to a trial's best validation at `step`.
+    """Return the checkpoint that belongs to a trial's best validation at `step`.
 
     One saved at that very step; else the newest before it, which at least led there; else the first after it.
 
@@ -202,7 +202,7 @@ def best_checkpoint(saved: Sequence[tuple[int, str]], step: int) -> str | None:
 
 
 def trial_views(s: Session, rows: Sequence[TrialRow], reasons: Reasons, *, summary: bool = False) -> list[TrialView]:
-    """Views of many trials, each with its newest allocation.
+    """Make the views of many trials, each with its newest allocation.
 
     Args:
         s: A session.
@@ -215,7 +215,7 @@ def trial_views(s: Session, rows: Sequence[TrialRow], reasons: Reasons, *, summa
 
 
 def trial_view(s: Session, row: TrialRow, reasons: Reasons, *, summary: bool = True) -> TrialView:
-    """The view of one trial, by default with the summaries of its metrics."""
+    """Make the view of one trial, by default with the summaries of its metrics."""
     return trial_views(s, [row], reasons, summary=summary)[0]
 
 
@@ -261,7 +261,7 @@ def _trial_view(
 
 
 def display_state(state: TrialState, current: AllocationRow | None) -> str:
-    """One word for people."""
+    """Return a trial's state in one word for people."""
     if state.terminal:
         return state.value
     allocation = None if current is None else AllocationState(current.state)
@@ -280,7 +280,7 @@ def display_state(state: TrialState, current: AllocationRow | None) -> str:
 
 
 def checkpoint_views(s: Session, rows: Sequence[CheckpointRow]) -> list[CheckpointView]:
-    """Views of many checkpoints, each with the searcher metric reported at its step."""
+    """Make the views of many checkpoints, each with the searcher metric reported at its step."""
     validations: dict[str, float] = {}
     by_experiment: defaultdict[int, list[CheckpointRow]] = defaultdict(list)
     for row in rows:
@@ -293,7 +293,7 @@ def checkpoint_views(s: Session, rows: Sequence[CheckpointRow]) -> list[Checkpoi
 
 
 def checkpoint_view(s: Session, row: CheckpointRow) -> CheckpointView:
-    """The view of one checkpoint."""
+    """Make the view of one checkpoint."""
     return checkpoint_views(s, [row])[0]
 
 

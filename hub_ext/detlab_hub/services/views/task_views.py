@@ -19,12 +19,12 @@ _PAGES = {TaskKind.NOTEBOOK: "lab", TaskKind.SHELL: "terminals/1", TaskKind.TENS
 
 
 def task_view(s: Session, row: TaskRow, reasons: Reasons, *, full: bool = False) -> TaskView:
-    """The view of one user task."""
+    """Make the view of one user task."""
     return task_views(s, [row], reasons, full=full)[0]
 
 
 def task_views(s: Session, rows: Sequence[TaskRow], reasons: Reasons, *, full: bool = False) -> list[TaskView]:
-    """Views of many user tasks, each with its newest allocation.
+    """Make the views of many user tasks, each with its newest allocation.
 
     Args:
         s: A session.
