@@ -94,8 +94,8 @@ REST = 4.0
 most: passes of up to half a second take a fifth of a core. That is nothing in a small cluster, and bounds what many
 changes cost in a large one."""
 MOST_REST = 2.0
-"""Seconds that it waits for that at most, so that nobody waits much longer for a place than a pass takes: of passes of
-two seconds, one after the other, half a core is what they take, and of longer ones more."""
+"""The most seconds of that wait, so that nobody waits much longer for a place than a pass takes: passes of two seconds,
+one after the other, take half a core, and longer ones more."""
 GUARD_PERIOD = 1.0
 """Period in seconds of the check for spawns without a follower and for idle servers."""
 RECONCILE_PERIOD = 20.0

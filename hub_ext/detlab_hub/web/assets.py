@@ -27,14 +27,14 @@ MEDIA = {
 """Every asset there is. `hub.js` and `hub.css` are built from `labextension/`; without node they are missing."""
 
 _SCHEMA = "experiment.schema.json"
-"""Of an experiment's config, for the form; made from the models."""
+"""The JSON Schema of an experiment's config, for the form; made from the models."""
 
 _WORTH_PACKING = 1024
 
 
 @dataclass(frozen=True)
 class Asset:
-    """One file, as it is sent."""
+    """One file, in the form in which it is sent."""
 
     name: str
     media: str

@@ -27,7 +27,7 @@ HUB_AWAY_SECONDS = 300
 A restart of the Hub must interrupt no work. No token can be revoked meanwhile, as the Hub revokes them."""
 
 CONFIRMED_TOKENS = 10_000
-"""Of how many tokens the last answer is kept."""
+"""Most tokens whose last answer is kept."""
 
 HUB_PATIENCE_SECONDS = 10
 
@@ -38,9 +38,9 @@ _HEADER = re.compile(r"\s*(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
 
 
 class HeaderOAuth(HubOAuth):
-    """The Hub's OAuth client, which knows whom it saw last while the Hub is away.
+    """The Hub's OAuth client, which remembers whom it authenticated last while the Hub is down.
 
-    It is deaf to tokens in URLs: those end up in logs and histories.
+    It ignores tokens in URLs: those end up in logs and histories.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -121,15 +121,15 @@ class Identifier:
         self._services = services
 
     async def identify(self, handler: Recognized, rule: CrossSite) -> AnyCaller | None:
-        """Return the caller, or None if the request carries nothing that we know.
+        """Return the caller, or None if the request carries no known credentials.
 
         An `Authorization` header decides alone: a wrong token is not rescued by a browser's cookie.
 
         Raises:
             AuthError: The header is malformed or its token unknown, or a session lacks the page's XSRF token.
             Forbidden: Another site's page uses a session.
-            StaleAttempt: A task token whose run is over.
-            Unavailable: The Hub, who knows its tokens, cannot be asked now.
+            StaleAttempt: The attempt of a task token is over.
+            Unavailable: The Hub, which knows its tokens, cannot be asked now.
         """
         header = handler.request.headers.get("Authorization")
         if header is None:

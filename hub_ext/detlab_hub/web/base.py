@@ -105,7 +105,7 @@ def status_of(error: BaseException) -> int:
 
 
 def error_view(error: BaseException) -> ErrorView:
-    """Return the body that tells a caller about an exception; an unexpected one says nothing of itself."""
+    """Return the body that reports an exception to a caller; an unexpected exception reveals nothing of itself."""
     match error:
         case errors.ConfigError():
             problems = [ProblemView(**problem.to_dict()) for problem in error.problems]
@@ -206,7 +206,7 @@ class Guarded(Recognized):
         return found
 
     async def prepare(self) -> None:
-        """Let the caller in, or not, before anything of the body is kept.
+        """Admit the caller, or not, before anything of the body is kept.
 
         A refusal is only noted here and raised by `admitted`, when the body has been read and dropped: tornado closes
         a connection that is answered earlier, which a proxy that keeps it open takes for a fault of ours.
@@ -250,12 +250,12 @@ class Guarded(Recognized):
         return not self._to_login
 
     def on_finish(self) -> None:
-        """Take the body off its sender's account."""
+        """Release the memory that the body is charged for."""
         super().on_finish()
         self._drop_body()
 
     def on_connection_close(self) -> None:
-        """Take a body off its sender's account that has not come whole."""
+        """Release the memory of a body that has not come whole."""
         super().on_connection_close()
         if not self._begun:
             self._drop_body()
@@ -266,12 +266,12 @@ class Guarded(Recognized):
             self._buffer = None
 
     async def authorise(self, operation: Operation) -> None:
-        """Find out who calls and whether the verb is theirs.
+        """Find out who calls and whether they may call this verb.
 
         Raises:
-            AuthError: Nobody we know.
-            TooFast: They ask too often.
-            Forbidden: Somebody without the scope.
+            AuthError: The caller is not known.
+            TooFast: They call too often.
+            Forbidden: They lack the scope.
         """
         identifier: Identifier = self.settings["identifier"]
         self.caller = await identifier.identify(self, operation.cross_site)
@@ -296,35 +296,55 @@ class Guarded(Recognized):
 
     @property
     def person(self) -> Caller:
-        """The caller, on a verb that only people may call."""
+        """The caller, on a verb that only people may call.
+
+        Raises:
+            Forbidden: The caller is not a person.
+        """
         if not isinstance(self.caller, Caller):
             raise errors.Forbidden("this is for people, by a token of the Hub")
         return self.caller
 
     @property
     def task(self) -> TaskCaller:
-        """The caller, on a verb of the task API."""
+        """The caller, on a verb of the task API.
+
+        Raises:
+            Forbidden: The caller is not a task.
+        """
         if not isinstance(self.caller, TaskCaller):
             raise errors.Forbidden("this is for tasks, by their task token")
         return self.caller
 
     @property
     def agent(self) -> AgentCaller:
-        """The caller, on a verb of agents."""
+        """The caller, on a verb of agents.
+
+        Raises:
+            Forbidden: The caller is not an agent.
+        """
         if not isinstance(self.caller, AgentCaller):
             raise errors.Forbidden("this is for agents, by their own key")
         return self.caller
 
     @property
     def enrolment(self) -> EnrolCaller:
-        """The caller, where an agent enrols."""
+        """The caller, where an agent enrols.
+
+        Raises:
+            Forbidden: The caller has no enrolment token.
+        """
         if not isinstance(self.caller, EnrolCaller):
             raise errors.Forbidden("this is for enrolling agents, by an enrolment token")
         return self.caller
 
     @property
     def hub(self) -> HubCaller:
-        """The caller, on a verb of the Hub's spawners."""
+        """The caller, on a verb of the Hub's spawners.
+
+        Raises:
+            Forbidden: The caller is not a spawner of the Hub.
+        """
         if not isinstance(self.caller, HubCaller):
             raise errors.Forbidden("this is for the Hub's spawners, by their own token")
         return self.caller
@@ -395,7 +415,12 @@ class Guarded(Recognized):
             raise web.HTTPError(400, f"the parameter {name} is not UTF-8") from error
 
     def send(self, operation: Operation, value: Any) -> None:
-        """Write a handler's return value as strict JSON."""
+        """Write a handler's return value as strict JSON.
+
+        Args:
+            operation: The verb, with the status and the encoder of its reply.
+            value: What the handler returned.
+        """
         if operation.encoder is None:
             if operation.status == 204:
                 self.set_status(204)

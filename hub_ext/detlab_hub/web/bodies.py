@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from detlab_hub.services.kernel.threads import Tickets
 
 BODIES_PER_USER, BODIES = 64 * 1024 * 1024, 512 * 1024 * 1024
-"""Bytes of bodies that may wait in memory, of one user and of all."""
+"""Most bytes of bodies that may wait in memory, of one user and of all."""
 BODY_SECONDS = 120.0
-"""Seconds within which a body must have come that is not streamed to a file."""
+"""Seconds within which a body that is not streamed to a file must have arrived."""
 SILENCE, SLOWEST, WINDOW = 60.0, 10_000, 120.0
-"""An upload may pause for so many seconds, and must bring so many bytes a second over so many seconds."""
+"""Seconds for which an upload may pause; least bytes per second, on average over so many seconds."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class BodyLimits:
 
 
 class Buffer:
-    """A body that is collected in memory, on its sender's account until `release`.
+    """A body that is collected in memory, and counted against its sender until `release`.
 
     Args:
-        memory: The account.
+        memory: What is counted.
         user: The sender.
     """
 
@@ -41,17 +41,17 @@ class Buffer:
         self._counted = 0
 
     def reserve(self, size: int) -> None:
-        """Count a body of so many bytes, before they come.
+        """Count a body of `size` bytes, before they arrive.
 
         Raises:
-            Unavailable: The sender's bodies, or all, take as much memory as they may.
+            Unavailable: The bodies of the sender, or of all, take as much memory as they may.
         """
         if size > self._counted:
             self._memory.take(self._user, size - self._counted)
             self._counted = size
 
     def add(self, chunk: bytes) -> None:
-        """Keep what has come.
+        """Keep a chunk that has arrived.
 
         Raises:
             Unavailable: See `reserve`.
@@ -65,7 +65,7 @@ class Buffer:
         return self._data
 
     def release(self) -> None:
-        """Drop the bytes and take them off the account; once more does nothing."""
+        """Drop the bytes and stop counting them; repeated calls do nothing."""
         self._data = bytearray()
         if self._counted:
             self._memory.release(self._user, self._counted)
@@ -91,11 +91,11 @@ class Pace:
         return max(0.0, min(self._limits.silence - self._silent, self._limits.window - self._waited))
 
     def fault(self, seconds: float, came: int) -> str | None:
-        """Count a wait and the bytes that ended it; say what is wrong with the sender, if anything.
+        """Count a wait and the bytes that ended it; return what is wrong with the sender, None if nothing is.
 
         Args:
             seconds: How long the master waited.
-            came: Bytes that came then; 0: none, and the master waits on.
+            came: Bytes that arrived then; 0: none, and the master still waits.
         """
         self._silent = 0.0 if came else self._silent + seconds
         self._waited += seconds
@@ -114,7 +114,7 @@ class Sender:
 
     Args:
         limits: How slow it may be.
-        cut: Called with the reason, once, when it is slower.
+        cut: Called once, with the reason, when it is slower.
     """
 
     def __init__(self, limits: BodyLimits, cut: Callable[[str], None]) -> None:

@@ -33,7 +33,7 @@ class CrossSite(StrEnum):
     PAGE = "page"
     """On navigation from any site. Only for verbs that change nothing, with replies that no other site can read."""
     LINK = "link"
-    """When a page of this site leads there, or the person: files to save. Scripts send the XSRF token."""
+    """When a page of this site, or the person, leads there: files to save. Scripts send the XSRF token."""
     XSRF = "xsrf"
     """For scripts of this site's own pages, which send the XSRF token; for reading and for writing."""
 
@@ -54,7 +54,7 @@ class Handler(Protocol):
 
 
 def check_session(handler: Handler, rule: CrossSite) -> None:
-    """Let a session through, or not, before it counts.
+    """Check whether a session may be used, before it counts.
 
     Raises:
         Forbidden: Another site's page asks.
@@ -77,7 +77,7 @@ def check_session(handler: Handler, rule: CrossSite) -> None:
 
 
 def _refusal(request: HTTPServerRequest, rule: CrossSite) -> Forbidden:
-    """The reply to a request that another site's page seems to have made."""
+    """Make the reply to a request that another site's page seems to have made."""
     if rule is CrossSite.LINK and request.headers.get("Sec-Fetch-Mode") == "navigate":
         return Forbidden(
             "a link on a page of another site leads to a file here, which only this site's own links may save",

@@ -47,7 +47,7 @@ class Download(Guarded):
         await self._while_here(lambda: self._send_file(path.open("rb"), media))
 
     async def send_file(self, opening: Coroutine[Any, Any, tuple[BinaryIO, int]], media: str) -> None:
-        """Send a file that is still to be found and checked, as a download; it is closed.
+        """Send a file that is still to be found and checked, as a download, and close it.
 
         Args:
             opening: Finds the file and its size.
@@ -102,14 +102,14 @@ class Download(Guarded):
     async def _send_chunks(self, chunks: Iterator[bytes], media: str, size: int, name: str | None = None) -> None:
         """Send bytes as they are made, as a download.
 
-        An error before the first of them is answered as any other; after that the connection is closed, and whoever
-        reads it sees from its length that the rest is missing.
+        An error before the first of them is answered like any other; after that the connection is closed, and the
+        reader sees from the length that the rest is missing.
 
         Args:
-            chunks: Made in threads; one that is empty says that the next takes longer.
+            chunks: Made in threads; an empty one means that the next takes longer.
             media: Their media type.
             size: Bytes over all chunks.
-            name: For the file that they become: letters, digits, dots and dashes.
+            name: File name of the download: letters, digits, dots and dashes.
         """
         self.set_header("Content-Type", media)
         self.set_header("Content-Disposition", f'attachment; filename="{name}"' if name else "attachment")

@@ -65,11 +65,11 @@ class Streams:
         return len(self._tasks)
 
     def account_of(self, user: str | None, groups: Collection[str] = ()) -> Account:
-        """Count one stream more of a user; `leave` when it has ended.
+        """Count one more stream of a user; call `leave` when it has ended.
 
         Args:
-            user: Who reads; None: somebody who is not limited.
-            groups: Of the Hub, that the user is in.
+            user: Who reads; None: a caller who is not limited.
+            groups: The user's groups of the Hub.
 
         Raises:
             TooMany: The user has as many as they may.
@@ -89,7 +89,7 @@ class Streams:
         return account
 
     def leave(self, user: str | None, account: Account) -> None:
-        """Count one stream less."""
+        """Count one stream less of a user."""
         account.streams -= 1
         if user is not None and account.streams <= 0 and account.unsent <= 0:
             self._accounts.pop(user, None)
@@ -100,7 +100,7 @@ class Streams:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End all streams; their readers come back with their cursors."""
+        """End all streams; their readers reconnect with their cursors."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

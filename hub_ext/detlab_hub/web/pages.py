@@ -57,7 +57,7 @@ class BrowserRoute(Guarded):
         return not api and "text/html" in self.request.headers.get("Accept", "")
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Say in a page what is wrong and which way leads home."""
+        """Send a page that says what is wrong and links to the start page."""
         self.set_header("Vary", "Accept")
         if not self.wants_page:
             super().write_error(status_code, **kwargs)

@@ -129,7 +129,7 @@ def needs(
         accepts: Media type of the body, when it is not JSON.
 
     Raises:
-        ValueError: No scope, or a scope or rule that is not in the vocabulary (at import).
+        ValueError: There is no scope, or a scope or rule is not in the vocabulary (at import).
     """
     if not scopes:
         raise ValueError("a verb needs at least one scope")

@@ -46,10 +46,10 @@ class StreamHandler(Guarded):
             self._pump.cancel()
 
     async def stream(self, batches: AsyncIterator[Sequence[BaseModel]] | EventStream) -> None:
-        """Send batches until the source ends, the reader goes, lags too far, or loses its permission.
+        """Send batches until the source ends, or the reader disconnects, lags too far, or loses its permission.
 
         Raises:
-            ApiError: 429, the caller has too many streams.
+            TooMany: The caller has too many streams.
         """
         streams: Streams = self.settings["streams"]
         caller = self.caller if isinstance(self.caller, Caller) else None
@@ -145,7 +145,7 @@ class StreamHandler(Guarded):
             await _close(batches, pending)
 
     async def _still_allowed(self) -> None:
-        """End the stream of whom the Hub no longer knows, or knows otherwise: its source goes by what they were."""
+        """End the stream if the Hub no longer knows the caller, or has changed the rights that its source relies on."""
         before = self.caller
         if hasattr(self, "_cached_hub_user"):
             del self._cached_hub_user  # the Hub's code remembers its answer on the handler
@@ -160,8 +160,8 @@ class StreamHandler(Guarded):
 class _Wire:
     """A connection as the sink of a stream: ready data is written immediately, and nothing is queued behind it.
 
-    The head goes out by the handler, with the first line. What follows is put into the form of a chunk once for all
-    readers, and written past the handler: what it does for each chunk costs more than the sending.
+    The handler sends the head of the reply, with the first line. Later data is encoded as a chunk once for all readers,
+    and written past the handler: what it does for each chunk costs more than the sending.
     """
 
     def __init__(self, handler: StreamHandler, account: Account, slow_limit: float) -> None:
@@ -211,7 +211,12 @@ class _Wire:
         await self._account.room()
 
     async def sent(self) -> None:
-        """Wait until what was written has left the process; raises what `room` does."""
+        """Wait until what was written has left the process.
+
+        Raises:
+            TimeoutError: The reader has not taken it in `slow_limit` seconds.
+            StreamClosedError: The reader has gone.
+        """
         if self._stream.closed():
             raise StreamClosedError(self._stream.error)
         if self._unsent is not None:
@@ -236,7 +241,7 @@ class _Wire:
         return True
 
     def _sent_at_once(self, data: bytes) -> int:
-        """How much of it the socket took, which as a rule is all: a future for each reader costs more than that."""
+        """Return how many bytes the socket took, usually all: a future for each reader costs more than that."""
         try:
             return self._stream.write_to_fd(memoryview(data)) or 0
         except OSError:  # full, or broken: `write` finds out and acts

@@ -37,7 +37,7 @@ class Upload(Guarded):
         return self.services.shell.workers
 
     async def prepare(self) -> None:
-        """Open the temporary file once the caller is let in, and has not too many under way."""
+        """Open the temporary file once the caller is admitted and has no more uploads under way than allowed."""
         await super().prepare()
         if self.request.method == "PUT" and self._refusal is None:
             user = user_of(self.caller)
@@ -64,7 +64,7 @@ class Upload(Guarded):
         self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one
 
     async def data_received(self, chunk: bytes) -> None:
-        """Write what comes to the temporary file, up to the limit."""
+        """Write the received bytes to the temporary file, up to the limit."""
         if self._sender is not None:
             self._sender.came(len(chunk))
         self._received += len(chunk)
@@ -80,7 +80,7 @@ class Upload(Guarded):
         return super().admitted()
 
     async def uploaded(self) -> Path:
-        """Return the file that has come.
+        """Return the uploaded file.
 
         Raises:
             DetlabError: It is over the limit (`too_large`).

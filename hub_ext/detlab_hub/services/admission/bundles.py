@@ -32,7 +32,7 @@ from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
 LIMITS = Limits(size=512 << 20)
-"""Of a bundle whose files are digested while a user waits; the client sends less than a fifth of it."""
+"""The limits of a bundle, whose files are digested while a user waits; the client sends less than a fifth of it."""
 
 
 class Bundles:

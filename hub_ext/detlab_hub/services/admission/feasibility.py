@@ -34,7 +34,7 @@ from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import AgentRow
 
 AWAY_SECONDS = 86400.0
-"""An agent that was there within so long is expected back."""
+"""Seconds for which a disconnected agent is expected to return."""
 _DEMANDS = {"cpus": "millicpus", "memory": "memory"}
 _LATELY = Prepared(
     select(AgentRow.id).where(AgentRow.pool == bindparam("pool"), AgentRow.last_seen > bindparam("since"))
@@ -53,9 +53,9 @@ class Requirements:
         resources: The block of the config.
         groups: Of the user.
         what: In words: `a trial of this experiment`, `this notebook`.
-        where: The key that says the slots.
-        single_node: Whether they must all be on one agent.
-        fixed: Whether it was submitted already, so that it asks for what it asks for.
+        where: The config key that sets the slots.
+        single_node: Whether all slots must be on one agent.
+        fixed: Whether it was submitted already, so that its slots can no longer be lowered.
     """
 
     user: str
@@ -101,7 +101,7 @@ def of_task(user: str, groups: Collection[str], config: Mapping[str, Any], what:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The agents of a check, and those few of them that suffice to see that a task could start."""
+    """The agents of a check, and the few of them that are enough to show that a task could start."""
 
     agents: Sequence[Agent]
     few: Sequence[Agent]

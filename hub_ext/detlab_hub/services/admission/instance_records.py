@@ -22,7 +22,7 @@ BELIEVED_SECONDS = 86400.0
 """Seconds for which the observed shape of instances is used after the last one that had it: that one may have been
 broken, and as long as it is believed none may be launched that would show it."""
 _AGAIN_SECONDS = 3600.0
-"""So often it is noted that what is known was seen again."""
+"""Seconds after which another sighting of a known shape is recorded."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Note:
 
     pool: str
     like: str = ""
-    """Under which settings it was launched (`ElasticPool.like`); "": not known."""
+    """The settings with which it was launched (`ElasticPool.like`); "" if they are not known."""
     asked_at: float | None = None
-    """When it was asked for last; None as soon as it was listed when no list could be older than that."""
+    """When it was last requested; None once it was listed at a time when no list could be older than the request."""
 
 
 def of_pool(s: Session, pool: str) -> dict[str, Note]:

@@ -38,7 +38,7 @@ SETTINGS_OF = {
     "log_bytes": "log_kb_per_second",
     "priority": "min_priority",
 }
-"""Limit as its code says it, and the setting that changes it."""
+"""Each limit's name in the code, and the setting that changes it."""
 ACTION = "limit.reached"
 
 
@@ -50,7 +50,7 @@ class UserLimits:
 
     @property
     def limiter(self) -> Limiter:
-        """Counts what is asked."""
+        """The counter of users' requests."""
         return self._shell.limiter
 
     def note(self, error: Reached) -> None:

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 OLDEST_PROTOCOL = 1
 ID_CHARS = 128
 NO_IDS = frozenset({".", "..", "enrol", "enrolments", "connect", "records"})
-"""Steps and routes below `agents/`: an agent of such a name could not be disabled or removed."""
+"""Path steps and routes below `agents/`: an agent with such a name could not be disabled or removed."""
 ANOTHER_USER = "another user"
 """Stands for an allocation that the caller may not know of."""
 

@@ -10,7 +10,7 @@ from detlab.schemas.wire import Hello
 from detlab_hub.services.kernel.settings import Settings
 
 NAME_CHARS = 200
-"""Characters of a slot, a device's model, a pool, a label or its value, a user, a version, a runtime, an allocation."""
+"""Most characters of a slot, device model, pool, label or label value, user, version, runtime, or allocation."""
 LABELS, RUNTIMES, TASKS = 64, 16, 20_000
 HIGHEST_UID = 2**32 - 2
 LARGEST = 2**63 - 1

@@ -26,7 +26,7 @@ class Archive:
     Attributes:
         name: For the file that it becomes.
         size: Bytes over all chunks.
-        chunks: One that is empty says that it takes longer: files are checked before they are sent. Raises what
+        chunks: An empty one means that the next takes longer: files are checked before they are sent. Raises what
             `open_verified` raises when a file is not what was committed.
     """
 

@@ -69,7 +69,7 @@ class Experiments:
     # --- submit
 
     async def create(self, caller: Caller, request: CreateExperiment) -> CreateExperimentReply:
-        """Make an experiment, or say everything that is wrong with it.
+        """Create an experiment, or report everything that is wrong with it.
 
         Raises:
             ConfigError: The config has errors.
@@ -178,7 +178,7 @@ class Experiments:
     ) -> tuple[list[ExperimentView], int | None]:
         """Return one page of experiments, newest first, and the `before` of the next page.
 
-        Who is not an administrator sees their own, and those that others share with them.
+        Callers who are not administrators see their own, and those that others share with them.
         """
 
         def page(s: Session) -> tuple[list[ExperimentView], int | None]:
@@ -200,7 +200,7 @@ class Experiments:
         """Return an experiment with its config.
 
         Raises:
-            NotFound: There is none that the caller may see.
+            NotFound: There is no such experiment for the caller.
         """
 
         def get(s: Session) -> ExperimentView:
@@ -224,8 +224,8 @@ class Experiments:
         Args:
             caller: Who asks.
             experiment_id: Whose trials.
-            limit: At most so many.
-            after: Id of the last trial of the page before.
+            limit: Most trials of the page.
+            after: Id of the last trial of the previous page.
             sort: A metric, as `trial_order.Order.parse` reads it; None: in creation order.
             where: Conditions, as `trial_order.Condition.parse` reads them.
 

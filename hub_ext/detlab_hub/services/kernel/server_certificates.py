@@ -30,7 +30,7 @@ class NoCertificate(DetlabError):
 YEARS = 10
 """Validity of the authority, and so of its certificates: it is trusted by its file on the master's machine only."""
 _BEGIN = datetime.datetime(1971, 1, 1, tzinfo=datetime.UTC)
-"""Clocks of nodes differ, and are put back."""
+"""Start of validity, far back: clocks of nodes differ, and are put back."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ServerAuthority:
     """The signing authority.
 
     Attributes:
-        certificate_file: Its certificate, which the proxy and the Hub believe.
+        certificate_file: Its certificate, which the proxy and the Hub trust.
         key_file: Its key, for the master alone.
     """
 

@@ -98,20 +98,20 @@ class Settings:
     event_keep: int = 200_000
     """Events kept for resuming streams; older cursors get a resync."""
     tasks_keep: float = 30 * 86400.0
-    """Ended user tasks, their output and their files are kept for so long; 0: for ever."""
+    """Seconds for which ended user tasks, their output and their files are kept; 0: for ever."""
     log_retention_days: int = -1
-    """Output of ended trials is kept for so many days where their experiments do not say it; -1: for ever."""
+    """Days for which the output of ended trials is kept unless their experiments set it; -1: for ever."""
     log_cleaning_hour: int = 3
-    """At this hour, in the master's time zone, what is older is removed."""
+    """Hour of the day, in the master's time zone, at which older output is removed."""
     audit_keep: float = 400 * 86400.0
-    """The audit log says for this long who did what."""
+    """Seconds for which entries of the audit log are kept."""
     tick: float = 0.5
     """Period in seconds of the check for passed deadlines and lost agents."""
     checkpoint_file_limit: int = 100_000
     default_runtime: str = "process"
-    """How tasks run that do not say it: process or docker."""
+    """The runtime of tasks that name none: process or docker."""
     default_image: dict[str, str] = field(default_factory=dict)
-    """Image by kind of slot (cpu, cuda, rocm) of tasks that name none; empty: Determined's names."""
+    """The image, by kind of slot (cpu, cuda, rocm), of tasks that name none; empty: Determined's names."""
     uids: UidPolicy = field(default_factory=UidPolicy)
     """Under which uids tasks run."""
     agent_slots_limit: int = 1024

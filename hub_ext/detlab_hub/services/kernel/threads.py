@@ -44,8 +44,8 @@ class Threads:
     """A number of threads for one kind of work, given to users in turn, with a bounded queue.
 
     Args:
-        what: The work, as people are told of it.
-        size: Threads.
+        what: The work, in words for error messages.
+        size: Number of threads.
         waiting: Calls that may run or wait; more are refused. One user may have a quarter of them.
     """
 
@@ -89,9 +89,9 @@ class Tickets:
     """A limit of concurrent long operations, for each user and for all; one more is refused, not queued.
 
     Args:
-        what: As people are told of it.
-        per_user: Of one user.
-        total: Of all.
+        what: The operation, in words for error messages.
+        per_user: Most operations of one user.
+        total: Most operations of all users.
     """
 
     def __init__(self, what: str, per_user: int, total: int) -> None:

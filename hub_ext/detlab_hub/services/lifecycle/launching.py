@@ -21,7 +21,7 @@ from detlab_hub.store.tables import AgentRow, AllocationRow, CheckpointRow, Expe
 
 LOCALHOST = "127.0.0.1"
 CERTIFIED_RUN = "certified_run"
-"""In what the master notes of a server: the attempt that was launched with a certificate."""
+"""The key, in the master's record of a server, of the attempt that was launched with a certificate."""
 HUB_SERVER = ("python3", "-m", "detlab.launch.hub_server")
 
 

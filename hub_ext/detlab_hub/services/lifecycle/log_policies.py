@@ -16,7 +16,7 @@ from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.tables import TrialRow
 
 MOST_MATCHES = 100
-"""Labels of one trial; what something is done about is never left out."""
+"""Most labels of one trial; a match whose policy has an action is never left out."""
 LINE_CHARS = 300
 """Characters of a line that is shown with a match."""
 _SPECIAL = set(".^$*+?{}[]\\|()")

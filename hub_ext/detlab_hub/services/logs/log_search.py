@@ -25,11 +25,11 @@ from detlab_hub.store.queries.logs.lines import Edges, Holder, Wanted
 REGEX_LINES = 5_000
 """Lines that an expression is matched against in one request."""
 REGEX_CHARS = 4_000_000
-"""Text of these, about."""
+"""Approximate number of characters of these lines."""
 REGEX_MOST = 50_000
-"""Lines that it is tried on for one page."""
+"""Most lines that an expression is matched against for one page."""
 PAGE_SECONDS = 3.0
-"""After so long the page of an expression ends, whatever was found."""
+"""Seconds after which the page of an expression ends, whatever was found."""
 _SPECIAL = frozenset(".^$*+?{}[]\\|()")
 
 

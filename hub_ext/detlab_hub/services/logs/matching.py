@@ -26,7 +26,7 @@ POLICY_CHARS = 4000
 MOST_REMEMBERED = 10_000
 """Cached attempts with policies, attempts that were warned of slow ones, and experiments that have such."""
 Check = Callable[[Session], object]
-"""Raises where a batch will not be taken."""
+"""Raises if a batch will not be accepted."""
 
 
 def search_lines(pattern: str, texts: Iterable[str], seconds: float) -> tuple[list[int], int]:

@@ -50,7 +50,7 @@ class LogRead:
 
     Attributes:
         after: The cursor.
-        now: The time of what it says itself.
+        now: The time of the events that the read itself adds.
         reasons: Why pending allocations wait, by allocation id.
         experiment_id: Only of this experiment.
         metrics_of: Else: the experiments whose metrics come with the states of all; None: of all.

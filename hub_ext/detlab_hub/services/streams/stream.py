@@ -29,7 +29,7 @@ from detlab_hub.store.tables import TrialRow
 __all__ = ["EventStream", "Follow", "Stream"]
 
 KEPT = 8
-"""Parts that wait for who iterates over a stream."""
+"""Parts that are buffered for a caller that iterates over a stream."""
 
 
 class Stream:

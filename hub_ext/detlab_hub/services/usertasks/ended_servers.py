@@ -16,9 +16,9 @@ from detlab_hub.store.tables import TaskRow
 
 _log = logging.getLogger(__name__)
 GRACE_SECONDS = 60.0
-"""Seconds between the end of a task and that: a user may finish reading the Hub's page of a failed start."""
+"""Seconds between a task's end and the notice to the Hub: a user may be reading the Hub's page of a failed start."""
 WINDOW_SECONDS = 86400.0
-"""A master that was restarted asks again about what ended within so long."""
+"""Seconds after a task's end within which a restarted master notifies the Hub again."""
 PER_SWEEP = 20
 ENDED = tuple(state.value for state in TrialState if state.terminal)
 

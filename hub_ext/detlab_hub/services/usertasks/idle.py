@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 DEAF_SECONDS = 600.0
 """Seconds after its idle timeout before a server with a silent watcher is ended for that."""
 REPORTS_COUNT = 120.0
-"""A report is believed for so long: its watcher may have lost its way to the master since."""
+"""Seconds for which a report is valid: its watcher may have lost its connection to the master since."""
 
 
 @dataclass
@@ -100,7 +100,7 @@ _WATCHED = (
         AllocationRow.state == AllocationState.RUNNING,
     )
 )
-"""Asked each second, whether there is any or not: made once, and read past the ORM."""
+"""Run every second, so prepared once, and read without the ORM."""
 
 
 def _watched(s: Session) -> dict[str, tuple[float, float]]:

@@ -32,7 +32,7 @@ TASKS_PER_READ = 100
 ORPHANS_PERIOD = 86400.0
 """Seconds between two scans for files that no row names."""
 UPLOAD_SECONDS = 86400.0
-"""No file is sent for so long."""
+"""Seconds that no upload takes."""
 _STORED = re.compile(r"[0-9a-f]{64}")
 ENDED = tuple(state.value for state in TrialState if state.terminal)
 

@@ -311,7 +311,7 @@ def _ended(s: Session, row: TaskRow, view: SpawnView) -> SpawnView:
 _UNCLAIMED = select(TaskRow.id).where(
     TaskRow.state == TrialState.ACTIVE, TaskRow.server_name.is_not(None), TaskRow.claimed.is_(False)
 )
-"""Asked each second, whether there is any or not: made once, and read past the ORM."""
+"""Run every second, so prepared once, and read without the ORM."""
 
 
 def _unclaimed(s: Session) -> list[str]:

@@ -30,7 +30,7 @@ _OVER = Prepared(
     )
     .order_by(AllocationRow.id)
 )
-"""Asked at each tick, whether there is any or not; what leaves for good already, or for a pause, is none."""
+"""Run at each tick, so prepared once. Allocations that are leaving for good, or for a pause, are not included."""
 
 
 def due(s: Session, now: float) -> list[str]:

@@ -42,7 +42,7 @@ NAME_CHARS = 200
 MOST_SHOWN = 1000
 """Experiments, or trials, of one TensorBoard: each is looked up."""
 ROW_IDS = range(1, 2**63)
-"""What a database can hold."""
+"""The ids that a database can hold."""
 TASK_ID = re.compile(r"[a-z_]{1,20}-[0-9a-f]{12}")
 DRAWN = re.compile(rf"(?:{'|'.join(kind for kind in TaskKind if kind.served_by_hub)})-[0-9a-f]{{8}}")
 """A server's name that we drew; the id of its task begins with it."""

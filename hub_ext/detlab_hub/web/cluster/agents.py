@@ -35,7 +35,7 @@ _FIELDS_SHOWN = 3
 
 
 def said_of(error: ValidationError) -> str:
-    """The first fields that are wrong, and how: a message of megabytes can have as many errors."""
+    """Name the first wrong fields, and what is wrong with them: a message of megabytes can have as many errors."""
     found = error.errors(include_url=False, include_input=False, include_context=False)[:_FIELDS_SHOWN]
     return "; ".join(f"{'.'.join(map(str, one['loc']))[:60]}: {one['type']}" for one in found)
 
@@ -123,7 +123,7 @@ class Connect(Guarded, WebSocketHandler):
         await WebSocketHandler.get(self)
 
     def open(self, *args: str, **kwargs: str) -> None:
-        """Give the agent a moment to say hello."""
+        """Start the time limit for the agent's Hello."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self.hello_wait, self.close, 4008, "no hello")
 
@@ -156,7 +156,7 @@ class Connect(Guarded, WebSocketHandler):
             await self._hang_up()
 
     def say(self, message: MasterMessage) -> None:
-        """Send a message to the agent; one that is gone will hear it after its next Hello."""
+        """Send a message to the agent; a disconnected one gets it after its next Hello."""
         assert isinstance(message, BaseModel)
         try:
             self.write_message(message.model_dump_json())

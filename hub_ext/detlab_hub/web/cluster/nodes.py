@@ -38,7 +38,7 @@ class DrainRequest(Wire):
 
 
 class DrainNode(Guarded):
-    """An agent that is to be empty."""
+    """An agent that is being drained."""
 
     @needs("admin", cross_site="xsrf")
     async def post(self, agent_id: str, body: DrainRequest) -> AgentView:

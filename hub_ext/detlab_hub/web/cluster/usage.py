@@ -47,7 +47,7 @@ class Usage(Guarded):
         return await self.services.usage.view(self.person, query.first, query.last)
 
     def send(self, operation: Operation, value: Any) -> None:
-        """Write JSON, or CSV for who asks for it."""
+        """Write JSON, or CSV if the caller asks for it."""
         self.set_header("Vary", "Accept")
         if not isinstance(value, UsageView) or not self._wants_csv():
             super().send(operation, value)

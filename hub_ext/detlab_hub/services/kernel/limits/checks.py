@@ -27,13 +27,13 @@ def check_priority(limits: Limits, caller: Caller, priority: int | None, default
     """Refuse a priority that is better than users may give; the pool's own is always allowed.
 
     Args:
-        limits: What the operator says.
-        caller: Who gives it.
-        priority: It; None: the pool's own.
+        limits: The operator's limits.
+        caller: Who sets the priority.
+        priority: The priority; None: the pool's own.
         default: The pool's own.
 
     Raises:
-        NotAllowed: It is better, and the caller no administrator.
+        NotAllowed: It is better, and the caller is not an administrator.
     """
     best = min(limits.min_priority, default)
     if (

@@ -20,8 +20,8 @@ class Limiter:
     """Counts by user, and by running task.
 
     Args:
-        limits: What the operator says.
-        clock: Seconds since the epoch.
+        limits: The operator's limits.
+        clock: Returns seconds since the epoch.
     """
 
     def __init__(self, limits: Limits, clock: Clock) -> None:
@@ -100,7 +100,7 @@ class Limiter:
 
     @property
     def day_began(self) -> float:
-        """When the day began of which uploads are counted."""
+        """The start of the day whose uploads are counted, in seconds since the epoch."""
         return self._clock() // DAY * DAY
 
     def know_uploaded(self, user: str, size: float) -> None:

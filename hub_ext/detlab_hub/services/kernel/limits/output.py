@@ -67,8 +67,8 @@ class OutputRates:
     all the time has.
 
     Args:
-        limits: What the operator says.
-        most: Tasks that are remembered; those that wrote nothing for longest start anew.
+        limits: The operator's limits.
+        most: Tasks that are remembered; beyond that, those that wrote nothing for longest start anew.
     """
 
     def __init__(self, limits: Limits, most: int = 10_000) -> None:
