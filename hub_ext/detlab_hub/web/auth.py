@@ -19,7 +19,7 @@ from detlab_hub.web.scopes import AnyCaller
 
 OWN_PREFIXES = ("dttask_", "dtagent_", "dtenrol_", "dthub_")
 HUB_CACHE_SECONDS = 30
-"""How long the Hub's answer about a token is believed; a revoked token lives on for at most this long."""
+"""Seconds for which the Hub's answer about a token is valid; a revoked token works for at most this long."""
 
 HUB_AWAY_SECONDS = 300
 """Seconds for which the Hub's last reply about a token stays valid while the Hub is down.

@@ -25,10 +25,10 @@ _log = logging.getLogger(__name__)
 
 
 class Download(Guarded):
-    """Base of routes that send files: so many at a time for each user, and none for a client who is gone."""
+    """Base of routes that send files: a limited number at a time for each user, and none for a client that is gone."""
 
     def initialize(self) -> None:
-        """Nothing is sent yet."""
+        """Begin with nothing sent."""
         super().initialize()
         self._sending: asyncio.Task[None] | None = None
 

@@ -35,7 +35,7 @@ class StreamHandler(Guarded):
     """Seconds after which the token is looked at again."""
 
     def initialize(self) -> None:
-        """Nothing is streamed yet."""
+        """Begin with nothing streamed."""
         super().initialize()
         self._pump: asyncio.Task[None] | None = None
 

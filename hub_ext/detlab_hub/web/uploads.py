@@ -26,7 +26,7 @@ class Upload(Guarded):
         raise NotImplementedError
 
     def initialize(self) -> None:
-        """Nothing has come yet."""
+        """Begin with nothing received."""
         super().initialize()
         self._upload: BinaryIO | None = None
         self._ticket: str | None = None

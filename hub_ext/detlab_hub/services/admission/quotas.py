@@ -88,7 +88,7 @@ class Quotas:
 
 
 def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | None:
-    """Return why a user can never have so many slots at a time: a quota is lower. None if every quota allows them."""
+    """Return why a user can never have `slots` at a time: a quota is lower. None if every quota allows them."""
     for row in jobs.quotas_of(s, user, groups):
         if slots > row.slots:
             return f"needs {slots} slots, more than the quota of {row.kind} {row.name}: {row.slots}"

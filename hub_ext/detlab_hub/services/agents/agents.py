@@ -70,7 +70,7 @@ class Agents:
         return [*await self._shell.read(lambda s: self.views(s, caller))]
 
     def views(self, s: Session, caller: Caller, agent_id: str | None = None) -> Sequence[AgentView]:
-        """`list` in a read that is under way, of all agents or of one."""
+        """Return what `list` does, within a read that is in progress, of all agents or of one."""
         now = self._shell.clock()
         owners: dict[tuple[str, str], str] = {}
         running: dict[str, int] = {}

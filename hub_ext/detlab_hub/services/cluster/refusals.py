@@ -18,10 +18,10 @@ from detlab_hub.services.kernel.turn import Turn
 
 ACTION = "access.refused"
 WINDOW = 60.0
-"""Refusals of one user at one object within so many seconds are one row, after the first."""
+"""Seconds within which the refusals of one user at one object, after the first, become one row."""
 ROWS_AT_ONCE = 30
 ROWS_PER_HOUR = 30
-"""Rows of one user: a burst, and so many an hour in the long run."""
+"""Rows of one user: the size of a burst, and the number per hour in the long run."""
 SUMMARY_PERIOD = 3600.0
 MOST_OPEN = 2000
 """Refusals that wait to be written; of more only the number is kept."""

@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 PERIOD = 5.0
 """Seconds between two polls: Determined's."""
 _LISTED_WITHIN = 120.0
-"""A provider's list may lag behind a launch by so much."""
+"""Seconds by which a provider's list may lag behind a launch."""
 _ERRORS = 10
 
 

@@ -70,25 +70,25 @@ class Settings:
     idle_timeouts: dict[str, float] = field(default_factory=dict)
     """Seconds without use after which a server is ended, by kind; a task's own config wins. 0: never."""
     spawn_lease: float = 30.0
-    """The start of a server is abandoned after so many seconds without contact from the Hub."""
+    """Seconds without contact from the Hub after which the start of a server is abandoned."""
     idle_warning: float = 300.0
     """Seconds before that in which its user is warned; at most a quarter of the timeout."""
     pools: Pools = field(default_factory=Pools)
     preemptions_per_hour: int = 6
-    """A trial that was preempted so often within an hour keeps its slots (I10)."""
+    """Preemptions within an hour after which a trial keeps its slots (I10)."""
     checkpoint_near: float = 15.0
-    """A trial whose checkpoint is due within so many seconds is preempted after it; 0: immediately."""
+    """A trial whose checkpoint is due within this many seconds is preempted after it; 0: immediately."""
     agent_suspect_after: float = 10.0
-    """Without a heartbeat for this long an agent gets no new work."""
+    """Seconds without a heartbeat after which an agent gets no new work."""
     agent_reconnect_wait: float = 25.0
-    """Without a heartbeat for this long an agent is lost and its tasks run elsewhere."""
+    """Seconds without a heartbeat after which an agent is lost and its tasks run elsewhere."""
     heartbeat_period: float = 5.0
     task_token_ttl: float = 3600.0
     bundle_limit: int = 95 * MIB
     outputs_limit: int = 200 * MIB
     """Bytes that one user task may have handed over at a time."""
     preemption_timeout_default: float = 3600.0
-    """How long a task may take to checkpoint and leave when it is paused, preempted, canceled or drained."""
+    """Seconds that a task may take to checkpoint and leave when it is paused, preempted, canceled or drained."""
     stop_grace: float = 10.0
     """SIGTERM comes this long after a stop by the searcher that the task did not acknowledge …"""
     stop_acked_grace: float = 60.0
@@ -117,7 +117,7 @@ class Settings:
     agent_slots_limit: int = 1024
     """Most slots that an agent may offer …"""
     agent_zero_slot_tasks_limit: int = 1000
-    """… and so many tasks without slots at a time."""
+    """… and most tasks without slots that it may run at a time."""
     stream_bytes_per_user: int = 16 * MIB
     """Most bytes buffered in all streams of a user together for clients that read too slowly."""
     stream_slow_limit: float = 30.0

@@ -115,14 +115,14 @@ class Tickets:
         self._held[user] += count
 
     def release(self, user: str, count: int = 1) -> None:
-        """End one, or so many."""
+        """End one operation, or `count` at once."""
         self._held[user] -= count
         if self._held[user] <= 0:
             del self._held[user]
 
     @contextmanager
     def of(self, user: str) -> Iterator[None]:
-        """Hold one for a while."""
+        """Hold one operation for the duration of the block."""
         self.take(user)
         try:
             yield

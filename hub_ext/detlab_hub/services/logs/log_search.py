@@ -116,7 +116,7 @@ def _pick(s: Session, whose: Callable[[Session], Holder], wanted: Wanted) -> tup
 
 
 def required_text(regex: str) -> str | None:
-    """Return a text that every match begins with; None where there is none that is easy to see."""
+    """Return a text that every match begins with; None if there is no such text, or it is not obvious."""
     if "(?#" in regex:
         return None  # in a comment parentheses need not match
     end = next((at for at, letter in enumerate(regex) if letter in _SPECIAL), len(regex))

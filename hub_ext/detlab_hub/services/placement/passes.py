@@ -176,7 +176,7 @@ def _carry_out(
 
 
 def _any(count: int) -> list[str]:
-    """Slots of which only the number is known: another one chooses the devices."""
+    """Return slots of which only the number is known: the pool's own queue chooses the devices."""
     return [f"any{number}" for number in range(count)]
 
 

@@ -47,7 +47,7 @@ class KnownTasks:
         return [row for _, row in self._placed.values()]
 
     def seats(self, s: Session) -> Mapping[str, Mapping[str, frozenset[str]]]:
-        """Slots by agent of each of `placed`, the chief's first; they never change while it is placed."""
+        """Return the slots by agent of each of `placed`, the chief's first; they never change while it is placed."""
         fresh: dict[str, dict[str, frozenset[str]]] = {name: {} for name in self._placed if name not in self._seats}
         for name, agent_id, slots in parts.places(s, fresh):
             fresh[name][agent_id] = frozenset(slots)

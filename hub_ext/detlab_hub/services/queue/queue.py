@@ -20,7 +20,7 @@ from detlab_hub.store.queries import jobs
 from detlab_hub.store.queries.jobs import Live
 
 LIMIT = 1000
-"""Most items of one reply: so many of all, and so many of the caller's, each the first of their pools."""
+"""Most items of all users in one reply, and most of the caller's own: the first of each pool."""
 ANOTHER_USER = "another user"
 """Shown in place of a user whose name the caller may not see."""
 

@@ -28,7 +28,7 @@ Awaited = Callable[[str, str], str]
 
 
 def nothing_awaited(pool: str, task: str) -> str:
-    """No pool is elastic."""
+    """Return "": the answer where no pool is elastic."""
     return ""
 
 

@@ -28,11 +28,11 @@ BATCH = 1000
 CHARS = 128 * 1024
 """Approximate limit of one read in bytes, unless a single event has more: what a slow reader holds in memory."""
 STEP = 100
-"""Events that are read at a time, until there are so many or so much."""
+"""Events that are read at a time, until one of the limits above is reached."""
 LAG = 50_000
 """A reader that is further behind must fetch the snapshot again."""
 FEW = 3
-"""Up to so many rows are read one by one: by their key, which costs a fraction of a query with a list."""
+"""Up to this many rows are read one by one, by their key, which costs a fraction of a query with a list."""
 SHARED = "shared"
 """In the event of a deletion: the grants at that time, as (kind, name, may write)."""
 STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint")

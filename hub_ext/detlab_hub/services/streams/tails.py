@@ -237,7 +237,7 @@ class Tail:
         )
 
     def _pause(self) -> float:
-        """Seconds until the next read: until the tail's moment, or 0 after a silence."""
+        """Return the seconds until the next read: until the tail's moment, or 0 after a silence."""
         now = asyncio.get_running_loop().time()
         if now - self._looked >= PERIOD:
             return 0.0

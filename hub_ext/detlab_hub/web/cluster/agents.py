@@ -110,7 +110,7 @@ class Connect(Guarded, WebSocketHandler):
     """Seconds that the first message may take."""
 
     def initialize(self) -> None:
-        """No session yet."""
+        """Begin without a session."""
         super().initialize()
         self._session: Any = None
         self._timer: asyncio.TimerHandle | None = None

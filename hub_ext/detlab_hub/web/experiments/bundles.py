@@ -17,7 +17,7 @@ class BundleStored(Wire):
 
     digest: str
     created: bool
-    """False if the caller had sent it before; of others it says nothing."""
+    """False if the caller had sent it before; uploads of other users do not count."""
 
 
 class Bundle(Upload, Download):

@@ -79,7 +79,7 @@ class LogsQuery(Wire):
     """Only lines with a larger id."""
     limit: int = Field(1000, ge=1, le=10_000)
     tail: int | None = Field(None, ge=0, le=10_000)
-    """The last so many lines instead."""
+    """Only this many of the last lines, instead."""
     before: RowId | None = None
     """Only lines with a smaller id; without `after` the last ones of them."""
     rank: int | None = Field(None, ge=0, lt=2**31)

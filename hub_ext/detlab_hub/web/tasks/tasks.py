@@ -89,11 +89,11 @@ class Meeting(TaskRoute):
 
 
 class Ranks(TaskRoute):
-    """How ranks stand."""
+    """The states of ranks."""
 
     @needs("task", cross_site="token")
     async def post(self, body: RankSigns) -> OtherRanks:
-        """Say how the ranks of one node stand, and hear how those of the other nodes do."""
+        """Report the states of one node's ranks, and return those of the other nodes' ranks."""
         return await self.services.tasks.ranks(self.task, body)
 
 

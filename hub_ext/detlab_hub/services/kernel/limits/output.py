@@ -49,7 +49,7 @@ class _Written:
         self.size.fill(self.at)
 
     def takes(self, lines: int, size: int) -> bool:
-        """Count so many lines if they are not too many."""
+        """Count lines, and their size in bytes, if they do not exceed the limit; return whether they were counted."""
         if self.lines.tokens < lines or self.size.tokens < size:
             return False
         self.lines.tokens -= lines
