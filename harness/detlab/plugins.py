@@ -126,5 +126,5 @@ class Plugins(Generic[T]):
 
 
 def _package(point: EntryPoint) -> str | None:
-    """The distribution of an entry point; None for one that was made by hand."""
+    """Return the distribution of an entry point; None for one that was made by hand."""
     return None if point.dist is None else point.dist.name

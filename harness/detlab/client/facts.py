@@ -170,7 +170,7 @@ def last_known(view: ExperimentView, error: NotFound) -> ExperimentView:
 
 
 def first_page(experiment_id: int) -> Flow[CurvesView]:
-    """The cheapest snapshot: cursor and state, hardly a curve."""
+    """Fetch the cheapest snapshot: the cursor and the state, with at most one trial and two points per curve."""
     return experiments.curves(experiment_id, max_points=2, max_trials=1)
 
 

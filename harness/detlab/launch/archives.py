@@ -139,10 +139,10 @@ class _CheckedInfo(tarfile.TarInfo):
 
 
 def _fields(body: bytes) -> dict[str, str]:
-    """The records `LENGTH KEY=VALUE` of an extended header.
+    """Parse the `LENGTH KEY=VALUE` records of an extended header.
 
     Raises:
-        ValueError: It has others.
+        ValueError: The header contains anything else.
     """
     found: dict[str, str] = {}
     start = 0

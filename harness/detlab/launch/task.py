@@ -314,7 +314,7 @@ class Launcher:
         self._hang_watch = HangWatch(self._task, self._hang_limit, self._on_hang, busy, others=others)
 
     def _other_nodes(self, limit: float) -> Others | None:
-        """The ranks of the trial's other nodes; None if there are none."""
+        """Return the ranks of the trial's other nodes; None if there are none."""
         told = self._launch["info"]
         if len(told.get("container_addrs") or ()) < 2:
             return None
@@ -470,7 +470,7 @@ class Launcher:
             again.start()
 
     def _on_fenced(self, message: str) -> None:
-        """A newer attempt writes: nothing this task does counts any more, so it ends at once."""
+        """End the task at once: a newer attempt is writing, so nothing this task does counts any more."""
         sys.stderr.write(f"fenced: {message}\n")
         self._signal_group(signal.SIGKILL)
 

@@ -81,7 +81,7 @@ class TaskDir:
         return self.root / "exit.json"
 
     def stream(self, name: str) -> Path:
-        """The spool file of `metrics` or `logs`."""
+        """Return the spool file of a stream, `metrics` or `logs`."""
         return self.spool / f"{name}.jsonl"
 
     def acked(self, name: str) -> Path:

@@ -69,7 +69,7 @@ class ToOutputs:
         self._upload.offer(self.newest)
 
     def pretty_path(self, path: str) -> str:
-        """What papermill calls it in messages."""
+        """Return the name that papermill uses in its messages."""
         return path.removeprefix(_SCHEME)
 
 

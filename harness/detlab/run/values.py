@@ -233,7 +233,7 @@ class _Writer:
         raise _NotPlain
 
     def _column(self, column: Any) -> Any:
-        """A column: as an array if its dtype is NumPy's, else as its values with the dtype's name."""
+        """Encode a column: as an array if its dtype is NumPy's, else as its values with the dtype's name."""
         import numpy as np
 
         if isinstance(column.dtype, np.dtype) and not column.dtype.hasobject:

@@ -166,7 +166,7 @@ def unsupported(config: TaskConfig, runtime: str, kind: TaskKind) -> list[Proble
 
 
 def _for_servers(config: TaskConfig) -> list[Problem]:
-    """What means nothing for a task that runs to its end."""
+    """Return warnings of the fields that have no effect on a task that runs to its end."""
     found = []
     if config.idle_timeout is not None:
         why = "is for notebooks, shells and TensorBoards: this runs until it ends"

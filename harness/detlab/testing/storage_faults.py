@@ -59,7 +59,7 @@ class StorageFaults:
 
     @pytest.fixture
     def source(self, tmp_path: Path) -> Path:
-        """A directory such as training code makes."""
+        """Make a directory such as training code would write."""
         root = tmp_path / "source"
         (root / "model" / "deep").mkdir(parents=True)
         (root / "empty").mkdir()

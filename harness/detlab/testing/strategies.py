@@ -72,7 +72,7 @@ class StrategyContract:
     @pytest.fixture(scope="class")
     @classmethod
     def ranks(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-        """The processes of the class."""
+        """Start the processes that the tests of the class share."""
         found = Ranks(__name__, tmp_path_factory.mktemp("ranks"), size=cls.size, processes=cls.processes())
         yield found
         found.close()

@@ -63,7 +63,7 @@ class Ending:
             self._exit.argtypes, self._exit.restype = (ctypes.c_int, ctypes.py_object), None
 
     def note(self, end: SystemExit | None = None) -> None:
-        """The program has come to its end, by its last line or by an exit."""
+        """Note that the program has ended, by its last line (None) or by an exit."""
         code = 0 if end is None or end.code is None else end.code
         # Anything else is printed, or is too large for C.
         self.status = int(code) if isinstance(code, int) and -_INT <= code < _INT else None

@@ -189,7 +189,7 @@ class Following:
         return back, problems
 
     def _raised(self, error: dict[str, Any]) -> CellFailed:
-        """The cell's own exception: its name, its lines."""
+        """Make the exception that stands for the one the cell raised, with its name and traceback."""
         name = str(error.get("type"))
         kind = type(name if name.isidentifier() else "CellFailed", (CellFailed,), {"shown_as": name})
         lines = [self._with_cells(shown(str(line))) for line in error.get("traceback") or []]
@@ -201,7 +201,7 @@ class Following:
         return line
 
     def _ended(self, view: TaskView) -> CellFailed:
-        """It ended without a word of its own."""
+        """Make the exception for a task that ended without reporting a result."""
         how = _ENDS.get(view.end_reason) if view.end_reason is not None else None
         failure = view.failure
         if how is None and failure is not None:

@@ -48,7 +48,7 @@ class LiveView(anywidget.AnyWidget):
             self.send(self._frames.increment(state))
 
     def _asked(self, _widget: Any, content: Any, _buffers: Any) -> None:
-        """A page that was just drawn, or that missed an increment, asks for everything."""
+        """Send the whole state to a page that asks for it: one that was just drawn or that missed an increment."""
         if content == {"need": "snapshot"}:
             with self._in_order:
                 self.send({**self._frames.snapshot(), "whole": True})

@@ -104,7 +104,7 @@ def create(
 
 
 def _forecast(told: ForecastView | None) -> str:
-    """What a dry run says of now."""
+    """Describe when and where the first trial would start, according to a dry run; return "" if unknown."""
     if told is None:
         return ""
     if told.agent_id is not None:

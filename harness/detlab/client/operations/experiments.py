@@ -38,7 +38,7 @@ _grants = field_of("items", list[GrantView])
 
 
 def one(call: Call) -> Flow[Any]:
-    """The flow of a single call."""
+    """Send a single call and return its result."""
     return (yield call)
 
 
@@ -170,7 +170,7 @@ def delete_experiment(experiment_id: int) -> Flow[int]:
 
 
 def experiment_bundle(experiment_id: int) -> Flow[bytes]:
-    """The code of an experiment, as tar.gz."""
+    """Fetch the code of an experiment, as tar.gz."""
     return one(Call("GET", f"experiments/{int(experiment_id)}/bundle", parse=raw))
 
 
@@ -214,7 +214,14 @@ def kill_trial(trial_id: int) -> Flow[TrialView]:
 def trial_metrics(
     trial_id: int, *, group: str | None = None, name: str | None = None, max_points: int | None = None
 ) -> Flow[list[SeriesView]]:
-    """The curves of a trial."""
+    """Fetch the curves of a trial.
+
+    Args:
+        trial_id: The trial.
+        group: Only curves of this group, such as `validation`; None: all groups.
+        name: Only curves of this metric; None: all metrics.
+        max_points: Down-sample each curve to at most this many points; None: 1000.
+    """
     params = {"group": group, "name": name, "max_points": max_points}
     path = f"trials/{int(trial_id)}/metrics"
     return one(Call("GET", path, params=params, parse=field_of("items", list[SeriesView])))
@@ -236,7 +243,7 @@ def trial_logs(
 
 
 def trial_logs_after(trial_id: int, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
-    """The page of log lines after one."""
+    """Fetch the page of log lines that follow the line with id `after`."""
     return trial_logs(trial_id, after=after, **wanted)
 
 
@@ -273,7 +280,18 @@ def checkpoint(checkpoint_uuid: str) -> Flow[CheckpointView]:
 def pages(
     path: str, cls: Any, cursor: str, limit: int | None, filters: Mapping[str, str | None] | None = None
 ) -> Flow[list[Any]]:
-    """The items of a list, page after page, `limit` at most; `cursor` names the parameter that continues."""
+    """Collect the items of a list, page by page.
+
+    Args:
+        path: The list's path, below the API's base URL.
+        cls: The model of an item.
+        cursor: The query parameter that continues the list after a page.
+        limit: Return at most this many items; None: all of them.
+        filters: Further query parameters.
+
+    Raises:
+        Conflict: The master returned the same continuation twice, so the list would never end.
+    """
     found: list[Any] = []
     position: int | str | None = None
     while limit is None or len(found) < limit:

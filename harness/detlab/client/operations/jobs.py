@@ -29,17 +29,17 @@ def why(job_id: str) -> Flow[JobWhy]:
 
 
 def limits() -> Flow[LimitList]:
-    """The limits of one user, with who is at or near each, as far as the caller may see it."""
+    """Fetch the per-user limits, and those users at or near each of them whom the caller may see."""
     return one(Call("GET", "limits", parse=model(LimitList)))
 
 
 def uids() -> Flow[list[UidView]]:
-    """The uid of each user whose tasks ran, for administrators."""
+    """Fetch the uid of each user who has run tasks (administrators only)."""
     return one(Call("GET", "uids", parse=field_of("items", list[UidView])))
 
 
 def quotas() -> Flow[list[QuotaView]]:
-    """The quotas that the caller may see."""
+    """Fetch the quotas that the caller may see."""
     return one(Call("GET", "quotas", parse=_quotas))
 
 

@@ -8,7 +8,7 @@ from detlab.schemas.logwire import KeepLogs, KeepLogsReply, RemovedLogs
 
 
 def removed(trial_id: int) -> Flow[RemovedLogs]:
-    """What retention has removed of a trial's output."""
+    """Fetch how much of a trial's output retention has removed."""
     params = {"tail": 0, "limit": 1}
     return one(Call("GET", f"trials/{int(trial_id)}/logs", params=params, parse=model(RemovedLogs)))
 

@@ -9,7 +9,7 @@ from detlab.schemas.poolwire import PoolView
 
 
 def pools() -> Flow[list[PoolView]]:
-    """The resource pools, in the operator's order."""
+    """List the resource pools, in the operator's order."""
     return one(Call("GET", "pools", parse=field_of("items", list[PoolView])))
 
 

@@ -122,27 +122,27 @@ def task_logs(
 
 
 def task_logs_after(task_id: str, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
-    """The page of log lines after one."""
+    """Fetch the page of log lines that follow the line with id `after`."""
     return task_logs(task_id, after=after, **wanted)
 
 
 def task_outputs(task_id: str) -> Flow[list[OutputView]]:
-    """The files that a task handed over."""
+    """List the files that a task has handed over."""
     return one(Call("GET", _path("tasks", task_id, "outputs"), parse=field_of("items", list[OutputView])))
 
 
 def task_output(task_id: str, digest: str) -> Flow[bytes]:
-    """The bytes of one of them."""
+    """Fetch the content of a task's output by its digest."""
     return one(Call("GET", _path("tasks", task_id, "outputs", digest), parse=raw))
 
 
 def stream_cursor() -> Flow[int]:
-    """The cursor of now, from which `stream` continues."""
+    """Fetch the current cursor, from which `stream` continues."""
     return one(Call("GET", "overview", parse=field_of("cursor", int)))
 
 
 def queue() -> Flow[list[QueueItem]]:
-    """What waits, in the order in which it is looked at."""
+    """List what waits for slots, in the order in which the scheduler considers it."""
     return one(Call("GET", "queue", parse=field_of("items", list[QueueItem])))
 
 
@@ -189,7 +189,7 @@ def audit(*, limit: int | None = None, actor: str | None = None, action: str | N
 
 
 def tokens() -> Flow[list[TokenView]]:
-    """The tokens of detlab's own."""
+    """List the tokens that detlab itself has issued."""
     return one(Call("GET", "tokens", parse=field_of("items", list[TokenView])))
 
 

@@ -209,7 +209,7 @@ class Spool:
                 os.close(fd)
 
     def last(self) -> int:
-        """The sequence number of the last record, whichever process appended it; 0 if there is none."""
+        """Return the sequence number of the last record, whichever process appended it; 0 if there is none."""
         with self._threads:
             mine = 0 if self._files is None else self._files.last
         return max(mine, _number_in(self._seq_path) or 0)

@@ -103,11 +103,11 @@ class Marks(Protocol):
     """Where the progress of a delivery is noted."""
 
     def committed(self, shipper: StreamShipper, reader: Reader) -> None:
-        """The master committed more of a stream."""
+        """Handle that the master has committed more of a stream."""
         ...
 
     def refused(self, refusals: Sequence[Refusal]) -> None:
-        """The master will not take these records."""
+        """Handle that the master refuses these records for good."""
         ...
 
     def damaged(self, shipper: StreamShipper, reader: Reader) -> None:

@@ -45,17 +45,17 @@ class TokenKeeper:
         return wanted and now >= self._not_before
 
     def refused(self, now: float) -> None:
-        """The master did not take the token: renew it at the next chance, whatever its date says."""
+        """Record that the master rejected the token: it is renewed at the next chance, whatever its expiry date."""
         if self._forced is None:
             self._forced = now
 
     def renewed(self, token: str, expires_at: float, now: float) -> None:
-        """A fresh token came."""
+        """Record a fresh token and when it expires."""
         self.token, self.expires_at, self.issued_at = token, expires_at, now
         self._forced = None
         self._not_before = 0.0
         self.backoff.reset()
 
     def failed(self, now: float) -> None:
-        """The renewal failed: try again after a pause."""
+        """Record that a renewal failed: the next attempt follows after a pause."""
         self._not_before = now + self.backoff.next_pause()

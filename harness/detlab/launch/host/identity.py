@@ -174,7 +174,7 @@ class UidRules:
 
 
 def how_to_agree(name: str) -> str:
-    """What an administrator does on a node whose files belong to other uids than the master assigns."""
+    """Explain to an administrator how to fix a node whose files belong to other uids than the master assigns."""
     return (
         f"on that node give the files of {name!r} to the master's uid (chown -R), remove the line from the agent's "
         "users.json or --user-map, and start the agent again; or start it with an empty --dir"

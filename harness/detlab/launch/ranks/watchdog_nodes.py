@@ -70,10 +70,10 @@ class OtherNodes:
 
 
 def _sign(told: Mapping[str, Any]) -> Sign:
-    """A sign of another node.
+    """Parse a sign from another node.
 
     Raises:
-        ValueError: It makes no sense.
+        ValueError: A time in it is not a finite number.
     """
     sign = Sign(**{name: value for name, value in told.items() if name in _NAMES})
     if not all(math.isfinite(number) for number in (sign.since, sign.still, sign.silent, sign.idle, sign.limit)):
