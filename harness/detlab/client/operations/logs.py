@@ -14,5 +14,5 @@ def removed(trial_id: int) -> Flow[RemovedLogs]:
 
 
 def keep(wanted: KeepLogs) -> Flow[KeepLogsReply]:
-    """Say for how long output is kept; the same again changes nothing."""
+    """Set how long output is kept; repeating the same request has no effect."""
     return one(Call("POST", "log-retention", json=wanted, parse=model(KeepLogsReply)))

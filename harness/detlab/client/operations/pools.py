@@ -14,5 +14,5 @@ def pools() -> Flow[list[PoolView]]:
 
 
 def elastic_pools() -> Flow[list[ElasticPoolView]]:
-    """Elastic pools with their instances and the last errors of their providers."""
+    """List the elastic pools, with their instances and the last errors of their providers."""
     return one(Call("GET", "instances", parse=field_of("items", list[ElasticPoolView])))
