@@ -76,7 +76,7 @@ def read_program(entrypoint: str | Sequence[Any]) -> Program:
     """Return the program that an entrypoint runs.
 
     Raises:
-        StartCold: It is none, or one that soon becomes another.
+        StartCold: It is not a plain Python program, or one that soon becomes another program.
     """
     shell = isinstance(entrypoint, str)
     words = plain_words(entrypoint) if isinstance(entrypoint, str) else [str(word) for word in entrypoint]
@@ -105,7 +105,7 @@ def read_program(entrypoint: str | Sequence[Any]) -> Program:
 
 
 def check_environment(wanted: Mapping[str, str], had: Mapping[str, str], read: Set[str] = frozenset()) -> None:
-    """Look whether a process whose libraries were loaded under `had` can stand in for one started under `wanted`.
+    """Check that a process whose libraries were loaded under `had` can stand in for one started under `wanted`.
 
     Args:
         wanted: The environment of the program.

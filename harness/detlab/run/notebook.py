@@ -56,11 +56,15 @@ class ToOutputs:
         self.newest = b""
 
     def read(self, path: str) -> str:
-        """Papermill asks; there is nothing to read."""
+        """Refuse: papermill asks for the output notebook, which cannot be read back.
+
+        Raises:
+            FileNotFoundError: Always.
+        """
         raise FileNotFoundError(path)
 
     def listdir(self, path: str) -> list[str]:
-        """Papermill asks; there is nothing to list."""
+        """Return an empty list: there is nothing to list for papermill."""
         return []
 
     def write(self, buf: str, path: str) -> None:

@@ -53,10 +53,10 @@ class OwnFolders:
         self.root = root
 
     def make(self, name: str) -> Path:
-        """Return our folder of this name, made (mode 0700) if there is none.
+        """Return our folder of this name, created (mode 0700) if there is none.
 
         Raises:
-            StorageError: Others took the name with all of its numbers.
+            StorageError: Other users have taken the name with all of its numbers.
             OSError: As the operating system says.
         """
         found = self.find(name)

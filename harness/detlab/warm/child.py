@@ -130,7 +130,11 @@ class WarmStart:
         self._interpreter = interpreter
 
     def __call__(self, entry: Entry) -> Child:
-        """See `Start`."""
+        """See `Start`.
+
+        Raises:
+            BecomeTrial: In the forked child, which is to run the program.
+        """
         try:
             program = read_program(entry.entrypoint)
             self._interpreter.check(program, entry)

@@ -37,7 +37,11 @@ class Title:
 
     @classmethod
     def find(cls) -> Title:
-        """Ask the kernel, which tells a process this much about itself."""
+        """Ask the kernel where this process's command line and environment are in memory.
+
+        Raises:
+            OSError: The kernel does not report it.
+        """
         text = (PROC / "self" / "stat").read_text(encoding="utf-8", errors="replace")
         fields = text[text.rindex(")") + 2 :].split()
         command, command_end, environment, environment_end = (int(field) for field in fields[45:49])

@@ -31,7 +31,7 @@ class LiveView(anywidget.AnyWidget):
         self.on_msg(self._asked)
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
-        """Return the widget's state as of now: a page opened late gets the present, not the beginning."""
+        """Return the widget's current state, so that a page opened late does not start from the beginning."""
         state: dict[str, Any] = super().get_state(key=key, drop_defaults=drop_defaults)
         if "snapshot" in state and hasattr(self, "_frames"):
             state["snapshot"] = self._frames.snapshot()

@@ -154,7 +154,7 @@ class Spool:
         """Append one record and return its sequence number. While the disk is full it waits for room.
 
         Raises:
-            SpoolError: The record could not be written; nothing of it remains.
+            SpoolError: The record could not be written; no part of it remains.
             ValueError: The record is larger than `MAX_RECORD`.
         """
         try:
@@ -215,7 +215,7 @@ class Spool:
         return max(mine, _number_in(self._seq_path) or 0)
 
     def delivered(self) -> int | None:
-        """Up to which record the master has taken or refused all; None if nobody here delivers them."""
+        """Return the number up to which the master has taken or refused all records; None if no launcher sends them."""
         return _number_in(self._acked_path)
 
     def raise_refusals(self) -> None:
@@ -270,7 +270,7 @@ class Spool:
 
     @staticmethod
     def _is_as_left(files: _Files) -> bool:
-        """Whether nobody has written since this process did, nor emptied or removed the file."""
+        """Whether the file was not written to, emptied or removed since this process last wrote."""
         if files.size < 0:
             return False
         found = os.fstat(files.records)

@@ -1,7 +1,7 @@
 """Shipping of spooled records: the decisions what to send when, without I/O.
 
 One `StreamShipper` per stream turns (records offered, replies, time) into (batch to send, time of the next poll). It
-promises order, at most `MAX_RECORDS` records or `MAX_BYTES` a batch, one batch in flight, retries for ever, and that
+promises order, at most `MAX_RECORDS` records or `MAX_BYTES` a batch, one batch in flight, endless retries, and that
 only an acknowledgement of the master moves the mark. The master keeps the same mark per allocation, so that a batch
 sent twice counts once. Threads and HTTP are in `detlab.launch.delivery.sender`; the agent ships the remaining records
 of a dead launcher
@@ -69,7 +69,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Fenced:
-    """A newer attempt of the trial writes now: nothing of this one counts any more."""
+    """A newer attempt of the trial is writing: records of this one no longer count."""
 
     message: str
 
@@ -78,7 +78,7 @@ Outcome = Acked | Failed | Unauthorised | Rejected | Fenced
 
 
 def judge(status: int, body: bytes) -> Outcome:
-    """Say what a reply to POST …/records means.
+    """Interpret a reply to POST …/records.
 
     Args:
         status: HTTP status.

@@ -8,12 +8,12 @@ from detlab.backoff import Backoff
 
 
 def life_of(said: float | None, expires_at: float, wall: float) -> float:
-    """For how many seconds a token lives.
+    """Return a token's remaining life in seconds.
 
     Args:
-        said: What the master says; None if it is an older one, which does not.
-        expires_at: When it ends by the master's clock, seconds since the epoch.
-        wall: The same moment as now, by ours.
+        said: The life as the master gives it, in seconds; None from older masters, which do not.
+        expires_at: When the token ends by the master's clock, in seconds since the epoch.
+        wall: The current time by our clock, in seconds since the epoch.
     """
     return expires_at - wall if said is None else said
 
