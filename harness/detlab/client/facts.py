@@ -57,7 +57,7 @@ class ExperimentFacts:
 
     @property
     def state(self) -> ExperimentState:
-        """State as of the last answer; `reload` asks anew."""
+        """State as of the last answer; `reload` fetches the current one."""
         return self.view.state
 
     @property
@@ -218,7 +218,7 @@ class TrialFacts:
 
     @property
     def state(self) -> TrialState:
-        """State as of the last answer; `reload` asks anew."""
+        """State as of the last answer; `reload` fetches the current one."""
         return self.view.state
 
     @property

@@ -26,7 +26,7 @@ KIND_WORDS = {
 }
 
 Tell = Callable[[TaskView], None]
-"""Told of a task whenever the master says something new about it."""
+"""Called with a task whenever the master has news of it."""
 
 
 def kind_word(kind: TaskKind) -> str:
@@ -65,7 +65,7 @@ class TaskFacts:
 
     @property
     def state(self) -> TrialState:
-        """State as of the last answer; `reload` asks anew."""
+        """State as of the last answer; `reload` fetches the current one."""
         return self.view.state
 
     @property

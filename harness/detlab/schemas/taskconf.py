@@ -142,10 +142,10 @@ def _unknown(raw: dict[str, Any]) -> list[Problem]:
 
 
 def parse(raw: object, kind: TaskKind) -> TaskConfig:
-    """Return the config that a raw mapping stands for, with all defaults, those of its kind as well.
+    """Return the config of a raw mapping with all defaults, including those of its kind.
 
     Raises:
-        ConfigError: With every mistake.
+        ConfigError: The config has mistakes; all of them are in `problems`.
     """
     problems = check(raw, kind)
     if errors_of(problems):

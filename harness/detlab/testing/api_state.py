@@ -109,10 +109,15 @@ class MasterState:
     # --- what the test makes happen -----------------------------------------------------------------------
 
     def await_request(self, method: str, path: str, timeout: float = 30.0) -> None:
-        """Wait until somebody has asked for exactly this path below `api/v1/`.
+        """Wait until a client has requested exactly this path below `api/v1/`.
+
+        Args:
+            method: HTTP verb.
+            path: The path, without a leading slash.
+            timeout: Seconds to wait at most.
 
         Raises:
-            TimeoutError: Nobody has.
+            TimeoutError: There was no such request within `timeout`.
         """
         with self.changed:
             if not self.changed.wait_for(lambda: (method, path) in self.requests, timeout):
@@ -320,7 +325,7 @@ class MasterState:
             return CurvesView(cursor=len(self.events), experiment=view, trials=trials, curves=curves)
 
     def events_after(self, experiment_id: int, cursor: int) -> Iterator[list[Event]]:
-        """Yield what is new, an empty list for a keep-alive, for ever."""
+        """Yield new events without end, and an empty list for each keep-alive."""
         if cursor < self.oldest:
             yield [Event(id=len(self.events), kind="resync", experiment_id=experiment_id)]
             cursor = len(self.events)

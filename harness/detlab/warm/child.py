@@ -56,7 +56,7 @@ def run_launcher(
 
     Args:
         request: What the agent asked for.
-        descriptors: Log, status pipe, and the pipe on which the agent says go.
+        descriptors: Log, status pipe, and the pipe on which the agent gives the signal to continue.
         interpreter: What the zygote knows about itself.
         title: Where the process table reads about this process.
     """

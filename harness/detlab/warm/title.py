@@ -50,7 +50,7 @@ class Title:
         return cls(command, command_end - command, environment, environment_end - environment)
 
     def write(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Show this command and environment. `os.environ` must have been set anew: C pointed into this memory."""
+        """Show this command and environment. First call `set_environment`: C's environment pointed to this memory."""
         first = {name: environment[name] for name in (_FIRST,) if name in environment}
         pairs = {**first, **environment}
         lines = (os.fsencode(f"{name}={value}") for name, value in pairs.items())

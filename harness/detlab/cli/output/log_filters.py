@@ -89,7 +89,7 @@ def picking(
     """Return what the options of a command say.
 
     Raises:
-        click.BadParameter: A time is none, or an expression is none.
+        click.BadParameter: A time or the regular expression is invalid.
     """
     times = []
     for option, text in (("--since", since), ("--until", until)):

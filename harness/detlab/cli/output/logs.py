@@ -144,7 +144,7 @@ def follow_lines(trial: Trial | Task, options: LogOptions, *, as_json: bool, pre
 
 
 def _several(source: Trial | Task) -> bool:
-    """Whether it runs on several agents, or did: nobody wants the name of the only one on each line."""
+    """Whether it runs, or ran, on several agents: the name of a single one would be noise on each line."""
     return isinstance(source, Trial) and len(source.nodes) > 1
 
 
@@ -186,7 +186,7 @@ def removed_text(logs: RemovedLogs) -> str:
 
 
 def note_removed(trial: Trial) -> bool:
-    """Say so where output of a trial was removed; whether any was."""
+    """Print a notice if output of a trial was removed; return whether it was."""
     text = removed_text(trial.removed_logs())
     if text:
         note(f"Trial {trial.id}: {text}.")

@@ -27,10 +27,10 @@ def headers(address: ClusterAddress) -> dict[str, str]:
 
 
 def ask(address: ClusterAddress, method: str, url: str, **body: Any) -> httpx.Response:
-    """Send one request to a server of the Hub and return the answer, whatever it says.
+    """Send one request to a server of the Hub and return the answer, of any status.
 
     Raises:
-        ClusterUnreachable: Nobody answers.
+        ClusterUnreachable: There is no answer.
     """
     import httpx
 

@@ -234,7 +234,7 @@ class _Attached:
         self._wake()
 
     def _come_back(self, selector: selectors.BaseSelector, stdin: int) -> WebSocket | Ended:
-        """Connect again; the other end says once more what it said lately. Or how it ended meanwhile.
+        """Connect again, after which the other end repeats its recent output; or return how it ended meanwhile.
 
         Raises:
             DetlabError: There was no connection for too long.
@@ -258,7 +258,7 @@ class _Attached:
         raise AssertionError  # the pauses never end
 
     def _leaves(self, selector: selectors.BaseSelector, stdin: int, pause: float) -> bool:
-        """Wait; return whether the way out was typed meanwhile. Other keys have nowhere to go."""
+        """Wait; return whether the escape sequence was typed in the meantime. Other keys are dropped."""
         until = time.monotonic() + pause
         while (left := until - time.monotonic()) > 0:
             ready = {key.fd for key, _ in selector.select(left)}
@@ -300,7 +300,7 @@ def _send(socket: WebSocket, *message: Any) -> None:
 
 @contextmanager
 def _raw(descriptor: int) -> Iterator[None]:
-    """Let every key through, Ctrl-C too; put the terminal back whatever happens."""
+    """Pass every key through, Ctrl-C too; always restore the terminal at the end."""
     if not os.isatty(descriptor):
         yield
         return

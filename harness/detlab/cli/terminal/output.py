@@ -30,7 +30,7 @@ class Output:
         self._repeats = False
 
     def reconnected(self) -> None:
-        """Expect to hear again what was said before."""
+        """Expect the recent output to be repeated."""
         if self._screen:
             write(self._target, CLEAR)
         else:

@@ -37,7 +37,7 @@ class Writer(Protocol):
 RETRY_STATUSES = frozenset({502, 503, 504})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FOREIGN = "api.foreign"
-"""Code of an error that somebody else on the way wrote: the Hub, its proxy."""
+"""Code of an error that does not come from the master but from the Hub or its proxy."""
 
 
 @dataclass(frozen=True, slots=True)

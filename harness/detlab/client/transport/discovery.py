@@ -8,7 +8,7 @@
 6. the file that `det login` writes.
 
 A token goes only to the address it belongs to: naming another URL never sends it the token of the folder or
-of the login file. State folders count only if they belong to this user or to root, so that nobody can leave a
+of the login file. State folders count only if they belong to this user or to root, so that no other user can leave a
 `.detlab` in a shared folder and collect what others submit.
 """
 
