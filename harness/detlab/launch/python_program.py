@@ -26,7 +26,7 @@ _READ_EARLY = re.compile(
 )
 """What libraries in C ask for while they are loaded: recorded once under torch 2.13 (docs/decisions/0009)."""
 _OURS_TO_SET = frozenset({THREADS, "HOME", "PATH", "USER", "LOGNAME", "TMPDIR", "PWD"})
-"""Each task has its own: a fork gets them anew, with what was derived from them."""
+"""Each task has its own: a fork gets new values of them, and of what was derived from them."""
 _BECOMES_ANOTHER = re.compile(r"detlab\.launch(?:\..*)?|torch\.distributed\.(?:run|launch).*")
 
 

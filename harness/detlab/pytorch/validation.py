@@ -63,7 +63,7 @@ class Validation:
         trial: The trial.
         context: Its context.
         callbacks: Their validation hooks are called.
-        state: Of the training loop; told of each batch.
+        state: Of the training loop; updated at each batch.
         test_mode: One batch only.
     """
 

@@ -1,7 +1,7 @@
 """Following the master's streams without I/O: cursor, duplicates, keep-alives, resync, reconnecting.
 
 A feed takes the bytes that arrive and the end of a connection; it returns new events, the next request and how long to
-wait. Whatever happens to the connection, every event is delivered once and in order: a line counts only when it is
+wait. However often the connection breaks, every event is delivered once and in order: a line counts only when it is
 complete, and the next connection starts after the last one that counted.
 """
 

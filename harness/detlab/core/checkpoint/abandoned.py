@@ -1,7 +1,7 @@
 """What is left in the storage of checkpoints that were begun and never stored, and its removal.
 
-Only stages are removed. What is published stays, whatever became of it: the master may have committed it, and no answer
-that does not come from the master (a proxy's, another master's) must ever cost a checkpoint.
+Only stages are removed. What is published always stays: the master may have committed it, and no answer that does not
+come from the master (a proxy's, another master's) must ever cost a checkpoint.
 """
 
 from __future__ import annotations

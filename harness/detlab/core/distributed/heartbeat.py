@@ -4,10 +4,10 @@ A thread beside the main one looks at the main thread's stack now and then, and 
 the task's directory: whether the rank stands in an operation with the other ranks, in which, and for how long. Nothing
 of torch is patched. A training loop (`detlab.pytorch`) tells more: its batch and phase, and its own limit. The judge is
 `detlab.launch.ranks.watchdog`: it must live when a rank's process is stopped altogether. Without a launcher, as
-off-cluster, nobody watches.
+off-cluster, nothing is watched.
 
 A thread that waits for other ranks in gloo or in a socket sleeps: it uses no time of the processor. One that only calls
-such operations again and again does, so that each look that finds it at work starts its time anew. (A wait in NCCL
+such operations again and again does, so that each look that finds it at work restarts its time. (A wait in NCCL
 spins and is never taken for one; NCCL has a watchdog of its own.)
 """
 
@@ -30,7 +30,7 @@ from typing import Literal
 from detlab.core.distributed.context import DistributedContext
 
 LIMIT_VARIABLE = "DET_HANG_TIMEOUT"
-"""Seconds; 0: nobody watches. The launcher sets it in every task of several ranks."""
+"""Seconds; 0: nothing is watched. The launcher sets it in every task of several ranks."""
 _LONGEST_INTERVAL = 5.0
 _BYTES = 4096
 _AWAKE = 200e-6

@@ -2,8 +2,8 @@
 
 `$DET_TASK_DIR/spool/metrics.jsonl` takes one record per line; the launcher ships it. Several processes may
 append: a lock file orders them, and the last complete line (or `metrics.seq`, if the launcher emptied the
-file) says which sequence number comes next. Whatever a killed writer left half-written is cut off by the
-next one, so `seq` runs 1, 2, 3, … without gap or double.
+file) determines the next sequence number. A line that a killed writer left half-written is cut off by the
+next one, so `seq` runs 1, 2, 3, … without gap or duplicate.
 
 A training loop waits for each report, so the usual case is short: the files stay open, and where the file and
 `metrics.seq` are as this process left them nobody else has written, and nothing needs to be read.

@@ -140,7 +140,7 @@ class Reader:
         self._end = end
         self._written = written
         self._highest = 0
-        """Of the records read since the file was begun anew."""
+        """Of the records read since the file was last started over."""
         self._doubted = 0
         """The newest record as its writer said when it was not found; not found again, it is lost."""
         self._looked_for = 0
