@@ -21,7 +21,7 @@ COMPLETION_SECONDS = 2.0
 
 
 def words_of(view: AgentView) -> str:
-    """How an agent is, and what an administrator decided of it: `connected, draining, 29m 10s left`."""
+    """Describe an agent's state and what an administrator decided for it: `connected, draining, 29m 10s left`."""
     mode = view.mode if view.mode != "enabled" or view.enabled else "disabled"  # an older master says no mode
     if mode == "enabled":
         return view.state
@@ -53,7 +53,7 @@ def holder_of(slot: SlotView) -> str:
 
 
 class AgentName(click.types.StringParamType):
-    """An agent's name; Tab offers those that there are."""
+    """An agent's name; Tab completes the existing ones."""
 
     name = "agent"
 
@@ -117,7 +117,7 @@ def _told(view: AgentView) -> str:
 
 
 def _carry_out(invocation: Invocation, calls: Iterable[Any]) -> None:
-    """Run each call and say how its agent is then."""
+    """Run each call and print the resulting state of its agent."""
     views = []
     for call in calls:
         view = invocation.client.session.run(call)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What the options of a `logs` command said."""
+    """The options of a `logs` command."""
 
     follow: bool
     tail: int | None = None
@@ -120,7 +120,7 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
 
 
 def _lines(source: Trial | Task, options: LogOptions) -> list[LogLine]:
-    """Return what is written so far and was asked for."""
+    """Return the requested lines that are written so far."""
     if options.head is not None or (options.picking.picky and options.tail != 0):
         asked = source.search_logs(options.search, rank=options.rank, node=options.node, **options.picking.asked())
         every = options.picking.of(asked)

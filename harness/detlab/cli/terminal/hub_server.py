@@ -22,7 +22,7 @@ STARTING = frozenset({424, 502, 503, 504})
 
 
 def headers(address: ClusterAddress) -> dict[str, str]:
-    """Return the headers that let the user in, there as at the Hub."""
+    """Return the headers that authenticate the user, at the server as at the Hub."""
     return {"Authorization": f"token {address.token}", "User-Agent": USER_AGENT, "Accept": "application/json"}
 
 

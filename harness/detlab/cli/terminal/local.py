@@ -35,10 +35,10 @@ PING_SECONDS = 20.0
 RECONNECTS = (0.2, 1.0, 2.0, 4.0, 8.0)
 """Pauses before each attempt to come back; the last one again and again."""
 COME_BACK_SECONDS = 600.0
-"""After so long without a connection we give up; the terminal lives on."""
+"""Time without a connection after which we give up; the terminal continues."""
 INTERRUPT = "\x03"
 END_SECONDS = 0.5
-"""Pause before the end of the input is said again: what runs meanwhile may have swallowed it."""
+"""Pause before the end of the input is sent again: a running program may have consumed it."""
 CHUNK = 65536
 END_OF_INPUT = "\x04"
 
@@ -60,7 +60,7 @@ class EscapeWatch:
         self._tilde = False
 
     def feed(self, text: str) -> tuple[str, bool]:
-        """Return what of the text is to be sent, and whether the way out was typed."""
+        """Return the part of the text to send, and whether the escape sequence was typed."""
         kept: list[str] = []
         for key in text:
             if self._tilde:
@@ -89,7 +89,7 @@ def attach(address: ClusterAddress, server_url: str, name: str | None = None) ->
         How it ended, and the terminal's name.
 
     Raises:
-        DetlabError: It cannot be reached, or was lost for good.
+        DetlabError: The server cannot be reached, or the connection was lost for good.
     """
     _need_library()
     terminals = Terminals(address, server_url)
