@@ -269,8 +269,8 @@ def _family(base: type[DetlabError]) -> Iterable[type[DetlabError]]:
 def master_said(body: bytes) -> Mapping[str, Any] | None:
     """Return an error reply of the master, for `from_reply`; None if somebody before it wrote it: a proxy, the Hub.
 
-    The master's errors are JSON objects with a `code` and a `message`. What answers in its stead, while it starts or
-    while a proxy that was started anew knows no way to it, writes pages or JSON without a code.
+    The master's errors are JSON objects with a `code` and a `message`. What answers in its place, while it starts or
+    while a restarted proxy does not know the route to it, writes pages or JSON without a code.
 
     Args:
         body: Of a reply that is no success, as it came.
@@ -285,7 +285,7 @@ def master_said(body: bytes) -> Mapping[str, Any] | None:
 
 
 def from_reply(status: int, body: Mapping[str, Any]) -> DetlabError:
-    """Return the exception that an error reply of the master stands for.
+    """Return the exception for an error reply of the master.
 
     Args:
         status: HTTP status code.

@@ -19,7 +19,7 @@ def write_atomic(
     Args:
         path: The file; its folder must exist.
         data: Its new content.
-        mode: Permission bits, from the first moment and whatever the umask; None: those of any new file.
+        mode: Permission bits, from the first moment and regardless of the umask; None: those of any new file.
         durable: Wait until the content and the name are on the disk.
         replace: False keeps a file that is there already.
 
@@ -27,7 +27,7 @@ def write_atomic(
         `path`.
 
     Raises:
-        OSError: As the operating system says. Until the content is on the disk the old file stays.
+        OSError: Writing failed. The old file stays until the new content is on the disk.
     """
     temporary, descriptor = _new_beside(path, 0o666 if mode is None else mode)
     try:

@@ -53,7 +53,7 @@ class ClusterInfo:
         allocation_id: Id of this attempt.
         task_type: `TRIAL`, or the kind of a user task: `NOTEBOOK`, `SHELL`, `COMMAND`, `TENSORBOARD`, `CELL`,
             `NOTEBOOK_RUN`.
-        latest_checkpoint: Checkpoint to continue from, or None to start afresh.
+        latest_checkpoint: Checkpoint to continue from, or None to start from scratch.
         user_data: The `data` block of the experiment config.
         container_addrs: One address per node of the task, ordered by rank.
         container_rank: Rank of this node.
@@ -95,7 +95,7 @@ class ClusterInfo:
 
     @property
     def session_token(self) -> str:
-        """The task token as of now; the launcher renews it, so do not keep it.
+        """The current task token; the launcher renews it, so do not keep it.
 
         Raises:
             AuthError: The token file cannot be read.
@@ -158,7 +158,7 @@ class ClusterInfo:
 
 
 def read_token(task_dir: Path) -> str:
-    """Return the task token in a task directory; read it anew for each use.
+    """Return the task token in a task directory; call this for each use, as the token is renewed.
 
     Raises:
         AuthError: The token file cannot be read or is empty.

@@ -31,7 +31,7 @@ class Plugins(Generic[T]):
 
     Args:
         group: Of entry points, as in `[project.entry-points."<group>"]`.
-        what: What one of them is called in messages.
+        what: What to call one of them in messages.
         built_in: `module:attribute` of those in this distribution, by name.
         error: Class of the errors that are raised.
         extras: Extras of detlab's distribution that bring what an entry point of its own needs, by name.
@@ -80,7 +80,7 @@ class Plugins(Generic[T]):
         return built_in
 
     def forget(self) -> None:
-        """Look anew for installed packages when a name is next asked for."""
+        """Search the installed packages again when a name is next requested."""
         self.__dict__.pop("_found", None)
 
     @functools.cached_property
@@ -126,5 +126,5 @@ class Plugins(Generic[T]):
 
 
 def _package(point: EntryPoint) -> str | None:
-    """The distribution of an entry point; None for one that was made by hand."""
+    """Return the distribution of an entry point; None for one that was made by hand."""
     return None if point.dist is None else point.dist.name

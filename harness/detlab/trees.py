@@ -15,22 +15,22 @@ import time
 from pathlib import Path
 
 PATIENCE = 600.0
-"""Seconds after which a tree that somebody keeps filling is given up."""
+"""Seconds after which the removal gives up on a tree that keeps being filled."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory with all that is in it; a missing one is fine.
+    """Remove a directory with all that is in it; do nothing if it does not exist.
 
     Raises:
-        OSError: It is no directory, or something in it cannot be removed.
+        OSError: It is not a directory, or something in it cannot be removed.
     """
     with contextlib.suppress(FileNotFoundError):
         remove_below(path.parent, path.name)
 
 
 def remove_below(parent: Path, name: str, *, owner: int | None = None, first: str | None = None) -> None:
-    """Remove the directory `name` in a directory; a missing one is fine.
+    """Remove the directory `name` in a directory; do nothing if it does not exist.
 
     Args:
         parent: A directory; links on the way to it are followed.
@@ -41,8 +41,8 @@ def remove_below(parent: Path, name: str, *, owner: int | None = None, first: st
 
     Raises:
         FileNotFoundError: There is no `parent`.
-        PermissionError: A directory is somebody else's.
-        OSError: It is no directory, or something in it cannot be removed.
+        PermissionError: A directory does not belong to `owner`.
+        OSError: It is not a directory, or something in it cannot be removed.
     """
     outside = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -101,7 +101,7 @@ def _check_owner(folder: int, name: str, owner: int | None) -> None:
     """Let the directory pass, and make it writable where it is ours and is not.
 
     Raises:
-        PermissionError: It is somebody else's.
+        PermissionError: It does not belong to `owner`.
     """
     info = os.fstat(folder)
     if owner is not None and info.st_uid != owner:

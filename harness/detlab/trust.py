@@ -1,7 +1,7 @@
-"""Who is believed to be the master, where it speaks TLS: a pinned certificate, or else what the system trusts.
+"""Which server is trusted as the master over TLS: the holder of a pinned certificate, or else what the system trusts.
 
-A *pin* is the master's own certificate, kept as PEM text. With one, only the holder of its key is talked to, under
-whatever name; one that may sign others (an authority's) is believed for those only under the name that was asked for.
+A *pin* is the master's own certificate, kept as PEM text. With one, only the holder of its key is trusted, under any
+name; one that may sign others (an authority's) is trusted for those only under the name that was requested.
 Without a pin, a certificate must come from an authority of the system (SSL_CERT_FILE counts), for that name. A pin is
 passed on by its *fingerprint*, `sha256:` and 64 hexadecimal digits: in the string by which an agent enrols, and to
 `det login`.
@@ -35,10 +35,10 @@ _MOST = 64 * 1024
 
 
 def parse_fingerprint(text: str) -> str:
-    """Return a fingerprint as it is written here: from `sha256:…`, or `AB:CD:…` as openssl prints it.
+    """Return a fingerprint in our form, `sha256:…`; the text may also be `AB:CD:…` as openssl prints it.
 
     Raises:
-        DetlabError: It is none.
+        DetlabError: The text is not a fingerprint.
     """
     said = text.strip().lower().removeprefix("sha256 fingerprint=").removeprefix(_PREFIX).replace(":", "")
     if not _DIGEST.fullmatch(said):
@@ -53,7 +53,7 @@ def fingerprint_of(certificate: str) -> str:
     """Return the fingerprint of the first certificate in a PEM text.
 
     Raises:
-        DetlabError: There is none in it.
+        DetlabError: The text contains no certificate.
     """
     import ssl
 
@@ -71,7 +71,7 @@ def read_certificate(path: Path) -> str:
     """Return the PEM text of a certificate's file.
 
     Raises:
-        DetlabError: It cannot be read, or holds no certificate.
+        DetlabError: The file cannot be read, or contains no certificate.
     """
     try:
         with path.open("rb") as file:
@@ -95,20 +95,20 @@ def split_enrolment(text: str) -> tuple[str, str | None]:
     """Return token and fingerprint of such a string.
 
     Raises:
-        DetlabError: What stands for the fingerprint is none.
+        DetlabError: The part after the token is not a fingerprint.
     """
     token, mark, fingerprint = text.strip().partition(_MARK)
     return token, parse_fingerprint(fingerprint) if mark else None
 
 
 def pinning(certificate: str) -> ssl.SSLContext:
-    """Return a context that believes the holder of this certificate's key, and nobody else.
+    """Return a context that trusts only the holder of this certificate's key.
 
-    One that may sign others is believed for what it signed, too, and so only under the name that is asked for: else
-    everybody with a certificate of the same authority would be the master.
+    A certificate that may sign others is also trusted for what it signed, and so only under the requested name:
+    otherwise anyone with a certificate of the same authority would pass as the master.
 
     Raises:
-        DetlabError: The text holds no certificate.
+        DetlabError: The text contains no certificate.
     """
     import ssl
 
@@ -134,9 +134,9 @@ def naming(certificate: str) -> str:
 def trust_for(
     url: str, certificate: str | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> bool | ssl.SSLContext:
-    """Return what httpx takes as `verify` for the master at an address.
+    """Return the value of httpx's `verify` for the master at an address.
 
-    False for plain http, where nobody shows a certificate and reading those of the world takes 50 ms for nothing.
+    False for plain http, where no certificate is shown and loading the system's would take 50 ms for nothing.
 
     Args:
         url: Address of the master.
@@ -144,7 +144,7 @@ def trust_for(
         environ: Environment variables.
 
     Raises:
-        DetlabError: The file that the variable names holds no certificate.
+        DetlabError: The file that the variable names contains no certificate.
     """
     if url.startswith("http:"):
         return False
@@ -158,7 +158,7 @@ def environment_certificate(url: str, environ: Mapping[str, str] = os.environ) -
     It is for the clusters that DET_MASTER and DET_URL name by https, and for every address where neither does.
 
     Raises:
-        DetlabError: The file cannot be read: better no connection than one that trusts anybody else.
+        DetlabError: The file cannot be read: no connection is better than one that trusts another certificate.
     """
     name = environ.get(VARIABLE)
     if not name or not url.startswith("https:"):
@@ -178,7 +178,7 @@ def _origin(url: str) -> tuple[str | None, int | None]:
 
 
 def tls_context(url: str, certificate: str | None = None) -> ssl.SSLContext | None:
-    """Return the context of a connection to an address for those who want one in any case; None for plain http.
+    """Return the TLS context of a connection to an address, also where httpx would need none; None for plain http.
 
     Raises:
         DetlabError: See `trust_for`.
@@ -212,11 +212,11 @@ def _holds(folder: str) -> bool:
 
 
 def shown_certificate(url: str, *, timeout: float = 10.0) -> str:
-    """Return the certificate that a server shows, believing nothing of it; nothing is sent to it.
+    """Return the certificate that a server shows, without trusting it or sending it anything.
 
     Raises:
-        UntrustedMaster: It shows none: it does not speak TLS.
-        OSError: It cannot be reached.
+        UntrustedMaster: The server does not speak TLS, so it shows no certificate.
+        OSError: The server cannot be reached.
     """
     import ssl
 
@@ -251,7 +251,7 @@ def accept(url: str, fingerprint: str, *, timeout: float = 10.0) -> str:
     """Return the certificate of the server at an address if it is the one with this fingerprint.
 
     Raises:
-        UntrustedMaster: It is another one.
+        UntrustedMaster: The server shows another certificate.
         OSError: The server cannot be reached.
     """
     shown = shown_certificate(url, timeout=timeout)
@@ -266,7 +266,7 @@ def accept(url: str, fingerprint: str, *, timeout: float = 10.0) -> str:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Whether an error is, or comes from, a certificate that was not believed."""
+    """Whether an error is, or was caused by, a certificate that is not trusted."""
     import ssl
 
     seen = 0

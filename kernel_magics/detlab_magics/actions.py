@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SECOND_INTERRUPT_SECONDS = 2.0
 RECENT = 100
-"""So many experiments are looked at to find the one that a cell already is."""
+"""Number of experiments searched for the one that a cell has already submitted."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ def run(
     """Submit a cell's experiment (or attach to the one it already is) and show it.
 
     Args:
-        session: The kernel's memory.
-        request: What the cell wants.
+        session: The kernel's session.
+        request: The experiment to run.
         namespace: The notebook's variables.
-        made: Told the experiment before anything is shown or waited for.
+        made: Called with the experiment before anything is shown or waited for.
     """
     config, places = read_config(request.text, namespace, request.where, request.first_line)
     source = {"notebook": notebook_path(), "cell_id": cell_id(), "where": request.where}
@@ -163,8 +163,8 @@ def show(session: KernelSession, experiment: Experiment, *, wait: bool) -> None:
     An experiment has one live view in a kernel: an earlier one becomes a still picture.
 
     Raises:
-        ExperimentFailed: `wait`, and it did not end COMPLETED.
-        StoppedWatching: The cell was interrupted; the experiment runs on.
+        ExperimentFailed: With `wait`: the experiment did not end COMPLETED.
+        StoppedWatching: The cell was interrupted; the experiment continues.
     """
     earlier = session.shown.pop(experiment.id, None)
     if earlier is not None:
@@ -193,7 +193,7 @@ def _forget(session: KernelSession, showing: Showing) -> None:
 
 
 def interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
-    """Return what an interrupted cell says; interrupted again at once, it says how to end the experiment."""
+    """Return the error of an interrupted cell; after two interrupts in a row it says how to end the experiment."""
     now, before = time.monotonic(), session.interrupted_at
     session.interrupted_at = now
     if now - before < SECOND_INTERRUPT_SECONDS:
@@ -216,7 +216,7 @@ def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
 
 
 def act(session: KernelSession, experiment_id: int, action: Literal["pause", "activate", "kill"]) -> str:
-    """Pause, activate or kill an experiment; return what became of it in a line."""
+    """Pause, activate or kill an experiment; return one line about the result."""
     experiment = session.client().get_experiment(experiment_id)
     {"pause": experiment.pause, "activate": experiment.activate, "kill": experiment.kill}[action]()
     return f"experiment {experiment.id}: {experiment.state.value.lower().replace('_', ' ')}"
@@ -225,7 +225,19 @@ def act(session: KernelSession, experiment_id: int, action: Literal["pause", "ac
 def logs(
     session: KernelSession, trial_id: int, *, tail: int, follow: bool, rank: int | None = None, node: str | None = None
 ) -> None:
-    """Print a trial's output, with cells named where their lines appear in tracebacks."""
+    """Print a trial's output, with cells named where their lines appear in tracebacks.
+
+    Args:
+        session: The kernel's session.
+        trial_id: The trial.
+        tail: Number of last lines to print; 0: all.
+        follow: Continue until the trial has ended.
+        rank: Only this rank's lines.
+        node: Only lines that were written on this agent.
+
+    Raises:
+        MagicError: `tail` is negative.
+    """
     if tail < 0:
         raise MagicError("--tail must be 0 (all) or more")
     trial = session.client().get_trial(trial_id)
@@ -257,14 +269,23 @@ def status(session: KernelSession, magics: list[tuple[str, str]]) -> Status:
     """Return the cluster's state and the magics, to be displayed. A cluster out of reach is shown, not raised.
 
     Args:
-        session: What the kernel remembers.
+        session: The kernel's session.
         magics: Each magic, with what it does in one line.
     """
     return Status.collect(session, magics)
 
 
 def listing(session: KernelSession, *, active: bool, limit: int) -> Listing:
-    """Return experiments, newest first, to be displayed."""
+    """Return experiments, newest first, to be displayed.
+
+    Args:
+        session: The kernel's session.
+        active: Only experiments that have not ended.
+        limit: List at most this many.
+
+    Raises:
+        MagicError: `limit` is less than 1.
+    """
     if limit < 1:
         raise MagicError("--limit must be 1 or more")
     found = [e.view for e in session.client().list_experiments(limit=max(limit, RECENT) if active else limit)]

@@ -105,7 +105,7 @@ class Completion:
         return self._cells() if before and before[0].lstrip().startswith("%") else []
 
     def _cells(self) -> list[str]:
-        """The caller's borrowed cells, which %det_run can join again."""
+        """List the caller's borrowed cells, which %det_run can follow again."""
         if self._session.connected is None:
             return []
         try:
@@ -114,7 +114,7 @@ class Completion:
             return []
 
     def _pools(self) -> list[str]:
-        """The resource pools, less those whose names would be several words of a line."""
+        """List the resource pools, except those whose names contain spaces."""
         if self._session.connected is None:
             return []
         try:

@@ -36,7 +36,7 @@ class ExperimentFailed(MagicError):
 
 
 class StoppedWatching(MagicError, KeyboardInterrupt):
-    """The user interrupted a cell that watches; the experiment runs on."""
+    """The user interrupted a cell that watches; the experiment continues."""
 
     shown_as = "Interrupted"
 

@@ -36,7 +36,11 @@ def short_errors(method: Callable[..., T]) -> Callable[..., T]:
 
 
 def parse_line(magic: Any, line: str) -> Any:
-    """Parse a magic's line as a shell would: quotes hold words together and are not part of them."""
+    """Parse a magic's line as a shell would: quotes hold words together and are not part of them.
+
+    Raises:
+        MagicError: A quote is not closed, or the arguments are not those of the magic.
+    """
     try:
         return magic.parser.parse_args(shlex.split(line))
     except ValueError as problem:

@@ -47,9 +47,9 @@ def borrow(session: KernelSession, wish: Borrow, variables: MutableMapping[str, 
     """Run a cell on borrowed slots; results are in `variables` when this returns, unless it was detached.
 
     Raises:
-        MagicError: Something about the cell or its variables is wrong; nothing was asked for.
+        MagicError: The cell or its variables cannot be used; no task was requested.
         CellFailed: The cell raised, or was ended.
-        StoppedWatching: It was interrupted.
+        StoppedWatching: The user interrupted the cell.
     """
     name = f"cell {wish.cell}"
     text = f"# %%det_run\n{wish.text}"
@@ -79,7 +79,7 @@ def attach(session: KernelSession, task_id: str, variables: MutableMapping[str, 
     """Follow a borrowed cell that was started before, and bring its variables.
 
     Raises:
-        MagicError: It is no borrowed cell.
+        MagicError: The task is not a borrowed cell.
         CellFailed: The cell raised, or was ended.
     """
     client = session.client()
@@ -129,7 +129,7 @@ def tensorboard(
     """Start a TensorBoard of experiments and trials (or find the one that shows them), and show its link.
 
     Raises:
-        MagicError: It did not come up.
+        MagicError: The TensorBoard did not start.
     """
     client = session.client()
     task = None if new else _showing(client, experiments, trials)

@@ -45,7 +45,7 @@ class DetlabHandler(GuardedHandler):
         """Return the folder of this server's files.
 
         Raises:
-            BundleError: It has none.
+            BundleError: This server has no folder.
         """
         found = getattr(self.contents_manager, "root_dir", None)
         if not found:
@@ -56,7 +56,7 @@ class DetlabHandler(GuardedHandler):
         """Pack the code that a body names.
 
         Raises:
-            BundleError: It cannot travel, or this server has no folder.
+            BundleError: The code cannot be packed, or this server has no folder.
         """
         return await asyncio.to_thread(pack, "" if body.context == "none" else self.root(), body)
 

@@ -1,4 +1,4 @@
-"""Errors as answers: the same bodies that the master gives, so that a front end has one way to tell of them."""
+"""Errors as answers: the same bodies that the master gives, so that a front end shows all errors in one way."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ RELAYED = re.compile(
 )
 PASSED_HEADERS = ("content-type", "cache-control", "retry-after", "content-disposition", "content-length")
 SHOWN_TYPES = ("application/json", "application/x-ndjson")
-"""What a browser may look at under this server's own address; all else is for downloading."""
+"""Content types that a browser may display under this server's own address; all others are downloads."""
 ANSWER_SECONDS = 60.0
 """The longest silence of the master. A stream is never so long without a keep-alive."""
 
@@ -69,7 +69,7 @@ class RelayHandler(GuardedHandler):
         await self._relay(path)
 
     def on_connection_close(self) -> None:
-        """Let go of the master's answer at once: a page opens its stream anew whenever a view is opened."""
+        """Drop the master's answer at once: a page opens a new stream whenever a view is opened."""
         super().on_connection_close()
         if self._relaying is not None:
             self._relaying.cancel()
@@ -104,12 +104,12 @@ class RelayHandler(GuardedHandler):
             self.log.debug("detlab: the front end disconnected during %s", path)
 
     async def _pass_on(self, client: httpx.AsyncClient, address: ClusterAddress, path: str) -> None:
-        """Send the request and hand on what comes, waiting for the front end where it is slower.
+        """Send the request and pass the answer on as it comes, at the front end's pace if that is slower.
 
         Raises:
-            ClusterUnreachable: No answer, and nothing was handed on yet; or something before the master refuses, a
-                proxy or the Hub, which may not know the way yet.
-            StreamClosedError: The front end went away.
+            ClusterUnreachable: There is no answer, and nothing was passed on yet; or a proxy or the Hub in front of the
+                master refuses, which may not know the route yet.
+            StreamClosedError: The front end closed the connection.
         """
         headers = {"Authorization": f"Bearer {address.token or ''}", "Accept-Encoding": "identity"}
         if self.request.body:

@@ -64,7 +64,7 @@ def local_path(root: str, path: str) -> Path:
     """Return the file or folder of an API path below the root.
 
     Raises:
-        NotFound: It is not there, or outside.
+        NotFound: It does not exist, or is outside of the root.
     """
     base = os.path.abspath(os.path.expanduser(root))  # noqa: PTH100, PTH111  lexical: Jupyter too follows links in its root
     found = os.path.normpath(os.path.join(base, path.lstrip("/")))  # noqa: PTH118  (as above)
@@ -77,8 +77,8 @@ def pack(root: str, body: CodeBody) -> Bundle | None:
     """Pack the code of a submission; reads files, so call it in a thread.
 
     Raises:
-        BundleError: What was chosen cannot travel.
-        NotFound: It is not there.
+        BundleError: The chosen code cannot be packed.
+        NotFound: The chosen file or folder does not exist.
     """
     if body.context == "none":
         return None
@@ -141,12 +141,12 @@ async def send(client: AsyncClient, body: SubmitBody, bundle: Bundle | None) -> 
 
 
 async def send_notebook(client: AsyncClient, root: str, body: SubmitBody) -> dict[str, Any]:
-    """Submit a notebook run, as `det notebook run` does; returns what `send` does.
+    """Submit a notebook run, as `det notebook run` does; return the same as `send`.
 
     Raises:
         ConfigError: The config or the parameters have mistakes.
-        BundleError: It is no notebook.
-        NotFound: It is not there.
+        BundleError: The file is not a notebook.
+        NotFound: The file does not exist.
     """
     if body.path is None:
         raise BundleError("a notebook run needs a notebook", hint="choose an .ipynb file")

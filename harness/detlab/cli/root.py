@@ -69,7 +69,7 @@ SHORT = {
 
 
 class _ReaderGone(Exception):
-    """Nobody reads standard output any more (click itself would end with status 0)."""
+    """Standard output is no longer read (click itself would end with status 0)."""
 
 
 class Root(LazyGroup):

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AsyncSubmitted:
-    """What became of a submit.
+    """The result of submitting an experiment.
 
     Attributes:
         experiment: The experiment; None after a dry run.
         created: False if the same submit had made it before.
-        warnings: What the master warns about, such as keys it cannot honour yet.
+        warnings: The master's warnings, such as of keys that have no effect yet.
         config: The resolved config.
         bundle: The code that was sent, or None.
-        forecast: After a dry run: what would happen now; None from a master that does not tell.
+        forecast: After a dry run: what would happen now; None from a master that makes no forecast.
     """
 
     experiment: AsyncExperiment | None
@@ -51,12 +51,12 @@ class AsyncSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class AsyncSubmittedTask:
-    """What became of a request for a user task.
+    """The result of requesting a user task.
 
     Attributes:
         task: The task; None after a dry run.
         created: False if the same request had made it before.
-        warnings: What the master warns about.
+        warnings: The master's warnings.
         config: The resolved config.
         bundle: The code that was sent, or None.
     """
@@ -74,10 +74,10 @@ class AsyncClient:
     Args:
         url: Address of the Hub or the service; None looks for a cluster (see `detlab.client.transport.discovery`).
         token: Hub token; None takes the one that was found with the address.
-        timeout: Seconds that one call may stay without an answer.
+        timeout: Seconds to wait for the answer to one call.
         address: A cluster that was found already, instead of `url` and `token`.
         backoff: When failed calls are repeated.
-        transport: Replaces httpx's transport (a test, a tunnel).
+        transport: Replaces httpx's transport (for a test or a tunnel).
 
     Raises:
         ClusterNotFound: Nothing names a cluster.
@@ -119,7 +119,7 @@ class AsyncClient:
         return await self.session.run(operations.whoami())
 
     async def get_cluster(self) -> ClusterView:
-        """Return one look at the cluster."""
+        """Return the current state of the cluster."""
         return await self.session.run(operations.cluster())
 
     async def list_agents(self) -> list[AgentView]:
@@ -150,7 +150,7 @@ class AsyncClient:
             includes: Further files and directories, each put at the top.
             template: Config whose values hold where `config` has none.
             files: In-memory files by path.
-            activate: False makes it paused.
+            activate: Start it at once; False creates it paused.
 
         Raises:
             ConfigError: The config has mistakes; all of them are in `problems`.
@@ -177,19 +177,22 @@ class AsyncClient:
         source: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> AsyncSubmitted:
-        """Submit code and config, with everything that the master says about them.
+        """Submit code and config; return the experiment with the master's warnings and the resolved config.
 
-        A submit whose answer got lost is repeated under the same key, so it is never doubled.
+        If the answer is lost, the request is repeated with the same key, so the experiment is never created twice.
 
         Args:
             config: See `create_experiment`.
             bundle: The code, from `build_bundle`; None is an empty directory.
             template: Config whose values hold where `config` has none.
-            activate: False makes it paused.
-            dry_run: Only judge it.
-            idempotency_key: Submits with the same key make one experiment; default: a new key.
+            activate: Start it at once; False creates it paused.
+            dry_run: Only validate it.
+            idempotency_key: Requests with the same key create one experiment; default: a new key.
             source: Provenance for people (notebook, cell, line maps).
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
+
+        Raises:
+            ConfigError: The config has mistakes; all of them are in `problems`.
         """
         submission = submission_of(
             config,
@@ -253,9 +256,9 @@ class AsyncClient:
         """Start a notebook, shell, command or TensorBoard.
 
         Args:
-            kind: What it is.
+            kind: `notebook`, `shell`, `command` or `tensorboard`.
             config: A mapping, the path of a YAML file, or YAML text (`detlab.schemas.taskconf`).
-            model_dir: A directory whose content it finds in its working directory.
+            model_dir: A directory whose content is copied to the task's working directory.
             includes: Further files and directories, each put at the top.
             files: In-memory files by path.
             name: Display name.
@@ -291,20 +294,20 @@ class AsyncClient:
         source: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> AsyncSubmittedTask:
-        """Ask for a user task, with everything that the master says about it.
+        """Request a user task; return it with the master's warnings and the resolved config.
 
-        A request whose answer got lost is repeated under the same key, so it is never doubled.
+        If the answer is lost, the request is repeated with the same key, so the task is never created twice.
 
         Args:
-            kind: What it is.
+            kind: The kind of task.
             config: See `create_task`.
             bundle: The code, from `build_bundle`.
             name: Display name.
             experiment_ids: What a TensorBoard shows.
             trial_ids: Single trials that a TensorBoard shows.
-            dry_run: Only judge it.
-            idempotency_key: Requests with the same key make one task; default: a new key.
-            source: Provenance for people, and what a kind needs besides.
+            dry_run: Only validate it.
+            idempotency_key: Requests with the same key create one task; default: a new key.
+            source: Provenance for people, and further data that some kinds need.
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
         """
         submission = task_submission_of(
@@ -341,17 +344,17 @@ class AsyncClient:
         Args:
             path: The notebook.
             parameters: Values for variables of its cell tagged `parameters`.
-            slots: Slots; default 1.
+            slots: Number of slots; default 1.
             config: Task config (`detlab.schemas.taskconf`).
             name: Display name; default: the file's.
             context: Folder to ship; None: the notebook and the modules beside it that it imports.
-            dry_run: Only judge it.
-            idempotency_key: Requests with the same key make one task; default: a new key.
+            dry_run: Only validate it.
+            idempotency_key: Requests with the same key create one task; default: a new key.
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
 
         Raises:
             ConfigError: Parameters or config have mistakes; all of them are in `problems`.
-            BundleError: It is no notebook, or the code cannot be packed.
+            BundleError: The file is not a notebook, or the code cannot be packed.
         """
         run = await asyncio.to_thread(
             prepare_notebook_run, path, parameters, config=config, slots=slots, name=name, context=context
@@ -389,5 +392,5 @@ class AsyncClient:
             yield task
 
     async def get_queue(self) -> list[QueueItem]:
-        """Return what waits for slots, in the order in which it is looked at."""
+        """Return what waits for slots, in the order in which the scheduler considers it."""
         return await self.session.run(task_operations.queue())

@@ -53,45 +53,45 @@ class AsyncExperiment(ExperimentFacts):
         self._session = session
 
     async def reload(self) -> AsyncExperiment:
-        """Ask the master anew; return itself."""
+        """Fetch the current state from the master; return itself."""
         self.view = await self._session.run(experiments.experiment(self.id))
         return self
 
     async def activate(self) -> None:
-        """Let it run, again or for the first time."""
+        """Start it, or resume it after a pause."""
         self.view = await self._session.run(experiments.act(self.id, "activate"))
 
     async def pause(self) -> None:
-        """Checkpoint and free its slots; `activate` continues."""
+        """Have its trials write a checkpoint and free their slots; `activate` continues."""
         self.view = await self._session.run(experiments.act(self.id, "pause"))
 
     async def cancel(self) -> None:
-        """End it in good order: trials may write a checkpoint."""
+        """End it gracefully: trials may still write a checkpoint."""
         self.view = await self._session.run(experiments.act(self.id, "cancel"))
 
     async def kill(self) -> None:
-        """End it now."""
+        """End it at once."""
         self.view = await self._session.run(experiments.act(self.id, "kill"))
 
     async def share(self, *, user: str | None = None, group: str | None = None, write: bool = False) -> list[GrantView]:
-        """Let a user of the Hub, or a group of it, look at the experiment; return all its grants.
+        """Let a user or a group of the Hub see the experiment; return all its grants.
 
         Args:
             user: Name of the user.
-            group: Name of the group, if it is one.
-            write: They may also pause, activate, cancel and kill it.
+            group: Name of the group, instead of a user.
+            write: Also let them pause, activate, cancel and kill it.
 
         Raises:
-            ValueError: Neither a user nor a group, or both.
-            Forbidden: The experiment is somebody else's.
+            ValueError: Neither a user nor a group is given, or both.
+            Forbidden: The experiment belongs to somebody else.
         """
         return await self._session.run(experiments.share(self.id, *granted_to(user, group), write=write))
 
     async def unshare(self, *, user: str | None = None, group: str | None = None) -> list[GrantView]:
-        """Take back what `share` granted; return the grants that are left.
+        """Revoke what `share` granted; return the remaining grants.
 
         Raises:
-            ValueError: Neither a user nor a group, or both.
+            ValueError: Neither a user nor a group is given, or both.
             NotFound: It is not shared with them.
         """
         return await self._session.run(experiments.unshare(self.id, *granted_to(user, group)))
@@ -110,11 +110,11 @@ class AsyncExperiment(ExperimentFacts):
         Args:
             timeout: Seconds to wait at most; None waits to the end, through outages of the master of up to an
                 hour.
-            notice: Told about every break of the connection.
+            notice: Called whenever the connection breaks.
 
         Raises:
-            TimeoutError: It has not ended by then.
-            NotFound: Before it was heard how it ended, it was deleted or not shared with you any more.
+            TimeoutError: It has not ended within `timeout`.
+            NotFound: It was deleted, or is no longer shared with you, before its final state was known.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
@@ -135,9 +135,12 @@ class AsyncExperiment(ExperimentFacts):
     async def await_first_trial(self, timeout: float | None = None) -> AsyncTrial:
         """Wait for the first trial and return it.
 
+        Args:
+            timeout: Seconds to wait at most; None waits without a limit.
+
         Raises:
-            TimeoutError: There is none by then.
-            DetlabError: The experiment ended without one.
+            TimeoutError: There is no trial within `timeout`.
+            DetlabError: The experiment ended without a trial.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         snapshot = await self._session.run(first_page(self.id))
@@ -238,8 +241,8 @@ class AsyncExperiment(ExperimentFacts):
     ) -> AsyncIterator[Event]:
         """Yield the events after a cursor (None: from now on), through disconnects, until the experiment has ended.
 
-        Where the master no longer keeps what came after the cursor, one `resync` event comes whose data is a
-        fresh `CurvesView` as JSON; the events after it go on from there.
+        If the master no longer keeps the events after the cursor, one `resync` event follows whose data is a
+        fresh `CurvesView` as JSON; later events continue from there.
         """
         if after is None:  # a cursor from the beginning, or a break before the first event would lose some
             after = (await self._session.run(first_page(self.id))).cursor
@@ -306,7 +309,7 @@ class AsyncTrial(TrialFacts):
         self._session = session
 
     async def reload(self) -> AsyncTrial:
-        """Ask the master anew, for its summary too; return itself."""
+        """Fetch the current state from the master, with the summary; return itself."""
         self.view = await self._session.run(experiments.trial(self.id))
         return self
 
@@ -340,12 +343,12 @@ class AsyncTrial(TrialFacts):
         """Yield its output line by line.
 
         Args:
-            follow: Go on until the trial has ended, through disconnects.
+            follow: Continue until the trial has ended, through disconnects.
             after: Id of the last line that is already known.
             rank: Only this rank's lines.
-            search: Only lines that hold this text.
+            search: Only lines that contain this text.
             node: Only lines that were written on this agent.
-            notice: Told about every break of the connection while following.
+            notice: Called whenever the connection breaks while following.
         """
         if follow:
             async for line in self._follow_logs(after, notice):
@@ -373,17 +376,17 @@ class AsyncTrial(TrialFacts):
         until: float | None = None,
         node: str | None = None,
     ) -> AsyncIterator[LogLine]:
-        """Yield the lines of its output so far that are like that; the master looks for them.
+        """Yield the lines of its output so far that match all of these conditions; the master does the search.
 
         Args:
-            search: A part of the text, whatever the case of ASCII letters.
-            regex: A regular expression (RE2) that is found in the text.
-            rank: Only this rank's lines.
-            level: At least as severe: DEBUG, INFO, WARNING, ERROR or CRITICAL.
-            stream: Written there: stdout, stderr or launcher.
-            since: From then on, in seconds since the epoch.
-            until: Before then.
-            node: Written on this agent.
+            search: Lines that contain this text; the case of ASCII letters does not matter.
+            regex: Lines in which this regular expression (RE2 syntax) is found.
+            rank: Lines of this rank.
+            level: Lines at least this severe: DEBUG, INFO, WARNING, ERROR or CRITICAL.
+            stream: Lines written to this stream: stdout, stderr or launcher.
+            since: Lines written at or after this time, in seconds since the epoch.
+            until: Lines written before this time, in seconds since the epoch.
+            node: Lines written on this agent.
         """
         like: dict[str, Any] = {
             "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
@@ -447,10 +450,10 @@ class AsyncTrial(TrialFacts):
     async def select_checkpoint(
         self, *, latest: bool = False, best: bool = False, uuid: str | None = None
     ) -> AsyncCheckpoint:
-        """Return one checkpoint: the latest, the best, or the one of that id; exactly one way must be chosen.
+        """Return one checkpoint: the latest, the best, or the one with this id; give exactly one of the arguments.
 
         Raises:
-            ValueError: None or several ways were chosen.
+            ValueError: None or several of the arguments were given.
             DetlabError: There is no such checkpoint.
         """
         if sum((latest, best, uuid is not None)) != 1:
@@ -479,19 +482,20 @@ class AsyncCheckpoint(CheckpointFacts):
         *,
         progress: Progress | None = None,
     ) -> Path:
-        """Bring its files into a folder (default `checkpoints/<uuid>`) and return that folder.
+        """Download its files to a folder (default `checkpoints/<uuid>`) and return that folder.
 
         Every file is verified by its digest, and the folder appears complete or not at all.
 
         Args:
-            path: Folder to make. If it holds the checkpoint already, nothing is transferred.
-            mode: `direct` copies from the storage, which must be mounted here; `master` asks the master;
-                `auto` copies if it can.
+            path: Folder to create. If it already holds the checkpoint, nothing is transferred.
+            mode: `direct` copies from the storage, which must be mounted here; `master` downloads through the
+                master; `auto` copies if it can.
             progress: Called with (bytes done, bytes in all).
 
         Raises:
-            StorageError: The folder is taken, or the storage is not here.
+            StorageError: Something else is at `path`, or the storage cannot be read from here.
             CheckpointError: A file is damaged.
+            ValueError: There is no such mode.
         """
         target = Path(path) if path is not None else self._default_target()
         return await self._session.run(download(self.view, target, mode, progress), in_thread=True)

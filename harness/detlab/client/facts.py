@@ -29,7 +29,7 @@ from detlab.schemas.wire import (
 )
 
 NO_GROUP = "-"
-"""A group that no report can have: who waits for the end of an experiment need not be sent its metrics."""
+"""A group that no report can have: a client that waits for the end of an experiment needs no metrics."""
 
 
 def moment(seconds: float | None) -> str | None:
@@ -57,7 +57,7 @@ class ExperimentFacts:
 
     @property
     def state(self) -> ExperimentState:
-        """State as of the last answer; `reload` asks anew."""
+        """State as of the last answer; `reload` fetches the current one."""
         return self.view.state
 
     @property
@@ -72,7 +72,7 @@ class ExperimentFacts:
 
     @property
     def warnings(self) -> list[str]:
-        """What the master warns about."""
+        """The master's warnings."""
         return list(self.view.warnings)
 
     def __eq__(self, other: object) -> bool:
@@ -152,10 +152,10 @@ def timed_out(view: ExperimentView, timeout: float | None) -> TimeoutError:
 
 
 def last_known(view: ExperimentView, error: NotFound) -> ExperimentView:
-    """Return the last known state of an experiment that the master does not know any more.
+    """Return the last known state of an experiment that the master no longer knows.
 
     Raises:
-        NotFound: It had not ended when it was last seen, or the reply is not from the master.
+        NotFound: It had not ended when it was last seen, or the reply does not come from the master.
     """
     if error.code == FOREIGN:
         raise error
@@ -170,7 +170,7 @@ def last_known(view: ExperimentView, error: NotFound) -> ExperimentView:
 
 
 def first_page(experiment_id: int) -> Flow[CurvesView]:
-    """The cheapest snapshot: cursor and state, hardly a curve."""
+    """Fetch the cheapest snapshot: the cursor and the state, with at most one trial and two points per curve."""
     return experiments.curves(experiment_id, max_points=2, max_trials=1)
 
 
@@ -218,7 +218,7 @@ class TrialFacts:
 
     @property
     def state(self) -> TrialState:
-        """State as of the last answer; `reload` asks anew."""
+        """State as of the last answer; `reload` fetches the current one."""
         return self.view.state
 
     @property
@@ -276,7 +276,7 @@ class CheckpointFacts:
 
     @property
     def deleted(self) -> bool:
-        """Whether its files were deleted: it can be read about, and not be had."""
+        """Whether its files were deleted, so that only its record is left."""
         return self.view.state == "DELETED"
 
     @property
@@ -286,7 +286,7 @@ class CheckpointFacts:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the code said about it."""
+        """The metadata that the training code gave it."""
         return self.view.metadata
 
     @property
@@ -368,7 +368,7 @@ def reports(series: list[SeriesView]) -> list[TrialMetrics]:
 
 
 def wanted(line: LogLine, rank: int | None, search: str | None, node: str | None) -> bool:
-    """Return whether a line that is followed is one of those; streams have all."""
+    """Return whether a followed line matches the filters: the master's streams are not filtered."""
     right_place = (rank is None or line.rank == rank) and (node is None or line.node == node)
     return right_place and (search is None or search in line.text)
 

@@ -63,10 +63,10 @@ class Parameter:
         return isinstance(value, _TYPES[self.type]) and not (isinstance(value, bool) and self.type != "bool")
 
     def read(self, text: str) -> Any:
-        """Return what a word of the command line means for this parameter.
+        """Parse a command-line argument as a value of this parameter's type.
 
         Raises:
-            ValueError: It is not of this type.
+            ValueError: The text is not a value of that type.
         """
         if self.type == "str":
             return text
@@ -157,7 +157,7 @@ def checked_parameters(notebook: Mapping[str, Any], given: Mapping[str, Any], wh
 
 @dataclass(frozen=True)
 class Word:
-    """A parameter's value as a word of a command line, whose type the notebook says."""
+    """A parameter's value as text from the command line; the notebook determines its type."""
 
     text: str
 
@@ -171,7 +171,7 @@ def prepare_notebook_run(
     name: str | None = None,
     context: str | Path | None = None,
 ) -> NotebookRun:
-    """Judge a notebook and its parameters and pack it with what it imports.
+    """Check a notebook and its parameters, and pack it with what it imports.
 
     Args:
         path: The notebook.
@@ -183,7 +183,7 @@ def prepare_notebook_run(
 
     Raises:
         ConfigError: Parameters or config have mistakes.
-        BundleError: It is no notebook, or the code cannot be packed.
+        BundleError: The file is not a notebook, or the code cannot be packed.
     """
     file = Path(path).expanduser()
     notebook = read_notebook(file)

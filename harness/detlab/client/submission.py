@@ -38,14 +38,14 @@ def config_text(config: ConfigSource) -> Mapping[str, Any] | str:
 
 
 def config_mapping(config: ConfigSource, name: str | None = None) -> dict[str, Any]:
-    """Return a config as plain data; what it means is the master's to judge.
+    """Return a config as plain data; the master validates its content.
 
     Args:
         config: See `config_text`.
         name: What messages call it; default: its path, or `config`.
 
     Raises:
-        ConfigError: The text is no YAML, names a key twice, or is no mapping.
+        ConfigError: The text is not YAML, has a duplicate key, or is not a mapping.
     """
     found = config_text(config)
     if isinstance(found, Mapping):
@@ -75,7 +75,8 @@ def set_key(config: dict[str, Any], assignment: str) -> None:
     """Set one key of a config: `searcher.max_trials=4`; the value is read as YAML.
 
     Raises:
-        ConfigError: The assignment has no `=`, leads through something that is no mapping, or is no YAML.
+        ConfigError: The assignment has no `=`, its path leads through a value that is not a mapping, or its value
+            is not YAML.
     """
     from detlab.schemas.expconf import errors_of, load_yaml
 

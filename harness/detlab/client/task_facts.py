@@ -26,7 +26,7 @@ KIND_WORDS = {
 }
 
 Tell = Callable[[TaskView], None]
-"""Told of a task whenever the master says something new about it."""
+"""Called with a task whenever the master has news of it."""
 
 
 def kind_word(kind: TaskKind) -> str:
@@ -65,7 +65,7 @@ class TaskFacts:
 
     @property
     def state(self) -> TrialState:
-        """State as of the last answer; `reload` asks anew."""
+        """State as of the last answer; `reload` fetches the current one."""
         return self.view.state
 
     @property
@@ -90,15 +90,15 @@ class TaskFacts:
 
     @property
     def url(self) -> str | None:
-        """Full address where it is opened in a browser; None if it has none or is not up."""
+        """URL to open in a browser; None if it has none or is not up."""
         return hub_url(self.address, self.view.url) if self.view.url else None
 
     @property
     def server_url(self) -> str:
-        """Full address of its server at the Hub, with a slash at the end; for tasks that are servers of the Hub.
+        """URL of its server at the Hub, with a trailing slash; for tasks that are servers of the Hub.
 
         Raises:
-            DetlabError: It is none.
+            DetlabError: It is not a server of the Hub.
         """
         view = self.view
         if view.server_name is None:
@@ -139,14 +139,14 @@ class TaskFacts:
 
 
 def hub_url(address: ClusterAddress, path: str) -> str:
-    """Return the full address of a path at the Hub, such as `/user/alice/nb-1/lab`.
+    """Return the URL of a path at the Hub, such as `/user/alice/nb-1/lab`.
 
     Args:
         address: Of the service, which is below the Hub's own prefix.
         path: From the Hub's root; whether it repeats the Hub's own prefix makes no difference.
 
     Raises:
-        DetlabError: It is no path.
+        DetlabError: It is not a path.
     """
     if not path.startswith("/") or path.startswith("//"):
         raise DetlabError(f"the master returned an address that is not a path of the Hub: {path!r}")
@@ -173,10 +173,10 @@ def all_events_feed(cursor: int) -> Feed[Event]:
 
 
 def output_target(folder: Path, output: OutputView) -> Path:
-    """Return where an output is written to: below the folder, whatever its name says.
+    """Return the path an output is written to, which is always below the folder.
 
     Raises:
-        StorageError: Its name would lead out of the folder.
+        StorageError: The output's name would lead out of the folder.
     """
     name = PurePosixPath(output.name)
     if not output.name or name.is_absolute() or ".." in name.parts or "\0" in output.name or "\\" in output.name:
@@ -185,10 +185,10 @@ def output_target(folder: Path, output: OutputView) -> Path:
 
 
 def write_output(target: Path, output: OutputView, data: bytes) -> Path:
-    """Write an output that is what its digest says; the file appears complete or not at all.
+    """Check an output against its digest and write it; the file appears complete or not at all.
 
     Raises:
-        StorageError: The bytes are not those of the digest.
+        StorageError: The bytes do not match the digest.
     """
     if f"sha256:{hashlib.sha256(data).hexdigest()}" != output.digest:
         raise StorageError(
@@ -202,7 +202,7 @@ def chosen_outputs(task_id: str, found: list[OutputView], names: Iterable[str]) 
     """Return the outputs of these names, or all without names.
 
     Raises:
-        DetlabError: There is none of a name.
+        DetlabError: There is no output with one of the names.
     """
     by_name = {output.name: output for output in found}
     wanted = list(names)

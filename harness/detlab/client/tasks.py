@@ -35,12 +35,12 @@ class Task(TaskFacts):
         self._session = session
 
     def reload(self) -> Task:
-        """Ask the master anew; return itself."""
+        """Fetch the current state from the master; return itself."""
         self.view = self._session.run(operations.task(self.id))
         return self
 
     def kill(self) -> None:
-        """End it now, or take it out of the queue."""
+        """End it at once, or remove it from the queue."""
         self.learn(self._session.run(operations.kill_task(self.id)))
 
     def wait(self, timeout: float | None = None, *, notice: Notice | None = None) -> TrialState:
@@ -48,10 +48,10 @@ class Task(TaskFacts):
 
         Args:
             timeout: Seconds to wait at most; None waits to the end, through outages of the master.
-            notice: Told about every break of the connection.
+            notice: Called whenever the connection breaks.
 
         Raises:
-            TimeoutError: It has not ended by then.
+            TimeoutError: It has not ended within `timeout`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self.reload().state.terminal:
@@ -68,12 +68,12 @@ class Task(TaskFacts):
         """Wait until it can be used, or has ended; return whether it can be used.
 
         Args:
-            timeout: Seconds to wait at most.
-            tell: Told of every change on the way, such as its place in the queue and the reason.
-            notice: Told about every break of the connection.
+            timeout: Seconds to wait at most; None waits without a limit.
+            tell: Called with every change in the meantime, such as its place in the queue and why it waits.
+            notice: Called whenever the connection breaks.
 
         Raises:
-            TimeoutError: Neither is so by then.
+            TimeoutError: It can neither be used nor has it ended within `timeout`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         feed = all_events_feed(self._session.run(operations.stream_cursor()))
@@ -118,12 +118,12 @@ class Task(TaskFacts):
         """Yield its output line by line.
 
         Args:
-            follow: Go on until it has ended, through disconnects.
+            follow: Continue until it has ended, through disconnects.
             after: Id of the last line that is already known.
             rank: Only this rank's lines.
-            search: Only lines that hold this text.
+            search: Only lines that contain this text.
             node: Only lines that were written on this agent.
-            notice: Told about every break of the connection while following.
+            notice: Called whenever the connection breaks while following.
         """
         if follow:
             for line in self._follow_logs(after, notice):
@@ -147,17 +147,17 @@ class Task(TaskFacts):
         until: float | None = None,
         node: str | None = None,
     ) -> Iterator[LogLine]:
-        """Yield the lines of its output so far that are like that; the master looks for them.
+        """Yield the lines of its output so far that match all of these conditions; the master does the search.
 
         Args:
-            search: A part of the text, whatever the case of ASCII letters.
-            regex: A regular expression (RE2) that is found in the text.
-            rank: Only this rank's lines.
-            level: At least as severe: DEBUG, INFO, WARNING, ERROR or CRITICAL.
-            stream: Written there: stdout, stderr or launcher.
-            since: From then on, in seconds since the epoch.
-            until: Before then.
-            node: Written on this agent.
+            search: Lines that contain this text; the case of ASCII letters does not matter.
+            regex: Lines in which this regular expression (RE2 syntax) is found.
+            rank: Lines of this rank.
+            level: Lines at least this severe: DEBUG, INFO, WARNING, ERROR or CRITICAL.
+            stream: Lines written to this stream: stdout, stderr or launcher.
+            since: Lines written at or after this time, in seconds since the epoch.
+            until: Lines written before this time, in seconds since the epoch.
+            node: Lines written on this agent.
         """
         like: dict[str, Any] = {
             "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
@@ -169,7 +169,7 @@ class Task(TaskFacts):
         return follow(self._session, task_log_feed(self.id, after), self._ended, notice=notice)
 
     def outputs(self) -> list[OutputView]:
-        """Return the files it handed over so far."""
+        """Return the files it has handed over so far."""
         return self._session.run(operations.task_outputs(self.id))
 
     def read_output(self, output: OutputView) -> bytes:
@@ -177,11 +177,15 @@ class Task(TaskFacts):
         return self._session.run(operations.task_output(self.id, output.digest))
 
     def download_outputs(self, folder: str | Path = ".", names: Iterable[str] = ()) -> list[Path]:
-        """Bring its files, or those of these names, into a folder; each is verified by its digest.
+        """Download its files to a folder and return their paths; each file is verified by its digest.
+
+        Args:
+            folder: Folder to write into.
+            names: Only these files; by default all of them.
 
         Raises:
-            DetlabError: It has no file of a name.
-            StorageError: A file is not what its digest says, or has a name that leads out of the folder.
+            DetlabError: It has no file with one of the names.
+            StorageError: A file does not match its digest, or its name leads out of the folder.
         """
         chosen = chosen_outputs(self.id, self.outputs(), names)
         targets = [output_target(Path(folder), output) for output in chosen]

@@ -60,7 +60,7 @@ class Context:
     Attributes:
         checkpoint: Store and restore checkpoints.
         distributed: Messages between ranks.
-        preempt: Should this trial stop now?
+        preempt: Whether this trial should stop now.
         train: Report metrics, progress, status, metadata.
         searcher: For code written before Determined 0.38.
         profiler: System metrics.
@@ -103,8 +103,8 @@ class Context:
         """Log something that people should notice.
 
         Args:
-            title: In a few words.
-            description: More of it.
+            title: A short summary.
+            description: Details.
             level: Level of the log line.
 
         Raises:
@@ -142,11 +142,11 @@ class Context:
     def _watch_loop(self, loop: LoopState, limit: float) -> Iterator[None]:
         """Have the launcher watch a training loop of the calling thread, until the block ends.
 
-        Off-cluster there is no launcher, and nobody watches.
+        Off-cluster there is no launcher, so nothing is watched.
 
         Args:
             loop: Kept up to date by the loop.
-            limit: Seconds that all ranks may go without progress.
+            limit: Seconds that all ranks may spend without progress.
         """
         self._leave_watch()
         if self.info is None or self.distributed.size < 2:

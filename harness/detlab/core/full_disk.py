@@ -45,14 +45,14 @@ def await_room(
     sleep: Callable[[float], Any] = time.sleep,
     may_repeat: Callable[[BaseException], bool] = is_full,
 ) -> T:
-    """Return what `attempt` returns; while it fails because a disk is full, say so once and try again.
+    """Return what `attempt` returns; while it fails because a disk is full, log that once and keep trying.
 
     What waits inside of another wait is ended by that one's `sleep`, and both together last `PATIENCE`.
 
     Args:
         attempt: Writes something; leaves nothing behind when it fails.
         what: What waits, for the log: "the report of step 3".
-        sleep: Waits so many seconds; what it raises ends the waiting.
+        sleep: Waits for a number of seconds; an exception from it ends the waiting.
         may_repeat: Whether there is an error after which `attempt` may be called again.
 
     Raises:

@@ -121,7 +121,7 @@ class SearcherContext:
             auto_ack: Accepted for compatibility.
 
         Raises:
-            RuntimeError: The chief went on without `report_completed`, or a worker iterates in mode ChiefOnly.
+            RuntimeError: The chief continued without `report_completed`, or a worker iterates in mode ChiefOnly.
         """
         warnings.warn(_DEPRECATED, FutureWarning, stacklevel=2)
         return self._operations(SearcherMode(searcher_mode))

@@ -46,9 +46,10 @@ def decode_reply(url: str, status: int, content: bytes) -> Any:
     """Return the JSON body of a 2xx reply from `url` (None if it has none).
 
     Raises:
-        DetlabError: What the master's error reply stands for (`errors.from_reply`).
-        ClusterUnreachable: Not the master refuses, but something before it: a proxy that was started anew and does
-            not know the way yet, a Hub that answers in its stead.
+        DetlabError: The master replied with an error; `errors.from_reply` chooses the class.
+        ApiError: The body of a 2xx reply is not JSON.
+        ClusterUnreachable: The error does not come from the master but from something in front of it: a proxy that
+            has just restarted and does not know the route yet, or a Hub that answers in its place.
     """
     if 200 <= status < 300:
         if not content:
@@ -126,7 +127,8 @@ class TaskSession:
         Raises:
             ClusterUnreachable: The master did not answer within `limit`.
             StaleAttempt: A newer attempt of this trial runs: end this process.
-            DetlabError: Any other error reply.
+            AuthError: The token was refused, even after it was reloaded.
+            DetlabError: The master replied with any other error.
         """
         give_up = self._clock() + limit
         denials = 0

@@ -39,13 +39,13 @@ _MAX_HEADERS = 128 << 20
 _MAX_PADDING = 64 << 20
 _CHUNK = 256 << 10
 RATIO = 100
-"""How many times its packed size a bundle may have unpacked: code and text have 10, a bomb has 1,000."""
+"""Largest ratio of a bundle's unpacked to its packed size: code and text reach 10, a bomb 1,000."""
 SMALL = 64 << 20
-"""Bytes that any bundle may have unpacked, however well it packs."""
+"""Bytes that any bundle may have unpacked, whatever its ratio."""
 
 
 class UnsafeBundle(Exception):
-    """The bundle is damaged or holds what no bundle may hold; the message says what."""
+    """The bundle is damaged or contains something that is not allowed; the message says what."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +139,10 @@ class _CheckedInfo(tarfile.TarInfo):
 
 
 def _fields(body: bytes) -> dict[str, str]:
-    """The records `LENGTH KEY=VALUE` of an extended header.
+    """Parse the `LENGTH KEY=VALUE` records of an extended header.
 
     Raises:
-        ValueError: It has others.
+        ValueError: The header contains anything else.
     """
     found: dict[str, str] = {}
     start = 0
@@ -163,10 +163,10 @@ def open_bundle(archive: Path, limits: Limits | None = None) -> Iterator[Checked
 
     Args:
         archive: The bundle.
-        limits: Caps; nothing beyond is decompressed.
+        limits: Caps; nothing beyond them is decompressed.
 
     Raises:
-        UnsafeBundle: In the body of `with`, too.
+        UnsafeBundle: The bundle is damaged or unsafe; also raised while the body of `with` reads it.
     """
     try:
         with gzip.open(archive, "rb") as stream:
@@ -183,7 +183,7 @@ def members(tar: CheckedTar, limits: Limits) -> Iterator[tuple[tarfile.TarInfo, 
     """Yield the entries of an open bundle with their checked relative paths.
 
     Raises:
-        UnsafeBundle: An entry is of another kind, leads out, or there are too many or too large ones.
+        UnsafeBundle: An entry is neither a file nor a directory, or leads out, or entries are too many or too large.
     """
     size = 0
     for count, member in enumerate(tar, 1):
@@ -204,7 +204,7 @@ def safe_path(name: str, limits: Limits | None = None) -> PurePosixPath:
     """Return the relative path of a member, checked.
 
     Raises:
-        UnsafeBundle: Absolute, with `..`, too long or too deep.
+        UnsafeBundle: The path is absolute, contains `..`, or is too long or too deep.
     """
     limits = limits or Limits()
     path = PurePosixPath(name)

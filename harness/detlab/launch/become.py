@@ -36,7 +36,7 @@ def python_needs() -> list[Need]:
 
 
 def drop_privileges(uid: int, gid: int, groups: Sequence[int] = ()) -> None:
-    """Be `uid`, `gid` and in `groups`, and nothing else, for good.
+    """Switch this process irrevocably to `uid`, `gid` and `groups`.
 
     Raises:
         OSError: The kernel refused.
@@ -53,10 +53,10 @@ def drop_privileges(uid: int, gid: int, groups: Sequence[int] = ()) -> None:
 
 
 def check_reach(needs: Sequence[Need]) -> None:
-    """Look, as the user that we are now, whether every needed path can be used.
+    """Check, as the current user, that every needed path can be used.
 
     Raises:
-        Unreachable: One cannot.
+        Unreachable: A needed path cannot be used.
     """
     for need in needs:
         wanted = os.R_OK | (os.X_OK if need.path.is_dir() else 0) | (os.W_OK if need.writable else 0)
@@ -82,7 +82,7 @@ def existing(needs: Sequence[Need]) -> list[Need]:
 def settle(
     uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need], plan_of_network: str | None = None
 ) -> None:
-    """Be this user from here on, with every need within reach, and in a network of its own if there is a plan for it.
+    """Switch to this user, with every needed path within reach, and to a network of its own if there is a plan.
 
     Raises:
         Unreachable: A needed path cannot be reached.

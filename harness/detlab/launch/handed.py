@@ -21,7 +21,7 @@ RECEIVE_SECONDS = 30.0
 
 
 def handing(command: Sequence[str], port: int, descriptors: Sequence[int]) -> list[str]:
-    """Return `python -m MODULE …` as it is run with sockets that are handed over in the place of a port."""
+    """Return the command for `python -m MODULE …` that takes open sockets in place of a port."""
     python, option, *rest = command
     return [python, option, "detlab.launch.handed", str(port), ",".join(map(str, descriptors)), *rest]
 

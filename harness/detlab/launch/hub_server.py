@@ -187,7 +187,7 @@ def root_directory(env: Mapping[str, str], config: Mapping[str, Any], work: Path
 
 
 def task_config(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the resolved config of the task; empty when there is none to be read."""
+    """Return the resolved config of the task; empty if it cannot be read."""
     try:
         info = json.loads((Path(env["DET_TASK_DIR"]) / "info.json").read_bytes())
     except (KeyError, OSError, ValueError):
@@ -197,7 +197,7 @@ def task_config(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def image_name(env: Mapping[str, str]) -> str:
-    """Return the image of the container that this runs in; empty if it is none."""
+    """Return the image of the container that this runs in; empty outside of a container."""
     try:
         launch = json.loads((Path(env["DET_TASK_DIR"]) / "launch.json").read_bytes())
         return str(launch["container"]["image"])
@@ -252,7 +252,7 @@ def _serve(kind: str, env: Mapping[str, str], public: socket.socket, folder: Pat
 def _keep_kernels_private(env: MutableMapping[str, str], folder: Path) -> None:
     """Have kernels speak over Unix sockets in this folder: every user of the machine may connect to a TCP port.
 
-    The configuration counts for whatever starts a kernel here: the server, `jupyter console`, nbconvert.
+    The configuration applies to everything that starts a kernel here: the server, `jupyter console`, nbconvert.
     """
     env["JUPYTER_RUNTIME_DIR"] = str(folder)
     config = folder / "config"

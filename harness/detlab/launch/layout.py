@@ -1,4 +1,4 @@
-"""Make a task's directory, and unpack into it a code bundle that somebody sent, possibly an enemy, as root.
+"""Make a task's directory, and unpack an untrusted code bundle into it as root.
 
 Only regular files and directories, only below the target, only so many and so large. Everything else is an error,
 not skipped: a bundle that our client made has none of it. (Python's own `tarfile` filters were escaped more than
@@ -42,9 +42,9 @@ def lay_out(task: TaskDir, contents: Contents, archive: Path | None) -> None:
     """Make a task's directory, in which its launcher can start.
 
     Args:
-        task: Where; nothing is there yet.
-        contents: What it holds.
-        archive: The code; None for a task without any.
+        task: The directory, which does not exist yet.
+        contents: Its contents.
+        archive: The code; None for a task without code.
 
     Raises:
         UnsafeBundle: See `unpack`.
@@ -68,11 +68,11 @@ def unpack(archive: Path, target: Path, limits: Limits | None = None) -> int:
 
     Args:
         archive: The bundle.
-        target: An existing directory that nobody else can write to.
+        target: An existing directory that no other user can write to.
         limits: Caps.
 
     Raises:
-        UnsafeBundle: See there; what was unpacked so far is left for the caller to remove.
+        UnsafeBundle: The bundle is damaged or unsafe; the caller has to remove what was unpacked so far.
         OSError: The disk is full or failing.
     """
     files, limits = 0, limits or Limits()

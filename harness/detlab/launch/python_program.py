@@ -26,7 +26,7 @@ _READ_EARLY = re.compile(
 )
 """What libraries in C ask for while they are loaded: recorded once under torch 2.13 (docs/decisions/0009)."""
 _OURS_TO_SET = frozenset({THREADS, "HOME", "PATH", "USER", "LOGNAME", "TMPDIR", "PWD"})
-"""Each task has its own: a fork gets them anew, with what was derived from them."""
+"""Each task has its own: a fork gets new values of them, and of what was derived from them."""
 _BECOMES_ANOTHER = re.compile(r"detlab\.launch(?:\..*)?|torch\.distributed\.(?:run|launch).*")
 
 
@@ -76,7 +76,7 @@ def read_program(entrypoint: str | Sequence[Any]) -> Program:
     """Return the program that an entrypoint runs.
 
     Raises:
-        StartCold: It is none, or one that soon becomes another.
+        StartCold: It is not a plain Python program, or one that soon becomes another program.
     """
     shell = isinstance(entrypoint, str)
     words = plain_words(entrypoint) if isinstance(entrypoint, str) else [str(word) for word in entrypoint]
@@ -105,7 +105,7 @@ def read_program(entrypoint: str | Sequence[Any]) -> Program:
 
 
 def check_environment(wanted: Mapping[str, str], had: Mapping[str, str], read: Set[str] = frozenset()) -> None:
-    """Look whether a process whose libraries were loaded under `had` can stand in for one started under `wanted`.
+    """Check that a process whose libraries were loaded under `had` can stand in for one started under `wanted`.
 
     Args:
         wanted: The environment of the program.

@@ -57,9 +57,9 @@ OUTPUT_GRACE = 5.0
 EXIT_PATIENCE = 60
 """Attempts, one a second, to write the exit to a full disk."""
 TOKEN_AGAIN = 5.0
-"""Seconds after which a renewed token is written again that a full disk did not take."""
+"""Seconds after which writing a renewed token is tried again if the disk was full."""
 MARK_AGAIN = 1.0
-"""Seconds after which a mark is: checkpoints wait for it."""
+"""Seconds after which writing a mark is tried again: checkpoints wait for it."""
 STACKS_GRACE = 1.0
 """Seconds that a rank which hangs has to print its stacks before SIGKILL."""
 CANNOT_START = 127
@@ -275,7 +275,7 @@ class Launcher:
     def _service_port_free(self, env: dict[str, str]) -> bool:
         """Whether the port is the task's: the agent's own socket, or one that is still free to the container.
 
-        The socket stays open here: a server that crashes gives its port to nobody.
+        The socket stays open here, so that no other program can take the port of a server that crashes.
         """
         if "DET_SERVICE_FD" in env:
             return True
@@ -314,7 +314,7 @@ class Launcher:
         self._hang_watch = HangWatch(self._task, self._hang_limit, self._on_hang, busy, others=others)
 
     def _other_nodes(self, limit: float) -> Others | None:
-        """The ranks of the trial's other nodes; None if there are none."""
+        """Return the ranks of the trial's other nodes; None if there are none."""
         told = self._launch["info"]
         if len(told.get("container_addrs") or ()) < 2:
             return None
@@ -470,7 +470,7 @@ class Launcher:
             again.start()
 
     def _on_fenced(self, message: str) -> None:
-        """A newer attempt writes: nothing this task does counts any more, so it ends at once."""
+        """End the task at once: a newer attempt is writing, so nothing this task does counts any more."""
         sys.stderr.write(f"fenced: {message}\n")
         self._signal_group(signal.SIGKILL)
 

@@ -81,7 +81,7 @@ class TaskDir:
         return self.root / "exit.json"
 
     def stream(self, name: str) -> Path:
-        """The spool file of `metrics` or `logs`."""
+        """Return the spool file of a stream, `metrics` or `logs`."""
         return self.spool / f"{name}.jsonl"
 
     def acked(self, name: str) -> Path:
@@ -108,7 +108,7 @@ def note_failing_rank(path: Path, rank: int, status: int) -> None:
 
     Args:
         path: `TaskDir.ranks`.
-        rank: It.
+        rank: The rank that failed.
         status: Its exit status.
     """
     line = json.dumps({"rank": rank, "exit_code": status, "time": time.time()}) + "\n"
@@ -117,7 +117,7 @@ def note_failing_rank(path: Path, rank: int, status: int) -> None:
 
 
 def first_failing_rank(path: Path) -> int | None:
-    """Return the rank that failed first by `ranks.jsonl`: the later ones died of its death.
+    """Return the rank that failed first by `ranks.jsonl`: the others failed because of it.
 
     Args:
         path: `TaskDir.ranks`; absent for a task of one process.

@@ -83,7 +83,7 @@ class Front(HubOAuthenticated, Guarded):
         Browsers say `Sec-Fetch-Site` over TLS and on the same machine only, `Origin` with every POST.
 
         Raises:
-            HTTPError: 403, the request comes from elsewhere.
+            HTTPError: 403, if the request comes from another site.
         """
         site, origin = (self.request.headers.get(name) for name in ("Sec-Fetch-Site", "Origin"))
         if site is None and origin is None:
@@ -93,7 +93,11 @@ class Front(HubOAuthenticated, Guarded):
             raise web.HTTPError(403, "cross-site request")
 
     async def prepare(self) -> None:
-        """Ask the Hub, then hand the request over."""
+        """Check the login with the Hub, then pass the request to TensorBoard.
+
+        Raises:
+            HTTPError: 403, for a request other than GET or HEAD without a login; those are sent to the login page.
+        """
         await self.hub_auth.get_user(self, sync=False)
         if self.current_user is None:
             if self.request.method not in {"GET", "HEAD"}:
@@ -107,7 +111,7 @@ class Front(HubOAuthenticated, Guarded):
 
 
 class Alive(Guarded):
-    """What the Hub asks to see whether the server is up; says nothing of it."""
+    """The page by which the Hub checks whether the server is up; it reveals nothing else."""
 
     def get(self) -> None:
         """Answer."""
@@ -195,7 +199,7 @@ class HubServer(program.TensorBoardServer):
 
 
 def await_first_files(logs: Path) -> None:
-    """Wait until the event files of what has been reported by now are there; not for ever."""
+    """Wait until the event files of what has been reported so far exist, for a limited time."""
     pause, deadline = threading.Event(), time.monotonic() + BEGUN_SECONDS
     while not (logs / "begun").exists() and time.monotonic() < deadline:
         pause.wait(0.05)

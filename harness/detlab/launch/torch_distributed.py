@@ -119,7 +119,7 @@ def _several_nodes(meeting: Meeting) -> list[str]:
 def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for torchrun: each of N processes gets its share of the task's CPU threads.
 
-    Where nobody said how many there are, it is one, which torchrun would choose too, with a warning.
+    If their number is unknown, it is one, which torchrun would choose too, with a warning.
     """
     result = {**env, "USE_TORCH_DISTRIBUTED": "True", "DET_CHIEF_IP": "127.0.0.1"}
     threads, processes = env.get("OMP_NUM_THREADS", ""), slot_count(env)
@@ -129,7 +129,7 @@ def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Become torchrun, which does not return; return 2 when the arguments make no sense, 1 where nodes cannot meet."""
+    """Become torchrun, which does not return; return 2 if the arguments are invalid, 1 if the nodes cannot meet."""
     try:
         overrides, script = split_arguments(sys.argv[1:] if arguments is None else arguments)
     except ValueError as error:
@@ -157,7 +157,7 @@ def _task() -> ClusterInfo | None:
 
 
 def _become(command: list[str], env: dict[str, str]) -> int:
-    """Be torchrun from here on: signals and the exit status then need nobody to pass them on."""
+    """Become torchrun, so that signals and the exit status need not be passed on."""
     sys.stdout.flush()
     os.execve(command[0], command, env)  # noqa: S606  (argv, without a shell)
 

@@ -35,7 +35,7 @@ def parse_arguments(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[i
         env: The environment in which rank variables are looked up.
 
     Raises:
-        ValueError: No command, or no rank to be found.
+        ValueError: There is no command, or no rank can be determined.
     """
     rest = list(arguments)
     if rest[:1] == ["--no-redirect-stdio"]:  # Determined's option; there is nothing to redirect here

@@ -77,7 +77,7 @@ def _first_unprivileged() -> int:
 
 
 def _believed() -> set[int]:
-    """Return the uids that may be at the other end; what is not a number in the variable is nobody."""
+    """Return the uids that may be at the other end; entries of the variable that are not numbers are ignored."""
     named = {int(uid) for uid in os.environ.get(VARIABLE, "").split(",") if uid.strip().isdigit()}
     return {0, os.geteuid(), *named, *_unmapped()}
 
@@ -95,9 +95,9 @@ def _unmapped() -> set[int]:
 def _owners(connection: socket.socket) -> set[int]:
     """Return whose the other end is: who accepted the connection, or who listens while it is not accepted.
 
-    Older kernels show a connection that nobody has accepted yet as root's. What the kernel does not find when it is
-    asked for one socket is looked for in its table: a server that is bound to a device (SO_BINDTODEVICE, as everybody
-    may) is only there.
+    Older kernels show a connection that is not accepted yet as root's. What the kernel does not find when it is asked
+    for one socket is looked up in its table: a server that is bound to a device (SO_BINDTODEVICE, which any user may
+    set) is only there.
     """
     family, here, there = connection.family, connection.getsockname()[:2], connection.getpeername()[:2]
     with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
@@ -111,7 +111,7 @@ def _owners(connection: socket.socket) -> set[int]:
 
 
 def _judged(accepted: set[int], listening: set[int]) -> set[int]:
-    """Return whose it is; nobody's if the other end is not on this network."""
+    """Return whose it is; empty if the other end is not on this network."""
     return accepted if accepted - {0} else accepted | listening
 
 
@@ -133,7 +133,7 @@ def _ask(kernel: socket.socket, family: int, local: tuple[Any, ...], remote: tup
 
 
 def _owners_by_table(address: str, port: int, ours: int) -> set[int]:
-    """Return the same from a table, which takes a hundred times as long; nothing where there is none."""
+    """Return the same from a table, which takes a hundred times as long; empty where there is no table."""
     accepted: set[int] = set()
     listening: set[int] = set()
     heard_at = _table_names(address)
@@ -214,7 +214,7 @@ def _judge(info: dict[str, Any]) -> None:
     """Look at a connection that httpx has just opened.
 
     Raises:
-        httpx.ConnectError: A stranger answers.
+        httpx.ConnectError: Another ordinary user's program answers.
     """
     import httpx
 

@@ -15,7 +15,7 @@ class Connection(http.client.HTTPConnection):
         """Connect.
 
         Raises:
-            OSError: Nobody answers, or a stranger.
+            OSError: There is no answer, or another ordinary user's program answers.
         """
         super().connect()
         try:

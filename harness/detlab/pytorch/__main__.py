@@ -31,7 +31,8 @@ def load_class(name: str) -> type[PyTorchTrial]:
     """Return the class that `MODULE:CLASS` names.
 
     Raises:
-        TrainerError: There is no such module or class, or it is no `PyTorchTrial`.
+        TrainerError: There is no such module or class, or it is not a `PyTorchTrial`.
+        ModuleNotFoundError: The module itself imports one that is not installed.
     """
     module_name, _, path = name.partition(":")
     if not module_name or not path:
@@ -60,7 +61,7 @@ def load_class(name: str) -> type[PyTorchTrial]:
 
 
 def fit_arguments(config: Mapping[str, Any], hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `Trainer.fit` that a resolved experiment config stands for.
+    """Return the arguments of `Trainer.fit` that follow from a resolved experiment config.
 
     Epochs are as long as the data loader says; `records_per_epoch` was for other frameworks.
 
@@ -69,7 +70,7 @@ def fit_arguments(config: Mapping[str, Any], hparams: Mapping[str, Any]) -> dict
         hparams: Values of the hyperparameters; lengths in records need `global_batch_size`.
 
     Raises:
-        TrainerError: There is no length, or one that cannot be converted; all mistakes are listed.
+        TrainerError: The length of training is missing or cannot be converted; all mistakes are listed.
     """
     problems: list[str] = []
 
@@ -145,7 +146,7 @@ def train(trial_class: type[PyTorchTrial], info: ClusterInfo) -> None:
     """Train the trial of this task to its end.
 
     Raises:
-        TrainerError: The config does not say how, or the trial cannot be trained.
+        TrainerError: The config does not describe the training, or the trial cannot be trained.
     """
     config = info.trial._config
     arguments = fit_arguments(config, info.trial.hparams)

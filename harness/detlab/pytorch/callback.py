@@ -59,17 +59,17 @@ class PyTorchCallback:
         """
 
     def on_checkpoint_end(self, checkpoint_dir: str) -> None:
-        """Do as `on_checkpoint_write_end`, which replaced it in Determined. Chief alone."""
+        """Do the same as `on_checkpoint_write_end`, which replaced this hook in Determined. Chief alone."""
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         """After a checkpoint was uploaded and committed; some batches may have been trained since its save."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint is to hold: numbers, strings, tensors, dicts and lists. Chief alone."""
+        """Return the state to store in a checkpoint: numbers, strings, tensors, dicts and lists. Chief alone."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
 
 
 HOOKS = tuple(
@@ -85,7 +85,7 @@ class CallbackSet:
         where: Tells where training is, for error messages.
 
     Raises:
-        TrainerError: They are no dict of `PyTorchCallback`s.
+        TrainerError: They are not a dict of `PyTorchCallback`s.
     """
 
     def __init__(self, callbacks: dict[str, PyTorchCallback], where: Callable[[], str]) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("detlab.pytorch")
 
 CONTROL_SECONDS = 1.0
-"""Between two agreements of the ranks on whether to go on."""
+"""Time between two agreements of the ranks on whether to continue."""
 
 BEST_VALIDATION_SECONDS = 5.0
 """How long the master may take to say what the experiment's best validation is."""
@@ -132,7 +132,7 @@ class Loop:
         return restored
 
     def _resumes_elsewhere(self, restored: Restored | None) -> bool:
-        """Return whether training does not go on from the checkpoint that the master has given this attempt."""
+        """Return whether training resumes from another checkpoint than the master gave this attempt."""
         given = self._core.info.latest_checkpoint if self._core.info is not None else None
         if restored is None:
             return given is not None
@@ -244,7 +244,7 @@ class Loop:
         self._begin_chunk()
 
     def _finish(self) -> None:
-        """Leave nothing undone: report, validate unless preempted, checkpoint, and wait until it is committed."""
+        """Finish: report, validate unless preempted, checkpoint, and wait until the checkpoint is committed."""
         if self._progress.steps_completed > self._chunk_start:
             self._close_chunk()
         if self._ending != "preempt" and self._progress.steps_completed > 0:
@@ -261,7 +261,7 @@ class Loop:
     # --- agreeing
 
     def _control(self) -> None:
-        """Agree with the other ranks on whether to go on, and when to ask again."""
+        """Agree with the other ranks on whether to continue, and when to ask again."""
         self._state.phase = "sync"
         mine: dict[str, Any] = {"stop": self._context.get_stop_requested()}
         if self._chief:

@@ -45,7 +45,7 @@ def _check_skip(skip: int) -> None:
 
 
 class RepeatSampler(torch.utils.data.Sampler):
-    """All samples of `sampler`, again and again, without end; `len()` is one pass."""
+    """All samples of `sampler`, repeated without end; `len()` is that of one pass."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
@@ -58,7 +58,7 @@ class RepeatSampler(torch.utils.data.Sampler):
 
 
 class RepeatBatchSampler(torch.utils.data.BatchSampler):
-    """All batches of `batch_sampler`, again and again, without end; `len()` is one pass."""
+    """All batches of `batch_sampler`, repeated without end; `len()` is that of one pass."""
 
     def __init__(self, batch_sampler: Any) -> None:
         self.batch_sampler = batch_sampler

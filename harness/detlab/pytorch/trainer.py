@@ -46,20 +46,20 @@ def init(
     The same script runs locally, under torchrun, and on a cluster with one process or one per slot.
 
     Args:
-        hparams: Hyperparameters of a local run; on a cluster those of the trial count.
-        exp_conf: Experiment config of a local run; on a cluster that of the experiment counts.
+        hparams: Hyperparameters of a local run; on a cluster the trial's are used instead.
+        exp_conf: Experiment config of a local run; on a cluster the experiment's is used instead.
         distributed: Ranks; by default from torchrun's environment.
         aggregation_frequency: Batches whose gradients one optimizer step takes together.
         enable_tensorboard_logging: Whether reported metrics also become TensorBoard event files.
         checkpoint_storage: As for `core.init`.
-        hang_timeout: Seconds that all ranks may go without progress before the one that hangs is named and the
-            attempt ends; a single batch, `evaluate_full_dataset` or upload of a checkpoint must be shorter.
-            Off-cluster no launcher watches: there torch's collectives fail a minute after this time.
+        hang_timeout: Seconds without progress on all ranks after which the attempt ends, naming the rank that hangs;
+            a single batch, `evaluate_full_dataset` or upload of a checkpoint must take less time. Off-cluster there is
+            no launcher to watch the ranks: there torch's collectives fail a minute after this time.
         strategy: How models are spread over the processes, by the name of an entry point in `detlab.strategies`; by
             default `single` for one process, `ddp` for several.
 
     Raises:
-        TrainerError: Wrong arguments, or processes that do not fit the slots or the strategy.
+        TrainerError: An argument is invalid, or the processes do not fit the slots or the strategy.
     """
     if (
         isinstance(aggregation_frequency, bool)
@@ -127,10 +127,10 @@ class Trainer:
 
     Args:
         trial: The trial.
-        context: What `init()` gave.
+        context: The context from `init()`.
 
     Raises:
-        TrainerError: They are something else.
+        TrainerError: An argument is of another type.
     """
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
@@ -167,15 +167,15 @@ class Trainer:
                 `max_length` or `max_time`.
             reporting_period: Between reports of training metrics.
             checkpoint_policy: Checkpoint after validations that are the experiment's `best`, after `all` or `none`.
-            latest_checkpoint: Uuid to resume from; on a cluster by default the trial's own latest one, False starts
-                anew.
+            latest_checkpoint: UUID of the checkpoint to resume from; on a cluster by default the trial's latest one;
+                False starts from scratch.
             step_zero_validation: Validate before the first batch.
             test_mode: Train and validate on one batch, to see that everything works; local runs only.
             profiling_enabled: Report the node's CPU, memory, disk, network and GPUs, as `core_context.profiler` does;
                 on a cluster.
 
         Raises:
-            TrainerError: Wrong arguments (all are listed), or a trial that cannot be trained.
+            TrainerError: Arguments are invalid (all mistakes are listed), or the trial cannot be trained.
             CheckpointError: A checkpoint could not be read or written.
             InvalidHP: As raised by the trial.
         """

@@ -71,7 +71,7 @@ class PyTorchTrial(abc.ABC):
         return Reducer.AVG
 
     def get_batch_length(self, batch: Any) -> int:
-        """Return the number of samples in a batch, which the log of a validation adds up; override for an own kind."""
+        """Return the number of samples in a batch, for the log of a validation; override for custom batch types."""
         return data_length(batch)
 
 
@@ -87,15 +87,15 @@ def make(
     """Return a trial; its `__init__` takes the context, and hyperparameters if it names them.
 
     Args:
-        trial_class: What to make.
+        trial_class: The class to instantiate.
         context: Its context.
-        hparams: Given as `hparams`, unless `arguments` do so.
+        hparams: Passed as `hparams`, unless `arguments` contains them.
         arguments: Further arguments.
         source: What the trial is made from, for the error.
-        hint: What to do when it wants more.
+        hint: What to do when it needs more arguments, for the error.
 
     Raises:
-        TrainerError: It wants more.
+        TrainerError: `__init__` needs more arguments.
     """
     signature = inspect.signature(trial_class)
     given = dict(arguments or {})

@@ -15,7 +15,7 @@ class TrainUnit:
         value: A positive count, or a container of counts at which something is due.
 
     Raises:
-        TrainerError: Not a positive integer, nor a container.
+        TrainerError: The value is neither a positive integer nor a container.
     """
 
     def __init__(self, value: int | Container[int]) -> None:

@@ -41,7 +41,7 @@ def check_loader(loader: Any, builder: str, context: PyTorchTrialContext) -> Any
     """Return a data loader that a trial has built, if the trainer can use it.
 
     Raises:
-        TrainerError: It is none, or not detlab's own while nobody disabled the check.
+        TrainerError: It is not a data loader, or not detlab's own and the check is not disabled.
     """
     if loader is None:
         raise TrainerError(f"{builder}() returned None: return a detlab.pytorch.DataLoader")
@@ -63,7 +63,7 @@ class Validation:
         trial: The trial.
         context: Its context.
         callbacks: Their validation hooks are called.
-        state: Of the training loop; told of each batch.
+        state: Of the training loop; updated at each batch.
         test_mode: One batch only.
     """
 

@@ -61,7 +61,7 @@ def run_cell(text: str, name: str, namespace: dict[str, Any]) -> None:
     """Run a cell's text in a namespace; print the value of the expression at its end.
 
     Raises:
-        BaseException: Whatever the cell raises.
+        BaseException: The exception that the cell raised.
     """
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     shown = None
@@ -196,7 +196,7 @@ def main() -> int:
 
 
 def _leave(status: int) -> None:
-    """Exit in good order, but soon: a thread that the cell left behind must not hold the slots."""
+    """Exit cleanly but soon: a thread that the cell left behind must not hold the slots."""
     last = threading.Timer(EXIT_SECONDS, os._exit, (status,))
     last.daemon = True
     last.start()

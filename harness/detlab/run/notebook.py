@@ -29,7 +29,7 @@ from detlab.short_folder import short_folder
 FOLDER = ".det_notebook"
 EXECUTED = "executed.ipynb"
 UPLOAD_SECONDS = 2.0
-"""Between two uploads of a partial notebook at least; more for a large one."""
+"""Least seconds between two uploads of a partial notebook; more for a large one."""
 SLOW_BYTES = 2 * 1024 * 1024
 """A notebook of this size is uploaded every `UPLOAD_SECONDS`, a larger one as much less often."""
 LAST_SECONDS = 8.0
@@ -56,20 +56,24 @@ class ToOutputs:
         self.newest = b""
 
     def read(self, path: str) -> str:
-        """Papermill asks; there is nothing to read."""
+        """Refuse: papermill asks for the output notebook, which cannot be read back.
+
+        Raises:
+            FileNotFoundError: Always.
+        """
         raise FileNotFoundError(path)
 
     def listdir(self, path: str) -> list[str]:
-        """Papermill asks; there is nothing to list."""
+        """Return an empty list: there is nothing to list for papermill."""
         return []
 
     def write(self, buf: str, path: str) -> None:
-        """Take the notebook as it is now."""
+        """Take the current state of the notebook."""
         self.newest = buf.encode()
         self._upload.offer(self.newest)
 
     def pretty_path(self, path: str) -> str:
-        """What papermill calls it in messages."""
+        """Return the name that papermill uses in its messages."""
         return path.removeprefix(_SCHEME)
 
 

@@ -42,7 +42,7 @@ class Outputs:
         patience: Seconds for which an upload is repeated.
 
     Raises:
-        NotInCluster: This process is no task.
+        NotInCluster: This process is not part of a task.
     """
 
     def __init__(self, info: ClusterInfo | None = None, *, patience: float = PATIENCE) -> None:
@@ -66,7 +66,7 @@ class Outputs:
             data: Its bytes.
 
         Raises:
-            StorageError: The master refused it (too much, for example), or did not answer in time.
+            StorageError: The master refused the file (if it is too large, for example), or did not answer in time.
         """
         give_up = time.monotonic() + self._patience
         pause = 0.2
@@ -116,7 +116,7 @@ class LatestUpload:
         put: Hands over (name, bytes).
         name: Of the file.
         interval: Seconds between two uploads at least.
-        failed: Told of an upload that did not work; the next one is tried all the same.
+        failed: Called with the error of a failed upload; the next one is tried all the same.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class LatestUpload:
         self._thread.start()
 
     def offer(self, data: bytes) -> None:
-        """Give the newest state; one that was not sent yet is forgotten."""
+        """Set the newest state; an older one that was not sent yet is dropped."""
         with self._changed:
             self._newest = data
             self._changed.notify_all()

@@ -36,7 +36,7 @@ logger = logging.getLogger("detlab.tensorboard")
 MAX_POINTS = 1000
 """Of a curve in the first picture; TensorBoard keeps no more of it. What comes live is written in full."""
 MAX_TRIALS = 2000
-"""Of an experiment: TensorBoard's own reading ends to be fluent long before."""
+"""Of an experiment: TensorBoard itself becomes slow long before."""
 UPLOADED_SECONDS = 15.0
 """Between two looks for event files that trials uploaded."""
 MAX_UPLOADED = 2 * 1024**3
@@ -247,7 +247,7 @@ class Feeder:
         """Begin to follow whole experiments and single trials.
 
         Raises:
-            DetlabError: A trial is not there.
+            DetlabError: A trial does not exist.
         """
         chosen: dict[int, set[int] | None] = dict.fromkeys(experiments)
         for trial_id in trials:
@@ -271,7 +271,7 @@ class Feeder:
         self._stop.wait()
 
     def wait_begun(self, seconds: float) -> None:
-        """Wait until each experiment's first picture is written, or could not be, at most so long."""
+        """Wait, at most `seconds`, until each experiment's first picture is written or has failed."""
         deadline = time.monotonic() + seconds
         for begun in self._begun:
             begun.wait(max(0.0, deadline - time.monotonic()))

@@ -32,7 +32,7 @@ _MAPPINGS: dict[type, str] = {dict: "dict", collections.OrderedDict: "ordered"}
 
 
 class ValueProblem(Exception):
-    """A variable that cannot travel; the message says why and what to do."""
+    """A variable that cannot be sent; the message says why and what to do."""
 
 
 class _NotPlain(Exception):
@@ -62,7 +62,7 @@ def encode(value: Any, name: str = "the value") -> Encoded:
         name: What the variable is called, in errors.
 
     Raises:
-        ValueProblem: It cannot be pickled either, or its class is defined in `__main__`, where nobody else finds it.
+        ValueProblem: It cannot be pickled either, or its class is in `__main__`, where no other process finds it.
     """
     writer = _Writer()
     try:
@@ -81,7 +81,7 @@ def decode(data: bytes, name: str = "the value", *, own: bool = True) -> Any:
         own: Whether they are the caller's own, so that a pickle in them may be read: that runs code.
 
     Raises:
-        ValueProblem: They are damaged, need a module or class that is not here, or hold a pickle of somebody else's.
+        ValueProblem: They are damaged, need a module or class that is missing here, or hold another user's pickle.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -233,7 +233,7 @@ class _Writer:
         raise _NotPlain
 
     def _column(self, column: Any) -> Any:
-        """A column: as an array if its dtype is NumPy's, else as its values with the dtype's name."""
+        """Encode a column: as an array if its dtype is NumPy's, else as its values with the dtype's name."""
         import numpy as np
 
         if isinstance(column.dtype, np.dtype) and not column.dtype.hasobject:
@@ -267,7 +267,7 @@ def _small(value: Any) -> Any:
 
 
 class _Reader:
-    """The other way."""
+    """Turns the JSON and the parts back into a value."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive

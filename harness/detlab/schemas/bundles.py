@@ -48,9 +48,9 @@ def digest_of(entries: Iterable[BundleEntry]) -> str:
 
 
 def file_name(digest: str) -> str | None:
-    """Return the name under which a bundle is stored, None if this is no digest of a bundle.
+    """Return the name under which a bundle is stored, None if this is not a digest of a bundle.
 
-    The kinds have different names: whoever could choose bytes by their own digest would else replace a tree.
+    The kinds have different names: otherwise a user who can choose bytes by their own digest could replace a tree.
     """
     found = BUNDLE_DIGEST.fullmatch(digest)
     if found is None:

@@ -25,8 +25,8 @@ def new_checkpoint_id(trial_id: int) -> str:
 def made_for(checkpoint_id: str, trial_id: int) -> bool:
     """Whether an id may be one of a trial.
 
-    True for every id that is no UUID of version 8: those of older harnesses, and of programs that draw their own, tell
-    nothing.
+    True for every id that is not a UUID of version 8: the ids of older harnesses, and of programs that draw their own,
+    carry no such information.
     """
     try:
         found = uuid.UUID(checkpoint_id)

@@ -16,7 +16,7 @@ class InstanceView(Wire):
     state: str
     """pending, running, stopped or ending, as the provider says"""
     agent_state: str
-    """connected, suspect or lost; lost, too, before it has come"""
+    """connected, suspect or lost; also lost before it first connects"""
     launched_at: float = 0.0
     spot: bool = False
 
@@ -27,7 +27,7 @@ class ProviderErrorView(Wire):
     time: float
     """When last."""
     times: int = 1
-    """How often, one time after the other."""
+    """How many times in a row."""
     doing: str
     """list, launch or terminate"""
     trouble: str

@@ -49,7 +49,7 @@ class JobView(Wire):
     reason: str = ""
     """Why the first of its tasks waits."""
     estimated_start: float | None = None
-    """When that starts, in seconds since the epoch, if the maximum times of what runs say it."""
+    """When that starts, in seconds since the epoch, if it follows from the maximum times of what runs."""
 
 
 class JobList(Wire):
@@ -98,7 +98,7 @@ class WaitView(Wire):
     place: int
     """In the pool's queue, from 1."""
     ahead: int = 0
-    """So many of the tasks that wait before it are of other jobs."""
+    """How many tasks of other jobs wait before it."""
     waiting_since: float = 0.0
     reason: str
     """Of the closed set of `det cluster simulate`; `starting` if the next pass starts it."""
@@ -132,7 +132,7 @@ class QuotaView(QuotaRequest):
     """A quota that stands, and what is used of it."""
 
     held: int = 0
-    """Slots that are held under it now; more than it gives if it was lowered."""
+    """Slots that are held under it now; more than its limit if that was lowered."""
     waiting: int = 0
     """Slots that wait under it."""
     set_by: str = ""
@@ -190,7 +190,7 @@ class LimitView(Wire):
     unit: str
     about: str
     users: list[LimitUse] = []
-    """Everybody to administrators, else only the caller."""
+    """All users for administrators, otherwise only the caller."""
 
 
 class LimitList(Wire):

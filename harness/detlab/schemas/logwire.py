@@ -13,7 +13,7 @@ class KeepLogs(Wire):
     """For how long the output of experiments is kept."""
 
     days: Annotated[int, Field(ge=-1, le=32767)] | None
-    """After the end of a trial; -1: for ever; 0: until the next cleaning; null: as the master's default says."""
+    """After the end of a trial; -1: forever; 0: until the next cleaning; null: the master's default."""
     experiments: list[Annotated[int, Field(ge=1, lt=2**63)]] = Field(default=[], max_length=500)
     """Of these …"""
     all: bool = False

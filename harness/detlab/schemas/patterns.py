@@ -1,4 +1,4 @@
-"""Users' regular expressions: in the syntax of RE2, whose time is linear in the text whatever the expression.
+"""Users' regular expressions: in the syntax of RE2, whose time is linear in the text for any expression.
 
 The master matches with RE2 and judges with it. Where it is not installed (a laptop), an expression is judged by
 Python's `re`, which takes more; the master says the rest.
@@ -42,7 +42,7 @@ class BadPattern(ValueError):
 
 
 def compile_pattern(pattern: str) -> Any:
-    """Return what finds the expression in texts: `search(text)` is None where it does not match.
+    """Compile an expression; `search(text)` of the result is None where it does not match.
 
     Raises:
         BadPattern: It is not in RE2's syntax, or too large.
@@ -69,7 +69,7 @@ def check_pattern(pattern: str) -> None:
     """Judge an expression, by RE2 where that is installed.
 
     Raises:
-        BadPattern: It is none.
+        BadPattern: It is not a regular expression.
     """
     if find_spec("re2") is not None:
         compile_pattern(pattern)

@@ -24,7 +24,7 @@ class PoolView(Wire):
     patience: float = 0.0
     """Seconds of waiting after which later tasks of the same priority do not overtake any more."""
     slots_per_device: int = 1
-    """Into so many slots each device of its agents is divided."""
+    """Number of slots that each device of its agents is divided into."""
     elastic: bool = False
     """A provider starts and stops its agents."""
     takes: list[str] = Field(default_factory=list)
@@ -32,7 +32,7 @@ class PoolView(Wire):
     agents: int = 0
     """That are connected."""
     agents_away: int = 0
-    """That were not heard for a while, and are not given up."""
+    """Those silent for a while that do not count as lost yet."""
     agents_closed: int = 0
     """Of the connected ones, those that take no new work."""
     slots_total: int = 0

@@ -13,13 +13,13 @@ from detlab.schemas.wire import SlotView
 
 
 def device_of(slot: str) -> str:
-    """The device of a slot: `cuda0` of `cuda0.3` and of `cuda0`."""
+    """Return the device of a slot: `cuda0` for both `cuda0.3` and `cuda0`."""
     device, _, number = slot.rpartition(".")
     return device if device and number.isdecimal() else slot
 
 
 def devices_of(slots: Iterable[str]) -> list[str]:
-    """The devices of slots, each once, in the order in which they come first."""
+    """Return the devices of slots, each once, in the order in which they first appear."""
     return list(dict.fromkeys(map(device_of, slots)))
 
 
@@ -29,7 +29,7 @@ def share_number(slot: str) -> int:
 
 
 def divide(devices: Sequence[SlotView], parts: int) -> list[SlotView]:
-    """The slots of devices that are divided into `parts` each, with as much of a GPU's memory; 1 leaves them whole."""
+    """Divide each device into `parts` slots with an equal share of its memory; 1 leaves the devices whole."""
     if parts == 1:
         return list(devices)
     return [

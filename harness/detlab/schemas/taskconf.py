@@ -142,10 +142,10 @@ def _unknown(raw: dict[str, Any]) -> list[Problem]:
 
 
 def parse(raw: object, kind: TaskKind) -> TaskConfig:
-    """Return the config that a raw mapping stands for, with all defaults, those of its kind as well.
+    """Return the config of a raw mapping with all defaults, including those of its kind.
 
     Raises:
-        ConfigError: With every mistake.
+        ConfigError: The config has mistakes; all of them are in `problems`.
     """
     problems = check(raw, kind)
     if errors_of(problems):
@@ -166,7 +166,7 @@ def unsupported(config: TaskConfig, runtime: str, kind: TaskKind) -> list[Proble
 
 
 def _for_servers(config: TaskConfig) -> list[Problem]:
-    """What means nothing for a task that runs to its end."""
+    """Return warnings of the fields that have no effect on a task that runs to its end."""
     found = []
     if config.idle_timeout is not None:
         why = "is for notebooks, shells and TensorBoards: this runs until it ends"

@@ -65,7 +65,7 @@ class TaskEnd(StrEnum):
     LOST = "lost"
     """Its agent is gone."""
     MAX_TIME = "max_time"
-    """It ran for as long as it may (`resources.max_time`)."""
+    """It reached its maximum time (`resources.max_time`)."""
 
 
 class TaskView(Wire):
@@ -99,7 +99,7 @@ class TaskView(Wire):
     ended_at: float | None = None
     exit_code: int | None = None
     stage_message: str = ""
-    """What the agent does for it now, such as `pulling pytorch:2.9, 41 %`."""
+    """What the agent is doing for it, such as `pulling pytorch:2.9, 41 %`."""
     place: int | None = None
     """In the queue, from 1."""
     pending_reason: str | None = None

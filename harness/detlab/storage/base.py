@@ -17,7 +17,7 @@ Selector = Callable[[str], bool]
 
 
 class ManifestNotWritten(OSError):
-    """`metadata.json` or the manifest could not be written, but nothing of the files can be lost: publish again.
+    """`metadata.json` or the manifest could not be written, but no file is lost: `publish` can be called again.
 
     It is the cause of a `StorageError` that `publish` raises.
     """
@@ -73,7 +73,7 @@ class StorageManager(Protocol):
 
         Raises:
             CheckpointError: Nothing is staged, or what is staged is not what `part` says.
-            StorageError: What is staged may be damaged and must be written anew, unless the cause is
+            StorageError: What is staged may be damaged and must be written again, unless the cause is
                 `ManifestNotWritten`.
         """
         ...
@@ -83,13 +83,17 @@ class StorageManager(Protocol):
         ...
 
     def manifest(self, uuid: str) -> Manifest:
-        """Read the manifest of a published checkpoint."""
+        """Read the manifest of a published checkpoint.
+
+        Raises:
+            CheckpointMissing: There is no complete checkpoint of this uuid.
+        """
         ...
 
     def restore_path(
         self, uuid: str, manifest: Manifest, *, selector: Selector | None = None
     ) -> AbstractContextManager[Path]:
-        """Give a directory with the verified files, to be read while the block lasts.
+        """Return a context manager for a directory with the verified files, to be read while the block lasts.
 
         Raises:
             CheckpointError: A selected file is missing or differs from the manifest; it is named.
@@ -153,7 +157,7 @@ class StorageManager(Protocol):
         """
 
     def unmark(self, uuid: str, owner: str, run: int) -> None:
-        """Take a mark away; harmless if there is none."""
+        """Remove a mark; harmless if there is none."""
 
     def marked(self, owner: str) -> list[tuple[int, str]]:
         """Return the marks of `owner` that our user made, as run and uuid, oldest run first."""
@@ -186,6 +190,6 @@ class StorageType(Protocol):
             config: The block as stored with an experiment, perhaps years ago: unknown keys are ignored.
 
         Raises:
-            StorageError: It lacks what this store needs.
+            StorageError: The block lacks a key that this store needs.
         """
         ...

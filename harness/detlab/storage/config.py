@@ -27,7 +27,7 @@ def storage_type(name: object) -> StorageType:
     """Return what makes stores of a type.
 
     Raises:
-        StorageError: None of this name is installed; the message lists those that are.
+        StorageError: No store of this type is installed; the message lists those that are.
     """
     if name is None:
         raise StorageError(
@@ -46,7 +46,7 @@ def from_string(where: str) -> StorageManager:
     """Return the store for a directory path (object-store addresses are recognised and refused).
 
     Raises:
-        StorageError: It is an address.
+        StorageError: It is the address of an object store.
     """
     scheme, separator, _ = where.partition("://")
     if not separator:

@@ -36,7 +36,7 @@ def walk(root: Path) -> Found:
     """List files and empty folders below `root`.
 
     Raises:
-        CheckpointError: There is a link, a special file, or a name that no checkpoint can hold; it is named.
+        CheckpointError: There is a link, a special file, or a name that no checkpoint can hold; the message names it.
     """
     files: list[str] = []
     empty: list[str] = []
@@ -91,7 +91,7 @@ def open_regular(path: Path) -> int:
     """Open a regular file for reading without following a link in its last part.
 
     Raises:
-        OSError: It cannot be opened, or is a link or no regular file (`ELOOP`).
+        OSError: It cannot be opened, or is a link or not a regular file (`ELOOP`).
     """
     return _regular(os.open(path, _READ), path)
 
@@ -104,7 +104,7 @@ def open_below(root: Path, name: str) -> int:
         name: Relative POSIX path without `..`.
 
     Raises:
-        OSError: It cannot be opened, or is no regular file or behind a link (`ELOOP`, `ENOTDIR`).
+        OSError: It cannot be opened, is not a regular file, or is behind a link (`ELOOP`, `ENOTDIR`).
     """
     *folders, last = name.split("/")
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

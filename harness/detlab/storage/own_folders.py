@@ -39,11 +39,11 @@ def tensorboard_folder(cluster_id: str, experiment_id: int, trial_id: int) -> st
 class OwnFolders:
     """This user's own private folders at the top of a root: `name`, or `name.1`, `name.2` … if others took that.
 
-    Nothing is remembered but what a new folder of ours looks like there: each call looks anew, so that all processes on
-    all nodes find the same folder. The folder that there is counts before a name that has become free: who took `name`
-    can, by giving it up later, lead nobody away from `name.1`. Only where no folder of ours is there yet could two
-    processes that begin at once be led into two: one makes it, as the chief does with its mark, before the others know
-    of the checkpoint.
+    Nothing is cached except what a new folder of ours looks like there: each call searches again, so that all processes
+    on all nodes find the same folder. An existing folder takes precedence over a name that has become free: another
+    user who took `name` and gives it up later cannot lead any process away from `name.1`. Only where we have no folder
+    yet could two processes that begin at once end up in two: one makes it, as the chief does with its mark, before the
+    others know of the checkpoint.
 
     Args:
         root: Not made here.
@@ -53,10 +53,10 @@ class OwnFolders:
         self.root = root
 
     def make(self, name: str) -> Path:
-        """Return our folder of this name, made (mode 0700) if there is none.
+        """Return our folder of this name, created (mode 0700) if there is none.
 
         Raises:
-            StorageError: Others took the name with all of its numbers.
+            StorageError: Other users have taken the name with all of its numbers.
             OSError: As the operating system says.
         """
         found = self.find(name)

@@ -55,7 +55,11 @@ class PosixStorage:
         return self._unfinished.make_stage(uuid)
 
     def upload(self, source: Path, uuid: str, *, selector: Selector | None = None) -> ManifestPart:
-        """Copy files into the stage; see `StorageManager.upload`."""
+        """Copy files into the stage; see `StorageManager.upload`.
+
+        Raises:
+            CheckpointError: The source is not a directory, or contains what a checkpoint cannot hold.
+        """
         if not source.is_dir():
             raise CheckpointError(f"{source} is not a directory that could be uploaded")
         with storage_errors("read", source):
@@ -84,7 +88,11 @@ class PosixStorage:
             return describe_stage(stage)
 
     def publish(self, uuid: str, metadata: Mapping[str, Any], part: ManifestPart | None = None) -> Manifest:
-        """Make the staged files a checkpoint; see `StorageManager.publish`."""
+        """Make the staged files a checkpoint; see `StorageManager.publish`.
+
+        Raises:
+            CheckpointError: The metadata cannot be JSON, nothing is staged, or the stage does not match `part`.
+        """
         stage, final = self._staged(uuid), self._path(uuid)
         try:
             encoded = json.dumps(metadata, indent=2).encode()
@@ -112,7 +120,11 @@ class PosixStorage:
         self._doubtful.discard(uuid)
 
     def manifest(self, uuid: str) -> Manifest:
-        """Read the manifest of a published checkpoint."""
+        """Read the manifest of a published checkpoint.
+
+        Raises:
+            CheckpointMissing: There is no complete checkpoint of this uuid.
+        """
         try:
             with self._reading(uuid, MANIFEST_NAME) as descriptor:
                 data = _read(descriptor)
@@ -124,7 +136,7 @@ class PosixStorage:
 
     @contextlib.contextmanager
     def restore_path(self, uuid: str, manifest: Manifest, *, selector: Selector | None = None) -> Iterator[Path]:
-        """Give the checkpoint's own folder after verifying it: read it, do not write into it."""
+        """Yield the checkpoint's own folder after verifying it: read it, do not write into it."""
         path = self._path(uuid)
         for name, entry in manifest.files.items():
             if selector is None or selector(name):
@@ -145,7 +157,11 @@ class PosixStorage:
         return done
 
     def open_file(self, uuid: str, name: str, *, owner: int | None = None) -> BinaryIO:
-        """Open one file of a checkpoint; see `StorageManager.open_file`. No link below the root is followed."""
+        """Open one file of a checkpoint; see `StorageManager.open_file`. No link below the root is followed.
+
+        Raises:
+            CheckpointMissing: There is no such file, or it is not the owner's.
+        """
         path = f"{check_uuid(uuid)}/{_plain(name)}"
         try:
             descriptor = files.open_below(self.root, path)
@@ -198,7 +214,7 @@ class PosixStorage:
         self._unfinished.mark(uuid, owner, run)
 
     def unmark(self, uuid: str, owner: str, run: int) -> None:
-        """Take a mark away; harmless if there is none."""
+        """Remove a mark; harmless if there is none."""
         self._unfinished.unmark(uuid, owner, run)
 
     def marked(self, owner: str) -> list[tuple[int, str]]:

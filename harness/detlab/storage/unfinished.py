@@ -30,8 +30,8 @@ _RUN = re.compile(r"[1-9][0-9]{0,17}")
 class Unfinished:
     """What lies in `<root>/.unfinished-<uid>/`, a folder of our user's own: `.stage-<uuid>/` and `.pending-…`.
 
-    Nobody else can list it, so that nobody knows the uuid of a checkpoint, and can be in its way, before it is
-    published. Earlier versions had all of it in the root itself; what is there and ours is still found.
+    No other user can list it, so that no one else knows the uuid of a checkpoint, and can take its name, before it is
+    published. Earlier versions kept all of this in the root itself; what is there and ours is still found.
 
     Args:
         folders: Of our user in the root of the store.
@@ -41,7 +41,11 @@ class Unfinished:
         self._own = folders
 
     def make_stage(self, uuid: str) -> Path:
-        """Return the stage of `uuid`, made if it is missing."""
+        """Return the stage of `uuid`, created if it is missing.
+
+        Raises:
+            StorageError: It cannot be created, or its path is not a folder of our user.
+        """
         name = _STAGE_PREFIX + check_uuid(uuid)
         with storage_errors("make", self._own.root / name):
             path = self._make_folder() / name
@@ -68,7 +72,7 @@ class Unfinished:
             (self._make_folder() / name).touch(mode=0o600)
 
     def unmark(self, uuid: str, owner: str, run: int) -> None:
-        """Take a mark away; harmless if there is none."""
+        """Remove a mark; harmless if there is none."""
         name = _mark_name(uuid, owner, run)
         with storage_errors("remove", self._own.root / name):
             for folder in self._folders():
@@ -167,7 +171,10 @@ def sync_folders(stage: Path, part: ManifestPart) -> None:
 def compare_stage(uuid: str, stage: Path, part: ManifestPart) -> None:
     """Check that a stage holds what the ranks' parts say, by name and size: each rank digested its own files.
 
-    Files are looked for by name: on a network file system this node may list those of others with a delay.
+    Files are looked up by name: on a network file system this node may list those of others with a delay.
+
+    Raises:
+        CheckpointError: A file is missing, of another size, or in no rank's part.
     """
     for name, entry in part.files.items():
         try:
@@ -188,7 +195,7 @@ def check_uuid(uuid: str) -> str:
     """Return the name of a checkpoint.
 
     Raises:
-        CheckpointError: It is none; it could lead out of the store.
+        CheckpointError: The name is not valid; it could lead out of the store.
     """
     if not is_uuid(uuid):
         raise CheckpointError(f"not the name of a checkpoint: {uuid[:80]!r}")
@@ -208,7 +215,15 @@ def remove_tree(path: Path) -> None:
 
 @contextlib.contextmanager
 def storage_errors(verb: str, path: Path) -> Iterator[None]:
-    """Say of an error of the operating system what could not be done."""
+    """Turn errors of the operating system in the block into one that says what could not be done.
+
+    Args:
+        verb: What was to be done, for the message: `read`, `write`, `make`.
+        path: What it was to be done to.
+
+    Raises:
+        StorageError: The block raised an OSError.
+    """
     try:
         yield
     except OSError as error:

@@ -191,7 +191,11 @@ class RequestHandler(BaseHTTPRequestHandler):
         self.stream(self.master.logs_after(int(number), int(self.query.get("after", 0))))
 
     def put_bundle(self, digest: str) -> None:
-        """PUT bundles/{digest}."""
+        """PUT bundles/{digest}.
+
+        Raises:
+            Refusal: The body does not match the digest.
+        """
         if digest not in {packed_digest(self.body), files_digest(self.body)}:
             raise Refusal(422, "bundle.invalid", "the body is not what its digest says")
         self.master.bundles[digest] = self.body
@@ -202,7 +206,11 @@ class RequestHandler(BaseHTTPRequestHandler):
         self._reply(200 if digest in self.master.bundles else 404, b"")
 
     def get_code(self, number: str) -> None:
-        """GET experiments/{id}/bundle."""
+        """GET experiments/{id}/bundle.
+
+        Raises:
+            Refusal: The experiment has no code.
+        """
         digest = self.master.experiment(number).bundle
         if digest is None:
             raise Refusal(404, "not_found", f"experiment {number} has no code")
@@ -214,7 +222,11 @@ class RequestHandler(BaseHTTPRequestHandler):
         self.send_bytes(self.master.blobs[digest])
 
     def delete(self, number: str) -> None:
-        """DELETE experiments/{id}."""
+        """DELETE experiments/{id}.
+
+        Raises:
+            Refusal: The experiment has not ended.
+        """
         if not self.master.experiment(number).state.terminal:
             raise Refusal(409, "conflict", f"experiment {number} has not ended", None)
         del self.master.experiments[int(number)]

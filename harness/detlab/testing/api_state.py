@@ -109,10 +109,15 @@ class MasterState:
     # --- what the test makes happen -----------------------------------------------------------------------
 
     def await_request(self, method: str, path: str, timeout: float = 30.0) -> None:
-        """Wait until somebody has asked for exactly this path below `api/v1/`.
+        """Wait until a client has requested exactly this path below `api/v1/`.
+
+        Args:
+            method: HTTP verb.
+            path: The path, without a leading slash.
+            timeout: Seconds to wait at most.
 
         Raises:
-            TimeoutError: Nobody has.
+            TimeoutError: There was no such request within `timeout`.
         """
         with self.changed:
             if not self.changed.wait_for(lambda: (method, path) in self.requests, timeout):
@@ -214,28 +219,44 @@ class MasterState:
     # --- what the routes do -------------------------------------------------------------------------------
 
     def experiment(self, number: str) -> ExperimentView:
-        """Return an experiment or refuse."""
+        """Return an experiment.
+
+        Raises:
+            Refusal: There is no such experiment.
+        """
         found = self.experiments.get(int(number))
         if found is None:
             raise Refusal(404, "not_found", f"there is no experiment {number}")
         return found
 
     def trial(self, number: str) -> TrialView:
-        """Return a trial or refuse."""
+        """Return a trial.
+
+        Raises:
+            Refusal: There is no such trial.
+        """
         found = self.trials.get(int(number))
         if found is None:
             raise Refusal(404, "not_found", f"there is no trial {number}")
         return found
 
     def checkpoint(self, number: str) -> CheckpointView:
-        """Return a checkpoint or refuse."""
+        """Return a checkpoint.
+
+        Raises:
+            Refusal: There is no such checkpoint.
+        """
         found = self.checkpoints.get(number)
         if found is None:
             raise Refusal(404, "not_found", f"there is no checkpoint {number}")
         return found
 
     def create(self, body: CreateExperiment) -> CreateExperimentReply:
-        """Submit, once per idempotency key."""
+        """Create an experiment, once per idempotency key.
+
+        Raises:
+            Refusal: The test has set `problems`.
+        """
         with self.changed:
             if self.problems:
                 raise Refusal(422, "config.invalid", "the experiment config cannot be used", self.problems)
@@ -256,7 +277,11 @@ class MasterState:
             )
 
     def act(self, number: str, action: str) -> ExperimentView:
-        """Pause, activate, cancel or kill."""
+        """Pause, activate, cancel or kill.
+
+        Raises:
+            Refusal: There is no such experiment, or it has ended.
+        """
         states = {
             "pause": ExperimentState.PAUSED,
             "activate": ExperimentState.ACTIVE,
@@ -282,7 +307,11 @@ class MasterState:
         return self.grants_of(number)
 
     def unshare(self, number: str, kind: str, name: str) -> GrantList:
-        """Take it back."""
+        """Revoke a grant; return the remaining ones.
+
+        Raises:
+            Refusal: There is no such experiment or grant.
+        """
         if self.grants.get(self.experiment(number).id, {}).pop((kind, name), None) is None:
             raise Refusal(404, "not_found", f"experiment {number} is not shared with the {kind} {name!r}")
         return self.grants_of(number)
@@ -296,7 +325,7 @@ class MasterState:
             return CurvesView(cursor=len(self.events), experiment=view, trials=trials, curves=curves)
 
     def events_after(self, experiment_id: int, cursor: int) -> Iterator[list[Event]]:
-        """Yield what is new, an empty list for a keep-alive, for ever."""
+        """Yield new events without end, and an empty list for each keep-alive."""
         if cursor < self.oldest:
             yield [Event(id=len(self.events), kind="resync", experiment_id=experiment_id)]
             cursor = len(self.events)

@@ -98,7 +98,11 @@ class MasterDouble(TrialApi):
         return f"http://{self.address}:{self.port}{wire.SERVICE_PREFIX}"
 
     def start(self) -> None:
-        """Listen."""
+        """Start to listen, in a thread.
+
+        Raises:
+            RuntimeError: It does not listen within 10 seconds.
+        """
         ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True)
         self._thread.start()
@@ -206,7 +210,11 @@ class MasterDouble(TrialApi):
         return allocation
 
     def send(self, message: wire.Launch | wire.Kill | wire.ExitAck, agent: str = "agent") -> None:
-        """Send a message to a connected agent."""
+        """Send a message to a connected agent.
+
+        Raises:
+            RuntimeError: The double is stopped.
+        """
         loop = self._loop
         if loop is None:
             raise RuntimeError("the double is stopped")

@@ -139,7 +139,7 @@ def _next_of(
     invalid: float,
     steps: int,
 ) -> Event:
-    """What a trial says next."""
+    """Draw the next event of a trial."""
     at = step[request_id] = step.get(request_id, 0) + 1
     if request_id in stopped or at > steps:
         return TrialExited(request_id)

@@ -218,7 +218,7 @@ class StorageContract(StorageFaults):
     # --- several ranks
 
     def test_parts_of_ranks_are_published_as_one(self, store: StorageManager, tmp_path: Path) -> None:
-        """Each rank has a store of its own, on a machine of its own; the last one has read nobody's files."""
+        """Each rank has a store of its own, on a machine of its own; the last one has read no other rank's files."""
         parts = []
         for rank in (0, 1):
             folder = tmp_path / f"rank{rank}"

@@ -59,7 +59,7 @@ class StorageFaults:
 
     @pytest.fixture
     def source(self, tmp_path: Path) -> Path:
-        """A directory such as training code makes."""
+        """Make a directory such as training code would write."""
         root = tmp_path / "source"
         (root / "model" / "deep").mkdir(parents=True)
         (root / "empty").mkdir()
@@ -158,7 +158,7 @@ class StorageFaults:
         assert store.uuids() == []
 
     def test_a_published_checkpoint_is_not_replaced(self, store: StorageManager, source: Path, tmp_path: Path) -> None:
-        """A uuid names one content for ever."""
+        """A uuid always names the same content."""
         store.upload(source, UUID)
         manifest = store.publish(UUID, METADATA)
         (store.stage(UUID) / "state").write_bytes(b"another")
@@ -173,7 +173,7 @@ class StorageFaults:
     def test_a_writer_killed_at_any_moment_leaves_all_or_nothing(
         self, store: StorageManager, tmp_path: Path, way: str
     ) -> None:
-        """I5: manifest last. And the same uuid can be written anew after its stage was discarded."""
+        """I5: manifest last. And the same uuid can be written again after its stage was discarded."""
         folder = _twofiles_of(tmp_path / "small")
 
         def write(uuid: str) -> None:

@@ -72,7 +72,7 @@ class StrategyContract:
     @pytest.fixture(scope="class")
     @classmethod
     def ranks(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-        """The processes of the class."""
+        """Start the processes that the tests of the class share."""
         found = Ranks(__name__, tmp_path_factory.mktemp("ranks"), size=cls.size, processes=cls.processes())
         yield found
         found.close()
@@ -120,7 +120,7 @@ class StrategyContract:
         assert courses[0][2] == courses[0][1] != courses[0][3]
 
     def test_resumed_training_continues_to_the_bit(self, ranks: Ranks) -> None:
-        """From the joined shards, in models and optimizers that were made anew."""
+        """From the joined shards, in newly created models and optimizers."""
         for resumed, straight in ranks.run("on_rank_resume", self.strategy):
             assert resumed == straight
 

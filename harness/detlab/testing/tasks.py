@@ -134,14 +134,22 @@ class TaskState(MasterState):
     # --- what the routes do -------------------------------------------------------------------------------
 
     def task(self, task_id: str) -> TaskView:
-        """Return a task or refuse."""
+        """Return a task.
+
+        Raises:
+            Refusal: There is no such task.
+        """
         found = self.tasks.get(task_id)
         if found is None:
             raise Refusal(404, "not_found", f"there is no task {task_id}")
         return found
 
     def create_task(self, body: CreateTask) -> CreateTaskReply:
-        """Make a task, once per idempotency key."""
+        """Create a task, once per idempotency key.
+
+        Raises:
+            Refusal: The config has mistakes, or the test has set `problems`.
+        """
         with self.changed:
             self.asked.append(body)
             config = body.config or {}
@@ -166,7 +174,11 @@ class TaskState(MasterState):
             return CreateTaskReply(task=view, created=created, warnings=self.warnings, config=config)
 
     def kill_task(self, task_id: str) -> TaskView:
-        """End a task."""
+        """End a task.
+
+        Raises:
+            Refusal: There is no such task, or it has ended.
+        """
         with self.changed:
             if self.task(task_id).state.terminal:
                 raise Refusal(409, "conflict", f"task {task_id} is over")
@@ -181,7 +193,11 @@ class TaskState(MasterState):
         )
 
     def switch(self, agent_id: str, action: str, until: float | None = None) -> AgentView:
-        """Enable, disable or drain an agent."""
+        """Enable, disable or drain an agent.
+
+        Raises:
+            Refusal: There is no such agent.
+        """
         for at, view in enumerate(self.agents):
             if view.id == agent_id:
                 mode = {"enable": "enabled", "disable": "disabled"}.get(action) or (
@@ -193,7 +209,11 @@ class TaskState(MasterState):
         raise Refusal(404, "not_found", f"there is no agent {agent_id}")
 
     def switch_slot(self, agent_id: str, slot_id: str, action: str) -> AgentView:
-        """Enable or disable a slot of an agent."""
+        """Enable or disable a slot of an agent.
+
+        Raises:
+            Refusal: There is no such agent or slot.
+        """
         for at, view in enumerate(self.agents):
             if view.id == agent_id and slot_id in {slot.id for slot in view.slots}:
                 change = {"enabled": action == "enable"}

@@ -12,7 +12,7 @@ from detlab.viz.drawing import finite
 
 Value = float | str | None
 _LOG_SPAN = 50
-"""A positive hyperparameter of which the config says nothing has a log axis if it spans more than this factor."""
+"""A positive hyperparameter without an entry in the config has a log axis if it spans more than this factor."""
 
 
 class ExperimentLike(Protocol):

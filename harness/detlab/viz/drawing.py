@@ -27,6 +27,7 @@ def plotly_module(name: str) -> Any:
 
     Raises:
         DetlabError: plotly is not installed.
+        ModuleNotFoundError: plotly is installed, but a package that it needs is not.
     """
     from importlib import import_module
 

@@ -215,7 +215,7 @@ def _line(trial: TrialView, curve: SeriesView, *, best: bool) -> dict[str, Any]:
 
 
 def _described(trial: TrialView) -> str:
-    """The trial and its hyperparameters, as a hover box shows them."""
+    """Return the text of a trial's hover box: its id and its hyperparameters."""
     settings = [f"{safe(name)} = {safe(value)}" for name, value in flatten(trial.hparams).items()]
     return "<br>".join([f"<b>trial {trial.id}</b>", *settings[:MOST_PANELS]])
 
@@ -291,7 +291,7 @@ def _nothing_to_compare(search: Search, axes: list[Axis]) -> str:
 
 
 def _titled(title: str, search: Search, *, left_out: int = 0) -> dict[str, Any]:
-    """The title, and below it what is best and what the figure leaves out."""
+    """Return a figure's title, with a subtitle that gives the best value and the number of trials left out."""
     best = search.experiment.best
     parts = [f"best {number(best.value)} (trial {best.trial_id})"] if best else []
     if left_out:

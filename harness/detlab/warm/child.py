@@ -56,7 +56,7 @@ def run_launcher(
 
     Args:
         request: What the agent asked for.
-        descriptors: Log, status pipe, and the pipe on which the agent says go.
+        descriptors: Log, status pipe, and the pipe on which the agent gives the signal to continue.
         interpreter: What the zygote knows about itself.
         title: Where the process table reads about this process.
     """
@@ -130,7 +130,11 @@ class WarmStart:
         self._interpreter = interpreter
 
     def __call__(self, entry: Entry) -> Child:
-        """See `Start`."""
+        """See `Start`.
+
+        Raises:
+            BecomeTrial: In the forked child, which is to run the program.
+        """
         try:
             program = read_program(entry.entrypoint)
             self._interpreter.check(program, entry)

@@ -5,9 +5,9 @@ open are flushed. Only what the zygote had loaded is kept: clearing its two thou
 operators that torch registered and running libtorch's static destructors takes a third of a second, and copies every
 page that they touch.
 
-The interpreter then takes down itself: the strings and types of all modules, for nobody to see, which would be most of
-what a small trial costs. Where the exit status is known before, the process ends at that point, and not earlier: what
-a program has left in a context, a hook or a ring is freed, and so written, by then.
+The interpreter then clears itself: the strings and types of all modules, without any visible effect, which would be
+most of what a small trial costs. Where the exit status is known before, the process ends at that point, and not
+earlier: what a program has left in a context, a hook or a ring is freed, and so written, by then.
 
 Not so what hangs on a function or class that the zygote had loaded (an attribute that the program set on
 `json.JSONEncoder`, a function that it put in the place of one of `threading.Thread`'s): those are never freed. A file
@@ -63,7 +63,7 @@ class Ending:
             self._exit.argtypes, self._exit.restype = (ctypes.c_int, ctypes.py_object), None
 
     def note(self, end: SystemExit | None = None) -> None:
-        """The program has come to its end, by its last line or by an exit."""
+        """Note that the program has ended, by its last line (None) or by an exit."""
         code = 0 if end is None or end.code is None else end.code
         # Anything else is printed, or is too large for C.
         self.status = int(code) if isinstance(code, int) and -_INT <= code < _INT else None
@@ -89,7 +89,7 @@ def _may_be_of_c(module: object) -> bool:
 
 
 class _Last:
-    """What is let go last."""
+    """The object that is released last."""
 
     __slots__ = ("__weakref__",)
 
@@ -117,7 +117,7 @@ def _flushed() -> bool:
 
 
 def _keep_objects() -> None:
-    """Have no function or class ever let go: a fork would free, and so copy, all that hangs on what it clears.
+    """Keep every function and class alive: a fork would free, and so copy, all that hangs on what it clears.
 
     Lists, tables and contexts are not kept: a program may put something into them that is to end with them.
     """
@@ -126,7 +126,7 @@ def _keep_objects() -> None:
 
 
 def _keep(what: object) -> None:
-    """Take one reference that nobody gives back."""
+    """Take one reference that is never released."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(what))
 
 

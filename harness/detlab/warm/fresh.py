@@ -47,7 +47,7 @@ def oom_score() -> str:
 
 
 def set_oom_score(score: str) -> None:
-    """Set it, unless it is so already.
+    """Set the score, unless it has this value already.
 
     Raises:
         OSError: The kernel refused.
@@ -57,7 +57,7 @@ def set_oom_score(score: str) -> None:
 
 
 def forget_start(cwd: str) -> None:
-    """Set anew what modules noted about the process when they were imported."""
+    """Refresh what modules noted about the process when they were imported."""
     _set("multiprocessing.process", "ORIGINAL_DIR", cwd)
     _set("tempfile", "tempdir", None)
     _set("logging", "_startTime", time.time())

@@ -59,10 +59,10 @@ class Interpreter:
     # --- may it be? ---------------------------------------------------------------------------------------
 
     def check(self, program: Program, entry: Entry) -> None:
-        """Look whether a fork of this process can stand in for a new interpreter.
+        """Check that a fork of this process can stand in for a new interpreter.
 
         Raises:
-            StartCold: It cannot.
+            StartCold: It cannot; the message says why.
         """
         check_environment(entry.env, self.env, self.read)
         executable = self._find(program, entry)

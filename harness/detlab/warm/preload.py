@@ -48,7 +48,7 @@ def thread_count() -> int:
 
 
 def check_single() -> None:
-    """Look whether this process may be forked.
+    """Check that this process may be forked.
 
     Raises:
         Unfit: It has more than one thread; a child would hang in its first parallel operation.
@@ -59,10 +59,10 @@ def check_single() -> None:
 
 
 def check_private(maps: Path = PROC / "self" / "maps") -> None:
-    """Look whether all that this process may write to is copied by a fork.
+    """Check that all memory that this process may write to is copied by a fork.
 
     Raises:
-        Unfit: It is not: trials would write into each other's memory. That of GPU drivers is such.
+        Unfit: Some of it is shared, such as that of GPU drivers: trials would write into each other's memory.
     """
     for line in maps.read_text(encoding="utf-8", errors="replace").splitlines():
         _, permissions, *rest = line.split(None, 5)
@@ -71,7 +71,7 @@ def check_private(maps: Path = PROC / "self" / "maps") -> None:
 
 
 def check_no_cuda(torch: Any) -> None:
-    """Look whether CUDA is as nobody has touched it.
+    """Check that CUDA has not been used.
 
     Raises:
         Unfit: It was initialised, or its devices were counted by the driver: neither survives a fork.

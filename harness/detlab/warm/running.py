@@ -52,7 +52,7 @@ class ReadyProgram:
         sys.modules["__main__"] = main
 
     def run(self) -> None:
-        """Run it; whatever it raises is for the interpreter to report."""
+        """Run the program; its exceptions are left for the interpreter to report."""
         try:
             self._execute()
         except SystemExit:

@@ -37,7 +37,11 @@ class Title:
 
     @classmethod
     def find(cls) -> Title:
-        """Ask the kernel, which tells a process this much about itself."""
+        """Ask the kernel where this process's command line and environment are in memory.
+
+        Raises:
+            OSError: The kernel does not report it.
+        """
         text = (PROC / "self" / "stat").read_text(encoding="utf-8", errors="replace")
         fields = text[text.rindex(")") + 2 :].split()
         command, command_end, environment, environment_end = (int(field) for field in fields[45:49])
@@ -46,7 +50,7 @@ class Title:
         return cls(command, command_end - command, environment, environment_end - environment)
 
     def write(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Show this command and environment. `os.environ` must have been set anew: C pointed into this memory."""
+        """Show this command and environment. First call `set_environment`: C's environment pointed to this memory."""
         first = {name: environment[name] for name in (_FIRST,) if name in environment}
         pairs = {**first, **environment}
         lines = (os.fsencode(f"{name}={value}") for name, value in pairs.items())

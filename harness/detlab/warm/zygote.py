@@ -39,7 +39,7 @@ class Forked:
 
     Attributes:
         request: What the agent asked for.
-        descriptors: The launcher's log, the status pipe, and the pipe on which the agent says go.
+        descriptors: The launcher's log, the status pipe, and the pipe on which the agent gives the signal to continue.
     """
 
     request: ForkRequest

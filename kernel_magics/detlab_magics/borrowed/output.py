@@ -35,7 +35,7 @@ class CellOutput:
 
     Args:
         write: Takes text; `print(…, end="")`.
-        whole: Where all of the output can be read, in the word about what is left out.
+        whole: Where all of the output can be read, for the note about omitted lines.
         clock: Seconds, any origin.
     """
 
@@ -67,7 +67,7 @@ class CellOutput:
         return bool(self._waiting) and self._clock() - self._written_at >= BATCH_SECONDS
 
     def flush(self) -> None:
-        """Print what has come."""
+        """Print the lines collected so far."""
         lines, self._waiting = self._waiting, []
         self._written_at = self._clock()
         if lines and self._chars >= MOST_CHARS:
@@ -78,7 +78,7 @@ class CellOutput:
             self._write(text)
 
     def close(self) -> None:
-        """Print what is left, and the last lines of what was too much."""
+        """Print what is left, and the last lines of what exceeded the limit."""
         self.flush()
         if self._bar is not None:
             self._write("\n")

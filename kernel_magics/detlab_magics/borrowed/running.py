@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 END_SECONDS = 60.0
 """How long a kill may take before the cell says so."""
 STATE_SECONDS = 2.0
-"""After an outage, until it is asked again where the task stands."""
+"""Seconds after an outage until the task's state is requested again."""
 TAIL_LINES = 20
 _ENDS = {
     TaskEnd.KILLED: "was killed",
@@ -82,11 +82,11 @@ class Following:
         self._output = CellOutput(lambda text: print(text, end="", flush=True), f"det task logs {self.task.id}")
 
     def until_end(self, session: KernelSession) -> None:
-        """Show it until it has ended, then bring its results back.
+        """Show the task until it has ended, then bring its results back.
 
         Raises:
-            CellFailed: It raised, or was ended.
-            StoppedWatching: The cell was interrupted; the task was killed or runs on, as was chosen.
+            CellFailed: The cell raised, or was ended.
+            StoppedWatching: The cell was interrupted; the task was killed or continues, as the user chose.
         """
         for work in (self._read_states, self._read_lines):
             threading.Thread(target=self._guarded, args=(work,), name="detlab-run", daemon=True).start()
@@ -110,7 +110,7 @@ class Following:
             self._news.put(("error", problem))
 
     def _read_states(self) -> None:
-        """Tell of its way up; an outage only makes the line stand still, and what is wrong the log's reader says."""
+        """Show its states until it is up; during an outage the line stays, and the log's reader reports the error."""
         own = Task(self.task._session, self.task.view)
         while not self._stop.is_set():
             try:
@@ -155,10 +155,10 @@ class Following:
     # --- the end ------------------------------------------------------------------------------------------
 
     def _settle(self, session: KernelSession) -> None:
-        """Bring variables back, say how it ended.
+        """Bring the variables back and report how the cell ended.
 
         Raises:
-            CellFailed: It raised, or was ended.
+            CellFailed: The cell raised, or was ended.
         """
         found = {output.name: output for output in self.task.outputs()}
         report = json.loads(self.task.read_output(found[REPORT])) if REPORT in found else None
@@ -189,7 +189,7 @@ class Following:
         return back, problems
 
     def _raised(self, error: dict[str, Any]) -> CellFailed:
-        """The cell's own exception: its name, its lines."""
+        """Make the exception that stands for the one the cell raised, with its name and traceback."""
         name = str(error.get("type"))
         kind = type(name if name.isidentifier() else "CellFailed", (CellFailed,), {"shown_as": name})
         lines = [self._with_cells(shown(str(line))) for line in error.get("traceback") or []]
@@ -201,7 +201,7 @@ class Following:
         return line
 
     def _ended(self, view: TaskView) -> CellFailed:
-        """It ended without a word of its own."""
+        """Make the exception for a task that ended without reporting a result."""
         how = _ENDS.get(view.end_reason) if view.end_reason is not None else None
         failure = view.failure
         if how is None and failure is not None:
@@ -215,10 +215,10 @@ class Following:
     # --- interrupt ----------------------------------------------------------------------------------------
 
     def _interrupted(self) -> None:
-        """Ask what the interrupt meant: returns to go on watching.
+        """Ask what the interrupt meant; return to continue watching.
 
         Raises:
-            StoppedWatching: It was to stop watching, or to kill.
+            StoppedWatching: The user chose to stop watching, or to kill the task.
         """
         self._output.flush()
         answer = "k" if headless() else self._ask()

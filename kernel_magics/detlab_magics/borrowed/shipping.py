@@ -21,7 +21,7 @@ from detlab_magics.cells.prepare import captured_files
 from detlab_magics.errors import MagicError
 
 ENTRYPOINT = DEFAULT_ENTRYPOINTS[TaskKind.CELL]
-"""Said even though it is the default: of earlier masters it is not."""
+"""Sent although it is the default: for earlier masters it is not."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def names_of(words: Sequence[str] | None, option: str) -> list[str]:
     """Return the names in `a,b c`, in order and once each.
 
     Raises:
-        MagicError: One cannot be a variable's name.
+        MagicError: A name is not a valid variable name.
     """
     found = [name for word in words or [] for name in word.split(",") if name]
     for name in found:
@@ -62,7 +62,7 @@ def check_text(text: str, name: str) -> None:
     """Refuse a cell that could never run, before any slot is asked for.
 
     Raises:
-        MagicError: It is empty, or has lines that only IPython understands.
+        MagicError: The cell is empty, or has lines that only IPython understands.
         SyntaxError: It is not Python; the line is the cell's own.
     """
     lines = text.split("\n")
@@ -98,8 +98,8 @@ def ship(
         name: What tracebacks call it.
         namespace: The notebook's variables.
         modules: The captured cells.
-        ins: Variables that go in.
-        outs: Variables that come back.
+        ins: Names of variables to pass into the cell.
+        outs: Names of variables to return from it.
         context: Folder to ship; None: what the cell imports.
 
     Raises:

@@ -35,7 +35,7 @@ class Expansion:
         """Return `text` with each reference as a word that YAML reads as a plain scalar.
 
         Raises:
-            MagicError: A reference names no variable, or one that YAML cannot hold; all are told at once.
+            MagicError: A reference names no variable, or one that YAML cannot hold; all of them are listed.
         """
         problems: list[str] = []
         masked = []

@@ -58,8 +58,8 @@ def read_config(
         The configuration, and where in the text its keys are.
 
     Raises:
-        MagicError: Unknown variables, or YAML that is not a mapping.
-        ConfigError: Malformed YAML, with line and column.
+        MagicError: A variable is unknown, or the YAML is not a mapping.
+        ConfigError: The YAML is malformed; the message gives line and column.
     """
     expansion = Expansion(namespace, where=where, first_line=first_line)
     masked = "\n" * (first_line - 1) + expansion.mask(text)
@@ -86,7 +86,7 @@ def prepare(
     source: Mapping[str, Any] | None = None,
     places: Places | None = None,
 ) -> Prepared:
-    """Judge the configuration and pack the code that its entrypoint needs.
+    """Check the configuration and pack the code that its entrypoint needs.
 
     Args:
         config: The raw configuration.
@@ -94,11 +94,11 @@ def prepare(
         name: Replaces `name`.
         slots: Replaces `resources.slots_per_trial`.
         context: Folder to ship; None: the cells and what they import.
-        source: Provenance.
+        source: Provenance for people (notebook, cell, line maps).
         places: Where the configuration's keys are, for errors.
 
     Raises:
-        ConfigError: Every mistake of the configuration at once.
+        ConfigError: The configuration has mistakes; all of them are listed.
         BundleError: The code is too large or cannot be read.
     """
     config = dict(config)
@@ -121,7 +121,7 @@ def prepare(
 def local_sources(words: list[str], folder: pathlib.Path, modules: CellModules) -> dict[str, str]:
     """Return the local files that an entrypoint starts, and the Python files that those import: path -> text.
 
-    Files that are no Python have an empty text.
+    Files that are not Python have an empty text.
     """
     scripts = [w for w in words if w.endswith((".py", ".sh")) and w not in modules.filenames and _inside(folder, w)]
     starts = {w: _read_source(folder / w) for w in scripts if w.endswith(".py")}

@@ -37,7 +37,7 @@ class Watchable(Protocol):
         max_points: int | None,
         notice: Callable[[DetlabError, float], None],
     ) -> Iterator[CurvesView | Event]:
-        """Yield a snapshot, then events; another snapshot wherever events were lost. `notice` hears of every break."""
+        """Yield a snapshot, then events, and another snapshot after lost events; call `notice` at every break."""
 
 
 class Watch:
@@ -90,7 +90,7 @@ class Watch:
         self._dirty.set()
 
     def paint_first(self, seconds: float) -> None:
-        """Paint in this thread what is known first, waiting for it at most so long.
+        """Paint the first state in this thread, waiting for it at most `seconds`.
 
         Raises:
             DetlabError: The cluster refused, or does not answer.

@@ -1,4 +1,4 @@
-"""The view as a MIME bundle: HTML card, SVG and plain text, under 100 kB, for any front end and for ever."""
+"""The view as a MIME bundle: HTML card, SVG and plain text, under 100 kB, which any front end can show at any time."""
 
 from __future__ import annotations
 

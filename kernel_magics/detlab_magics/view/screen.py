@@ -23,7 +23,7 @@ TEXT_SECONDS = 2.0
 
 
 def headless() -> bool:
-    """Whether nobody watches this kernel: papermill, nbclient and nbconvert do not take input; Lab does.
+    """Whether this kernel runs without a person: papermill, nbclient and nbconvert do not take input; Lab does.
 
     `DETLAB_HEADLESS=0` or `1` decides otherwise.
     """
@@ -80,7 +80,7 @@ class Screen(Protocol):
         """Show the state while it changes."""
 
     def freeze(self, state: ViewState, note: str | None = None) -> None:
-        """Leave the still view, with a word about why it stands still if that is not the end."""
+        """Leave the still view, with a note about why it no longer changes if the experiment has not ended."""
 
 
 class TextScreen:

@@ -11,7 +11,7 @@ from detlab_magics.view.screen import Screen
 from detlab_magics.view.state import MAX_POINTS, ViewState
 
 FIRST_SECONDS = 15.0
-"""A cell that only starts a live view waits so long at most for its first picture."""
+"""Seconds that a cell which only starts a live view waits at most for its first picture."""
 
 
 class Showing:

@@ -1,7 +1,7 @@
 """The live view's state: a function of (experiment, cursor) and nothing else.
 
 `ViewState.start(snapshot)` and then `apply(event)` for each event after `snapshot.cursor` gives the same state
-whoever does it and whenever: a reopened tab, a restarted kernel and another browser show the same.
+wherever and whenever it is computed: a reopened tab, a restarted kernel and another browser show the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Curve:
     run: int | None = None
     """The run that reported last; None where a snapshot gave the points, which does not say."""
     resumed_at: list[int] = field(default_factory=list)
-    """Steps after which a later run of the trial went on: a gap is drawn there."""
+    """Steps after which a later run of the trial continued: a gap is drawn there."""
 
     def add(self, step: int, value: float, run: int) -> None:
         """Add one report. A later run replaces what an earlier one said beyond the step that it resumed from."""

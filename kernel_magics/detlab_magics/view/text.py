@@ -12,7 +12,7 @@ from detlab_magics.view.state import ViewState, stopped_early
 
 MAX_ROWS = 24
 SILENT_SECONDS = 10.0
-"""A failed connection is told for so long; attempts follow one another more quickly."""
+"""Seconds for which a failed connection is shown; attempts follow one another more quickly."""
 _MADE_UP = re.compile(r"Experiment \(([\w-]+)\)")
 _STATE_WORDS = {
     ExperimentState.ACTIVE: "running",
@@ -88,7 +88,7 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
 
 
 def trial_outcome(trial: TrialView) -> str:
-    """Return how a trial stands or ended, in a word or two."""
+    """Return a trial's state or how it ended, in a word or two."""
     if not trial.state.terminal:
         return (trial.display_state or trial.state.value).lower()
     if stopped_early(trial):

@@ -31,7 +31,7 @@ class LiveView(anywidget.AnyWidget):
         self.on_msg(self._asked)
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
-        """Return the widget's state as of now: a page opened late gets the present, not the beginning."""
+        """Return the widget's current state, so that a page opened late does not start from the beginning."""
         state: dict[str, Any] = super().get_state(key=key, drop_defaults=drop_defaults)
         if "snapshot" in state and hasattr(self, "_frames"):
             state["snapshot"] = self._frames.snapshot()
@@ -48,7 +48,7 @@ class LiveView(anywidget.AnyWidget):
             self.send(self._frames.increment(state))
 
     def _asked(self, _widget: Any, content: Any, _buffers: Any) -> None:
-        """A page that was just drawn, or that missed an increment, asks for everything."""
+        """Send the whole state to a page that asks for it: one that was just drawn or that missed an increment."""
         if content == {"need": "snapshot"}:
             with self._in_order:
                 self.send({**self._frames.snapshot(), "whole": True})

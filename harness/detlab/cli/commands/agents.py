@@ -21,7 +21,7 @@ COMPLETION_SECONDS = 2.0
 
 
 def words_of(view: AgentView) -> str:
-    """How an agent is, and what an administrator decided of it: `connected, draining, 29m 10s left`."""
+    """Describe an agent's state and what an administrator decided for it: `connected, draining, 29m 10s left`."""
     mode = view.mode if view.mode != "enabled" or view.enabled else "disabled"  # an older master says no mode
     if mode == "enabled":
         return view.state
@@ -31,19 +31,19 @@ def words_of(view: AgentView) -> str:
 
 
 def asked_of(view: AgentView) -> tuple[str, str]:
-    """The CPUs, and the memory, that tasks asked for of what an agent has: `2 of 8`, `24.0 of 32.0 GiB`."""
+    """Describe how much of an agent's CPUs and memory tasks have requested: `2 of 8`, `24.0 of 32.0 GiB`."""
     cpus = f"{view.cpus_asked:g} of {view.cpus:g}" if view.cpus is not None else f"{view.cpus_asked:g}"
     memory = f"{view.memory_asked / 2**30:.1f}"
     return cpus, f"{memory} GiB" if view.memory is None else f"{memory} of {view.memory / 2**30:.1f} GiB"
 
 
 def part_of(slot: SlotView) -> str:
-    """What a slot is of its device: `1/4 of cuda0`; nothing to say of a whole one."""
+    """Describe a slot's share of its device, such as `1/4 of cuda0`; return "" for a whole device."""
     return f"1/{slot.shares} of {slot.device}" if slot.shares > 1 else ""
 
 
 def holder_of(slot: SlotView) -> str:
-    """What holds a slot, or why nothing does."""
+    """Describe what holds a slot, or why nothing does."""
     if slot.enabled:
         return slot.allocation_id or "free"
     return f"{slot.allocation_id}, then disabled" if slot.allocation_id else "disabled"
@@ -53,7 +53,7 @@ def holder_of(slot: SlotView) -> str:
 
 
 class AgentName(click.types.StringParamType):
-    """An agent's name; Tab offers those that there are."""
+    """An agent's name; Tab completes the existing ones."""
 
     name = "agent"
 
@@ -117,7 +117,7 @@ def _told(view: AgentView) -> str:
 
 
 def _carry_out(invocation: Invocation, calls: Iterable[Any]) -> None:
-    """Run each call and say how its agent is then."""
+    """Run each call and print the resulting state of its agent."""
     views = []
     for call in calls:
         view = invocation.client.session.run(call)

@@ -36,7 +36,7 @@ def chosen_pin(url: str, fingerprint: str | None, certificate: Path | None) -> s
     """Return the certificate (PEM) that a person named by its fingerprint or its file, None if by neither.
 
     Raises:
-        DetlabError: The server shows another one or is not reached; nonsense was given.
+        DetlabError: The server shows another certificate or cannot be reached, or an argument is invalid.
     """
     if fingerprint is None and certificate is None:
         return None

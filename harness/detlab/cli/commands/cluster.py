@@ -56,7 +56,7 @@ def agent() -> None:
     },
 )
 def cluster() -> None:
-    """The cluster as a whole.
+    """Inspect the cluster as a whole.
 
     \b
     Example:

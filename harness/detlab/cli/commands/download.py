@@ -12,7 +12,7 @@ from detlab.client.transport.downloads import DownloadMode
 
 
 def fetch(invocation: Invocation, found: Checkpoint, output_dir: Path | None, mode: DownloadMode) -> None:
-    """Download a checkpoint with a bar and say where it is."""
+    """Download a checkpoint with a progress bar and print where it is."""
     path = fetch_files(found, output_dir, mode, quiet=invocation.as_json)
     if invocation.as_json:
         say_json({"uuid": found.uuid, "path": str(path)})
@@ -23,7 +23,7 @@ def fetch(invocation: Invocation, found: Checkpoint, output_dir: Path | None, mo
 def fetch_files(
     found: Checkpoint, output_dir: Path | None, mode: DownloadMode = "auto", *, quiet: bool = False
 ) -> Path:
-    """Download a checkpoint with a bar and return its folder."""
+    """Download a checkpoint with a progress bar and return its folder."""
     with bar(f"Checkpoint {found.uuid[:8]}", quiet=quiet) as progress:
         return found.download(output_dir, mode, progress=progress)
 

@@ -104,7 +104,7 @@ def create(
 
 
 def _forecast(told: ForecastView | None) -> str:
-    """What a dry run says of now."""
+    """Describe when and where the first trial would start, according to a dry run; return "" if unknown."""
     if told is None:
         return ""
     if told.agent_id is not None:
@@ -137,7 +137,7 @@ def _config(config: str, template: str | None, overrides: tuple[str, ...], name:
 
 
 def _check(raw: ConfigSource, config: str) -> None:
-    """Refuse a config that no master would take, before any code is packed and sent."""
+    """Refuse an invalid config before any code is packed and sent."""
     from detlab.schemas.expconf import check, errors_of
 
     problems = check(config_mapping(raw, _shown(config)))

@@ -92,7 +92,7 @@ def _named(item: JobView) -> str:
 
 
 def start_of(seconds: float | None) -> str:
-    """When something starts, for people."""
+    """Return when something starts, as text for people."""
     if seconds is None:
         return UNKNOWN
     away = seconds - time.time()

@@ -66,7 +66,7 @@ def log_retention(
 
 
 def kept_for(days: int | None) -> str:
-    """Return for how long output is kept, for people; empty where that is not said."""
+    """Return how long output is kept, as text for people; empty if it is unknown."""
     if days is None:
         return ""
     if days < 0:

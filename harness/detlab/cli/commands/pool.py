@@ -106,7 +106,7 @@ def describe(invocation: Invocation, name: str) -> None:
 
 
 def _instances_of(invocation: Invocation, found: PoolView) -> ElasticPoolView | None:
-    """What is known of an elastic pool's instances; None of others, and to all but administrators."""
+    """Fetch the instances of an elastic pool; return None if it is not elastic or the caller is no administrator."""
     if not found.elastic:
         return None
     try:

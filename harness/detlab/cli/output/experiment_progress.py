@@ -17,7 +17,7 @@ NOTE_SECONDS = 60.0
 
 
 def connection_notes(clock: Callable[[], float] = time.monotonic, *, what: str = "the experiment") -> Notice:
-    """Return what says that the connection broke: at once, and then once a minute while it stays broken."""
+    """Return a callback that reports a broken connection: at once, and then once a minute while it stays broken."""
     told: list[float] = []
 
     def lost(error: DetlabError, pause: float) -> None:
@@ -40,7 +40,7 @@ def stopped_watching(experiment_id: int) -> None:
 
 @dataclass
 class Story:
-    """Turns snapshots and events into lines, each thing told once."""
+    """Turns snapshots and events into lines, reporting each change once."""
 
     metric: str = ""
     told: dict[int, str] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def progress_line(view: ExperimentView) -> str:
 
 
 def ended(experiment: Experiment) -> int:
-    """Say how an experiment ended and return the exit status."""
+    """Print how an experiment ended and return the exit status."""
     view = experiment.view
     span = duration((view.ended_at or time.time()) - (view.started_at or view.created_at))
     for warning in view.warnings:

@@ -24,7 +24,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True, slots=True)
 class Picking:
-    """What lines must be like; None: anything.
+    """The conditions that lines must meet; None: no condition.
 
     Attributes:
         level: At least as severe; a line without a level is left out.
@@ -53,7 +53,7 @@ class Picking:
         }  # fmt: skip
 
     def wants(self, line: LogLine) -> bool:
-        """Return whether a line is one of those."""
+        """Return whether a line meets the conditions."""
         if self.level is not None and line.level not in LEVELS[LEVELS.index(self.level) :]:
             return False
         if self.stream is not None and line.stdtype != self.stream:
@@ -75,7 +75,7 @@ def moment_of(text: str, now: float) -> float:
         now: The time.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The text is neither.
     """
     ago = _AGO.fullmatch(text.strip())
     if ago is not None:
@@ -86,10 +86,10 @@ def moment_of(text: str, now: float) -> float:
 def picking(
     level: str | None, stream: str | None, since: str | None, until: str | None, regex: str | None, now: float
 ) -> Picking:
-    """Return what the options of a command say.
+    """Return the filter that the options of a command describe.
 
     Raises:
-        click.BadParameter: A time is none, or an expression is none.
+        click.BadParameter: A time or the regular expression is invalid.
     """
     times = []
     for option, text in (("--since", since), ("--until", until)):

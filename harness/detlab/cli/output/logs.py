@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What the options of a `logs` command said."""
+    """The options of a `logs` command."""
 
     follow: bool
     tail: int | None = None
@@ -120,7 +120,7 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
 
 
 def _lines(source: Trial | Task, options: LogOptions) -> list[LogLine]:
-    """Return what is written so far and was asked for."""
+    """Return the requested lines that are written so far."""
     if options.head is not None or (options.picking.picky and options.tail != 0):
         asked = source.search_logs(options.search, rank=options.rank, node=options.node, **options.picking.asked())
         every = options.picking.of(asked)
@@ -144,7 +144,7 @@ def follow_lines(trial: Trial | Task, options: LogOptions, *, as_json: bool, pre
 
 
 def _several(source: Trial | Task) -> bool:
-    """Whether it runs on several agents, or did: nobody wants the name of the only one on each line."""
+    """Whether it runs, or ran, on several agents: the name of a single one would be noise on each line."""
     return isinstance(source, Trial) and len(source.nodes) > 1
 
 
@@ -186,7 +186,7 @@ def removed_text(logs: RemovedLogs) -> str:
 
 
 def note_removed(trial: Trial) -> bool:
-    """Say so where output of a trial was removed; whether any was."""
+    """Print a notice if output of a trial was removed; return whether it was."""
     text = removed_text(trial.removed_logs())
     if text:
         note(f"Trial {trial.id}: {text}.")

@@ -11,7 +11,7 @@ from detlab.client.transport.calls import Progress
 
 @contextmanager
 def bar(label: str, *, quiet: bool = False) -> Iterator[Progress | None]:
-    """Give a progress callback that draws a bar, or None where nobody would see it."""
+    """Yield a progress callback that draws a bar, or None where no one would see it."""
     target = console(err=True)
     if quiet or not target.is_terminal:
         yield None

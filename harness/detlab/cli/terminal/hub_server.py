@@ -22,15 +22,15 @@ STARTING = frozenset({424, 502, 503, 504})
 
 
 def headers(address: ClusterAddress) -> dict[str, str]:
-    """Return the headers that let the user in, there as at the Hub."""
+    """Return the headers that authenticate the user, at the server as at the Hub."""
     return {"Authorization": f"token {address.token}", "User-Agent": USER_AGENT, "Accept": "application/json"}
 
 
 def ask(address: ClusterAddress, method: str, url: str, **body: Any) -> httpx.Response:
-    """Send one request to a server of the Hub and return the answer, whatever it says.
+    """Send one request to a server of the Hub and return the answer, of any status.
 
     Raises:
-        ClusterUnreachable: Nobody answers.
+        ClusterUnreachable: There is no answer.
     """
     import httpx
 

@@ -35,10 +35,10 @@ PING_SECONDS = 20.0
 RECONNECTS = (0.2, 1.0, 2.0, 4.0, 8.0)
 """Pauses before each attempt to come back; the last one again and again."""
 COME_BACK_SECONDS = 600.0
-"""After so long without a connection we give up; the terminal lives on."""
+"""Time without a connection after which we give up; the terminal continues."""
 INTERRUPT = "\x03"
 END_SECONDS = 0.5
-"""Pause before the end of the input is said again: what runs meanwhile may have swallowed it."""
+"""Pause before the end of the input is sent again: a running program may have consumed it."""
 CHUNK = 65536
 END_OF_INPUT = "\x04"
 
@@ -60,7 +60,7 @@ class EscapeWatch:
         self._tilde = False
 
     def feed(self, text: str) -> tuple[str, bool]:
-        """Return what of the text is to be sent, and whether the way out was typed."""
+        """Return the part of the text to send, and whether the escape sequence was typed."""
         kept: list[str] = []
         for key in text:
             if self._tilde:
@@ -89,7 +89,7 @@ def attach(address: ClusterAddress, server_url: str, name: str | None = None) ->
         How it ended, and the terminal's name.
 
     Raises:
-        DetlabError: It cannot be reached, or was lost for good.
+        DetlabError: The server cannot be reached, or the connection was lost for good.
     """
     _need_library()
     terminals = Terminals(address, server_url)
@@ -234,7 +234,7 @@ class _Attached:
         self._wake()
 
     def _come_back(self, selector: selectors.BaseSelector, stdin: int) -> WebSocket | Ended:
-        """Connect again; the other end says once more what it said lately. Or how it ended meanwhile.
+        """Connect again, after which the other end repeats its recent output; or return how it ended meanwhile.
 
         Raises:
             DetlabError: There was no connection for too long.
@@ -258,7 +258,7 @@ class _Attached:
         raise AssertionError  # the pauses never end
 
     def _leaves(self, selector: selectors.BaseSelector, stdin: int, pause: float) -> bool:
-        """Wait; return whether the way out was typed meanwhile. Other keys have nowhere to go."""
+        """Wait; return whether the escape sequence was typed in the meantime. Other keys are dropped."""
         until = time.monotonic() + pause
         while (left := until - time.monotonic()) > 0:
             ready = {key.fd for key, _ in selector.select(left)}
@@ -300,7 +300,7 @@ def _send(socket: WebSocket, *message: Any) -> None:
 
 @contextmanager
 def _raw(descriptor: int) -> Iterator[None]:
-    """Let every key through, Ctrl-C too; put the terminal back whatever happens."""
+    """Pass every key through, Ctrl-C too; always restore the terminal at the end."""
     if not os.isatty(descriptor):
         yield
         return

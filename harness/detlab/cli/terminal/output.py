@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 
 CLEAR = "\x1b[H\x1b[2J"
-"""Before the other end says again what was on the screen."""
+"""Sent before the other end repeats what was on the screen."""
 KEPT_PIECES = 1000
 """As many as the server repeats; each of ours was one of its own."""
 
@@ -30,14 +30,14 @@ class Output:
         self._repeats = False
 
     def reconnected(self) -> None:
-        """Expect to hear again what was said before."""
+        """Expect the recent output to be repeated."""
         if self._screen:
             write(self._target, CLEAR)
         else:
             self._repeats = True
 
     def take(self, text: str) -> None:
-        """Write a piece of the terminal's text, or what of it is new."""
+        """Write a piece of the terminal's text, or only the new part of it."""
         if self._screen:
             write(self._target, text)
         elif self._repeats:
@@ -51,7 +51,7 @@ class Output:
             write(self._target, text)
 
     def note(self, text: str) -> None:
-        """Say something of our own: on the screen, or beside what is piped."""
+        """Print a message of our own: on the screen, or on standard error if the output is piped."""
         target = self._target if self._screen else sys.stderr.fileno()
         end = "\r\n" if os.isatty(target) else "\n"
         write(target, f"{end}[{text}]{end}")
@@ -65,7 +65,7 @@ class SeenOutput:
         self._pieces: deque[str] = deque(maxlen=KEPT_PIECES)
 
     def add(self, piece: str) -> None:
-        """Note what came."""
+        """Record a piece of output."""
         if self._first is None:
             self._first = piece
             return
@@ -74,7 +74,7 @@ class SeenOutput:
         self._pieces.append(piece)
 
     def fresh_of(self, said: str) -> str | None:
-        """Return what is new in what was said after connecting again; None if nothing in it is known."""
+        """Return the new part of the output repeated after reconnecting; None if none of it is known."""
         first = self._first or ""
         known = first + "".join(self._pieces)
         # The server drops whole pieces. Where they begin is known, but for those that came in one at first.

@@ -46,7 +46,7 @@ class Bundle:
         digest: `tree:<hex>` of the files (see `detlab.schemas.bundles`).
         data: The tar.gz.
         files: What is in it, sorted by path.
-        replaced: Paths of the directory whose place an include or an in-memory file took.
+        replaced: Paths of the directory that an include or an in-memory file replaced.
     """
 
     digest: str

@@ -32,7 +32,7 @@ DEFAULT_IGNORES = (
 )
 """Left out unless `.detignore` takes them back in (`!.venv/`)."""
 NEVER = (".git", ".detlab/")
-"""Left out whatever `.detignore` says: `!*/` is a common line, and a state folder holds secrets."""
+"""Left out regardless of `.detignore`: `!*/` is a common line, and a state folder holds secrets."""
 _FLAGS = glob.GLOBSTAR | glob.DOTGLOB | glob.CASE | glob.FORCEUNIX
 
 

@@ -38,7 +38,7 @@ _grants = field_of("items", list[GrantView])
 
 
 def one(call: Call) -> Flow[Any]:
-    """The flow of a single call."""
+    """Send a single call and return its result."""
     return (yield call)
 
 
@@ -46,17 +46,17 @@ def one(call: Call) -> Flow[Any]:
 
 
 def whoami() -> Flow[UserView]:
-    """Who the token belongs to."""
+    """Fetch the user that the token belongs to."""
     return one(Call("GET", "me", parse=model(UserView)))
 
 
 def cluster() -> Flow[ClusterView]:
-    """One look at the cluster."""
+    """Fetch the current state of the cluster."""
     return one(Call("GET", "cluster", parse=model(ClusterView)))
 
 
 def agents() -> Flow[list[AgentView]]:
-    """All agents."""
+    """List all agents."""
     return one(Call("GET", "agents", parse=model(list[AgentView])))
 
 
@@ -76,10 +76,10 @@ class Submission:
         config: The experiment config as a mapping, or its YAML text.
         bundle: The code, or None for an empty context directory.
         activate: Start it now; else it is made paused.
-        dry_run: Only judge it; no experiment is made.
-        key: Submits with the same key by the same user make one experiment.
+        dry_run: Only validate it; no experiment is created.
+        key: Requests of one user with the same key create one experiment.
         source: Provenance for people (notebook path, cell id, line maps).
-        progress: Told how much of the bundle was sent.
+        progress: Called with (bytes sent, bytes in all) while the bundle is uploaded.
     """
 
     config: Mapping[str, Any] | str
@@ -116,9 +116,9 @@ def upload(bundle: Bundle, progress: Progress | None = None) -> Flow[bool]:
 
 
 def submit(submission: Submission) -> Flow[CreateExperimentReply]:
-    """Upload the code if it is missing, then submit; repeating it makes nothing twice.
+    """Upload the code if the master lacks it, then submit; repeating this creates nothing twice.
 
-    A dry run uploads too: the master judges whether the entrypoint is in the code.
+    A dry run uploads too, because the master checks that the entrypoint is in the code.
     """
     if submission.bundle is not None:
         yield from upload(submission.bundle, submission.progress)
@@ -126,7 +126,7 @@ def submit(submission: Submission) -> Flow[CreateExperimentReply]:
 
 
 def experiment(experiment_id: int) -> Flow[ExperimentView]:
-    """One experiment, with its resolved config."""
+    """Fetch one experiment, with its resolved config."""
     return one(Call("GET", f"experiments/{int(experiment_id)}", parse=model(ExperimentView)))
 
 
@@ -137,18 +137,18 @@ def experiments(
     owner: str | None = None,
     name: str | None = None,
 ) -> Flow[list[ExperimentView]]:
-    """Experiments, newest first, as many pages as needed."""
+    """List experiments, newest first, fetching as many pages as needed."""
     filters = {"state": state, "owner": owner, "name": name}
     return pages("experiments", ExperimentView, "before", limit, filters)
 
 
 def act(experiment_id: int, action: Action) -> Flow[ExperimentView]:
-    """Pause, activate, cancel or kill. Each says what state is wanted, so it may be said twice."""
+    """Pause, activate, cancel or kill. Each names the wanted state, so it can safely be repeated."""
     return one(Call("POST", f"experiments/{int(experiment_id)}/{action}", parse=model(ExperimentView)))
 
 
 def grants(experiment_id: int) -> Flow[list[GrantView]]:
-    """With whom an experiment is shared."""
+    """List with whom an experiment is shared."""
     return one(Call("GET", f"experiments/{int(experiment_id)}/grants", parse=_grants))
 
 
@@ -159,7 +159,7 @@ def share(experiment_id: int, kind: GrantKind, name: str, *, write: bool = False
 
 
 def unshare(experiment_id: int, kind: GrantKind, name: str) -> Flow[list[GrantView]]:
-    """Take a grant back."""
+    """Revoke a grant; return the remaining ones."""
     path = f"experiments/{int(experiment_id)}/grants"
     return one(Call("DELETE", path, params={"kind": kind, "name": name}, parse=_grants, again=False))
 
@@ -170,17 +170,17 @@ def delete_experiment(experiment_id: int) -> Flow[int]:
 
 
 def experiment_bundle(experiment_id: int) -> Flow[bytes]:
-    """The code of an experiment, as tar.gz."""
+    """Fetch the code of an experiment, as tar.gz."""
     return one(Call("GET", f"experiments/{int(experiment_id)}/bundle", parse=raw))
 
 
 def experiment_trials(experiment_id: int, *, limit: int | None = None) -> Flow[list[TrialView]]:
-    """Trials in creation order."""
+    """List the trials of an experiment, in creation order."""
     return pages(f"experiments/{int(experiment_id)}/trials", TrialView, "after", limit)
 
 
 def experiment_checkpoints(experiment_id: int) -> Flow[list[CheckpointView]]:
-    """All committed checkpoints of an experiment."""
+    """List all committed checkpoints of an experiment."""
     path = f"experiments/{int(experiment_id)}/checkpoints"
     return one(Call("GET", path, parse=field_of("items", list[CheckpointView])))
 
@@ -193,7 +193,7 @@ def curves(
     max_points: int | None = None,
     max_trials: int | None = None,
 ) -> Flow[CurvesView]:
-    """Snapshot of an experiment with the cursor from which the stream continues."""
+    """Fetch a snapshot of an experiment, with the cursor from which the stream continues."""
     params = {"group": group, "name": name, "max_points": max_points, "max_trials": max_trials}
     return one(Call("GET", f"experiments/{int(experiment_id)}/curves", params=params, parse=model(CurvesView)))
 
@@ -202,7 +202,7 @@ def curves(
 
 
 def trial(trial_id: int) -> Flow[TrialView]:
-    """One trial, with its summary."""
+    """Fetch one trial, with its summary."""
     return one(Call("GET", f"trials/{int(trial_id)}", parse=model(TrialView)))
 
 
@@ -214,7 +214,14 @@ def kill_trial(trial_id: int) -> Flow[TrialView]:
 def trial_metrics(
     trial_id: int, *, group: str | None = None, name: str | None = None, max_points: int | None = None
 ) -> Flow[list[SeriesView]]:
-    """The curves of a trial."""
+    """Fetch the curves of a trial.
+
+    Args:
+        trial_id: The trial.
+        group: Only curves of this group, such as `validation`; None: all groups.
+        name: Only curves of this metric; None: all metrics.
+        max_points: Down-sample each curve to at most this many points; None: 1000.
+    """
     params = {"group": group, "name": name, "max_points": max_points}
     path = f"trials/{int(trial_id)}/metrics"
     return one(Call("GET", path, params=params, parse=field_of("items", list[SeriesView])))
@@ -230,18 +237,18 @@ def trial_logs(
     search: str | None = None,
     **more: Any,
 ) -> Flow[tuple[list[LogLine], int | None]]:
-    """One page of log lines and the id to ask for more after."""
+    """Fetch one page of log lines, and the id after which the next page begins."""
     params = {"after": after, "limit": limit, "tail": tail, "rank": rank, "search": search, **more}
     return log_lines(f"trials/{int(trial_id)}/logs", params)
 
 
 def trial_logs_after(trial_id: int, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
-    """The page of log lines after one."""
+    """Fetch the page of log lines that follow the line with id `after`."""
     return trial_logs(trial_id, after=after, **wanted)
 
 
 def log_lines(path: str, params: dict[str, Any]) -> Flow[tuple[list[LogLine], int | None]]:
-    """One page of log lines and the id to ask for more after; with `tail` so many, if there are."""
+    """Fetch one page of log lines, and the id after which the next page begins; with `tail`, that many if there are."""
     tail = params["tail"]
     if tail is None:
         page: tuple[list[LogLine], int | None] = yield Call("GET", path, params=params, parse=page_of(LogLine))
@@ -257,13 +264,13 @@ def log_lines(path: str, params: dict[str, Any]) -> Flow[tuple[list[LogLine], in
 
 
 def trial_checkpoints(trial_id: int) -> Flow[list[CheckpointView]]:
-    """All committed checkpoints of a trial."""
+    """List all committed checkpoints of a trial."""
     path = f"trials/{int(trial_id)}/checkpoints"
     return one(Call("GET", path, parse=field_of("items", list[CheckpointView])))
 
 
 def checkpoint(checkpoint_uuid: str) -> Flow[CheckpointView]:
-    """One committed checkpoint."""
+    """Fetch one committed checkpoint."""
     return one(Call("GET", f"checkpoints/{quote(checkpoint_uuid, safe='')}", parse=model(CheckpointView)))
 
 
@@ -273,7 +280,18 @@ def checkpoint(checkpoint_uuid: str) -> Flow[CheckpointView]:
 def pages(
     path: str, cls: Any, cursor: str, limit: int | None, filters: Mapping[str, str | None] | None = None
 ) -> Flow[list[Any]]:
-    """The items of a list, page after page, `limit` at most; `cursor` names the parameter that continues."""
+    """Collect the items of a list, page by page.
+
+    Args:
+        path: The list's path, below the API's base URL.
+        cls: The model of an item.
+        cursor: The query parameter that continues the list after a page.
+        limit: Return at most this many items; None: all of them.
+        filters: Further query parameters.
+
+    Raises:
+        Conflict: The master returned the same continuation twice, so the list would never end.
+    """
     found: list[Any] = []
     position: int | str | None = None
     while limit is None or len(found) < limit:

@@ -8,11 +8,11 @@ from detlab.schemas.logwire import KeepLogs, KeepLogsReply, RemovedLogs
 
 
 def removed(trial_id: int) -> Flow[RemovedLogs]:
-    """What retention has removed of a trial's output."""
+    """Fetch how much of a trial's output retention has removed."""
     params = {"tail": 0, "limit": 1}
     return one(Call("GET", f"trials/{int(trial_id)}/logs", params=params, parse=model(RemovedLogs)))
 
 
 def keep(wanted: KeepLogs) -> Flow[KeepLogsReply]:
-    """Say for how long output is kept; the same again changes nothing."""
+    """Set how long output is kept; repeating the same request has no effect."""
     return one(Call("POST", "log-retention", json=wanted, parse=model(KeepLogsReply)))

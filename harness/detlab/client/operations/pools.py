@@ -9,10 +9,10 @@ from detlab.schemas.poolwire import PoolView
 
 
 def pools() -> Flow[list[PoolView]]:
-    """The resource pools, in the operator's order."""
+    """List the resource pools, in the operator's order."""
     return one(Call("GET", "pools", parse=field_of("items", list[PoolView])))
 
 
 def elastic_pools() -> Flow[list[ElasticPoolView]]:
-    """Elastic pools with their instances and the last errors of their providers."""
+    """List the elastic pools, with their instances and the last errors of their providers."""
     return one(Call("GET", "instances", parse=field_of("items", list[ElasticPoolView])))

@@ -36,19 +36,19 @@ def _path(*parts: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskSubmission:
-    """A user task to ask for.
+    """A user task to be requested.
 
     Attributes:
-        kind: What it is.
+        kind: The kind of task.
         config: The task config (`detlab.schemas.taskconf`) as a mapping, or its YAML text.
         name: Display name; None: the config's, or one is drawn.
         bundle: The code, or None.
         experiment_ids: What a TensorBoard shows.
         trial_ids: Single trials that a TensorBoard shows.
-        dry_run: Only judge it.
-        key: Requests with the same key by the same user make one task.
-        source: Provenance for people, and what a kind needs besides (a cell, a notebook).
-        progress: Told how much of the bundle was sent.
+        dry_run: Only validate it.
+        key: Requests of one user with the same key create one task.
+        source: Provenance for people, and further data that some kinds need (a cell, a notebook).
+        progress: Called with (bytes sent, bytes in all) while the bundle is uploaded.
     """
 
     kind: TaskKind
@@ -79,7 +79,7 @@ class TaskSubmission:
 
 
 def create_task(submission: TaskSubmission) -> Flow[CreateTaskReply]:
-    """Upload the code if it is missing, then ask for the task; repeating it makes nothing twice."""
+    """Upload the code if the master lacks it, then request the task; repeating this creates nothing twice."""
     if submission.bundle is not None:
         yield from upload(submission.bundle, submission.progress)
     return (yield Call("POST", "tasks", json=submission.request(), parse=model(CreateTaskReply)))
@@ -92,17 +92,17 @@ def tasks(
     state: str | None = None,
     owner: str | None = None,
 ) -> Flow[list[TaskView]]:
-    """User tasks, newest first, as many pages as needed."""
+    """List user tasks, newest first, fetching as many pages as needed."""
     return pages("tasks", TaskView, "before", limit, {"kind": kind, "state": state, "owner": owner})
 
 
 def task(task_id: str) -> Flow[TaskView]:
-    """One user task, with its resolved config."""
+    """Fetch one user task, with its resolved config."""
     return one(Call("GET", _path("tasks", task_id), parse=model(TaskView)))
 
 
 def kill_task(task_id: str) -> Flow[TaskView]:
-    """End a user task, wherever it stands."""
+    """End a user task, whether it waits or runs."""
     return one(Call("POST", _path("tasks", task_id, "kill"), parse=model(TaskView)))
 
 
@@ -116,33 +116,33 @@ def task_logs(
     search: str | None = None,
     **more: Any,
 ) -> Flow[tuple[list[LogLine], int | None]]:
-    """One page of log lines and the id to ask for more after."""
+    """Fetch one page of log lines, and the id after which the next page begins."""
     params = {"after": after, "limit": limit, "tail": tail, "rank": rank, "search": search, **more}
     return log_lines(_path("tasks", task_id, "logs"), params)
 
 
 def task_logs_after(task_id: str, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
-    """The page of log lines after one."""
+    """Fetch the page of log lines that follow the line with id `after`."""
     return task_logs(task_id, after=after, **wanted)
 
 
 def task_outputs(task_id: str) -> Flow[list[OutputView]]:
-    """The files that a task handed over."""
+    """List the files that a task has handed over."""
     return one(Call("GET", _path("tasks", task_id, "outputs"), parse=field_of("items", list[OutputView])))
 
 
 def task_output(task_id: str, digest: str) -> Flow[bytes]:
-    """The bytes of one of them."""
+    """Fetch the content of a task's output by its digest."""
     return one(Call("GET", _path("tasks", task_id, "outputs", digest), parse=raw))
 
 
 def stream_cursor() -> Flow[int]:
-    """The cursor of now, from which `stream` continues."""
+    """Fetch the current cursor, from which `stream` continues."""
     return one(Call("GET", "overview", parse=field_of("cursor", int)))
 
 
 def queue() -> Flow[list[QueueItem]]:
-    """What waits, in the order in which it is looked at."""
+    """List what waits for slots, in the order in which the scheduler considers it."""
     return one(Call("GET", "queue", parse=field_of("items", list[QueueItem])))
 
 
@@ -150,30 +150,40 @@ def queue() -> Flow[list[QueueItem]]:
 
 
 def set_agent(agent_id: str, *, enabled: bool) -> Flow[AgentView]:
-    """Let an agent take new work, or no more."""
+    """Allow or forbid an agent to take new work."""
     action = "enable" if enabled else "disable"
     return one(Call("POST", _path("agents", agent_id, action), parse=model(AgentView)))
 
 
 def drain_agent(agent_id: str, *, finish: bool = False, deadline: float | None = None) -> Flow[AgentView]:
-    """Empty an agent: its trials leave at a checkpoint, or finish; what is there after `deadline` seconds is ended."""
+    """Drain an agent: its trials leave it at a checkpoint, or finish there.
+
+    Args:
+        agent_id: The agent.
+        finish: Let trials run to their end instead of moving them at a checkpoint.
+        deadline: End whatever still runs there after this many seconds; None: no deadline.
+    """
     body = {"trials": "finish" if finish else "leave", "deadline": deadline}
     return one(Call("POST", _path("agents", agent_id, "drain"), json=body, parse=model(AgentView)))
 
 
 def set_slot(agent_id: str, slot_id: str, *, enabled: bool) -> Flow[AgentView]:
-    """Let new work have a slot, or no more."""
+    """Allow or forbid new work on a slot."""
     action = "enable" if enabled else "disable"
     return one(Call("POST", _path("agents", agent_id, "slots", slot_id, action), parse=model(AgentView)))
 
 
 def remove_agent(agent_id: str) -> Flow[AgentView]:
-    """Make an agent's key void."""
+    """Revoke an agent's key."""
     return one(Call("DELETE", _path("agents", agent_id), parse=model(AgentView), again=False))
 
 
 def enrol_agent(ttl: float | None = None) -> Flow[dict[str, Any]]:
-    """Draw a token for an agent's first connection: `{token, expires_at}`."""
+    """Issue a token for an agent's first connection: `{token, expires_at}`.
+
+    Args:
+        ttl: Lifetime in seconds; None: the master's default.
+    """
     body = {} if ttl is None else {"ttl": ttl}
     return one(Call("POST", "agents/enrolments", json=body, parse=plain))
 
@@ -184,20 +194,20 @@ def usage(first: str | None = None, last: str | None = None) -> Flow[UsageView]:
 
 
 def audit(*, limit: int | None = None, actor: str | None = None, action: str | None = None) -> Flow[list[AuditItem]]:
-    """Who did what, newest first."""
+    """List who did what, newest first."""
     return pages("audit", AuditItem, "before", limit, {"actor": actor, "action": action})
 
 
 def tokens() -> Flow[list[TokenView]]:
-    """The tokens of detlab's own."""
+    """List the tokens that detlab itself has issued."""
     return one(Call("GET", "tokens", parse=field_of("items", list[TokenView])))
 
 
 def revoke_token(token_id: str) -> Flow[int]:
-    """Make a token void."""
+    """Revoke a token."""
     return one(Call("DELETE", _path("tokens", token_id), again=False))
 
 
 def health() -> Flow[HealthView]:
-    """How the service is."""
+    """Fetch the health of the service."""
     return one(Call("GET", "service", parse=model(HealthView)))

@@ -50,7 +50,7 @@ async def follow(
         ended: Asks the master whether what is followed has ended; called when a connection closes or falls
             silent.
         deadline: When to stop.
-        notice: Told about every break.
+        notice: Called whenever the connection breaks.
     """
     import httpx
 

@@ -37,7 +37,7 @@ class Writer(Protocol):
 RETRY_STATUSES = frozenset({502, 503, 504})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FOREIGN = "api.foreign"
-"""Code of an error that somebody else on the way wrote: the Hub, its proxy."""
+"""Code of an error that does not come from the master but from the Hub or its proxy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,15 @@ class Reply:
 
     @property
     def passing(self) -> bool:
-        """Whether the same request may be answered otherwise in a moment."""
+        """Whether the same request may get another answer in a moment."""
         return self.status in RETRY_STATUSES or self.astray
 
     @property
     def astray(self) -> bool:
-        """Whether the Hub answers in detlab's stead: its proxy was started anew and knows no other way yet.
+        """Whether the Hub answers in place of detlab: its proxy has just restarted and does not know the route yet.
 
-        The Hub then sends on to the same path below its own, where nothing is; a login page has another path.
+        The Hub then redirects to the same path below its own prefix, where there is nothing; a login page has
+        another path.
         """
         path = urlsplit(self.location or "").path
         return self.status in _REDIRECTS and "/hub/" in path and API_PREFIX in path
@@ -74,10 +75,10 @@ class Call:
         json: JSON body (a model or plain data).
         content: Raw body (a bundle) instead of `json`.
         parse: Turns a 2xx reply into the result.
-        accept: Further statuses that are answers and no errors, such as 404 to a HEAD.
-        again: Whether the call may be repeated when nobody knows if it arrived.
-        sink: Opens the file that takes the reply's body, anew for every attempt; `parse` then sees no body.
-        progress: Told how much of `content` was sent.
+        accept: Further statuses that are answers rather than errors, such as 404 to a HEAD.
+        again: Whether the call may be repeated when it is unknown whether it arrived.
+        sink: Opens the file that the reply's body is written to, once per attempt; `parse` then sees no body.
+        progress: Called with (bytes sent, bytes in all) while `content` is sent.
     """
 
     method: Method
@@ -218,7 +219,11 @@ def page_of(cls: Any, edge: str = "next") -> Callable[[Reply], Any]:
 
 
 def plain(reply: Reply) -> Any:
-    """Parse a JSON body as it is."""
+    """Return a JSON body as plain data.
+
+    Raises:
+        ApiError: The body is not JSON.
+    """
     try:
         return json.loads(reply.body)
     except ValueError as error:

@@ -8,7 +8,7 @@
 6. the file that `det login` writes.
 
 A token goes only to the address it belongs to: naming another URL never sends it the token of the folder or
-of the login file. State folders count only if they belong to this user or to root, so that nobody can leave a
+of the login file. State folders count only if they belong to this user or to root, so that no other user can leave a
 `.detlab` in a shared folder and collect what others submit.
 """
 
@@ -56,7 +56,7 @@ class ClusterAddress:
         return urlsplit(self.url).hostname in _LOOPBACK
 
     def untrusted(self) -> UntrustedMaster:
-        """Return the error for somebody who answers there with a certificate that is not believed."""
+        """Return the error for a server at this address whose certificate is not trusted."""
         return _untrusted(self)
 
     def unreachable(self, reason: str) -> ClusterUnreachable:
@@ -98,13 +98,13 @@ def _untrusted(address: ClusterAddress) -> UntrustedMaster:
 
 
 def service_url(url: str) -> str:
-    """Return the base URL of the service for whatever address of a Hub or service a person pasted.
+    """Return the base URL of the service for any address of a Hub or service that a person pasted.
 
     `http://host:8642`, `http://host:8642/hub/home` and `http://host:8642/services/detlab` all give
     `http://host:8642/services/detlab/`.
 
     Raises:
-        ClusterNotFound: It is no http(s) address, or it carries a password.
+        ClusterNotFound: It is not an http(s) address, or it contains a password.
     """
     parts = urlsplit(url.strip())
     if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -136,7 +136,7 @@ class Discovery:
         state_folder: Where `last` is, the path of the folder of the cluster that was started last.
         logins: The file of `det login`.
         uid: Whose state folders count, besides root's.
-        tried: What was looked at in vain, for the error message.
+        tried: What was searched without success, for the error message.
     """
 
     environ: Mapping[str, str]
@@ -201,7 +201,7 @@ class Discovery:
         """Return the certificate that is pinned for a service URL: by the environment, a folder or a login.
 
         Raises:
-            DetlabError: DET_MASTER_CERT_FILE names a file that holds none.
+            DetlabError: DET_MASTER_CERT_FILE names a file without a certificate.
         """
         if not wanted.startswith("https:"):
             return None
@@ -331,7 +331,7 @@ def with_token(address: ClusterAddress) -> ClusterAddress:
     """Return the address if there is a token for it.
 
     Raises:
-        AuthError: There is none.
+        AuthError: There is no token for it.
     """
     if address.token:
         return address

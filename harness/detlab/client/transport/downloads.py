@@ -65,9 +65,9 @@ class Assembly:
     """A checkpoint's folder in the making; use as a context manager and call `commit` last.
 
     Attributes:
-        view: What is to be there.
-        target: Folder that it becomes.
-        progress: Told how many bytes have come.
+        view: The checkpoint.
+        target: The folder's final path.
+        progress: Called with (bytes done, bytes in all).
     """
 
     view: CheckpointView
@@ -98,7 +98,7 @@ class Assembly:
 
     @contextmanager
     def writing(self, path: str) -> Iterator[HashingWriter]:
-        """Open the file of a path, empty; each attempt begins anew."""
+        """Open the file of a path, empty: each attempt starts over."""
         place = self.work / checked_path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
         before = self.done
@@ -133,10 +133,10 @@ class Assembly:
         (self.work / path).chmod(0o755 if file.mode & 0o100 else 0o644)
 
     def commit(self) -> None:
-        """Give the folder its name, complete.
+        """Rename the complete folder to its final name.
 
         Raises:
-            StorageError: Something else has that name by now.
+            StorageError: Something else has taken that name in the meantime.
         """
         if self.target.is_dir() and not any(self.target.iterdir()):
             self.target.rmdir()
@@ -183,17 +183,18 @@ def local_folder(view: CheckpointView) -> Path | None:
 def download(
     view: CheckpointView, target: Path, mode: DownloadMode = "auto", progress: Progress | None = None
 ) -> Flow[Path]:
-    """Bring a checkpoint into a folder.
+    """Download a checkpoint to a folder and return that folder.
 
     Args:
         view: The checkpoint.
-        target: Folder to make. If it holds the checkpoint already, nothing is transferred.
-        mode: `direct` copies from the storage, which must be mounted here; `master` asks the master; `auto`
-            copies if it can.
-        progress: Told how much has come.
+        target: Folder to create. If it already holds the checkpoint, nothing is transferred.
+        mode: `direct` copies from the storage, which must be mounted here; `master` downloads through the master;
+            `auto` copies if it can.
+        progress: Called with (bytes done, bytes in all).
 
     Raises:
-        StorageError: The target is taken, or the storage is not here.
+        ValueError: There is no such mode.
+        StorageError: Something else is at `target`, or the storage cannot be read from here.
         CheckpointError: A file is damaged.
     """
     if mode not in {"auto", "direct", "master"}:

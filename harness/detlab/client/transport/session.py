@@ -34,7 +34,7 @@ stream open whose master was killed, so that this is how long a view may stand s
 
 
 class _Connection:
-    """What both share: address, headers, time limits, retries."""
+    """What both drivers share: address, headers, timeouts, retries."""
 
     def __init__(self, address: ClusterAddress, *, timeout: float = 60.0, backoff: Retries | None = None) -> None:
         self.address = address

@@ -1,7 +1,7 @@
 """Following the master's streams without I/O: cursor, duplicates, keep-alives, resync, reconnecting.
 
 A feed takes the bytes that arrive and the end of a connection; it returns new events, the next request and how long to
-wait. Whatever happens to the connection, every event is delivered once and in order: a line counts only when it is
+wait. However often the connection breaks, every event is delivered once and in order: a line counts only when it is
 complete, and the next connection starts after the last one that counted.
 """
 
@@ -33,7 +33,11 @@ class Lines:
     _rest: bytearray = field(default_factory=bytearray)
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield each complete line without its end; keep the rest."""
+        """Yield each complete line without its end; keep the rest.
+
+        Raises:
+            ApiError: A line is longer than `MOST_LINE_BYTES`.
+        """
         self._rest += chunk
         if b"\n" not in chunk:
             if len(self._rest) > MOST_LINE_BYTES:
@@ -85,11 +89,11 @@ class Feed(Generic[Item]):
         return Call("GET", self.path, params={**self.params, "after": self.cursor})
 
     def check(self, reply: Reply) -> None:
-        """Judge the head of a reply.
+        """Check the status of a reply.
 
         Raises:
-            DetlabError: It is an error that waiting does not cure.
-            Reconnect: It is one that waiting may cure.
+            DetlabError: The reply is an error that will not go away by waiting.
+            Reconnect: The reply is an error that may go away by waiting.
         """
         if 200 <= reply.status < 300:
             return
@@ -100,7 +104,11 @@ class Feed(Generic[Item]):
         raise error
 
     def line(self, data: bytes) -> Item | None:
-        """Return the item of one line if it is new, else None."""
+        """Return the item of one line if it is new, else None.
+
+        Raises:
+            ApiError: The line is not a valid item.
+        """
         if not data.strip():
             self.silent = True
             self.silences += 1
@@ -130,7 +138,7 @@ class Feed(Generic[Item]):
         return item
 
     def resume_from(self, cursor: int) -> None:
-        """Go on, by a new connection, after another cursor: that of a fresh snapshot."""
+        """Continue, on a new connection, after another cursor: that of a fresh snapshot."""
         self.cursor = cursor
         self.jumped = True
 

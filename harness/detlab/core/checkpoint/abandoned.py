@@ -1,7 +1,7 @@
 """What is left in the storage of checkpoints that were begun and never stored, and its removal.
 
-Only stages are removed. What is published stays, whatever became of it: the master may have committed it, and no answer
-that does not come from the master (a proxy's, another master's) must ever cost a checkpoint.
+Only stages are removed. What is published always stays: the master may have committed it, and no answer that does not
+come from the master (a proxy's, another master's) must ever cost a checkpoint.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from detlab.storage import StorageManager
 logger = logging.getLogger("detlab.core")
 
 ABANDONED = 7 * 86400.0
-"""A stage that nothing was written to for so many seconds is nobody's any more."""
+"""Seconds without a write after which a stage counts as abandoned."""
 _NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z_-]")
 
 
 class Leftovers:
-    """Removes old stages of anybody, once; for training off a cluster there is no more to know.
+    """Removes old stages, whoever made them, once per process; off a cluster their age is the only clue.
 
     Args:
         storage: Where checkpoints lie. One that knows no marks is left alone.
@@ -32,7 +32,7 @@ class Leftovers:
         self._cleared = not isinstance(storage, StorageManager)
 
     def begin(self, uuid: str) -> None:
-        """Clear up, if that was not done yet, and note that `uuid` is being written."""
+        """Clean up, if that was not done yet, and note that `uuid` is being written."""
         if self._cleared:
             return
         try:

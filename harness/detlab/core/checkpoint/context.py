@@ -33,10 +33,10 @@ Selector = Callable[[str], bool]
 
 
 class DownloadMode(enum.Enum):
-    """Who fetches a checkpoint.
+    """Which ranks fetch a checkpoint.
 
-    `LocalWorkersShareDownload`: all ranks call in step, one per node fetches. `NoSharedDownload`: each rank that calls
-    fetches for itself.
+    `LocalWorkersShareDownload`: all ranks call in step, and one per node fetches. `NoSharedDownload`: each rank that
+    calls fetches for itself.
     """
 
     LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
@@ -53,9 +53,9 @@ class CheckpointContext:
 
     _waits_for_room = False
     _trial_id: int | None = None
-    """None off a cluster, where nobody else could commit what is stored."""
+    """None off a cluster, where no other attempt could commit what is stored."""
     _given: str | None = None
-    """The checkpoint that this attempt is to go on from; None off a cluster."""
+    """The checkpoint that this attempt is to resume from; None off a cluster."""
 
     def __init__(
         self,
@@ -88,19 +88,19 @@ class CheckpointContext:
 
         Args:
             ckpt_dir: The directory; with `shard`, None for a rank that has nothing to store.
-            metadata: Must have `steps_completed`; with `shard`, the ranks' dicts are united.
-            shard: All ranks call in step and their files are united; else the chief alone calls.
-            selector: Which files to take, by relative POSIX path.
+            metadata: Must contain `steps_completed`; with `shard`, the ranks' dicts are merged.
+            shard: All ranks call in step and their files are merged; otherwise only the chief calls.
+            selector: Tells, given a relative POSIX path, whether to include that file; None: all files.
 
         Returns:
             The uuid of the checkpoint.
 
         Raises:
             ShardConflict: Two ranks gave different files of one name, or different values for one metadata key.
-            CheckpointError: The directory holds links or special files, or cannot be read.
-            StorageError: The store cannot be written.
-            ValueError: `metadata` lacks `steps_completed`.
-            RuntimeError: Called by a rank that may not call it.
+            CheckpointError: The directory contains links or special files, or cannot be read.
+            StorageError: The storage cannot be written.
+            ValueError: `metadata` has no `steps_completed`.
+            RuntimeError: A rank other than the chief called without `shard`.
         """
         source = None if ckpt_dir is None else Path(ckpt_dir)
         if shard:
@@ -119,8 +119,8 @@ class CheckpointContext:
     def store_path(self, metadata: dict[str, Any] | None = None, *, shard: bool = False) -> Iterator[tuple[Path, str]]:
         """Give a directory to write a checkpoint into; it is stored when the block ends without an exception.
 
-        With `shard`, all ranks enter in step. Ranks of one node are given the same directory, so that they must
-        not write the same file: the file system keeps the last one.
+        With `shard`, all ranks enter in step. Ranks of one node share one directory, so they must not write the same
+        file: the last write wins.
 
         Yields:
             The directory and the uuid.
@@ -150,13 +150,14 @@ class CheckpointContext:
 
         Args:
             storage_id: The uuid.
-            ckpt_dir: Made if it is missing; ranks of one node that share the download name the same one.
-            download_mode: Who fetches.
-            selector: Which files, by relative POSIX path; ranks that share get what any of them wants.
+            ckpt_dir: Created if it is missing; ranks of one node that share the download give the same one.
+            download_mode: Which ranks fetch.
+            selector: Tells, given a relative POSIX path, whether to fetch that file; None: all files. Ranks that
+                share the download get every file that any of them selects.
 
         Raises:
-            CheckpointMissing: A file is not there; the file is named.
-            CheckpointError: It was never committed, or a file is altered; the file is named.
+            CheckpointMissing: A file is missing; the message names it.
+            CheckpointError: It was never committed, or a file was altered; the message names it.
         """
         target = Path(ckpt_dir)
         with self._missing_told(storage_id):
@@ -175,7 +176,7 @@ class CheckpointContext:
         *,
         selector: Selector | None = None,
     ) -> Iterator[Path]:
-        """Give a directory with the verified files of a checkpoint, to be read while the block lasts.
+        """Yield a directory with the verified files of a checkpoint, to be read while the block lasts.
 
         Arguments and errors are those of `download`.
         """
@@ -206,10 +207,10 @@ class CheckpointContext:
         return self._view(storage_id).metadata
 
     def delete(self, storage_id: str) -> None:
-        """Remove a checkpoint of this trial, first from the master's books, then its files.
+        """Delete a checkpoint of this trial: first the master's record of it, then its files.
 
         Raises:
-            Forbidden: There is one of this name, but it is not this trial's.
+            Forbidden: The checkpoint belongs to another trial.
         """
         try:
             self._session.call("DELETE", f"task/checkpoints/{storage_id}")
@@ -247,7 +248,7 @@ class CheckpointContext:
     def _missing_told(self, uuid: str) -> Iterator[None]:
         """Tell the master, once, if the files of the checkpoint that this attempt was given are gone.
 
-        It gives the next attempt one that is there, or tries none where there is none.
+        The master then gives the next attempt a checkpoint that exists, or starts no other attempt if none does.
         """
         try:
             yield
@@ -300,8 +301,8 @@ class CheckpointContext:
     def _commit(self, uuid: str, metadata: dict[str, Any], part: ManifestPart) -> None:
         """Publish the staged files, then have the master commit them, after the reports before them.
 
-        Only metadata and manifest wait for room here. What an fsync of the files could not write the kernel may have
-        dropped: they have to be written anew, by who has them.
+        Only metadata and manifest wait for room here. If an fsync of the other files fails, the kernel may have
+        dropped their data, so that the caller has to write them again.
 
         If the master's answer never comes the files stay: it may have committed them.
         """
@@ -327,8 +328,8 @@ class CheckpointContext:
     def _await_reports(self, step: int) -> None:
         """Wait until the master has the reports before a checkpoint.
 
-        The next attempt continues behind them and never makes them again, and what they wait in may be lost with its
-        machine.
+        The next attempt continues after them and never repeats them, and the spool that holds them may be lost with
+        its machine.
         """
         if (spool := self._spool) is None:
             return

@@ -59,7 +59,7 @@ def shared_files(names: Sequence[Sequence[str]]) -> dict[str, list[int]]:
 
 
 def join_parts(parts: Sequence[ManifestPart | None]) -> ManifestPart:
-    """Join what the ranks say of their files: a file that several of them give is one, if its digest is the same.
+    """Join the ranks' parts of a manifest; a file that several ranks give must have the same digest in all of them.
 
     Args:
         parts: One per rank; None counts as empty.

@@ -107,7 +107,11 @@ class Link:
         return link
 
     def send(self, operation: str, value: Any) -> None:
-        """Send one message; blocks while the other rank does not read and the buffers are full."""
+        """Send one message; block while the other rank does not read and the buffers are full.
+
+        Raises:
+            DistributedError: The other rank is gone, or did not take the message in time.
+        """
         payload = pickle.dumps((operation, value), protocol=pickle.HIGHEST_PROTOCOL)
         mac = self._frame_mac(self._serving, self._sent, payload)
         self._sent += 1
@@ -257,7 +261,7 @@ def connect_to(address: Callable[[], tuple[str, int] | None], key: bytes, rank: 
 
 
 def gather_from(links: dict[int, Link], operation: str, timeout: float | None) -> dict[int, Any]:
-    """Receive one message from each link, in whatever order they come.
+    """Receive one message from each link, in any order.
 
     Raises:
         DistributedError: A rank died or was silent for `timeout` seconds; the missing ranks are named.

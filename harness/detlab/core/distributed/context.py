@@ -40,20 +40,20 @@ class Group:
             link.sock.settimeout(timeout)
 
     def gather(self, value: Any, operation: str) -> list[Any] | None:
-        """Return all values, by rank, to the server, None to the others; everybody waits for everybody."""
+        """Return all values, by rank, on the server, and None on the others; all ranks wait for each other."""
         with self._lock:
             values = self._collect(value, operation)
             self._spread(None, operation)
             return values
 
     def allgather(self, value: Any, operation: str) -> list[Any]:
-        """Return all values, by rank, to everybody."""
+        """Return all values, by rank, on every rank."""
         with self._lock:
             values: list[Any] = self._spread(self._collect(value, operation), operation)
             return values
 
     def broadcast(self, value: Any, operation: str) -> Any:
-        """Return the server's value to everybody."""
+        """Return the server's value on every rank."""
         with self._lock:
             return self._spread(value, operation)
 
@@ -94,7 +94,7 @@ class DistributedContext:
         force_tcp: Accepted for compatibility; TCP is used always.
         timeout: Seconds to wait for all ranks to appear.
         operation_timeout: Seconds that one operation may take before the missing ranks are named in an error;
-            None waits for ever. A rank that dies is noticed at once.
+            None waits forever. A rank that dies is noticed at once.
 
     Raises:
         ValueError: Ranks and sizes do not fit together.
@@ -189,7 +189,7 @@ class DistributedContext:
             chief_ip: Address of the node of rank 0; `DET_CHIEF_IP` if None.
 
         Raises:
-            RuntimeError: There is neither.
+            RuntimeError: Neither is available.
         """
         chief_ip = chief_ip or os.environ.get("DET_CHIEF_IP")
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
@@ -303,7 +303,7 @@ class DistributedContext:
         return self.cross_size
 
     def gather(self, stuff: Any) -> list[Any] | None:
-        """Return everybody's `stuff`, by rank, to the chief, None to the others; waits for all.
+        """Return every rank's `stuff`, by rank, on the chief, and None on the others; wait for all ranks.
 
         Raises:
             DistributedError: A rank has died, is missing, or is in another operation.
@@ -315,7 +315,7 @@ class DistributedContext:
         return self._local.gather(stuff, "gather_local") if self._local else [stuff]
 
     def allgather(self, stuff: Any) -> list[Any]:
-        """Return everybody's `stuff`, by rank, to everybody. Raises as `gather` does."""
+        """Return every rank's `stuff`, by rank, on every rank. Raises as `gather` does."""
         return self._world.allgather(stuff, "allgather") if self._world else [stuff]
 
     def allgather_local(self, stuff: Any) -> list[Any]:
@@ -323,7 +323,7 @@ class DistributedContext:
         return self._local.allgather(stuff, "allgather_local") if self._local else [stuff]
 
     def broadcast(self, stuff: Any) -> Any:
-        """Return the chief's `stuff` to everybody. Raises as `gather` does."""
+        """Return the chief's `stuff` on every rank. Raises as `gather` does."""
         return self._world.broadcast(stuff, "broadcast") if self._world else stuff
 
     def broadcast_local(self, stuff: Any = None) -> Any:

@@ -4,10 +4,10 @@ A thread beside the main one looks at the main thread's stack now and then, and 
 the task's directory: whether the rank stands in an operation with the other ranks, in which, and for how long. Nothing
 of torch is patched. A training loop (`detlab.pytorch`) tells more: its batch and phase, and its own limit. The judge is
 `detlab.launch.ranks.watchdog`: it must live when a rank's process is stopped altogether. Without a launcher, as
-off-cluster, nobody watches.
+off-cluster, nothing is watched.
 
 A thread that waits for other ranks in gloo or in a socket sleeps: it uses no time of the processor. One that only calls
-such operations again and again does, so that each look that finds it at work starts its time anew. (A wait in NCCL
+such operations again and again does, so that each look that finds it at work restarts its time. (A wait in NCCL
 spins and is never taken for one; NCCL has a watchdog of its own.)
 """
 
@@ -30,7 +30,7 @@ from typing import Literal
 from detlab.core.distributed.context import DistributedContext
 
 LIMIT_VARIABLE = "DET_HANG_TIMEOUT"
-"""Seconds; 0: nobody watches. The launcher sets it in every task of several ranks."""
+"""Seconds; 0: nothing is watched. The launcher sets it in every task of several ranks."""
 _LONGEST_INTERVAL = 5.0
 _BYTES = 4096
 _AWAKE = 200e-6
@@ -78,7 +78,7 @@ class LoopState:
         self.part = 0
 
     def beat(self) -> None:
-        """Say that this rank is well, although it only waits: for the master's return, or for room on a disk."""
+        """Report that this rank is healthy although it only waits: for the master's return, or for room on a disk."""
         self.part += 1
 
 
@@ -162,9 +162,9 @@ class Pulse:
         task_dir: The task's directory.
         rank: This process's.
         size: How many ranks the trial has, on all of its nodes.
-        limit: Seconds after which a rank that does not come is taken for hanging.
-        loop: The training loop of the calling thread, for which the limit is one of time without progress; None to
-            tell of the main thread alone.
+        limit: Seconds after which a rank that does not arrive counts as hanging.
+        loop: The training loop of the calling thread, for which the limit is on the time without progress; None to
+            report on the main thread alone.
     """
 
     def __init__(self, task_dir: Path, rank: int, size: int, limit: float, loop: LoopState | None = None) -> None:
@@ -186,7 +186,7 @@ class Pulse:
 
     @classmethod
     def for_rank(cls, task_dir: Path, distributed: DistributedContext) -> Pulse | None:
-        """Return the pulse of this rank, None where nobody watches."""
+        """Return the pulse of this rank, None where no launcher watches it."""
         try:
             limit = float(os.environ.get(LIMIT_VARIABLE) or 0)
         except ValueError:
@@ -196,7 +196,7 @@ class Pulse:
         return cls(task_dir, distributed.rank, distributed.size, limit)
 
     def start(self) -> None:
-        """Begin; a directory that cannot be written to costs the watch, not the trial."""
+        """Start the heartbeats; if the directory cannot be written to, the trial goes unwatched but does not fail."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError:
@@ -205,7 +205,7 @@ class Pulse:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, and let the launcher know that this rank is not to be judged any more. Harmless when repeated."""
+        """Stop, and tell the launcher to watch this rank no longer. Harmless when repeated."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join(2 * self._interval)

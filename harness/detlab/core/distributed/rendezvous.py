@@ -82,7 +82,7 @@ class Place:
 
 
 def agreed_port() -> int | None:
-    """Return the port of the chief that the launchers of several nodes agreed on; None where nobody did."""
+    """Return the port of the chief that the launchers of several nodes agreed on; None without such an agreement."""
     port = os.environ.get(_PORT_VARIABLE, "")
     return int(port) if port.isdecimal() else None
 
@@ -91,7 +91,7 @@ def shared_secret(task_dir: Path | None, *, one_node: bool) -> bytes:
     """Return the secret that all ranks of this trial know.
 
     Raises:
-        DistributedError: Ranks on several nodes were given none, or it cannot be read.
+        DistributedError: Ranks on several nodes were given no secret, or it cannot be read.
     """
     given = os.environ.get(_KEY_VARIABLE)
     if given:

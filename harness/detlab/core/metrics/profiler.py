@@ -47,7 +47,7 @@ class ProfilerContext:
         self._sampler: _Sampler | None = None
 
     def on(self, sampling_interval: float = 1, samples_per_report: int = 10) -> None:
-        """Begin to sample, in a thread; while it samples already, go on as before. Off-cluster nothing is sampled.
+        """Start sampling in a thread; if it already samples, change nothing. Off-cluster nothing is sampled.
 
         Args:
             sampling_interval: Seconds between samples, at least 0.1.
@@ -75,7 +75,7 @@ class ProfilerContext:
             sampler.stop()
 
     def _step_now(self) -> int | None:
-        """Return where the training is; the trainer says so only once it runs."""
+        """Return the step that training has reached; None before the trainer reports one."""
         return self._steps()
 
     def _follow(self, steps: Callable[[], int | None]) -> None:
@@ -152,7 +152,7 @@ class _Sampler(threading.Thread):
             self._fresh.add(sample_between(before, self._before))
 
     def _send(self) -> None:
-        """Report where the training is; until it has said so, go on sampling."""
+        """Report at the step that training has reached; until the step is known, keep sampling."""
         step = self._steps()
         if step is None:
             return

@@ -2,8 +2,8 @@
 
 `$DET_TASK_DIR/spool/metrics.jsonl` takes one record per line; the launcher ships it. Several processes may
 append: a lock file orders them, and the last complete line (or `metrics.seq`, if the launcher emptied the
-file) says which sequence number comes next. Whatever a killed writer left half-written is cut off by the
-next one, so `seq` runs 1, 2, 3, … without gap or double.
+file) determines the next sequence number. A line that a killed writer left half-written is cut off by the
+next one, so `seq` runs 1, 2, 3, … without gap or duplicate.
 
 A training loop waits for each report, so the usual case is short: the files stay open, and where the file and
 `metrics.seq` are as this process left them nobody else has written, and nothing needs to be read.
@@ -154,7 +154,7 @@ class Spool:
         """Append one record and return its sequence number. While the disk is full it waits for room.
 
         Raises:
-            SpoolError: The record could not be written; nothing of it remains.
+            SpoolError: The record could not be written; no part of it remains.
             ValueError: The record is larger than `MAX_RECORD`.
         """
         try:
@@ -209,13 +209,13 @@ class Spool:
                 os.close(fd)
 
     def last(self) -> int:
-        """The sequence number of the last record, whichever process appended it; 0 if there is none."""
+        """Return the sequence number of the last record, whichever process appended it; 0 if there is none."""
         with self._threads:
             mine = 0 if self._files is None else self._files.last
         return max(mine, _number_in(self._seq_path) or 0)
 
     def delivered(self) -> int | None:
-        """Up to which record the master has taken or refused all; None if nobody here delivers them."""
+        """Return the number up to which the master has taken or refused all records; None if no launcher sends them."""
         return _number_in(self._acked_path)
 
     def raise_refusals(self) -> None:
@@ -270,7 +270,7 @@ class Spool:
 
     @staticmethod
     def _is_as_left(files: _Files) -> bool:
-        """Whether nobody has written since this process did, nor emptied or removed the file."""
+        """Whether the file was not written to, emptied or removed since this process last wrote."""
         if files.size < 0:
             return False
         found = os.fstat(files.records)

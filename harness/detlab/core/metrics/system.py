@@ -142,8 +142,8 @@ class NodeReader:
         """Read everything once.
 
         Raises:
-            OSError: This system has no such files (it is no Linux).
-            ValueError: They are not as Linux writes them.
+            OSError: The files do not exist (this is not Linux).
+            ValueError: The files are not as Linux writes them.
         """
         busy, total = parse_stat(self._text("stat"))
         free, used = parse_meminfo(self._text("meminfo"))
@@ -157,7 +157,11 @@ class NodeReader:
 
 
 def parse_stat(text: str) -> tuple[float, float]:
-    """Return busy and total ticks of all cores, from /proc/stat."""
+    """Return busy and total ticks of all cores, from /proc/stat.
+
+    Raises:
+        ValueError: The text is not as Linux writes it.
+    """
     fields = [float(field) for field in text.split("\n", 1)[0].split()[1:9]]  # the guests' are in the user's already
     if len(fields) < 4:
         raise ValueError(f"/proc/stat begins with {text[:80]!r}")
@@ -166,7 +170,11 @@ def parse_stat(text: str) -> tuple[float, float]:
 
 
 def parse_meminfo(text: str) -> tuple[float, float]:
-    """Return free and used bytes, from /proc/meminfo."""
+    """Return free and used bytes, from /proc/meminfo.
+
+    Raises:
+        ValueError: The text is not as Linux writes it.
+    """
     sizes = {name: rest.split() for name, _, rest in (line.partition(":") for line in text.splitlines())}
     try:
         total, free = (1024.0 * float(sizes[name][0]) for name in ("MemTotal", "MemAvailable"))

@@ -22,7 +22,7 @@ VALIDATION = "validation"
 
 
 class EarlyExitReason(enum.Enum):
-    """Why training code ends before its time, on purpose."""
+    """Why training code ends early on purpose."""
 
     INVALID_HP = "INVALID_HP"
     USER_REQUESTED_STOP = "USER_REQUESTED_STOP"
@@ -74,8 +74,8 @@ class TrainContext:
             batch_metrics: One dict per batch since the last report; kept beside the metrics.
 
         Raises:
-            TypeError: A value that is neither a number nor structured.
-            ValueError: A bad name, or steps beyond 2**53.
+            TypeError: A value is neither a number nor structured.
+            ValueError: A name is invalid, or `steps_completed` exceeds 2**53.
             RecordsRefused: The master refused an earlier report.
             SpoolError: The report could not be written to the task's disk.
         """
@@ -102,17 +102,17 @@ class TrainContext:
         """Report how much of the training is done, from 0 to 1.
 
         Raises:
-            ValueError: Outside of 0..1 or not finite.
-            RuntimeError: Called by another rank than the chief.
+            ValueError: `progress` is outside of 0..1 or not finite.
+            RuntimeError: A rank other than the chief called.
         """
         self._send("progress", {"progress": check_progress(progress)})
 
     def set_status(self, status: str) -> None:
-        """Say in a few words what the trial does now, for people who watch it."""
+        """Describe in a few words what the trial is doing now, for people who watch it."""
         self._send("status", {"status": str(status).encode(errors="replace").decode()})
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
-        """Say why this trial is about to end early; `init` does so itself when `InvalidHP` leaves its block."""
+        """Report why this trial is about to end early; `init` does so itself when `InvalidHP` leaves its block."""
         self._send("early_exit", {"reason": EarlyExitReason(reason).value})
 
     def _report_invalid_hp(self) -> None:
@@ -254,4 +254,4 @@ class _LogSink:
         return 0
 
     def raise_refusals(self) -> None:
-        """Nobody refuses anything off-cluster."""
+        """Do nothing: off-cluster no report is refused."""

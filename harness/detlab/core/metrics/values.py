@@ -102,8 +102,9 @@ def check_metrics(metrics: Any, *, what: str = "metrics") -> dict[str, Any]:
     """Return a copy of a metrics dict as plain Python values.
 
     Raises:
-        TypeError: Not a dict, a name that is no string, or a value that is neither number nor structured.
-        ValueError: A bad name, nesting deeper than 20, or more than the master takes in one report.
+        TypeError: It is not a dict, a name is not a string, or a value is neither a number nor structured.
+        ValueError: A name is invalid, values are nested deeper than 20, or it is more than the master takes in one
+            report.
     """
     if type(metrics) is not dict and not isinstance(metrics, Mapping):
         raise TypeError(f"{what} must be a dict of name to value, not {type(metrics).__name__}")

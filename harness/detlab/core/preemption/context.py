@@ -98,7 +98,7 @@ class PreemptContext:
         return answer
 
     def acknowledge_preemption_signal(self) -> None:
-        """Tell the master that this process will end soon and is to be continued; returns when it knows.
+        """Tell the master that this process will end soon and is to be resumed; return once the master knows.
 
         Raises:
             ClusterUnreachable: The master did not answer for a day.
@@ -128,4 +128,4 @@ class DummyPreemptContext(PreemptContext):
         self._acknowledged = False
 
     def acknowledge_preemption_signal(self) -> None:
-        """Do nothing: nobody sent a signal."""
+        """Do nothing: there was no signal."""

@@ -15,7 +15,7 @@ from detlab.loopback.connections import Connection
 
 
 class PollClosed(Exception):
-    """It was closed; nobody wants the answer any more."""
+    """The poll was closed: the answer is no longer wanted."""
 
 
 class PlainPoll:
@@ -39,9 +39,9 @@ class PlainPoll:
         """Return status and body; a reply may take `timeout` seconds.
 
         Raises:
-            PollClosed: It was closed meanwhile.
+            PollClosed: It was closed in the meantime.
             OSError: No answer came.
-            http.client.HTTPException: What came was none.
+            http.client.HTTPException: The answer is not valid HTTP.
         """
         try:
             self._connect()
@@ -73,7 +73,7 @@ class PlainPoll:
         self._connection.close()
 
     def close(self) -> None:
-        """Let the thread that asks go, now and from now on."""
+        """Make the polling thread's current and all further requests fail with `PollClosed`."""
         with self._lock:
             self.closed.set()
             if self._socket is not None:

@@ -22,7 +22,7 @@ MAX_BACKLOG = 256 << 20
 RECYCLE = 16 << 20
 """Bytes of a fully delivered log spool from which on it is emptied."""
 RESERVE = 1 << 16
-"""Bytes of the file that is given up so that a full disk can be told of."""
+"""Bytes of the file that is deleted so that there is room to report a full disk."""
 _READ = 1 << 16
 
 
@@ -85,12 +85,12 @@ class LogSpool:
         self.write("launcher", [text.encode()])
 
     def say_at_once(self, text: str) -> None:
-        """Log a line of the launcher itself from the thread that makes room in the spool: it cannot wait for any."""
+        """Log a line of the launcher itself without waiting for room: for the thread that makes room in the spool."""
         with self._room:
             self._try_append("launcher", [text.encode()], time.time())
 
     def open_reader(self) -> BinaryIO:
-        """Return the file that is written, for reading, whatever lies in its place now."""
+        """Open the file that is being written for reading, even if its path now leads to another one."""
         return self._appender.open_reader()
 
     @property
@@ -104,7 +104,7 @@ class LogSpool:
         return self._appender.size
 
     def committed(self, end: int) -> bool:
-        """Learn that the master has everything before this offset; return whether the file was emptied."""
+        """Note that the master has everything before this offset; return whether the file was emptied."""
         with self._room:
             self._committed = end
             recycle = end == self._appender.size and end >= self._recycle
@@ -132,7 +132,7 @@ class LogSpool:
         return True
 
     def _tell_of(self, error: OSError, now: float) -> None:
-        """Say that the disk is full, in the room that was kept for it; the master gets it at once."""
+        """Log that the disk is full, in the space reserved for that; the master gets the line at once."""
         why = f"{self._reserve.parent}: {error.strerror or error}"
         text = f"detlab: disk full: {why}. Output and reports of this task wait for free space (df -h)"
         with contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ class LogSpool:
             self._notify()
 
     def _keep_reserve(self) -> bool:
-        """Take some room of the disk, for the day when it has none; return whether it had some."""
+        """Reserve some space on the disk for when it is full; return whether there was any."""
         try:
             descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:

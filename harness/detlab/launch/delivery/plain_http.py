@@ -32,7 +32,11 @@ class PlainTransport:
             self._connection = Connection(host, port, timeout=TIMEOUT)
 
     def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
-        """See `Transport.post`."""
+        """See `Transport.post`.
+
+        Raises:
+            TransportError: No answer came, or the request cannot be sent.
+        """
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
             self._drop_if_ended()

@@ -70,7 +70,7 @@ class HttpTransport:
 
     Args:
         api_url: Base of the API, ends with `/api/v1/`.
-        trust: Whom to believe, as httpx takes it; None for what the task was told.
+        trust: Certificates to trust, as httpx takes them; None: those that the task was given.
     """
 
     def __init__(self, api_url: str, trust: bool | ssl.SSLContext | None = None) -> None:
@@ -86,7 +86,11 @@ class HttpTransport:
         )
 
     def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
-        """See `Transport.post`."""
+        """See `Transport.post`.
+
+        Raises:
+            TransportError: No answer came.
+        """
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
             reply = self._client.post(self._api_url + path, content=body, headers=headers)
@@ -103,15 +107,15 @@ class Marks(Protocol):
     """Where the progress of a delivery is noted."""
 
     def committed(self, shipper: StreamShipper, reader: Reader) -> None:
-        """The master committed more of a stream."""
+        """Note that the master has committed more of a stream."""
         ...
 
     def refused(self, refusals: Sequence[Refusal]) -> None:
-        """The master will not take these records."""
+        """Note that the master will never take these records."""
         ...
 
     def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
-        """Somebody else than its writer has changed the spool: `reader.damage` says how, since the start."""
+        """Note that something other than its writer has changed the spool; `reader.damage` counts how, in all."""
         ...
 
 
@@ -127,7 +131,7 @@ class Source:
     unreadable_since: float | None = field(default=None)
     """Since when the spool cannot be read."""
     damage: Damage = field(default=Damage())
-    """What was told of its damage."""
+    """The damage that was already reported."""
 
 
 class Mode(enum.Enum):
@@ -159,10 +163,10 @@ class Deliverer:
         marks: Where progress is noted.
         on_token: Called with a renewed token.
         on_fenced: Called once when the master says that a newer attempt writes.
-        clock: Seconds, by which it waits and backs off and `tokens` go; one that nobody sets, or all would stand still
-            for as long as it is put back.
-        wall: Seconds since the epoch: in them older masters say when a token ends.
-        pause: Waits so many seconds, or until `wake`; a simulation waits in its own way.
+        clock: Seconds, for waiting, backing off and `tokens`; it must never be set back, or all of them would stand
+            still for as long.
+        wall: Seconds since the epoch, in which older masters give the end of a token.
+        pause: Waits for a number of seconds, or until `wake`; a simulation waits in its own way.
     """
 
     def __init__(
@@ -213,7 +217,14 @@ class Deliverer:
         self._wake.set()
 
     def finish(self, timeout: float | None = None) -> bool:
-        """Ship everything that is spooled, however long the master is away; return whether it is done."""
+        """Ship everything that is spooled, however long the master is away.
+
+        Args:
+            timeout: Seconds to wait at most; None waits without a limit.
+
+        Returns:
+            Whether everything has been shipped.
+        """
         return self._end(Mode.FINISH, timeout)
 
     def stop(self, timeout: float | None = None) -> bool:
@@ -221,7 +232,7 @@ class Deliverer:
         return self._end(Mode.STOP, timeout)
 
     def ask(self, mode: Mode) -> None:
-        """Say what is wanted, without waiting for it; an order to stop stays."""
+        """Request a mode without waiting for it; an earlier request to stop prevails."""
         if self._mode is not Mode.STOP:
             self._mode = mode
         self._wake.set()
@@ -276,7 +287,7 @@ class Deliverer:
         return source.reader.settle() and not self._tell_damage(source)
 
     def _tell_damage(self, source: Source) -> bool:
-        """Tell of damage that was found since; return whether there was some, and so a line about it to deliver."""
+        """Report newly found damage; return whether there was any, and so a line about it to deliver."""
         if source.reader.damage == source.damage:
             return False
         source.damage = source.reader.damage

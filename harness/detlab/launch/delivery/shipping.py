@@ -1,7 +1,7 @@
 """Shipping of spooled records: the decisions what to send when, without I/O.
 
 One `StreamShipper` per stream turns (records offered, replies, time) into (batch to send, time of the next poll). It
-promises order, at most `MAX_RECORDS` records or `MAX_BYTES` a batch, one batch in flight, retries for ever, and that
+promises order, at most `MAX_RECORDS` records or `MAX_BYTES` a batch, one batch in flight, endless retries, and that
 only an acknowledgement of the master moves the mark. The master keeps the same mark per allocation, so that a batch
 sent twice counts once. Threads and HTTP are in `detlab.launch.delivery.sender`; the agent ships the remaining records
 of a dead launcher
@@ -69,7 +69,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Fenced:
-    """A newer attempt of the trial writes now: nothing of this one counts any more."""
+    """A newer attempt of the trial is writing: records of this one no longer count."""
 
     message: str
 
@@ -78,7 +78,7 @@ Outcome = Acked | Failed | Unauthorised | Rejected | Fenced
 
 
 def judge(status: int, body: bytes) -> Outcome:
-    """Say what a reply to POST …/records means.
+    """Interpret a reply to POST …/records.
 
     Args:
         status: HTTP status.
@@ -133,7 +133,7 @@ class Batch:
     entries: tuple[Entry, ...]
 
     def body(self) -> bytes:
-        """A RecordBatch as JSON. The lines are JSON already: they travel as they were spooled."""
+        """Return the RecordBatch as JSON. The lines are JSON already, so they are sent as they were spooled."""
         lines = b",".join(entry.line for entry in self.entries)
         return b'{"stream":"%s","records":[%s]}' % (self.stream.encode(), lines)
 
@@ -168,7 +168,11 @@ class StreamShipper:
         return len(self._queue)
 
     def load(self, entries: Sequence[Entry]) -> None:
-        """Take the next records of the spool, in order; only while HUNGRY."""
+        """Take the next records of the spool, in order; only while HUNGRY.
+
+        Raises:
+            RuntimeError: The stream is in another phase.
+        """
         if self.phase is not Phase.HUNGRY:
             raise RuntimeError(f"records loaded while the stream waits for {self.phase.value}")
         self._queue.extend(entry for entry in entries if entry.seq > self.acked)
@@ -185,7 +189,11 @@ class StreamShipper:
         return Batch(self.stream, tuple(self._queue[: self._limit]))
 
     def settle(self, outcome: Outcome, now: float) -> None:
-        """Learn what became of the batch in flight."""
+        """Record the outcome of the batch in flight.
+
+        Raises:
+            RuntimeError: No batch is in flight.
+        """
         if self.phase is not Phase.IN_FLIGHT:
             raise RuntimeError(f"a reply while the stream waits for {self.phase.value}")
         match outcome:

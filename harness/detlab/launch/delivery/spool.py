@@ -71,7 +71,7 @@ class Appender:
         self._size = 0
 
     def open_reader(self) -> BinaryIO:
-        """Return this file, for reading: the path may lead to another one by now."""
+        """Open this very file for reading: its path may lead to another one in the meantime."""
         return os.fdopen(os.dup(self._fd), "rb")
 
     def close(self) -> None:
@@ -103,14 +103,14 @@ class Damage:
     repeated: int = 0
     """Records whose number is smaller than that of one before them: forged, or their writer's count was changed."""
     lost: int = 0
-    """Records that were written and are not there any more."""
+    """Records that were written and are gone."""
 
     def __bool__(self) -> bool:
         return any((self.shrunk, self.replaced, self.repeated, self.lost))
 
 
 class Reader:
-    """Read a spool file from an offset on, as far as it is complete.
+    """Read a spool file from an offset, as far as it is complete.
 
     A file that was cut off or replaced is read again from its start: records that were read before are known by their
     numbers, and none is given twice. What is lost is counted in `damage`.
@@ -140,7 +140,7 @@ class Reader:
         self._end = end
         self._written = written
         self._highest = 0
-        """Of the records read since the file was begun anew."""
+        """Of the records read since the file was last started over."""
         self._doubted = 0
         """The newest record as its writer said when it was not found; not found again, it is lost."""
         self._looked_for = 0
@@ -205,9 +205,9 @@ class Reader:
         return True
 
     def settle(self) -> bool:
-        """Look, when all that is there was read, whether it is all that was written; return whether that is settled.
+        """Check, once all that is there was read, whether it is all that was written; return whether that is settled.
 
-        If not, there may be more to read; then it is to be called once more.
+        If it is not, there may be more to read; then call this again.
         """
         self._idle = 0
         if self._was_replaced():

@@ -8,12 +8,12 @@ from detlab.backoff import Backoff
 
 
 def life_of(said: float | None, expires_at: float, wall: float) -> float:
-    """For how many seconds a token lives.
+    """Return a token's remaining life in seconds.
 
     Args:
-        said: What the master says; None if it is an older one, which does not.
-        expires_at: When it ends by the master's clock, seconds since the epoch.
-        wall: The same moment as now, by ours.
+        said: The life as the master gives it, in seconds; None from older masters, which do not.
+        expires_at: When the token ends by the master's clock, in seconds since the epoch.
+        wall: The current time by our clock, in seconds since the epoch.
     """
     return expires_at - wall if said is None else said
 
@@ -45,17 +45,17 @@ class TokenKeeper:
         return wanted and now >= self._not_before
 
     def refused(self, now: float) -> None:
-        """The master did not take the token: renew it at the next chance, whatever its date says."""
+        """Record that the master rejected the token: it is renewed at the next chance, whatever its expiry date."""
         if self._forced is None:
             self._forced = now
 
     def renewed(self, token: str, expires_at: float, now: float) -> None:
-        """A fresh token came."""
+        """Record a fresh token and when it expires."""
         self.token, self.expires_at, self.issued_at = token, expires_at, now
         self._forced = None
         self._not_before = 0.0
         self.backoff.reset()
 
     def failed(self, now: float) -> None:
-        """The renewal failed: try again after a pause."""
+        """Record that a renewal failed: the next attempt follows after a pause."""
         self._not_before = now + self.backoff.next_pause()

@@ -43,7 +43,7 @@ def parse_range(text: str) -> tuple[int, int]:
     """Read `A-B`, both included.
 
     Raises:
-        ValueError: Not two numbers, empty, or with 0 in it.
+        ValueError: It is not two numbers, is empty, or includes 0.
     """
     first, separator, last = text.partition("-")
     if not separator or not first.strip().isdigit() or not last.strip().isdigit():
@@ -75,7 +75,7 @@ def read_uids(path: Path) -> dict[str, int]:
     """Read a JSON object of hub user -> uid; a file that does not exist is an empty one.
 
     Raises:
-        IdentityError: It is something else, or holds uid 0.
+        IdentityError: It is something else, or contains uid 0.
     """
     try:
         text = path.read_bytes()
@@ -117,10 +117,10 @@ class UidRules:
         Args:
             name: The hub user.
             uid: As the master says.
-            account: Whether it is that of an account, by the operator's map: it brings its groups and its home.
+            account: Whether the operator has mapped the user to an account, whose groups and home are then used too.
 
         Raises:
-            IdentityError: Nobody's tasks may run under this uid here.
+            IdentityError: Tasks may not run under this uid here.
         """
         if uid is None:
             raise IdentityError(f"the master does not send the uid for tasks of {name!r}: update the master")
@@ -174,7 +174,7 @@ class UidRules:
 
 
 def how_to_agree(name: str) -> str:
-    """What an administrator does on a node whose files belong to other uids than the master assigns."""
+    """Explain to an administrator how to fix a node whose files belong to other uids than the master assigns."""
     return (
         f"on that node give the files of {name!r} to the master's uid (chown -R), remove the line from the agent's "
         "users.json or --user-map, and start the agent again; or start it with an empty --dir"

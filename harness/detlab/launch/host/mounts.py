@@ -46,8 +46,8 @@ def trace(path: Path) -> Route:
     """Follow `path` component by component.
 
     Raises:
-        FileNotFoundError: Something on the way does not exist.
-        OSError: Too many links.
+        FileNotFoundError: A part of the path does not exist.
+        OSError: There are too many links.
     """
     links: list[tuple[Path, str]] = []
     crossed: dict[Path, None] = {}

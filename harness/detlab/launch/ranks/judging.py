@@ -33,7 +33,7 @@ class Sign:
     """What is known of a rank.
 
     Attributes:
-        rank: It.
+        rank: Its number.
         state: `inside` an operation with other ranks, in code of `detlab`, or with the `user`.
         since: Seconds that it has been so.
         still: Seconds in which it has neither computed, read nor written anything to speak of.
@@ -115,16 +115,16 @@ class Verdict:
 
 
 def judge(signs: Mapping[int, Sign], size: int, limit: float, busy: float = math.inf) -> Verdict | None:
-    """Return which rank hangs, None while that cannot be said. Pure.
+    """Return which rank hangs, None while that cannot be told. Pure.
 
-    Somebody must have waited for the whole limit, and each rank that is not with those must have done nothing for as
-    long (or have been away for `busy` seconds): a rank may be slow for want of another that works.
+    At least one rank must have waited for the whole limit, and each rank that is not waiting must have done nothing for
+    as long (or have been away for `busy` seconds): a rank may be slow because it needs another that is at work.
 
     Args:
         signs: By rank, what is known.
-        size: How many ranks there are; with fewer signs nothing is said.
-        limit: In seconds.
-        busy: For how many seconds a rank may stay away that is at work.
+        size: How many ranks there are; with fewer signs the result is None.
+        limit: Seconds of waiting that count as a hang.
+        busy: Seconds that a rank at work may stay away.
     """
     if len(signs) < size:
         return None
@@ -144,8 +144,8 @@ def judge(signs: Mapping[int, Sign], size: int, limit: float, busy: float = math
 def judge_loops(signs: Mapping[int, Sign], limit: float) -> Verdict | None:
     """Return which rank of a training loop hangs, None while any of them makes progress. Pure.
 
-    A process that says nothing comes first, then one in the trial's own code, then one that at least waits for nobody,
-    then the one that is furthest behind.
+    A silent process comes first, then one in the trial's own code, then one that does not wait for other ranks, then
+    the one that is furthest behind.
 
     Args:
         signs: By rank, what is known; all ranks are in their loop.

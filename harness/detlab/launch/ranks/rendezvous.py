@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WAIT = 20.0
 """Seconds that one question waits at the master for the other nodes."""
 SAY_AFTER = 60.0
-"""Seconds of waiting after which, and again after as many, it is said who is missing."""
+"""Seconds between two messages about which nodes are missing while it waits."""
 KEY_BYTES = 32
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SIOCGIFADDR = 0x8915
@@ -71,7 +71,7 @@ class Meeting:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on, all different."""
+    """Return different ports on which no program listens."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
@@ -92,13 +92,13 @@ def arrival(info: ClusterInfo, number: int) -> dict[str, Any]:
 
 
 def meet(info: ClusterInfo, transport: Transport, say: Callable[[str], None], wait: float = WAIT) -> Meeting:
-    """Tell the master that this node is there, and wait until all are, through any outage of the master.
+    """Tell the master that this node is present, and wait until all nodes are, through any outage of the master.
 
     Args:
         info: The task.
-        transport: To the master.
-        say: Tells people what it waits for.
-        wait: Seconds that one question waits at the master.
+        transport: Connection to the master.
+        say: Called with a message for people about what it waits for.
+        wait: Seconds that one request waits at the master.
 
     Raises:
         MeetingError: The attempt is over, or the master says that these nodes cannot meet.

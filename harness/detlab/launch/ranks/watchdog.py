@@ -29,7 +29,7 @@ HUNG = 75
 DEFAULT_LIMIT = 1800.0
 BUSY_FACTOR = 4.0
 """How many times as long a rank may stay away that computes, reads or writes, where a user has set the limit: it may be
-in an endless loop. By default it may for ever: a wrong end costs more than slots."""
+in an endless loop. By default there is no limit: a wrong end costs more than slots."""
 _ASLEEP = 60.0
 """Seconds between two polls from which on the whole task was frozen, or the machine suspended."""
 _LONGEST_INTERVAL = 5.0
@@ -44,7 +44,7 @@ _LOCAL_POLLS = 4.0
 
 
 def limit_of(value: str | None) -> float | None:
-    """Return the limit in seconds that a variable asks for, None for no watch. What is no number is as no variable."""
+    """Return the limit in seconds that a variable sets, None for no watch; anything but a number counts as unset."""
     try:
         limit = DEFAULT_LIMIT if value is None else float(value)
     except ValueError:
@@ -75,7 +75,7 @@ class Others(Protocol):
     """Seconds between two exchanges."""
 
     def exchange(self, own: Iterable[Sign]) -> Mapping[int, Sign]:
-        """Tell how our ranks stand, return how those of the others do."""
+        """Send the state of our ranks; return that of the other nodes' ranks."""
 
     def use_limit(self, limit: float) -> None:
         """Exchange as often as a limit needs, in seconds."""
@@ -86,10 +86,10 @@ class HangWatch:
 
     Args:
         task: The task's directory.
-        limit: Seconds after which a rank that does not come is taken for hanging; infinite to watch training loops
+        limit: Seconds after which a rank that does not arrive counts as hanging; infinite to watch training loops
             alone, which have limits of their own.
         hung: Called once, from a thread, with what was found.
-        busy: Seconds that a rank may stay away that is at work; by default as long as it is.
+        busy: Seconds that a rank at work may stay away; by default without a limit.
         clock: Monotonic, in seconds.
         others: The ranks on other nodes, of a trial over several.
     """
@@ -171,9 +171,9 @@ class HangWatch:
         return judge(signs, size, limit, self._busy)
 
     def _awake(self, now: float) -> None:
-        """Begin anew after a time in which all of the task was frozen.
+        """Start over after a time in which the whole task was frozen.
 
-        Nobody has waited for anybody in that time, though clocks went on.
+        No rank has waited for another in that time, although clocks continued.
         """
         if now - self._looked > max(3 * self._interval, min(_ASLEEP, self._limit / 2)):
             self._seen.clear()
@@ -234,7 +234,7 @@ def _interval(limit: float) -> float:
 
 
 def _read_pulse(path: Path) -> dict[str, Any] | None:
-    """Return what a rank last said; None for a file that is just being written, or that is none of ours."""
+    """Return a rank's last heartbeat; None for a file that is being written, or that is not ours."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:

@@ -39,7 +39,7 @@ class OtherNodes:
         node: This node's name: that of its agent.
         number: Its place in the order of nodes.
         transport: To the master.
-        limit: Seconds after which a rank that does not come is taken for hanging.
+        limit: Seconds after which a rank that does not arrive counts as hanging.
     """
 
     def __init__(self, task_dir: Path, node: str, number: int, transport: Posts, limit: float) -> None:
@@ -54,10 +54,10 @@ class OtherNodes:
         self.interval = max(0.05, min(_LONGEST_INTERVAL, limit / 10))
 
     def exchange(self, own: Iterable[Sign]) -> Mapping[int, Sign]:
-        """Tell how our ranks stand, and return those of the others by rank; none while the master is away.
+        """Send the state of our ranks; return that of the other nodes' by rank, empty while the master is away.
 
         Args:
-            own: Ours; none of them while this node's own clocks cannot be trusted.
+            own: Our ranks; empty while this node's own clocks cannot be trusted.
         """
         body = json.dumps({"node": self._number, "signs": [asdict(sign) for sign in own]}).encode()
         try:
@@ -70,10 +70,10 @@ class OtherNodes:
 
 
 def _sign(told: Mapping[str, Any]) -> Sign:
-    """A sign of another node.
+    """Parse a sign from another node.
 
     Raises:
-        ValueError: It makes no sense.
+        ValueError: A time in it is not a finite number.
     """
     sign = Sign(**{name: value for name, value in told.items() if name in _NAMES})
     if not all(math.isfinite(number) for number in (sign.since, sign.still, sign.silent, sign.idle, sign.limit)):

@@ -63,7 +63,7 @@ class Watch:
         kind: notebook, shell or tensorboard.
         env: The server's environment.
         pid: Of the server.
-        path: Its Unix socket in a private folder: a token that goes there reaches nobody else.
+        path: Its Unix socket in a private folder, so that no other user can receive the token that is sent there.
     """
 
     def __init__(self, kind: str, env: Mapping[str, str], pid: int, path: Path) -> None:
@@ -83,7 +83,7 @@ class Watch:
         self._period = PERIOD
 
     def run(self) -> None:
-        """Report for as long as the process lives; a failure is a report that does not come."""
+        """Report for as long as the process lives; a failed report is skipped."""
         pause = threading.Event()
         wait = SHORTEST  # the first reply says how often is enough
         while True:
@@ -106,7 +106,7 @@ class Watch:
         """Return what the server is doing.
 
         Raises:
-            OSError: It does not answer.
+            OSError: The server does not answer.
         """
         if self._kind == "tensorboard":
             try:

@@ -29,7 +29,7 @@ class Target:
     Attributes:
         host: Name or address.
         port: Its port.
-        trust: Whom to believe there; None: it speaks no TLS.
+        trust: Certificates to trust there; None: no TLS.
         name: What requests are to say in `Host`, one for each connection; None: bytes pass as they are.
         path: A Unix socket, in the place of host and port.
     """
@@ -44,7 +44,7 @@ class Target:
         """Connect.
 
         Raises:
-            OSError: It is not there, or is not who it should be.
+            OSError: Nothing listens there, or its certificate is not trusted.
         """
         if self.path is not None:
             return await asyncio.open_unix_connection(self.path)
@@ -63,7 +63,7 @@ class Relays:
         """Relay what comes to a socket; return its port.
 
         Args:
-            listening: Listens already, so that nobody else of this machine can have its port.
+            listening: A socket that already listens, so that no other program can take its port.
             target: Where it leads.
             shown: The certificate to show; None: no TLS.
 

@@ -3,9 +3,9 @@
     structure, tensors = encode(tree)          # structure: what `json.dumps` takes; tensors: the live ones, uncopied
     tree = decode(structure, tensors)
 
-Plain values stand for themselves; all else is an object whose key `$` says what it is. The tree comes back equal and in
-order, to the bit for floats, with these differences: tensors come back on the CPU, a named tuple as a tuple, a list or
-dict that occurs twice as two. A tensor that occurs twice is kept once and comes back as one tensor; two views of one
+Plain values are encoded as they are, all else as an object whose key `$` says what it is. The tree comes back equal and
+in order, to the bit for floats, with these differences: tensors come back on the CPU, a named tuple as a tuple, a list
+or dict that occurs twice as two. A tensor that occurs twice is kept once and comes back as one tensor; two views of one
 storage that are not the same view come back as two tensors.
 
 What is of a class that is not known here is pickled as the last resort, with a warning that names it; `decode`
@@ -72,7 +72,7 @@ def encode(tree: Any, *, place: Place | None = None, prefix: str = "") -> tuple[
     """Take a tree apart.
 
     Args:
-        tree: Any nesting of the values that the module's docstring speaks of.
+        tree: Any nesting of the values that the module's docstring describes.
         place: Gives keys to tensors at certain paths; all others are named after their path.
         prefix: Of the keys of those others.
 

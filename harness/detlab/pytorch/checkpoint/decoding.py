@@ -48,7 +48,7 @@ class Decoder:
         self._allow_pickle = allow_pickle
 
     def value(self, node: Any) -> Any:
-        """Return what a node stands for; a damaged one raises what it happens to raise."""
+        """Decode a node; a damaged one may raise any exception."""
         if isinstance(node, list):
             return [self.value(item) for item in node]
         if not isinstance(node, dict):

@@ -23,13 +23,13 @@ _WAY_OUT = "Pass trial_class=YourTrial."
 
 @contextlib.contextmanager
 def trial_class(code: Path, spec: str, config: dict[str, Any]) -> Iterator[Any]:
-    """Give the class that `spec` (`module:Class`) names; while the block lasts, the code's modules can be imported.
+    """Yield the class that `spec` (`module:Class`) names; while the block lasts, the code's modules can be imported.
 
     Afterwards `sys.path` is as before, and so is `sys.modules` but for installed packages that were imported.
 
     Args:
         code: Directory with the checkpoint's source files.
-        spec: Module and class. `__main__` stands for the script that defines the class.
+        spec: Module and class. The module `__main__` means the script that defines the class.
         config: The experiment config; its entrypoint may name that script.
 
     Raises:

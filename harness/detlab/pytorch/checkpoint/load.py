@@ -73,17 +73,17 @@ def load_trial_from_checkpoint_path(
     looked up as usual.
 
     Args:
-        path: Directory of the checkpoint, such as `Checkpoint.download()` gives. Determined's work too.
-        trial_class: The class to make.
-        trial_kwargs: Further arguments of its `__init__`. One named `hparams` is given the checkpoint's.
-        torch_load_kwargs: `map_location` names the device the models shall be on; the rest goes to `torch.load` for
+        path: Directory of the checkpoint, such as `Checkpoint.download()` returns. Determined's checkpoints work too.
+        trial_class: The class of the trial.
+        trial_kwargs: Further arguments of its `__init__`. An argument `hparams` gets the checkpoint's by default.
+        torch_load_kwargs: `map_location` names the device to put the models on; the rest is passed to `torch.load` for
             checkpoints that Determined wrote.
-        **kwargs: The same, as older code passes it.
+        **kwargs: Alternative to `torch_load_kwargs`, as in older code.
 
     Raises:
         CheckpointError: Files are missing or damaged, or the class cannot be found or imported.
-        StateMismatch: The weights are not those of this trial's models.
-        TrainerError: The trial cannot be made with these arguments.
+        StateMismatch: The weights do not fit this trial's models.
+        TrainerError: The trial cannot be created with these arguments.
     """
     directory = Path(path)
     options = {**kwargs, **(torch_load_kwargs or {})}

@@ -200,7 +200,7 @@ def apply(restored: Restored, context: PyTorchTrialContext, callbacks: CallbackS
     """Load a checkpoint's content into models, optimizers, schedulers, scaler, callbacks and this rank's RNGs.
 
     Raises:
-        StateMismatch: It is of another model; every difference is named and nothing was loaded.
+        StateMismatch: The checkpoint is of another model; every difference is named and nothing was loaded.
     """
     tree = restored.tree
     callbacks.call("on_checkpoint_load_start", tree)

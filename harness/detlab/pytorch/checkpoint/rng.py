@@ -34,7 +34,7 @@ def restore(states: dict[str, Any]) -> None:
     """Put all generators into captured states; what is missing, or of a device that is not here, is left alone.
 
     Args:
-        states: What `capture` gave; lists may stand for tuples.
+        states: What `capture` returned; lists are accepted in place of tuples.
     """
     if states.get("torch") is not None:
         torch.set_rng_state(states["torch"].cpu())

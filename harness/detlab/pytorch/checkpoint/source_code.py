@@ -15,7 +15,7 @@ MOST_BYTES = 10 * 1024 * 1024
 _MOST_ENTRIES = 20_000  # a home directory must not be read to its end
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 _MARKS = {"pyvenv.cfg", "load_data.json"}
-"""Files of folders that are nobody's source: virtual environments, and checkpoints, whose `code/` would otherwise be
+"""Files that mark folders without source code: virtual environments, and checkpoints, whose `code/` would otherwise be
 copied into each later one and double every time."""
 
 

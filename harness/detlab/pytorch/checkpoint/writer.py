@@ -171,10 +171,10 @@ class CheckpointWriter:
         logger.debug("the checkpoint at step %d delayed training by %.3f s", steps, stall)
 
     def resume(self) -> None:
-        """Have the checkpoint committed whose files are written.
+        """Commit the checkpoint whose files have been written.
 
         Raises:
-            RuntimeError: None waits for it.
+            RuntimeError: No checkpoint waits for this.
         """
         with self._changed:
             if self._state is not _State.PAUSED:
@@ -197,7 +197,7 @@ class CheckpointWriter:
         """Wait until nothing is under way, or a checkpoint waits for `resume`.
 
         Args:
-            timeout: In seconds; without end if None.
+            timeout: In seconds; None waits without a limit.
 
         Returns:
             Whether nothing is under way.
@@ -293,7 +293,7 @@ class CheckpointWriter:
             raise _Abandoned
 
     def _source_files(self, root: Path | None) -> dict[str, bytes] | None:
-        """Return the trial's code as it was at the first checkpoint: that is what runs, whatever is edited later."""
+        """Return the trial's code as it was at the first checkpoint: later edits do not affect what runs."""
         if root is None:
             return None
         if root not in self._code:

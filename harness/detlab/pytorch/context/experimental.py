@@ -56,7 +56,9 @@ class PyTorchExperimentalContext:
         logger.info("batches are not moved to the device")
 
     def find_unused_parameters(self) -> None:
-        """Let parameters of models wrapped from now on go without gradient in a batch; for several processes.
+        """Allow parameters without a gradient in a batch, in models that are wrapped from now on.
+
+        This matters only with several processes.
 
         Not a method of Determined. It costs a walk of the graph per batch.
         """

@@ -51,7 +51,7 @@ class TrialInformation:
         """Return the hyperparameters of this trial.
 
         Raises:
-            TrainerError: None were given.
+            TrainerError: The context was created without hyperparameters.
         """
         if self._hparams is None:
             raise TrainerError("this trial has no hyperparameters", hint=_INIT)
@@ -61,7 +61,7 @@ class TrialInformation:
         """Return the value of one hyperparameter.
 
         Raises:
-            TrainerError: There is none of this name; the known ones are listed.
+            TrainerError: There is no hyperparameter of this name; the message lists those that exist.
         """
         hparams = self.get_hparams()
         if name in hparams:
@@ -77,7 +77,7 @@ class TrialInformation:
         """Return how many samples of a batch each process takes: `global_batch_size // slots`.
 
         Raises:
-            TrainerError: The hyperparameter `global_batch_size` is missing or makes no such number.
+            TrainerError: The hyperparameter `global_batch_size` is missing, not an integer, or too small.
         """
         size, slots = self.get_hparam("global_batch_size"), self._slots_per_trial
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
@@ -103,7 +103,7 @@ class TrialInformation:
         """Return the seed of the trial.
 
         Raises:
-            TrainerError: It has none.
+            TrainerError: The trial has no seed.
         """
         if self._trial_seed is None:
             raise TrainerError("this trial has no seed", hint="make the context with `with pytorch.init() as context:`")
@@ -117,7 +117,7 @@ class TrialInformation:
         """Return the experiment config.
 
         Raises:
-            TrainerError: There is none.
+            TrainerError: There is no experiment config.
         """
         if self._exp_conf is None:
             raise TrainerError(
@@ -169,10 +169,10 @@ class TrialInformation:
         return self._tensorboard_writer
 
     def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
-        """Say whether the trainer is to write metrics to TensorBoard.
+        """Set whether the trainer writes metrics to TensorBoard.
 
         Raises:
-            TrainerError: The argument is no boolean.
+            TrainerError: The argument is not a boolean.
         """
         if not isinstance(enable_tensorboard_logging, bool):
             raise TrainerError(

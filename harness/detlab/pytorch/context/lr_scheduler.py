@@ -20,7 +20,7 @@ class LRScheduler:
     Args:
         scheduler: Any object with `step()`, `state_dict()` and `load_state_dict()`.
         step_mode: When to step it.
-        frequency: Step at every how many of those occasions.
+        frequency: Step only at every `frequency`-th such occasion.
 
     Raises:
         TrainerError: The arguments do not fit together; all mistakes are listed.

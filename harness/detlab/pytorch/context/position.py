@@ -55,10 +55,10 @@ class TrainingPosition:
         return self._sample_ids
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask for the end of training; it validates, checkpoints and stops within about a second.
+        """Request the end of training; within about a second it validates, checkpoints and stops.
 
         Raises:
-            TrainerError: The argument is no boolean.
+            TrainerError: The argument is not a boolean.
         """
         if not isinstance(stop_requested, bool):
             raise TrainerError(f"set_stop_requested() takes True or False, not {stop_requested!r}")
@@ -67,7 +67,7 @@ class TrainingPosition:
         self._stop_requested = stop_requested
 
     def get_stop_requested(self) -> bool:
-        """Return whether the end of training was asked for on this rank."""
+        """Return whether the end of training was requested on this rank."""
         return self._stop_requested
 
     @staticmethod

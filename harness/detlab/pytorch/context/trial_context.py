@@ -108,7 +108,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             model: A bare model, not yet in DDP.
 
         Raises:
-            TrainerError: It is none, is wrapped already, or the processes are not connected.
+            TrainerError: It is not a bare model, is wrapped already, or the processes are not connected.
         """
         wrapped = model
         if self._managed_training:
@@ -137,7 +137,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             average_aggregated_gradients: Whether the sum of an aggregation's gradients is divided by its length.
 
         Raises:
-            TrainerError: The arguments make no sense; all mistakes are listed.
+            TrainerError: An argument is invalid; all mistakes are listed.
         """
         facts = OptimizerFacts.check(
             optimizer, backward_passes_per_step, fp16_compression, average_aggregated_gradients, self.optimizers
@@ -153,10 +153,10 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         Args:
             lr_scheduler: A scheduler of a wrapped optimizer. `ReduceLROnPlateau` needs `MANUAL_STEP`.
             step_mode: When it is stepped.
-            frequency: Step at every how many of those occasions.
+            frequency: Step only at every `frequency`-th such occasion.
 
         Raises:
-            TrainerError: The arguments make no sense; all mistakes are listed.
+            TrainerError: An argument is invalid; all mistakes are listed.
         """
         wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
         optimizer = getattr(lr_scheduler, "optimizer", None)
@@ -179,7 +179,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             scaler: A `torch.amp.GradScaler`, which may be disabled.
 
         Raises:
-            TrainerError: It is none, or there is one already.
+            TrainerError: It is not a gradient scaler, or the context already has one.
         """
         problems = amp.scaler_problems(scaler)
         if self._scaler is not None:
@@ -229,12 +229,12 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
 
         Args:
             loss: A scalar, or any tensor together with `gradient`.
-            gradient: Of what follows, with respect to `loss`; of its shape.
+            gradient: Gradient with respect to `loss`, of the same shape; None for a scalar loss.
             retain_graph: Keep the graph for another backward pass.
             create_graph: Make the gradients differentiable; keeps the graph.
 
         Raises:
-            TrainerError: There is nothing to differentiate.
+            TrainerError: `loss` cannot be differentiated: it is not a scalar tensor, or needs no gradient.
         """
         self._loop_state.phase = "backward"
         if not isinstance(loss, torch.Tensor) or (gradient is None and loss.numel() != 1) or not loss.requires_grad:
@@ -258,12 +258,12 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
 
         Args:
             optimizer: A wrapped optimizer.
-            clip_grads: Called with the list of parameters, whose gradients are shared, averaged and unscaled then.
+            clip_grads: Called with the list of parameters once their gradients are exchanged, averaged and unscaled.
             auto_zero_grads: Whether to drop the gradients after the step; must be True under aggregation.
-            scaler: The gradient scaler of a trial that does without `experimental.use_amp()`.
+            scaler: The gradient scaler of a trial that does not use `experimental.use_amp()`.
 
         Raises:
-            TrainerError: The optimizer was not wrapped, or gradients are to be kept under aggregation.
+            TrainerError: The optimizer was not wrapped, or `auto_zero_grads` is False under aggregation.
         """
         facts = self._facts.get(optimizer)
         if facts is None:
@@ -435,7 +435,7 @@ def share_of(device: int, env: Mapping[str, str]) -> float:
 
 
 def keep_to_share(device: int, env: Mapping[str, str]) -> None:
-    """Let torch's allocator take no more of a GPU's memory than this task's share: more is its own OutOfMemoryError.
+    """Limit torch's allocator to this task's share of a GPU's memory; beyond it torch raises OutOfMemoryError.
 
     Args:
         device: The GPU, counted from 0 as torch sees it.

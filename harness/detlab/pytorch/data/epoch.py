@@ -57,7 +57,7 @@ def _words(seed: int) -> list[int]:
 
 @contextlib.contextmanager
 def forked_rng(seed: int) -> Iterator[None]:
-    """Run the block with the process's random numbers seeded; afterwards they go on as if it had not been."""
+    """Run the block with the process's random numbers seeded; restore their state afterwards."""
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     seed_process(seed)
     try:
@@ -118,7 +118,7 @@ def check_sampler(sampler: Any, size: int) -> None:
     """Refuse a sampler that deals out the samples to ranks itself: the trainer would do it a second time.
 
     Raises:
-        DataError: There is such a sampler, and more than one rank.
+        DataError: The sampler does so, and there is more than one rank.
     """
     if size > 1:
         sharding = [type(part).__name__ for part in _parts(sampler) if isinstance(part, _SHARDING)]

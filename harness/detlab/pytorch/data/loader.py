@@ -54,7 +54,7 @@ class DataLoader:
         persistent_workers: Keep the workers, and their copies of the dataset, over all epochs.
 
     Raises:
-        DataError: Arguments that exclude each other, or have impossible values; all are listed.
+        DataError: Arguments exclude each other or have impossible values; all of them are listed.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ def adapt_batch_sampler(
 
 
 def dataset_repro_warning(fn: str, data_obj: Any) -> str:
-    """Return what to say when method `fn` returned a loader that is not a `DataLoader` of ours."""
+    """Return the message for a method `fn` that returned a loader other than our `DataLoader`."""
     kind = type(data_obj)
     return (
         f"{fn}() returned a {kind.__module__}.{kind.__qualname__}, which the trainer cannot shard over ranks or resume "
@@ -229,7 +229,7 @@ def data_length(data: Any) -> int:
     """Return the number of samples in a batch: the length of the first tensor or array found in it.
 
     Raises:
-        DataError: There is none; define `get_batch_length` in the trial.
+        DataError: The batch contains no tensor or array; define `get_batch_length` in the trial.
     """
     length = _first_length(data)
     if length is None:
@@ -264,7 +264,7 @@ def to_device(data: TorchData, device: Any, warned_types: set[type] | None = Non
     Args:
         data: The batch.
         device: `torch.device`, or its name.
-        warned_types: Types that a warning was given for; pass the same set again to be warned once.
+        warned_types: Types already warned about; pass the same set to each call to be warned only once.
     """
     if type(device) is not torch.device:
         device = torch.device(device)

@@ -69,8 +69,8 @@ class TrainingStream:
     from the seed and the epoch alone; neither choosing it nor iterating draws from the process's random numbers, but
     loading in this process (`num_workers=0`) does what the dataset does.
 
-    A loader other than our `DataLoader` is iterated anew for each epoch, as it is, on every rank; where it has a
-    `set_epoch`, it is called. Its `len()`, if it has one, must be right and the same on all ranks; without it, one
+    A loader other than our `DataLoader` is iterated from its start for each epoch, unchanged, on every rank; if it has
+    a `set_epoch`, that is called. Its `len()`, if it has one, must be right and the same on all ranks; without it, one
     batch is read ahead, to know which is the last.
 
     Args:
@@ -210,7 +210,7 @@ class TrainingStream:
         )
 
     def _check_order(self, state: Mapping[str, Any] | None) -> None:
-        """Say so if the epoch that is resumed does not have the order that it had."""
+        """Warn if the order of the resumed epoch is not what it was before."""
         if state is None or self.batch_in_epoch == 0 or state["order_size"] is None:
             return
         if (state["order_size"], state["order_digest"]) != self._source.order():

@@ -89,7 +89,7 @@ def check_not_empty(loader: DataLoader, builder: str) -> None:
     """Refuse a dataset without samples.
 
     Raises:
-        DataError: It has none; names the method that built it.
+        DataError: The dataset is empty; the message names the method that built it.
     """
     if known_length(loader.dataset) == 0:
         kind = type(loader.dataset).__name__
@@ -223,7 +223,7 @@ class Foreign:
             raise self._empty(0)
 
     def open(self, position: Position) -> tuple[int | None, Steps]:
-        """Begin an iteration; sets `position.batch_in_epoch` to what is to be skipped, whatever the number of ranks."""
+        """Begin an iteration; set `position.batch_in_epoch` to the batches to skip, for any number of ranks."""
         skip = position.batches // self._size
         position.batch_in_epoch = self._skipped = skip
         left = None if self._length is None else self._length - skip

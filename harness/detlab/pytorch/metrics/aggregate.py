@@ -56,7 +56,7 @@ class TrainingMetrics:
             per batch, averaged over the ranks that returned the metric in that batch.
 
         Raises:
-            TrainerError: Values that cannot be averaged, on any rank; all of them are listed.
+            TrainerError: Some values, on any rank, cannot be averaged; all of them are listed.
         """
         parts = distributed.gather(self._collected.take())
         outcome = distributed.broadcast(None if parts is None else _average(parts))
@@ -112,7 +112,7 @@ class ValidationMetrics:
             no rank has a batch.
 
         Raises:
-            TrainerError: Values that cannot be reduced, reducers that do not fit, other metrics on other ranks.
+            TrainerError: Values cannot be reduced, reducers do not fit the metrics, or ranks have different metrics.
         """
         part = self._collected.take()
         parts = distributed.gather((part, self.samples))
@@ -131,7 +131,7 @@ def to_plain(value: Any, name: str = "") -> Any:
         name: Of the metric, for errors.
 
     Raises:
-        TrainerError: Anything else; the metric and its type are named.
+        TrainerError: The value is of another type; the message names the metric and its type.
     """
     if isinstance(value, bool | str | bytes | bytearray) or type(value) in {int, float}:
         return value

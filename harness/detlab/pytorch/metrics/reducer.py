@@ -175,7 +175,7 @@ class _Wrapped:
         """Return the reduced value as metrics.
 
         Raises:
-            TrainerError: A dict though there is a name, no dict though there is none, or names that are not strings.
+            TrainerError: A reducer with a name returned a dict, one without a name did not, or a key is not a string.
         """
         if self.name is not None:
             if isinstance(reduced, dict):
@@ -237,7 +237,7 @@ class _PyTorchReducerContext:
             The reducer; for a function an object whose `update(value)` is to be called per batch.
 
         Raises:
-            TrainerError: No reducer, one that was wrapped already, or a name that is taken.
+            TrainerError: It is not a reducer, was wrapped already, or its name is taken.
         """
         wrapped_by = reducer if isinstance(reducer, MetricReducer) else None
         if wrapped_by is None and (not callable(reducer) or isinstance(reducer, type)):

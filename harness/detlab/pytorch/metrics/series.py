@@ -59,7 +59,7 @@ class Collected:
         """Take copies of the metrics of one batch and return them. Never waits for a device.
 
         Raises:
-            TrainerError: No dict of names to numbers, or tensors and arrays of them.
+            TrainerError: It is not a dict of names to numbers, tensors or arrays.
         """
         row: dict[str, Any]
         if self._lone is not None and isinstance(metrics, torch.Tensor):

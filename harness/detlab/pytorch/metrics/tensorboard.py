@@ -28,7 +28,7 @@ logger = logging.getLogger("detlab.pytorch")
 
 TAG_PREFIX = "detlab/"
 UPLOAD_SECONDS = 30.0
-"""Between copies to storage that nobody asked for."""
+"""Seconds between automatic copies to storage."""
 SCALARS_PER_FILE = 20_000
 """After so many a new event file is begun: files that grow are copied as a whole each time."""
 _CLOSE_SECONDS = 60.0
@@ -117,7 +117,7 @@ class TensorboardContext(Protocol):
 class BatchMetricWriter:
     """Writes reported metrics to TensorBoard and has the files copied to storage, all ranks' own ones included.
 
-    Nothing of it may end a training: what goes wrong is a warning, once.
+    It never ends a training: an error is logged as a warning, once.
 
     Args:
         context: Of the trial; its switch `set_enable_tensorboard_logging` counts at each call.

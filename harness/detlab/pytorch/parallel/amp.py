@@ -74,7 +74,7 @@ def _same_dict(value: dict[Any, Any], items: dict[Any, Any]) -> Any:
 
 
 def scaler_problems(scaler: Any) -> list[str]:
-    """Return what `scaler` lacks for being a `GradScaler`."""
+    """Return what `scaler` lacks to be used as a `GradScaler`."""
     methods = ("scale", "unscale_", "step", "update", "state_dict", "load_state_dict")
     missing = [name for name in methods if not callable(getattr(scaler, name, None))]
     return [f"a gradient scaler needs {', '.join(missing)}(), which {scaler!r} has not"] if missing else []

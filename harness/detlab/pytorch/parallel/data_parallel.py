@@ -34,7 +34,7 @@ class DataParallel(Strategy):
 
     @classmethod
     def refusal(cls, size: int) -> str | None:
-        """Refuse a single rank, which has nobody to exchange gradients with."""
+        """Refuse a single rank, which has no other rank to exchange gradients with."""
         return None if size > 1 else "it needs several processes, and this trial has one"
 
     def prepare_model(self, model: torch.nn.Module, *, find_unused_parameters: bool = False) -> torch.nn.Module:

@@ -36,7 +36,7 @@ class OptimizerFacts:
         """Return the facts of an optimizer to be wrapped.
 
         Raises:
-            TrainerError: The arguments of `wrap_optimizer` make no sense; all mistakes are listed.
+            TrainerError: An argument of `wrap_optimizer` is invalid; all mistakes are listed.
         """
         problems = []
         if not isinstance(optimizer, torch.optim.Optimizer):

@@ -54,7 +54,7 @@ class _Launched:
         """Return what torchrun's variables say; None for a process that no launcher started.
 
         Raises:
-            TrainerError: Some are missing or no numbers.
+            TrainerError: Some are missing or not numbers.
         """
         env = os.environ
         if "RANK" not in env or "LOCAL_WORLD_SIZE" not in env:
@@ -117,7 +117,7 @@ def connect(info: ClusterInfo | None, given: DistributedContext | None, timeout:
 def joined(
     info: ClusterInfo | None, given: DistributedContext | None, timeout: float
 ) -> Iterator[DistributedContext | None]:
-    """Give what `connect` returns, and `disconnect` when the block ends."""
+    """Yield what `connect` returns, and `disconnect` when the block ends."""
     failed: BaseException | None = None
     try:
         yield connect(info, given, timeout)
@@ -218,7 +218,7 @@ def note_failing_rank(rank: int, status: int) -> None:
     """Tell the launcher which rank failed: of those noted in the task's directory the first counts.
 
     Args:
-        rank: It.
+        rank: The rank that failed.
         status: Its exit status.
     """
     directory = os.environ.get(TASK_DIR_VARIABLE)

@@ -139,7 +139,7 @@ class Strategy(abc.ABC):
         """Call the trial's `clip_grads` with reduced, unscaled gradients.
 
         Raises:
-            TrainerError: `clip_grads` unscales them once more.
+            TrainerError: `clip_grads` itself unscales the gradients, which are unscaled already.
         """
         if scaler is not None and not is_unscaled(scaler, facts.optimizer):
             scaler.unscale_(facts.optimizer)
@@ -242,7 +242,7 @@ def choose_strategy(name: str | None, device: torch.device, distributed: Distrib
         distributed: The ranks of the trial.
 
     Raises:
-        TrainerError: There is none of that name, or it cannot train on so many ranks.
+        TrainerError: There is no strategy of that name, or it cannot train on this number of ranks.
     """
     chosen = STRATEGIES.load(name if name is not None else "single" if distributed.size == 1 else "ddp")
     problem = chosen.refusal(distributed.size)

@@ -18,11 +18,11 @@ def check_model(model: Any, known: Iterable[torch.nn.Module]) -> None:
     """Check a model that is to be wrapped.
 
     Args:
-        model: It.
-        known: Those that are wrapped already.
+        model: The model.
+        known: The models that are wrapped already.
 
     Raises:
-        TrainerError: It is no bare model.
+        TrainerError: It is not a bare model, or is wrapped already.
     """
     problem = None
     if not isinstance(model, torch.nn.Module):

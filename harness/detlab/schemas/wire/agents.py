@@ -55,7 +55,7 @@ class NodeHello(Wire):
     name: str
     slots: Annotated[list[SlotView], FailFast()] = []
     slot_count: Annotated[int, Field(ge=0, le=65536)] = 0
-    """Slots of which it says only how many: they are called any0, any1, …, and its own runtime knows the devices."""
+    """Number of slots without named devices: they are called any0, any1, …, and its own runtime knows the devices."""
     labels: Annotated[dict[str, str], BeforeValidator(_not_huge)] = {}
     """Beside those of the agent's Hello."""
     pool: str | None = None
@@ -75,7 +75,7 @@ class Hello(Wire):
     version: str = ""
     agent_id: str
     process: str = ""
-    """Drawn anew by each process of the agent: two that live under one id are told apart by it."""
+    """Drawn by each process of the agent at its start, to tell apart two that run under one id."""
     serves_user: str | None = None
     """None: any user (root agent); else tasks of others are refused."""
     slots: Annotated[list[SlotView], FailFast()]
@@ -87,9 +87,9 @@ class Hello(Wire):
     pool: str = "default"
     """The resource pool that it belongs to."""
     labels: Annotated[dict[str, str], BeforeValidator(_not_huge)] = {}
-    """Of the operator, for tasks that ask for some."""
+    """Set by the operator, for tasks that require or prefer some."""
     max_zero_slot_tasks: int = 100
-    """So many tasks without slots it runs at a time."""
+    """Most tasks without slots that it runs at a time."""
     cpus: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
     """CPUs that its tasks may ask for together; None: it does not say, and they are not counted."""
     memory: Annotated[int, Field(ge=0, le=2**60)] | None = None
@@ -250,13 +250,13 @@ class Launch(Wire):
     task_token: str
     token_expires_at: float
     token_life: float | None = None
-    """Seconds from now until then, for whom the clock is another one. Masters before this was said do not say it."""
+    """Seconds from now until then, for nodes whose clock differs; older masters do not send it."""
     node: str = ""
     """Which of the agent's nodes it is for, by its name in the Hello; "" for the agent's own."""
     kind: str = "trial"
     """trial, or a taskwire.TaskKind."""
     runtime: str = "process"
-    """Name of one of the runtimes of its Hello; what the agent does not have it refuses."""
+    """Name of one of the runtimes of its Hello; the agent refuses one that it does not have."""
     container: ContainerSpec | None = None
     """Image, mounts and limits that the config asks for; None for the process runtime."""
     service: ServiceSpec | None = None

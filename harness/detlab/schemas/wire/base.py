@@ -103,4 +103,4 @@ class EndReason(StrEnum):
     ERROR = "error"
     NO_METRICS = "no_metrics"
     MAX_TIME = "max_time"
-    """An attempt ran for as long as it may (`resources.max_time`)."""
+    """An attempt reached its maximum time (`resources.max_time`)."""

@@ -101,8 +101,8 @@ class CheckpointGoneRecord(_Numbered):
     gone: list[str]
     """That one first, then those of `earlier_checkpoints` whose files are not there either."""
     instead: str | None = None
-    """The newest of `earlier_checkpoints` that is there. None: nothing can be said of any of them, as where a storage
-    is not mounted."""
+    """The newest of `earlier_checkpoints` that exists. None: it is unknown of all of them, as where a storage is not
+    mounted."""
 
 
 class LogRecord(_Numbered):
@@ -164,7 +164,7 @@ class Arrival(Wire):
     key: str = Field("", max_length=128, pattern="^[0-9a-f]*$")
     """Of the chief: the secret of this trial's ranks, hexadecimal."""
     machine: str = Field("", max_length=128)
-    """What tells machines apart: two of them cannot both be reached at 127.0.0.1."""
+    """Identifies the machine: two machines cannot both be reached at 127.0.0.1."""
 
 
 class Rendezvous(Wire):
@@ -186,9 +186,9 @@ class RankSign(Wire):
     """Inside an operation with other ranks, in code of detlab, or with the user."""
     since: float = Field(ge=0, allow_inf_nan=False)
     still: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For so long it has neither computed, read nor written anything to speak of."""
+    """Time in which it has neither computed, read nor written more than a trace."""
     silent: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For so long it has said nothing."""
+    """Time since its last heartbeat."""
     operation: str = Field("", max_length=100)
     where: str | None = Field(None, max_length=300)
     host: str = Field("", max_length=200)
@@ -200,11 +200,11 @@ class RankSign(Wire):
     batch: int = Field(0, ge=0)
     """Batches that the loop has completed."""
     idle: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For so long the loop has made no progress."""
+    """Time without progress of the loop."""
     limit: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """So long without progress counts as a hang of the loop."""
+    """Time without progress that counts as a hang of the loop."""
     age: float = 0.0
-    """In answers: so long ago this was said."""
+    """In answers: time since this was reported."""
 
 
 class RankSigns(Wire):
@@ -243,4 +243,4 @@ class TokenReply(Wire):
     token: str
     expires_at: float
     life: float | None = None
-    """Seconds from now until then, for whom the clock is another one. Masters before this was said do not say it."""
+    """Seconds from now until then, for nodes whose clock differs; older masters do not send it."""

@@ -31,7 +31,7 @@ class SlotView(Wire):
     device: str = ""
     """The device that it is a share of; empty: it is a whole device."""
     shares: int = 1
-    """Into so many shares its device is divided."""
+    """Number of shares that its device is divided into."""
 
 
 class AgentView(Wire):
@@ -98,8 +98,8 @@ FAILURE_KINDS = (
     *("oom", "nan", "import", "hang", "lost", "preempted", "user_stop", "no_metrics", "max_time"),
     *("disk_full", "checkpoint", "config", "exception", "killed", "searcher", "unknown"),
 )
-"""Out of memory, a number that is none, a missing module, a rank that does not come, a lost node, slots taken away, a
-user's stop, no searcher metric, a maximum time that is over; a full disk, a checkpoint whose files are gone, a command
+"""Out of memory, a NaN, a missing module, a rank that does not arrive, a lost node, preemption, a user's stop, no
+searcher metric, an exceeded maximum time; a full disk, a checkpoint whose files are gone, a command
 or setup that cannot work, an error of the code, a signal, a report that the search cannot use, and an exit code that
 says nothing."""
 
@@ -120,7 +120,7 @@ class FailureView(Wire):
     """At most 20 lines of the first failing rank, secrets of the config masked."""
     hint: str | None = None
     command: str | None = None
-    """What to type next, if there is such a thing; the hint may name it, too."""
+    """The command to run next, if there is one; the hint may name it, too."""
 
 
 class BestView(Wire):
@@ -172,7 +172,7 @@ class ExperimentView(Wire):
     card: FailureView | None = None
     """`failure`, or who stopped it; only on a single experiment."""
     log_retention_days: int | None = None
-    """Output is kept for so many days after the end of each trial; -1: for ever; null: as the master says."""
+    """Days that output is kept after the end of each trial; -1: forever; null: the master's default."""
     source: dict[str, Any] = {}
 
     @property
@@ -288,7 +288,7 @@ class TrialView(Wire):
     summary: dict[str, dict[str, SummaryView]] = {}
     """group -> metric name -> summary; only on a single trial."""
     summary_left_out: int = 0
-    """So many metrics are not in `summary`, because they are too many: ask for their curves by name."""
+    """Number of metrics missing from `summary` because there are too many: request their curves by name."""
     metadata: dict[str, Any] = {}
 
 

@@ -81,8 +81,8 @@ def find(invocation: Invocation, word: str, kind: TaskKind | None = None) -> Tas
     The beginning is of the whole id or of its last part, and has at least four of that part's characters.
 
     Raises:
-        NotFound: There is none; near ids and names are in the hint.
-        DetlabError: It is of another kind.
+        NotFound: There is no such task; the hint lists similar ids and names.
+        DetlabError: The task is of another kind.
     """
     try:
         task = invocation.client.get_task(word)

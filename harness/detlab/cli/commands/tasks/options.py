@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What the options of a command that starts a task said; None where nothing was said."""
+    """The options of a command that starts a task; None for those not given."""
 
     slots: int | None
     image: str | None
@@ -39,7 +39,7 @@ class TaskOptions:
         """Return the config of the file, changed by `-c`, then by the options, then by `more`.
 
         Raises:
-            ConfigError: With every mistake of all of these.
+            ConfigError: The result has mistakes; all of them are listed.
         """
         raw, problems = self._file(kind)
         for override in self.overrides:

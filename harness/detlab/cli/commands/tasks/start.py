@@ -84,7 +84,7 @@ def _await_server(task: Task, tell: Tell | None) -> bool:
 
 
 def left(task: Task) -> None:
-    """Say what an interrupt did and did not do."""
+    """Print that the interrupt only stopped waiting, and how to go back or kill the task."""
     group, what = group_of(task.kind), kind_word(task.kind)
     note("")
     note(f"Stopped watching. The {what} {clean(task.id)} continues.")
@@ -94,7 +94,7 @@ def left(task: Task) -> None:
 
 
 def announce(task: Task) -> None:
-    """Say what was asked for, for one who does not wait."""
+    """Print which task was requested, for a caller that does not wait for it."""
     group = group_of(task.kind)
     say(clean(f"{kind_title(task.kind)} {task.id} was submitted."))
     say(f"  → its state:     {group} list")
@@ -131,7 +131,7 @@ def open_server(invocation: Invocation, task: Task, *, browse: bool) -> int:
 
 
 def over(task: Task) -> DetlabError:
-    """Return the error for using what has ended."""
+    """Return the error for using a task that has ended."""
     group, what = group_of(task.kind), kind_word(task.kind)
     reason = task.view.end_reason.value if task.view.end_reason else task.state.value
     return DetlabError(

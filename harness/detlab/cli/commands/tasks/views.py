@@ -114,7 +114,7 @@ def start_line(view: TaskView) -> str:
 
 @contextmanager
 def start_story(*, quiet: bool = False) -> Iterator[Tell | None]:
-    """Give what tells a task's way up on standard error: a moving line on a terminal, else a line per change."""
+    """Yield a callback that shows a start on standard error: an updated line on a terminal, else a line per change."""
     target = console(err=True)
     told: list[str] = []
 
@@ -157,7 +157,7 @@ def exit_status(view: TaskView) -> int:
 
 
 def tell_end(view: TaskView, *, tail: bool) -> None:
-    """Say on standard error how a task ended, unless it ended well."""
+    """Print on standard error how a task ended, unless it ended well."""
     for line in card(view, tail=tail):
         note(line)
     if view.state is TrialState.COMPLETED and not view.exit_code:

@@ -34,7 +34,11 @@ NOTE_NEEDED = "x-needed-to-submit"
 
 
 def refuse(message: str, hint: str | None = None) -> NoReturn:
-    """Raise the validation error that becomes a `Problem` with this message and hint."""
+    """Raise the validation error that becomes a `Problem` with this message and hint.
+
+    Raises:
+        PydanticCustomError: Always.
+    """
     raise PydanticCustomError("detlab", "{message}", {"message": message, "hint": hint})
 
 
@@ -59,7 +63,7 @@ def describe(value: object) -> str:
 
 
 def describe_type(value: object) -> str:
-    """The same without the value, where it is a secret: `a text`, `a number`."""
+    """Describe a value by its type alone, for values that may be secret: `a text`, `a number`."""
     match value:
         case str():
             return "a text"

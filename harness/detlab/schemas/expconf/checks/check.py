@@ -189,7 +189,7 @@ def errors_of(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def parse(raw: object, *, complete: bool = False) -> ExperimentConfig:
-    """Return the config that a raw mapping stands for, with all defaults.
+    """Return the config of a raw mapping, with all defaults.
 
     Raises:
         ConfigError: With every mistake (and warning) of `check`.

@@ -107,7 +107,7 @@ def ranges(raw: Raw) -> Iterator[Problem]:
 
 
 def forgotten_types(raw: Raw) -> Iterator[Problem]:
-    """A group with `minval` and `maxval`, or with `vals`, is most likely a range that lacks its `type`."""
+    """Warn of groups with `minval` and `maxval`, or with `vals`: most likely each is a range that lacks its `type`."""
     groups: dict[Path, set[Part]] = {}
     for path, _ in visit_hyperparameters(raw.get("hyperparameters")):
         groups.setdefault(path[:-1], set()).add(path[-1])
@@ -118,7 +118,7 @@ def forgotten_types(raw: Raw) -> Iterator[Problem]:
 
 
 def grid_counts(raw: Raw) -> Iterator[Problem]:
-    """A grid search needs a `count` on every int, double and log hyperparameter."""
+    """Require a `count` on every int, double and log hyperparameter of a grid search."""
     if _block(raw, "searcher").get("name") != "grid":
         return
     for path, value in visit_hyperparameters(raw.get("hyperparameters")):
@@ -208,7 +208,7 @@ def _pattern(path: str, pattern: str) -> Iterator[Problem]:
 
 
 def entrypoint_length(raw: Raw) -> Iterator[Problem]:
-    """A command line that a system can run, and that can be taken apart in no time."""
+    """Limit the length of the entrypoint, so that the system can run it and it can be parsed quickly."""
     entrypoint = raw.get("entrypoint")
     words = entrypoint if isinstance(entrypoint, list) else [entrypoint]
     chars = sum(len(word) for word in words if isinstance(word, str))
@@ -218,7 +218,7 @@ def entrypoint_length(raw: Raw) -> Iterator[Problem]:
 
 
 def pod_spec(raw: Raw) -> Iterator[Problem]:
-    """What of a pod the user may not choose."""
+    """Refuse the parts of a pod spec that users may not set."""
     spec = _block(_block(raw, "environment"), "pod_spec")
     base = "environment.pod_spec"
     metadata = _block(spec, "metadata")
@@ -249,7 +249,7 @@ def mounts(raw: Raw) -> Iterator[Problem]:
 
 
 def slots(raw: Raw) -> Iterator[Problem]:
-    """A trial that needs more slots than its experiment may use would wait for ever."""
+    """Warn if a trial needs more slots than its experiment may use: it would wait forever."""
     block = _block(raw, "resources")
     most, each = _number(block.get("max_slots")), _number(block.get("slots_per_trial", 1))
     if most is not None and each is not None and 0 <= most < each:

@@ -21,7 +21,7 @@ _INT_RANGE_LIMIT = 2**63
 
 
 def _number(value: object) -> int | float | None:
-    """A finite number of at most 64 bits; None for what other rules refuse."""
+    """Return a finite number of at most 64 bits as it is; None for anything else, which other rules refuse."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if math.isfinite(value) and abs(value) <= 1.8e308 else None
@@ -65,7 +65,7 @@ def _axis_size(spec: dict[str, Any]) -> int | None:
 
 
 def grid_size(raw: dict[str, Any]) -> Iterator[Problem]:
-    """A grid has at most `MAX_GRID_POINTS` points."""
+    """Refuse a grid of more than `MAX_GRID_POINTS` points."""
     searcher = raw.get("searcher")
     if not isinstance(searcher, dict) or searcher.get("name") != "grid":
         return

@@ -54,7 +54,7 @@ def closest(word: object, known: Iterable[str]) -> str | None:
 
 @cache
 def _of_another_version() -> str:
-    """What is said of a key that is like none: a client or a master may be behind the other."""
+    """Return the hint for a key that resembles no known one: client and master may differ in version."""
     try:
         here = f"detlab {version('detlab')}"
     except PackageNotFoundError:

@@ -45,7 +45,7 @@ def visit_blocks(raw: object) -> Iterator[Visit]:
 
 
 def visit(model: type[Block], raw: object) -> Iterator[Visit]:
-    """The same of a config of another kind, such as that of a task."""
+    """Visit a config of another kind, such as that of a task, in the same way."""
     yield from _visit(model, raw, ())
 
 
