@@ -90,7 +90,7 @@ def groups_of(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _memberships(root: Path) -> list[tuple[str, str]]:
-    """The control groups of this process: (controllers of version 1, path); no controllers for version 2."""
+    """Return this process's control groups as (controllers of version 1, path); no controllers for version 2."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

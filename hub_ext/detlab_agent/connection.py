@@ -159,7 +159,7 @@ class Connector:
         return "the master closed the connection"
 
     async def _on_refusal(self, error: HTTPClientError) -> str:
-        """The master answered the upgrade with an error; a key that it does not know is replaced."""
+        """Handle an HTTP error in answer to the upgrade; replace a key that the master does not know."""
         if error.code not in {401, 403}:
             return f"{self.endpoints.connect}: {error}"
         if self.keys.enrolment_token_file is None:

@@ -161,7 +161,7 @@ class TaskTable:
                 self.kill(allocation_id, entry.run, FENCE_GRACE)
 
     async def acknowledged(self, message: wire.ExitAck) -> None:
-        """The exit is committed: forget the task."""
+        """Forget the task, whose exit the master has committed."""
         entry = self._entries.get(message.allocation_id)
         if entry is None or entry.stage is not Stage.EXITED:
             return
@@ -246,10 +246,10 @@ class TaskTable:
         await task.kill(DELIVERY_GRACE)
 
     async def _wait_for_slots(self, entry: Entry) -> None:
-        """A slot has at most one live owner: wait until the one before is gone.
+        """Wait until no other task holds the slots: a slot has at most one live owner.
 
         Raises:
-            RefusedTask: It does not go.
+            RefusedTask: The other task does not end.
         """
 
         def taken() -> list[str]:

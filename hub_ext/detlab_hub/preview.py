@@ -149,7 +149,7 @@ def counted(number: int, unit: str) -> str:
 
 
 def as_json(preview: Preview) -> dict[str, Any]:
-    """The machine-readable form."""
+    """Return the machine-readable form."""
     return {
         "searcher": preview.searcher["name"],
         "experiment_seed": preview.seed,

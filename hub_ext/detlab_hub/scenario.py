@@ -329,7 +329,7 @@ def _task(part: TaskPart) -> scheduling.Task:
 
 
 def as_json(decision: scheduling.Decision) -> dict[str, Any]:
-    """The machine-readable form of a decision."""
+    """Return the machine-readable form of a decision."""
     waiting: Mapping[str, scheduling.Reason] = decision.waiting
     return {
         "allocate": {name: dict(placement) for name, placement in decision.allocate.items()},

@@ -91,7 +91,7 @@ class RunningTask(Protocol):
         ...
 
     def leftovers(self) -> list[Source]:
-        """The spool of a dead launcher, for the agent to ship."""
+        """List the spools of dead launchers, for the agent to ship."""
         ...
 
     async def remove(self, *, clean: bool) -> None:

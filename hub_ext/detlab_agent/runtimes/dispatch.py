@@ -191,7 +191,10 @@ def _check_reach(name: str, launch: Launch) -> None:
 
 
 def _of_disk(where: Path, error: OSError) -> Exception:
-    """A disk without room is the node's trouble, not the task's: another node may have some, or this one later."""
+    """Return the error for a failed write to disk.
+
+    A full disk is the node's problem, not the task's: another node may have room, or this one later.
+    """
     message = f"the task's directory {where}: {error}"
     return RefusedTask(f"no room for {message} (df -h)") if error.errno in _NO_ROOM else SetupFailed(message)
 

@@ -44,10 +44,10 @@ class Agents:
         return connection
 
     def rival_of(self, hello: Hello, now: float) -> Connection | None:
-        """A connection of the same agent from another process that is alive: with a recent heartbeat.
+        """Return the agent's live connection (one with a recent heartbeat) from another process; None if there is none.
 
-        The same process that dials again takes over from its own broken connection at once; another one does when
-        this one is suspect. Agents that do not tell their processes apart take over always.
+        When the same process connects again, it takes over from its own broken connection immediately; another process
+        takes over once that connection is suspect. Agents that do not tell their processes apart always take over.
         """
         there = self._connections.get(hello.agent_id)
         if there is None or not hello.process or there.hello.process in {"", hello.process}:
@@ -63,7 +63,7 @@ class Agents:
         connection.last_heartbeat = max(connection.last_heartbeat, now)
 
     def disconnect(self, connection: Connection) -> bool:
-        """The connection is gone; returns whether it was the current one."""
+        """Remove a closed connection; return whether it was the current one."""
         if not self.is_current(connection):
             return False
         del self._connections[connection.agent_id]
@@ -71,22 +71,25 @@ class Agents:
         return True
 
     def forgive(self, seconds: float) -> None:
-        """This process itself did not run for so long (a suspended machine): agents' silence does not count."""
+        """Discount a pause of so many seconds in which this process itself did not run, such as a suspended machine.
+
+        The agents' silence during the pause does not count against them.
+        """
         for connection in self._connections.values():
             connection.last_heartbeat += seconds
         self._missed = {key: (node, last + seconds) for key, (node, last) in self._missed.items()}
 
     def give_up(self, agent_id: str) -> None:
-        """The agent is lost: nothing is expected of it until it says Hello again."""
+        """Treat the agent as lost: expect nothing of it until it sends Hello again."""
         self._connections.pop(agent_id, None)
         self._missed.pop(agent_id, None)
 
     def connected(self) -> list[Connection]:
-        """The current connections."""
+        """List the current connections."""
         return list(self._connections.values())
 
     def state_of(self, agent_id: str, now: float) -> str:
-        """`connected`, `suspect` or `lost`."""
+        """Return the agent's state: `connected`, `suspect` or `lost`."""
         connection = self._connections.get(agent_id)
         if connection is not None:
             return "suspect" if now - connection.last_heartbeat > self.suspect_after else "connected"
@@ -129,7 +132,7 @@ class Agents:
         connection.send(message)
 
     def nodes(self, now: float) -> tuple[Node, ...]:
-        """Connected agents, and suspect ones (marked so)."""
+        """List the connected agents, and the suspect ones (marked as such)."""
         # Copied in one go: views are made in reader threads while agents come and go.
         connections, missed = list(self._connections.values()), list(self._missed.values())
         present = [

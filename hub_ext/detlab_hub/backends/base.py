@@ -49,7 +49,7 @@ def node_of(
     millicpus: int | None = None,
     host_memory: int | None = None,
 ) -> Node:
-    """A node of what its agent says, now or before this master started."""
+    """Make a node from what its agent reports, or reported before this master started."""
     gpus = [slot for slot in slots if slot.kind != "cpu"]
     return Node(
         id=name,
@@ -90,7 +90,7 @@ class Backend(Protocol):
         """Send a message if the node is connected; else do nothing. Never raises, never blocks."""
 
     def nodes(self, now: float) -> tuple[Node, ...]:
-        """Connected nodes and those that are missed but not yet lost."""
+        """List the connected nodes and those that are suspect but not yet lost."""
         ...
 
     def state_of(self, node_id: str, now: float) -> str:

@@ -165,7 +165,7 @@ class Restoring:
             )
 
     def _targets(self, manifest: Manifest) -> dict[DatabaseName, URL]:
-        """The addresses that the restored configuration names; of the kinds that the archive has."""
+        """Return the database addresses in the restored configuration, of the same kinds as those in the archive."""
         if manifest.schema_revision is not None and manifest.schema_revision not in migrate.revisions():
             raise ArchiveError(
                 f"the archive's database has schema {manifest.schema_revision}, which this version does not know:"
@@ -304,7 +304,7 @@ class Restoring:
         return moves
 
     def _outside(self, name: str, url: URL) -> list[Move]:
-        """A database file that does not lie in the state folder's own place is staged beside its own."""
+        """Stage a database file that lies outside the state folder's own place beside its final path."""
         path, copy = sqlite_path(url), self._copy_of(name, url)
         if path is None or path == self._folder.root / "db" / copy.name:
             return []

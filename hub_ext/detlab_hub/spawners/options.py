@@ -133,7 +133,7 @@ def _config(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _image_and_runtime(options: Mapping[str, Any], raw: dict[str, Any]) -> list[Problem]:
-    """An image implies a container."""
+    """Set the runtime that an image implies, a container; report a contradiction."""
     if not options.get("image"):
         return []
     if raw.get("runtime") == "process":

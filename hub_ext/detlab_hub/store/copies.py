@@ -155,7 +155,7 @@ def find_program(name: str) -> str:
 
 
 def _address(url: URL) -> tuple[str, Mapping[str, str]]:
-    """The database for a client program, and its environment: the password is in no command line."""
+    """Return the database's address for a client program, and its environment: the password is in no command line."""
     plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
     environment = {**os.environ, "PGCONNECT_TIMEOUT": str(_CONNECT_SECONDS)}
     if url.password is not None:

@@ -211,9 +211,9 @@ def classify(error: DBAPIError, *, reading: bool = False) -> Verdict:
 
 
 def failure_in(error: BaseException) -> DBAPIError | None:
-    """The error of the database, not of a statement, that came to light as `error`; None if there is none.
+    """Return the database's own failure, not a wrong statement's, behind `error`; None if there is none.
 
-    A session that cannot roll back what failed raises that, with the reason behind it.
+    If a session cannot roll back what failed, it raises that error, with the cause behind it.
     """
     seen: BaseException | None = error
     while seen is not None:

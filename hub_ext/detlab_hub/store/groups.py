@@ -75,7 +75,11 @@ class GroupingWriter(Executor):
         self._waiting: deque[Waiting] = deque()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run a call in the thread, in its turn; a write perhaps with others."""
+        """Run a call in the thread, in its turn; a write may run together with others.
+
+        Raises:
+            RuntimeError: The writer is closed.
+        """
         if fn != self._alone:
             return self._thread.submit(fn, *args, **kwargs)
         write = Waiting(*args, **kwargs)  # type: ignore[arg-type]  # they are those of `alone`
@@ -119,7 +123,7 @@ class GroupingWriter(Executor):
             yield write
 
     def _next(self) -> Waiting | None:
-        """The oldest waiting write that was not cancelled."""
+        """Return the oldest waiting write that was not cancelled, None if there is none."""
         while self._waiting:
             write = self._waiting.popleft()
             if write.future.set_running_or_notify_cancel():

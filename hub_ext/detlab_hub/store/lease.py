@@ -105,7 +105,11 @@ def _start_time(pid: int) -> int | None:
 
 
 def check_free(session: Session, now: float) -> None:
-    """Raise LeaseHeld if a live master has the lease; waits for a write of its that is under way."""
+    """Check that no live master has the lease; wait for a write of that master's that is under way.
+
+    Raises:
+        LeaseHeld: A live master has it.
+    """
     query = select(Lease.holder, Lease.process, Lease.expires_at).where(Lease.id == LEASE_ID)
     row = session.execute(query.with_for_update()).one_or_none()
     if row is None or row.expires_at <= now:
@@ -137,7 +141,10 @@ def take(session: Session, *, holder: str, process: ProcessIdentity, now: float,
 
 
 def check(session: Session, epoch: int) -> float:
-    """Raise LeaseLost unless `epoch` is current; on PostgreSQL no other master can take the lease until we commit.
+    """Check that `epoch` is current; on PostgreSQL no other master can take the lease until we commit.
+
+    Raises:
+        LeaseLost: The epoch is no longer current.
 
     Returns:
         When the lease runs out.

@@ -44,7 +44,7 @@ class _Plan:
     """Makes a row of its values."""
 
     def values(self, given: Mapping[str, Any]) -> Any:
-        """The parameters as the driver takes them."""
+        """Convert the parameters to what the driver takes."""
         if self.binds or self.fixed:
             converted = {
                 name: self.binds[name](value) if name in self.binds else value for name, value in given.items()
@@ -116,7 +116,7 @@ class Prepared:
         return next(plan.rows(found), None)
 
     def scalar(self, s: Session, values: Mapping[str, Any]) -> Any:
-        """The first value of its first row, None if there is none."""
+        """Return the first value of its first row, None if there is none."""
         row = self.first(s, values)
         return None if row is None else row[0]
 
@@ -148,7 +148,11 @@ def _fetched(cursor: Any) -> list[Any]:
 
 
 def run_many(s: Session, text: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Run a statement of the driver's once for each row of values, which are taken as they are."""
+    """Run a statement in the driver's own form once for each row of values, which are passed on unchanged.
+
+    Raises:
+        DBAPIError: The driver failed, as SQLAlchemy would raise it.
+    """
     connection, driver = driver_of(s)
     if _is_watched(connection):
         connection.exec_driver_sql(text, [tuple(row) for row in rows])
@@ -165,7 +169,11 @@ def run_many(s: Session, text: str, rows: Sequence[Sequence[Any]]) -> None:
 
 
 def fetch(s: Session, text: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """The rows that a statement of the driver's finds, as the driver gives them."""
+    """Return the rows that a statement in the driver's own form finds, as the driver returns them.
+
+    Raises:
+        DBAPIError: The driver failed, as SQLAlchemy would raise it.
+    """
     connection, driver = driver_of(s)
     try:
         cursor = connection.exec_driver_sql(text, values).cursor if _is_watched(connection) else None
@@ -206,7 +214,7 @@ def _compile(statement: Any, given: tuple[str, ...], dialect: Dialect) -> _Plan:
 
 
 def driver_of(s: Session) -> tuple[Connection, Any]:
-    """The connection of a session's transaction, of SQLAlchemy and of the driver, begun if need be."""
+    """Return SQLAlchemy's and the driver's connection of a session's transaction; begin the transaction if need be."""
     transaction = s._transaction
     known = s.info.get(_DRIVER)
     # Asked for once in a transaction: a savepoint is made by asking, one that failed says so then.
@@ -218,7 +226,7 @@ def driver_of(s: Session) -> tuple[Connection, Any]:
 
 
 def as_core_raises(error: Exception, statement: str, connection: Connection, driver: Any) -> DBAPIError:
-    """An error of the driver as SQLAlchemy would raise it: the store classifies by that."""
+    """Convert an error of the driver to what SQLAlchemy would raise: the store classifies by that."""
     dialect = connection.dialect
     lost = dialect.is_disconnect(error, driver, None)  # type: ignore[arg-type]  # the driver's own error
     if lost:

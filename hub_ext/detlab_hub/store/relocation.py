@@ -39,7 +39,7 @@ def move_storage(url: URL, old: str, new: str) -> None:
 
 
 def _moved(storage: Any, old: str, new: str) -> dict[str, Any] | None:
-    """The storage block with the new directory; None if it does not name the old one."""
+    """Return the storage block with the new directory; None if it does not name the old one."""
     if not isinstance(storage, dict):
         return None
     found = {key: new for key in _PATHS if storage.get(key) == old}

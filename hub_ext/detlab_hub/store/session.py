@@ -30,7 +30,7 @@ class StoreSession(Session):
         self._kept: list[object] = []
 
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
-        """The row with a key, None if there is none; see `Session.get`."""
+        """Return the row with a key, None if there is none; see `Session.get`."""
         if ident is None:
             return None
         plan = None if options or isinstance(ident, dict) else _by_key(entity)
@@ -40,7 +40,7 @@ class StoreSession(Session):
         return row
 
     def get_one(self, entity: Any, ident: Any, **options: Any) -> Any:
-        """The row with a key; see `Session.get_one`."""
+        """Return the row with a key; see `Session.get_one`."""
         row = self.get(entity, ident, **options)
         return super().get_one(entity, ident, **options) if row is None else row  # which raises
 
@@ -105,7 +105,7 @@ class StoreSession(Session):
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """What SQLAlchemy does of a flush that fails: the transaction is over, even if the error is swallowed."""
+        """Do what SQLAlchemy does when a flush fails: the transaction is over, even if the error is swallowed."""
         try:
             yield
         except BaseException:  # any error is raised again
@@ -113,7 +113,7 @@ class StoreSession(Session):
                 self._autobegin_t()._begin().rollback(_capture_exception=True)
 
     def _write(self, changed: Iterable[Any], added: Iterable[Any]) -> None:
-        """What SQLAlchemy does of rows without relationships, in its order: tables by references, changes first."""
+        """Write rows without relationships in SQLAlchemy's order: tables by references, changes first."""
         works = [(_place(state.class_), 0, state.key[1], state) for state in changed]
         works += [(_place(state.class_), 1, (state.insert_order,), state) for state in added]
         works.sort(key=lambda work: work[:3])
@@ -146,7 +146,7 @@ class StoreSession(Session):
         return None if values is None else self._made(plan, values)
 
     def _made(self, plan: _ByKey, values: Sequence[Any]) -> Any:
-        """A row of what was read of it."""
+        """Make a row from the values that were read."""
         row = plan.mapper.class_manager.new_instance()
         state, loaded = instance_state(row), instance_dict(row)
         loaded.update(zip(plan.attributes, values, strict=True))
@@ -180,12 +180,12 @@ class _ByKey:
 
 
 def _values(ident: Any) -> tuple[Any, ...]:
-    """The values of a key, of one column or of several."""
+    """Return the values of a key, of one column or of several."""
     return ident if isinstance(ident, tuple) else (ident,)
 
 
 def _named(key: Sequence[Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a key as parameters of a statement that `_has_key` is part of."""
+    """Return the values of a key as parameters of a statement that contains `_has_key`."""
     return {f"{prefix}key_{place}": value for place, value in enumerate(key)}
 
 
@@ -284,7 +284,7 @@ def _update_together(s: Session, changes: Sequence[_Changed]) -> None:
 
 @lru_cache(maxsize=256)
 def _changes(changed: tuple[tuple[type[Any], tuple[str, ...]], ...]) -> Prepared:
-    """The UPDATE of some attributes of rows by their keys; it says how many rows of each there were."""
+    """Make one UPDATE of some attributes of several rows by their keys; it returns how many rows of each there were."""
     updates = [_part(f"row{place}", entity, attributes) for place, (entity, attributes) in enumerate(changed)]
     return Prepared(select(*(select(func.count()).select_from(change).scalar_subquery() for change in updates)))
 
@@ -299,7 +299,7 @@ def _part(prefix: str, entity: type[Any], attributes: tuple[str, ...]) -> CTE:
 
 @cache
 def _change(entity: type[Any], attributes: tuple[str, ...]) -> Prepared:
-    """The UPDATE of some attributes of a row by its key."""
+    """Make the UPDATE of some attributes of a row by its key."""
     mapper: Mapper[Any] = inspect(entity)
     of = {name: mapper.columns[name] for name in attributes}
     values = {column.key: bindparam(f"new_{name}", type_=column.type) for name, column in of.items()}

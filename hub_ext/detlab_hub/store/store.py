@@ -270,7 +270,11 @@ class Store:
         return await asyncio.wrap_future(self._readers.submit(self._read, fn))
 
     def write_sync(self, fn: Callable[[Session], T]) -> T:
-        """`write` for callers without an event loop. Never call it from inside a write."""
+        """Do what `write` does, for callers without an event loop. Never call it from inside a write.
+
+        Raises:
+            RuntimeError: It was called from inside a write.
+        """
         if getattr(self._writing, "active", False):
             raise RuntimeError("a write inside a write: pass the session on instead")
         return self._writer.submit(self._write, fn).result()
@@ -327,9 +331,10 @@ class Store:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """The writer's connection, kept: taking it from the pool and giving it back takes as long as a small write.
+        """Yield the writer's connection, which is kept: a trip to the pool and back takes as long as a small write.
 
-        After an error it is given back, and made sound by that: a commit that failed may have left its transaction.
+        After an error the connection is returned to the pool, which resets it: a failed commit may have left its
+        transaction open.
         """
         if self._connection is None:
             self._connection = self._write_engine.connect()

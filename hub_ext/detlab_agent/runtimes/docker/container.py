@@ -185,7 +185,7 @@ def _source(wanted: WireMount, allowance: Allowance) -> Path:
 
 
 def _nano_cpus(cpus: float) -> int:
-    """A limit above what the node has is none; the engine would refuse it."""
+    """Return a CPU limit for the engine, capped at the node's CPUs: the engine refuses a higher one."""
     return int(min(cpus, os.cpu_count() or cpus) * 1e9)
 
 

@@ -154,7 +154,7 @@ class AwsProvider:
                 self._ec2().terminate_instances(InstanceIds=ours)
 
     def _ec2(self) -> Any:
-        """The client, made when it is first needed: without boto3 only this pool has a problem.
+        """Return the client, made at its first use: without boto3 only this pool has a problem.
 
         Raises:
             ProviderError: boto3 is not installed.
@@ -203,7 +203,7 @@ class AwsProvider:
         return wish | {name: value for name, value in optional.items() if value}
 
     def user_data(self, order: Order) -> str:
-        """The script that root runs on the instance once: it writes the token into a file and becomes the agent."""
+        """Return the script that root runs on the instance once: it saves the token in a file and becomes the agent."""
         chosen = self._settings
         pin = parse_fingerprint(chosen.fingerprint) if chosen.fingerprint else None
         enrolment = join_enrolment(order.enrolment_token, pin)

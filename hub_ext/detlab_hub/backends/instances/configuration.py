@@ -145,7 +145,7 @@ def _template(said: Mapping[str, Any]) -> Agent:
 
 
 def _divided(template: Agent, pool: PoolConfig) -> Agent:
-    """An instance's agent as it is in a pool whose devices are shared: its provider counts devices."""
+    """Adapt an instance's agent, which its provider counts in devices, to a pool whose devices are shared."""
     parts = pool.slots_per_device
     return replace(template, slots=template.slots * parts, memory=template.memory // parts)
 

@@ -68,7 +68,11 @@ class LocalProvider:
         self._poll_seconds = _POLL_SECONDS
 
     def launch(self, order: Order) -> Instance:
-        """Start an agent. See `Provider`."""
+        """Start an agent. See `Provider`.
+
+        Raises:
+            ProviderError: The agent's name cannot name a directory, or no agent could be started there.
+        """
         place = self._root / order.agent_id
         if not _is_name(order.agent_id):
             raise ProviderError(Trouble.CONFIGURATION, f"{order.agent_id!r} cannot name a directory")
@@ -128,7 +132,11 @@ class LocalProvider:
         )
 
     def list(self) -> tuple[Instance, ...]:
-        """All that have a directory. See `Provider`."""
+        """List the instances that have a directory. See `Provider`.
+
+        Raises:
+            ProviderError: The directory cannot be read.
+        """
         now = time.time()
         try:
             places = sorted(self._root.iterdir())
@@ -204,7 +212,7 @@ def _environment(ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def _process(place: Path) -> tuple[int, int] | None:
-    """The process id and start time that the process wrote down."""
+    """Read the process id and start time that the process wrote down; None if they cannot be read."""
     try:
         text = (place / "process").read_text(encoding="utf-8", errors="replace")
         return int(text.split(None, 1)[0]), int(text[text.rindex(")") + 2 :].split()[19])

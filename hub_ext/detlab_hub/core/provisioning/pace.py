@@ -27,7 +27,7 @@ def retry_at(history: History, limits: Limits) -> float:
 
 
 def recent(history: History, limits: Limits, now: float) -> tuple[float, ...]:
-    """The launches that still count. A clock that was set back makes none count for longer than a window."""
+    """Return the launches that still count: after a clock was set back none counts for longer than a window."""
     return tuple(min(at, now) for at in history.launches if now - limits.launch_window < at)
 
 

@@ -34,7 +34,7 @@ def measured(agents: Iterable[Agent]) -> Shape | None:
 
 
 def largest(shapes: Iterable[Shape]) -> Shape | None:
-    """The most that was seen of each; None: nothing was."""
+    """Return the largest CPUs and the largest memory seen, each on its own; None if no shape was seen."""
     found = list(shapes)
     return Shape(max(one.millicpus for one in found), max(one.memory for one in found)) if found else None
 

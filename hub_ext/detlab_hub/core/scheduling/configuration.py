@@ -61,11 +61,16 @@ class Pools:
     zero_slot: str = DEFAULT_POOL
 
     def named(self, asked: str, slots: int) -> str:
-        """The name of the pool that is meant, whether or not there is one."""
+        """Return the name of the pool that a request means, whether or not that pool exists.
+
+        Args:
+            asked: The requested name; if it is empty, the default pool for the kind of task is meant.
+            slots: Requested slots. 0 selects the default pool for tasks without slots.
+        """
         return asked or (self.compute if slots else self.zero_slot)
 
     def of(self, name: str) -> PoolConfig | None:
-        """A pool, None if there is none of that name."""
+        """Return the pool of this name, None if it does not exist."""
         return self.by_name.get(name)
 
     def shares_in(self, name: str) -> int:

@@ -64,7 +64,7 @@ class _Share:
         self.smallest = min((task.slots for task in pending), default=0)
 
     def begin(self, place: int) -> None:
-        """A filling begins."""
+        """Start a filling."""
         self.place = place
         wanted, most = self.held + self._asked, self.job.max_slots
         self.demand = wanted if most is None else max(self.fixed, min(wanted, most))
@@ -186,9 +186,9 @@ def _take(planner: Planner, gathered: Sequence[tuple[Task, list[Task]]]) -> None
 
 
 def _beyond_offers(planner: Planner, shares: Sequence[_Share], kept: frozenset[str] = frozenset()) -> list[Task]:
-    """The running tasks of jobs beyond their offers, the youngest job's first; before them tasks that are leaving.
+    """List the running tasks of jobs beyond their offers, youngest job first, after the tasks that are leaving.
 
-    Without those on the agents that are kept: what they give back is not for others.
+    Tasks on agents that are kept are left out: the slots they give back are not for others.
     """
     released = {task.id for task in planner.release}
     candidates = [task for task in planner.running if task.leaving and not task.aside and kept.isdisjoint(task.on)]
@@ -261,7 +261,7 @@ def _rounds(active: Sequence[_Share], left: int) -> Sequence[_Share]:
 
 
 def _shares(planner: Planner) -> list[_Share]:
-    """The jobs that have tasks with slots, oldest first."""
+    """List the jobs that have tasks with slots, oldest first."""
     shares: dict[str, _Share] = {}
     for task in (*planner.running, *planner.pending):
         if task.slots == 0 or task.leaving:
@@ -334,7 +334,7 @@ def _serve_first(planner: Planner, waiting: dict[str, list[Task]]) -> set[str]:
 
 
 def _wait_behind(planner: Planner, task: Task, tasks: list[Task]) -> None:
-    """A job's own tasks do not overtake each other: the remaining ones wait, the last one first."""
+    """Make the job's remaining tasks wait, last one first: a job's own tasks do not overtake each other."""
     for later in reversed(tasks):
         planner.wait(later, Reason(ReasonCode.BEHIND, f"comes after {task.id} of the same job", behind=task.id))
     tasks.clear()

@@ -91,7 +91,7 @@ def _with(snapshot: Snapshot, task: Task, job: Job) -> Snapshot:
 
 
 def _moved(other: Snapshot, task: Task, job: Job) -> Snapshot:
-    """The other pool with the task in it, its job at the place of its submission."""
+    """Return the other pool with the task in it, its job at the place of its submission."""
     if job.id not in other.jobs:
         other = replace(other, jobs={**other.jobs, job.id: replace(job, position=None)})
     return replace(other, tasks=(*other.tasks, task))
@@ -106,7 +106,7 @@ def _most_slots(snapshot: Snapshot, task: Task, schedule: Schedule) -> int | Non
 
 
 def _less(snapshot: Snapshot, task: Task, schedule: Schedule) -> list[Hint]:
-    """The most CPUs, and the most memory, with which it would start, each with the other unchanged."""
+    """Find the most CPUs, and the most memory, with which the task would start, each with the other unchanged."""
     job, left = snapshot.jobs[task.job], _left_on(snapshot)
     hints = []
     if task.memory:
@@ -137,7 +137,10 @@ def _left_on(snapshot: Snapshot) -> list[tuple[int, int]]:
 
 
 def _most(worth: Iterable[int], asked: int, starts: Callable[[int], bool]) -> int | None:
-    """The largest of the numbers below what is asked for with which it starts; halved, as less is always as good."""
+    """Return the largest number below the request with which the task starts; None if there is none.
+
+    Searched by bisection, as less always works if more does.
+    """
     rising = sorted(number for number in set(worth) if 0 < number < asked)
     best = None
     while rising:

@@ -34,13 +34,13 @@ class Preference(NamedTuple):
 
 
 def rule_of(said: Mapping[str, Any]) -> LabelRule:
-    """The rule that a config or a scenario says, by `one_of`, `none_of` or `exists`."""
+    """Return the rule that a config or a scenario states with `one_of`, `none_of` or `exists`."""
     values = frozenset(str(value) for value in said.get("one_of") or said.get("none_of") or ())
     return LabelRule(str(said["label"]), values, bool(said.get("none_of")) or said.get("exists") is False)
 
 
 def preferences_of(said: Iterable[Mapping[str, Any]]) -> frozenset[Preference]:
-    """The same of rules with weights; one that is said again counts again."""
+    """Return the rules with their weights; a rule that is repeated counts again."""
     weights = Counter[LabelRule]()
     for one in said:
         weights[rule_of(one)] += int(one["weight"])

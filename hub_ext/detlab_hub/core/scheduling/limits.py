@@ -70,7 +70,7 @@ class Limits:
                 self.hold(task)
 
     def hold(self, task: Task) -> None:
-        """A task holds its slots."""
+        """Count a task's slots as held."""
         if not task.slots:
             self._zero_slot[task.user] += 1
             return

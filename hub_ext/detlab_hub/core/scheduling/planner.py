@@ -79,7 +79,7 @@ class Planner:
         self.pending, self.shapes = self._possible(pending, shapes.of_all(pending))
 
     def _possible(self, tasks: list[Task], shapes: list[Shape]) -> tuple[list[Task], list[Shape]]:
-        """The tasks that could start if there were room; for the others the reason is noted."""
+        """Return the tasks that could start if there were room; note the reason for the others."""
         never, unlimited = self._never, self.limits.none
         firsts = dict(zip(reversed(shapes), reversed(tasks), strict=True))
         for shape, task in firsts.items():
@@ -159,12 +159,12 @@ class Planner:
         self.reserved_for = task
 
     def wait(self, task: Task, reason: Reason | None = None, *, next_in_line: bool = False) -> None:
-        """The task waits: for the reason given, else for room.
+        """Leave the task pending, for the reason given or else for want of room.
 
         Args:
-            task: It.
-            reason: Why.
-            next_in_line: With fewer slots it would start now, if there were room for those.
+            task: The pending task.
+            reason: Why it waits; None: there is no room.
+            next_in_line: Whether it would start now with fewer slots, if there were room for those.
         """
         if reason is None:
             self.wait_for_room((task, self.capacity.known[task.id], next_in_line))
@@ -250,7 +250,7 @@ class Planner:
         return self._totals[where]
 
     def _with_slots(self, task: Task) -> Sequence[Node]:
-        """The agents that have its slots free; asked when nothing changes any more."""
+        """List the agents that have the task's slots free; to be called once nothing changes any more."""
         shape = self._free.undemanding(self.capacity.known[task.id])
         if shape not in self._roomy:
             self._roomy[shape] = self._free.with_slots(task)

@@ -255,7 +255,7 @@ class _Pass:
 
 
 def _unequal(planner: Planner) -> frozenset[int]:
-    """The priorities whose jobs have different weights."""
+    """Return the priorities whose jobs have different weights."""
     jobs = planner.jobs
     if len({job.weight for job in jobs.values()}) <= 1:
         return frozenset()

@@ -64,7 +64,7 @@ def move(
 
 
 def _overtaken(line: Sequence[Job], wanted: Sequence[Job], moving: str, mine: Collection[str]) -> str | None:
-    """The first of the others' jobs that was ahead of the moved one and would not be any more."""
+    """Return the first job of others that was ahead of the moved one and no longer would be; None if there is none."""
     before = [job.id for job in line]
     after = [job.id for job in wanted]
     behind = set(after[after.index(moving) :])
@@ -93,7 +93,7 @@ def _inserted(wanted: Sequence[Job], moving: str) -> dict[str, float]:
 
 
 def _permuted(own: Sequence[Job], wanted: Sequence[Job]) -> dict[str, float]:
-    """The places that jobs have, given to the same jobs in another order."""
+    """Give the jobs' positions to the same jobs in another order."""
     moved: dict[str, float] = {}
     last: float | None = None
     for place, job in zip((position_of(job) for job in own), wanted, strict=True):

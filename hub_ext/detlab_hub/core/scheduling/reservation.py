@@ -52,7 +52,15 @@ def reserve_place(planner: Planner, task: Task) -> frozenset[str]:
 
 
 def reserve_place_beside(planner: Planner, task: Task, takes: Callable[[Task], bool]) -> frozenset[str]:
-    """The same where the task can preempt some tasks as soon as that is enough: those do not block it."""
+    """Reserve a place as `reserve_place` does, where the task can preempt some tasks once that is enough.
+
+    Those tasks do not block it. Returns the names of the place's agents.
+
+    Args:
+        planner: The pass.
+        task: The task that gets the place.
+        takes: Whether the task can preempt a task.
+    """
     capacity = FreeCapacity(planner.pool, planner.agents)
     holding = [one for one in planner.running if not one.aside and not takes(one)]
     holding += [
@@ -74,6 +82,6 @@ def _keep_soonest(planner: Planner, task: Task, capacity: FreeCapacity, holding:
 
 
 def _end(task: Task) -> tuple[bool, bool, float]:
-    """A sort key: less for tasks that are expected to end sooner."""
+    """Return a sort key: lower for tasks that are expected to end sooner."""
     endless = not task.preemptible and task.max_time is None
     return not task.leaving, endless, math.inf if task.began is None else task.began

@@ -116,7 +116,7 @@ class AsyncHalving(SearchMethod):
 
     @classmethod
     def bracket(cls, fields: Fields, num_rungs: int, max_trials: int, max_concurrent: int) -> Self:
-        """A bracket with a size of its own, in all else as `searcher` says.
+        """Make a bracket with a size of its own, in all else as `searcher` says.
 
         Raises:
             SearcherConfigError: A field is missing or out of range.
@@ -150,7 +150,7 @@ class AsyncHalving(SearchMethod):
         return self._level[request_id]
 
     def units_of(self, request_id: str) -> list[int]:
-        """The rungs' units."""
+        """Return the rungs' units."""
         return [rung.units_needed for rung in self._rungs]
 
     @property
@@ -175,7 +175,11 @@ class AsyncHalving(SearchMethod):
         return []
 
     def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
-        """Evaluate a trial at every rung that it has reached; stop it at the first where it falls behind."""
+        """Evaluate a trial at every rung that it has reached; stop it at the first where it falls behind.
+
+        Raises:
+            SearcherInputError: The report has no finite value of the time metric.
+        """
         if request_id not in self._active:
             return []
         if time is None or not math.isfinite(time):
@@ -232,7 +236,7 @@ class AsyncHalving(SearchMethod):
         return []
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
-        """Filled part of rung 0, a sixth held back for the upper rungs; the ended part once it is full."""
+        """Return the filled part of rung 0, a sixth held back for the upper rungs; once it is full, the ended part."""
         budget = self._config.max_trials
         reached = len(self._rungs[0].entries)
         progress = reached / (_OVERHEAD * budget)

@@ -26,10 +26,10 @@ class Fields:
         self._block = block
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value, or the default where there is none.
+        """Return a value, or the default if it is not set.
 
         Raises:
-            SearcherConfigError: There is neither.
+            SearcherConfigError: There is neither a value nor a default.
         """
         value = self._block.get(key)
         if value is None:
@@ -39,10 +39,10 @@ class Fields:
         return value
 
     def count(self, key: str, default: int | None = None) -> int:
-        """An integer of at least 1.
+        """Return an integer of at least 1.
 
         Raises:
-            SearcherConfigError: It is missing or below.
+            SearcherConfigError: It is missing or less than 1.
         """
         value = int(self.get(key, default))
         if value < 1:
@@ -90,7 +90,7 @@ class Fields:
         return str(value)
 
     def counts(self, key: str) -> list[int]:
-        """A list of integers, empty by default."""
+        """Return a list of integers, empty by default."""
         return [int(number) for number in self._block.get(key) or ()]
 
 

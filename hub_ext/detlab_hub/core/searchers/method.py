@@ -162,7 +162,7 @@ class SearchMethod(ABC):
 
     @abstractmethod
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
-        """The done part of the search.
+        """Return the part of the search that is done, 0 to 1.
 
         Args:
             shares: Reported progress, 0 to 1, of each trial whose hyperparameters were valid.
@@ -171,7 +171,7 @@ class SearchMethod(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """The whole state as JSON values, for fingerprints and for people who debug a search."""
+        """Return the whole state as JSON values, for fingerprints and for people who debug a search."""
 
 
 def create_many(count: int, create: Callable[[], CreateTrial]) -> list[Decision]:

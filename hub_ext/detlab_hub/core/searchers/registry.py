@@ -19,10 +19,10 @@ def searcher_names() -> list[str]:
 
 @cache
 def method_class(name: str) -> type[SearchMethod]:
-    """The class of a method.
+    """Return the class of a method.
 
     Raises:
-        SearcherNotInstalled: None of that name is installed, or it cannot be imported.
+        SearcherNotInstalled: No method of that name is installed, or it cannot be imported.
     """
     try:
         found = SEARCHERS.load(name)

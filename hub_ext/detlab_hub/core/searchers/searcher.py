@@ -114,7 +114,7 @@ class Searcher:
         return self.method.wants_checkpoints
 
     def questions(self) -> list[Question]:
-        """The `Suggest` decisions that were not answered yet, each with all that answering it takes."""
+        """List the `Suggest` decisions that are not answered yet, each with everything that the answer requires."""
         return [
             Question(ticket, count, _seed_of(self._seed, ticket), self._space, self.method.known(ticket))
             for ticket, count in sorted(self._tickets.items())
@@ -242,7 +242,7 @@ class Searcher:
         return decisions
 
     def progress(self) -> float:
-        """The done part of the search, 0 to 1; 1 once it is over."""
+        """Return the part of the search that is done, 0 to 1; 1 once it is over."""
         if self._shutdown is not None:
             return 1.0
         progress = self.method.progress(self._shares, self._closed)
@@ -270,7 +270,7 @@ class Searcher:
 
 
 def _seed_of(seed: int, ticket: int) -> int:
-    """A seed of its own for each ticket, 0 to 2**32 - 1."""
+    """Derive a separate seed for each ticket, 0 to 2**32 - 1."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{ticket}".encode()).digest()[:4], "big")
 
 

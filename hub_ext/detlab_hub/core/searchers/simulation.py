@@ -150,9 +150,10 @@ class _Simulation:
 
 
 def random_curve(trial: CreateTrial, step: int, length: int, smaller_is_better: bool) -> float:
-    """A made-up learning curve: falls (or rises) by a power law towards a level of the trial's own.
+    """Return a point of a made-up learning curve.
 
-    Reproducible: depends only on the trial's seed, the step and the length. Values lie between 0 and 1.
+    The curve falls (or rises) by a power law towards a level of the trial's own. It is reproducible: it
+    depends only on the trial's seed, the step and the length. Values lie between 0 and 1.
     """
     rng = SearchRandom(trial.trial_seed)
     final, speed = rng.uniform(0.05, 0.6), rng.uniform(0.5, 4.0)

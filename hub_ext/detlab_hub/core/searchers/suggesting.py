@@ -14,7 +14,7 @@ from detlab_hub.core.searchers.registry import method_class
 
 
 def to_json(searcher: str, question: Question) -> bytes:
-    """A question as the process reads it."""
+    """Serialize a question for the process that answers it."""
     return json.dumps({"searcher": searcher, "question": asdict(question)}).encode()
 
 

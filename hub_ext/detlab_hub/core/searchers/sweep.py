@@ -65,7 +65,7 @@ class RandomSearch(SearchMethod):
         return done / self._max_trials
 
     def state(self) -> dict[str, Any]:
-        """The budget spent."""
+        """Return the budget spent."""
         return {"budget_used": self._budget_used}
 
 
@@ -130,5 +130,5 @@ class GridSearch(SearchMethod):
         return (len(closed) + running) / self._grid.size
 
     def state(self) -> dict[str, Any]:
-        """The points left."""
+        """Return the points left."""
         return {"remaining": self._remaining}

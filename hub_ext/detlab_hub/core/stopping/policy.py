@@ -42,4 +42,4 @@ class StopPolicy(ABC):
 
     @abstractmethod
     def state(self) -> Any:
-        """The whole state as JSON values, for fingerprints."""
+        """Return the whole state as JSON values, for fingerprints."""

@@ -37,7 +37,7 @@ def is_sent_by(s: Session, digest: str, who: Person) -> bool:
 
 
 def experiment_with(s: Session, digest: str, who: Person) -> ExperimentRow | None:
-    """An experiment that runs a bundle and that a user may read."""
+    """Return an experiment that runs a bundle and that a user may read; None if there is none."""
     runs = select(ExperimentRow).where(ExperimentRow.bundle == digest).limit(1)
     # A statement each: one with OR would read all experiments of the cluster, where no index has both.
     for way in ways(Kind.EXPERIMENT, who, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id):
@@ -48,6 +48,6 @@ def experiment_with(s: Session, digest: str, who: Person) -> ExperimentRow | Non
 
 
 def task_with(s: Session, digest: str, who: Person) -> TaskRow | None:
-    """A user task that runs a bundle and that a user may read."""
+    """Return a user task that runs a bundle and that a user may read; None if there is none."""
     runs = select(TaskRow).where(TaskRow.bundle == digest).limit(1)
     return s.scalar(runs.where(visible(Kind.TASK, who, owner=TaskRow.owner)))

@@ -128,7 +128,7 @@ def _rows_after(
 
 @cache
 def _after_few(kinds: int, followed: int) -> Prepared:
-    """The statement for so few kinds and followed experiments that each has a parameter: what tails ask for."""
+    """Make the statement for few kinds and followed experiments, each of which has a parameter: what tails request."""
     row = _EVENTS.c
     some = [row.kind == bindparam(f"kind{place}") for place in range(kinds)]
     theirs = [row.experiment_id == bindparam(f"followed{place}") for place in range(followed)]
@@ -138,9 +138,9 @@ def _after_few(kinds: int, followed: int) -> Prepared:
 
 @cache
 def _after(one: bool, some_kinds: bool, followed: bool) -> Select[Any]:
-    """The statement of `after`, made once of each kind: streams ask all the time, and making it takes longer.
+    """Make the statement of `after`, once of each kind: streams run it all the time, and making it takes longer.
 
-    It asks for columns, not for rows of the ORM, since nothing is changed here.
+    It selects columns, not rows of the ORM, since nothing is changed here.
     """
     query = select(*_EVENTS.c).where(_EVENTS.c.id > bindparam("cursor")).order_by(_EVENTS.c.id)
     if one:

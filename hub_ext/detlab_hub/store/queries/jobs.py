@@ -125,13 +125,13 @@ def live(s: Session, *, pending_only: bool = False) -> Sequence[Live]:
 
 
 def quotas(s: Session, viewer: Person) -> list[QuotaRow]:
-    """The quotas that a user may read, users first."""
+    """List the quotas that a user may read, users first."""
     shown = visible(Kind.QUOTA, viewer, named=(QuotaRow.kind, QuotaRow.name))
     return list(s.scalars(select(QuotaRow).where(shown).order_by(QuotaRow.kind.desc(), QuotaRow.name)))
 
 
 def quotas_of(s: Session, user: str, groups: Collection[str]) -> list[QuotaLine]:
-    """The quotas that bind a user of some groups: the user's, then those of the groups by their names."""
+    """List the quotas that bind a user of some groups: the user's, then those of the groups by their names."""
     s.flush()
     asked = [(USER, clean_text(user)), *((GROUP, name) for name in sorted(set(map(clean_text, groups))))]
     found = (_QUOTA.first(s, {"kind": kind, "name": name}) for kind, name in asked)

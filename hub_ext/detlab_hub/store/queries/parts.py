@@ -15,13 +15,13 @@ from detlab_hub.store.tables import AllocationRow, PartRow
 
 
 def of_allocation(s: Session, row: AllocationRow) -> list[PartRow]:
-    """The parts of an allocation in their order, the chief's first; none before it has a place."""
+    """List the parts of an allocation in their order, the chief's first; none before it is placed."""
     found = (s.get(PartRow, (row.id, rank)) for rank in range(row.nodes))
     return [part for part in found if part is not None]
 
 
 def on(s: Session, row: AllocationRow, agent_id: str) -> PartRow | None:
-    """The part of an allocation that an agent has."""
+    """Return the part of an allocation that an agent has, None if it has none."""
     return next((part for part in of_allocation(s, row) if part.agent_id == agent_id), None)
 
 
@@ -42,7 +42,10 @@ def on_agent_or_its_nodes(agent_id: str) -> ColumnElement[bool]:
 
 
 def on_agent_in(s: Session, agent_id: str, states: Collection[str]) -> list[AllocationRow]:
-    """The allocations in one of these states of which an agent has a part; `of_allocation` has their parts by then."""
+    """List the allocations in one of these states of which an agent has a part.
+
+    The session holds their parts then, so that `of_allocation` need not read them.
+    """
     assert isinstance(s, StoreSession)
     whole, pieces = _on_agent_in(frozenset(states))
     found: list[AllocationRow] = s.those(AllocationRow, whole, {"agent": agent_id})
@@ -62,7 +65,7 @@ def _on_agent_in(states: frozenset[str]) -> tuple[Prepared, Prepared]:
 
 
 def agents_with(s: Session, states: Collection[str]) -> set[str]:
-    """The agents that have a part that has not ended of an allocation in one of these states."""
+    """Return the agents with a part that has not ended, of an allocation in one of these states."""
     return {agent for (agent,) in _agents_with(frozenset(states)).all(s, {})}
 
 

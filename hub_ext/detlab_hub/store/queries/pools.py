@@ -29,7 +29,7 @@ class Held(NamedTuple):
 
 
 def queued(s: Session) -> list[Queued]:
-    """The pending tasks, by pool."""
+    """Count the pending tasks and their slots, by pool."""
     pool = func.coalesce(ExperimentRow.resource_pool, TaskRow.resource_pool)
     query = (
         select(pool, func.count(), func.sum(AllocationRow.slots_needed))
@@ -42,7 +42,7 @@ def queued(s: Session) -> list[Queued]:
 
 
 def held(s: Session, placed: Sequence[AllocationState]) -> list[Held]:
-    """The placed allocations, in any of these states."""
+    """List what each placed allocation in one of these states holds."""
     query = (
         select(AgentRow.pool, AllocationRow.slots)
         .select_from(AllocationRow)

@@ -80,13 +80,13 @@ def grants_among(s: Session, experiment_ids: Sequence[int], who: Person) -> dict
 
 
 def grants_of(s: Session, experiment_id: int) -> list[GrantRow]:
-    """The grants of an experiment, users first."""
+    """List the grants of an experiment, users first."""
     query = select(GrantRow).where(GrantRow.experiment_id == experiment_id)
     return list(s.scalars(query.order_by(GrantRow.kind.desc(), GrantRow.name)))
 
 
 def grants_of_each(s: Session, experiment_ids: Sequence[int]) -> dict[int, list[GrantRow]]:
-    """The grants of some experiments, by experiment; none for one that is not shared."""
+    """Return the grants of some experiments, by experiment; one that is not shared has no entry."""
     found: dict[int, list[GrantRow]] = {}
     for part in chunks(list(experiment_ids)):
         for row in s.scalars(select(GrantRow).where(GrantRow.experiment_id.in_(part))):

@@ -74,7 +74,7 @@ class FreeCapacity:
     # --- what changes -------------------------------------------------------------------------------------
 
     def place(self, task: Task, placement: Mapping[str, int]) -> None:
-        """A task takes slots. Unknown agents are left out: their slots cannot be assigned."""
+        """Give a task its slots. Unknown agents are left out: their slots cannot be assigned."""
         for name, slots in placement.items():
             node = self.nodes.get(name)
             if node is None:
@@ -88,7 +88,7 @@ class FreeCapacity:
                 self._set_free(node, node.free - slots)
 
     def remove(self, task: Task, placement: Mapping[str, int]) -> None:
-        """A task gives its slots back."""
+        """Take a task's slots back."""
         self.widened += 1
         for name, slots in placement.items():
             node = self.nodes.get(name)
@@ -114,21 +114,21 @@ class FreeCapacity:
     # --- questions ----------------------------------------------------------------------------------------
 
     def suitable(self, task: Task) -> list[Agent]:
-        """The agents on which the task could run if it fits, whether or not they are open."""
+        """List the agents on which the task could run if it fits, whether or not they are open."""
         shape = self.shape(task)
         return [agent for agent in self._shapes.suitable(shape.kind) if agent.id not in shape.blocked_nodes]
 
     def open_to(self, shape: Shape) -> Iterator[Node]:
-        """The agents that tasks of a shape may have now, if they have room."""
+        """Yield the agents that tasks of a shape may use now, if they have room."""
         for agent in self._shapes.suitable(shape.kind):
             if agent.id not in shape.blocked_nodes and (self._empty or agent.state is AgentState.ENABLED):
                 yield self.nodes[agent.id]
 
     def fit(self, task: Task, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
-        """The slots that the task would get now, None if there is no room for it.
+        """Return the slots that the task would get now, None if there is no room for it.
 
         Args:
-            task: It.
+            task: The task to fit.
             avoid: Agents where it must not start, besides those that it blocks itself.
         """
         shape = self.shape(task)
@@ -155,7 +155,7 @@ class FreeCapacity:
         return (self._fit_zero(task.id, shape) if task.slots == 0 else self._fit(task.id, shape)) is not None
 
     def with_slots(self, task: Task) -> list[Node]:
-        """The agents that have all slots for the task free, whatever is of their CPUs and their memory."""
+        """List the agents that have all slots for the task free, regardless of their CPUs and memory."""
         return [
             node
             for node in self.open_to(self.shape(task))
@@ -163,7 +163,7 @@ class FreeCapacity:
         ]
 
     def largest(self, task: Task) -> int:
-        """The largest number of slots with which the task would fit now; 0 if there is none."""
+        """Return the largest number of slots with which the task would fit now; 0 if it fits with none."""
         sizes = self._sizes(self.shape(task))
         one = min(max((size.free for size in sizes), default=0), task.slots)
         if task.single_node:
@@ -189,7 +189,7 @@ class FreeCapacity:
         return FitCounter(shape.slots, sizes, several=several, heterogeneous=self._pool.heterogeneous)
 
     def _index(self, kind: Kind) -> Index:
-        """The open agents that are suitable for a kind of tasks."""
+        """Return the index of the open agents that are suitable for a kind of tasks."""
         found = self._indexes.get(kind)
         if found is None:
             suitable = self._shapes.suitable(kind)
@@ -199,7 +199,7 @@ class FreeCapacity:
         return found
 
     def _sizes(self, shape: Shape) -> Sizes:
-        """The agents that a task of this shape may have now."""
+        """Return the agents that a task of this shape may use now, by size."""
         index = self._index(shape.kind)
         sizes = index.able(shape) if shape.demanding else index.sizes
         if not shape.blocked_nodes:
@@ -225,7 +225,7 @@ class FreeCapacity:
         return {min(fitting, key=lambda node: (-self._zero_score(node), (far - node.rank) % total)).agent.id: 0}
 
     def _zero_score(self, node: Node) -> float:
-        """The score of an agent for a task without slots."""
+        """Score an agent for a task without slots."""
         agent, most = node.agent, node.agent.max_zero_slot_tasks
         if node.free != agent.slots:
             return score(self._pool, node.size)

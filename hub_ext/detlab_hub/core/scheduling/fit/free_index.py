@@ -39,7 +39,7 @@ def size_of(free: int, slots: int) -> Size:
 
 @lru_cache(maxsize=100_000)
 def hash_of(name: str) -> int:
-    """The first 8 bytes of the MD5 of a name, little-endian, as Determined takes them."""
+    """Return the first 8 bytes of the MD5 of a name as a little-endian number, as Determined does."""
     digest = hashlib.md5(name.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:8], "little")
 
@@ -61,9 +61,10 @@ class Order:
         self._hashes = [hash_of(name) for name in self.names]
 
     def end(self, name: str) -> int:
-        """The rank after that from which on one goes down to find the agents nearest to a task of this name.
+        """Return the rank after that of the agent nearest to a task of this name; lower ranks are farther away.
 
-        That is the one of which the task's hash minus its own is least modulo 2**64: below 0 it goes round.
+        The nearest agent is the one for which the task's hash minus the agent's is smallest modulo 2**64: below rank 0
+        the order wraps around.
         """
         return bisect_right(self._hashes, hash_of(name))
 
@@ -126,7 +127,7 @@ class Index:
         self.checked = 0
 
     def move(self, node: Node, old: Size) -> None:
-        """An agent has another number of free slots."""
+        """Record that an agent's number of free slots has changed."""
         rank, sizes = node.rank, self.sizes
         if rank not in self.nodes:
             return
@@ -144,7 +145,7 @@ class Index:
             self.reindex(node)
 
     def reindex(self, node: Node) -> None:
-        """An agent that has its size may have more CPUs or memory left than before."""
+        """Record that an agent of unchanged size may have more CPUs or memory left than before."""
         most = self._most.get(node.size)
         if most is not None and node.rank in self.nodes:
             self._most[node.size] = max(most[0], node.millicpus), max(most[1], node.memory)
@@ -215,7 +216,7 @@ class FitCounter:
         self._total = sum([free * count for free, count in agents.items()])
 
     def change(self, before: int, after: int) -> None:
-        """An agent has another number of free slots."""
+        """Record that an agent's number of free slots has changed."""
         self._total += after - before
         for place, each in self._parts:
             self._counts[place] += (after >= each) - (before >= each)
@@ -235,7 +236,7 @@ def first_before(end: int, ranks: Sequence[int]) -> int:
 
 
 def nearest(end: int, ranks: Sequence[int], count: int | None = None) -> Iterator[int]:
-    """The nearest ones, so many at most."""
+    """Yield the nearest ranks, at most `count` of them (None: all)."""
     start = bisect_left(ranks, end) - 1
     for step in range(len(ranks) if count is None else min(count, len(ranks))):
         yield ranks[start - step]

@@ -55,7 +55,7 @@ def _whole_nodes(end: int, slots: int, idle: Mapping[int, list[int]]) -> _Placed
 
 
 def _parts(pool: Pool, end: int, slots: int, sizes: Sizes) -> _Placed | None:
-    """The same number of slots of each of as few agents as can be; else, where that may be, different numbers."""
+    """Take the same number of slots on each of as few agents as possible; else different ones if allowed."""
     largest = max((size.free for size in sizes), default=0)
     for each in range(min(largest, slots // 2), 0, -1):
         if slots % each:
@@ -88,7 +88,7 @@ def _take(pool: Pool, end: int, count: int, roomy: Sequence[Size], sizes: Sizes)
 
 
 def _merged(sizes: Sizes, rank: Callable[[Size], float]) -> Iterator[tuple[float, Sequence[int]]]:
-    """The agents of sizes of equal rank together, in the order of hashes; the least rank first."""
+    """Yield the agents of all sizes of equal rank together, in the order of hashes; the lowest rank first."""
     for least, group in groupby(sorted(sizes, key=rank), rank):
         lists = [sizes[size] for size in group]
         yield least, lists[0] if len(lists) == 1 else sorted(chain.from_iterable(lists))

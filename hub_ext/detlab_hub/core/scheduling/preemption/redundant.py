@@ -121,7 +121,7 @@ class _Left:
         return min(_less(self._left, held)) >= 0
 
     def take(self, held: _Amount) -> None:
-        """A victim keeps its slots."""
+        """Let a victim keep its slots."""
         self._left = _less(self._left, held)
 
 

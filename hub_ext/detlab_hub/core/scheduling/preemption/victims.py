@@ -53,7 +53,7 @@ class _Left:
         self._slots, self._millicpus, self._memory = node.free, node.millicpus, node.memory
 
     def change(self, task: Task, slots: int, sign: int) -> None:
-        """A task releases what it holds there (1), or keeps it after all (-1)."""
+        """Release what a task holds there (`sign` 1), or let it keep that after all (-1)."""
         self._slots += sign * slots
         self._millicpus += sign * task.millicpus
         self._memory += sign * task.memory
@@ -141,7 +141,7 @@ class Victims:
         self._gained += victim.on
 
     def _may_have(self, shape: Shape) -> frozenset[str]:
-        """The agents with candidates that such a task may have."""
+        """Return the agents with candidates that a task of this shape may use."""
         where = shape.kind, shape.blocked_nodes
         found = self._suits.get(where)
         if found is None:
@@ -174,7 +174,7 @@ class Victims:
         return chosen
 
     def _on_its_agent(self, last: int, slots: int) -> list[int]:
-        """The victims on the agent of the last one, without which the task would not fit."""
+        """List the victims on the last one's agent without which the task would not fit."""
         ((name, _),) = self._candidates[last].on.items()
         chosen = [number for number in self._by_agent[name] if number <= last and not self._taken[number]]
         held = [self._candidates[number].on[name] for number in chosen]
@@ -192,7 +192,7 @@ class Victims:
                 left[name].change(task, slots, sign)
 
     def _first_reach(self, shape: Shape, limit: int) -> int | None:
-        """The number of the last candidate that has to go until one agent has room; None: it never has."""
+        """Return the number of the last candidate to preempt until one agent has room; None if that is never enough."""
         heap = self._reaches_of(shape, limit).heap
         while heap and heap[0][0] < limit:
             reach, name = heap[0]
@@ -242,7 +242,7 @@ class Victims:
         return None
 
     def _reach(self, name: str, shape: Shape) -> int | None:
-        """The number of the last candidate that has to go for room on an agent; None: there never is."""
+        """Return the number of the last candidate to preempt for room on an agent; None if that is never enough."""
         self.checked += 1
         slots, node = shape.slots, self._capacity.nodes[name]
         free, taken, candidates = node.free, self._taken, self._candidates
@@ -307,7 +307,7 @@ class Victims:
         return change
 
     def _counting_all(self, shape: Shape, names: frozenset[str], room: FitCounter) -> Callable[[int, int], None]:
-        """The same for tasks that ask for CPUs or memory, too."""
+        """Return the same counter for tasks that request CPUs or memory, too."""
         lefts: dict[str, _Left] = {}
 
         def change(number: int, sign: int) -> None:
@@ -324,7 +324,7 @@ class Victims:
         return change
 
     def _row(self, where: _Where, names: frozenset[str]) -> list[int]:
-        """The candidates on agents that such a task may have; without most of those that were taken."""
+        """List the candidates on agents that a task of this shape may use, without most of those that were taken."""
         known = self._rows.get(where)
         if known is not None and len(self._gained) - known[1] < _STALE + len(known[0]) // _STALE:
             return known[0]

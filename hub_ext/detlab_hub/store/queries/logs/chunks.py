@@ -134,7 +134,7 @@ def _pack(lines: Sequence[Stored]) -> Packed:
 
 
 def _column(values: list[Any]) -> Any:
-    """A value that all lines share, or the list of theirs."""
+    """Return the value that all lines share, or else the list of their values."""
     first = values[0]
     return first if values.count(first) == len(values) else values
 

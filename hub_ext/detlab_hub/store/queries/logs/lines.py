@@ -62,7 +62,7 @@ _CHANGING = (*_CHANGED, "capitals")
 
 
 def _newest(of: Any) -> Prepared:
-    """The last chunk of a holder; what is in it only where it is small."""
+    """Make the statement for a holder's last chunk; it reads the contents only if the chunk is small."""
     small = LogChunk.size < logchunks.SMALL_CHARS
     chosen = (
         LogChunk.id, LogChunk.run, LogChunk.first, LogChunk.last, LogChunk.lines, LogChunk.size,

@@ -68,7 +68,7 @@ def columns_of(reports: Iterable[Said]) -> dict[Key, Column]:
 
 
 def _shared(kinds: Iterable[_Kind]) -> set[Key]:
-    """The metrics that several kinds have, or one has twice: by names that are stored as the same one."""
+    """Return the metrics that several kinds have, or one has twice: under names that are stored as the same one."""
     seen: set[Key] = set()
     shared: set[Key] = set()
     for kind in kinds:
@@ -88,7 +88,7 @@ def _turned(kind: _Kind, shared: set[Key]) -> Iterable[tuple[Key, Column]]:
 
 
 def _gathered(order: Iterable[tuple[Said, _Kind]], shared: set[Key]) -> dict[Key, Gathered]:
-    """The values of metrics that several kinds have, in the order of the reports."""
+    """Collect the values of metrics that several kinds have, in the order of the reports."""
     found: dict[Key, Gathered] = {key: {} for key in shared}
     takers: dict[int, list[tuple[str, Gathered]]] = {}
     for said, kind in order:

@@ -74,7 +74,7 @@ def roll(s: Session, touched: Iterable[SeriesLine]) -> None:
 def _tails(
     s: Session, newest: NewestPoints, wanted: Sequence[tuple[SeriesLine, int]]
 ) -> Iterator[tuple[SeriesLine, Sequence[PointRow]]]:
-    """The first so many points beyond the rollups of each series, as a rule those that are remembered."""
+    """Yield the first points beyond each series' rollups, up to its number; usually those that are remembered."""
     unknown: list[tuple[SeriesLine, int]] = []
     for series, most in wanted:
         rows = newest.of(series)
