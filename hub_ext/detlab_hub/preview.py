@@ -201,7 +201,7 @@ def as_table(preview: Preview) -> Table:
 
 
 def summary(preview: Preview) -> str:
-    """Trials, steps against training every trial to its full length, and how many stopped where."""
+    """Summarize the trials, the steps against training every trial to its full length, and how many stopped where."""
     trials = preview.trials
     steps, full = sum(trial.steps for trial in trials), len(trials) * preview.length
     noun = "trial" if len(trials) == 1 else "trials"

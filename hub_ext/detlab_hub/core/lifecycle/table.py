@@ -30,7 +30,7 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     "DELETING": frozenset({"DELETED"}),
     "DELETED": frozenset(),
 }
-"""Where each state may go. Trials never reach DELETING: they go with their experiment."""
+"""Where each state may go. Trials never reach DELETING: they are deleted with their experiment."""
 
 ALLOCATION_ORDER = tuple(AllocationState)
 """The order of an allocation's states; any step forward is allowed, none back."""

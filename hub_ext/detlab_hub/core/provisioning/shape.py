@@ -28,7 +28,7 @@ def measured(agents: Iterable[Agent]) -> Shape | None:
     would launch nothing for what all others have.
 
     Args:
-        agents: Those of instances that were launched with the settings of now.
+        agents: Those of instances that were launched with the present settings.
     """
     return largest(Shape(agent.millicpus, agent.host_memory) for agent in agents)
 
@@ -40,7 +40,7 @@ def largest(shapes: Iterable[Shape]) -> Shape | None:
 
 
 def with_shape(template: Agent, known: Shape | None) -> Agent:
-    """Return a template with what is known of an instance, where the operator has not said it."""
+    """Fill in a template with what is known of an instance, where the operator has not set it."""
     if known is None:
         return template
     return replace(

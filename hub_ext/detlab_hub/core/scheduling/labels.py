@@ -13,7 +13,7 @@ class LabelRule(NamedTuple):
     Attributes:
         label: Its name.
         values: One of these; empty: any value.
-        negated: It is not so: it has another value, or is absent.
+        negated: The opposite: the label has another value, or is absent.
     """
 
     label: str
@@ -21,7 +21,7 @@ class LabelRule(NamedTuple):
     negated: bool = False
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether it is so among the labels of an agent."""
+        """Whether the rule holds for the labels of an agent."""
         value = labels.get(self.label)
         return (value is not None and (not self.values or value in self.values)) is not self.negated
 
@@ -48,5 +48,5 @@ def preferences_of(said: Iterable[Mapping[str, Any]]) -> frozenset[Preference]:
 
 
 def liking(preferred: Iterable[Preference], labels: Mapping[str, str]) -> int:
-    """How much an agent of these labels is preferred: the weights of all rules that hold."""
+    """Return how much an agent with these labels is preferred: the weights of all rules that hold."""
     return sum(weight for rule, weight in preferred if rule.holds(labels))

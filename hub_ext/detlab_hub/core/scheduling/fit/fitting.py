@@ -3,13 +3,13 @@
 Scores and tie-breaks are Determined's: a task goes to the agent with the best score; of equal ones to that whose
 name's hash comes first before the hash of the task's name, so that equal agents share the load without state. A task
 that no one agent has room for goes to several idle ones of the same size, all of whose slots it gets. Determined stops
-there. Here it may have a part of the slots of several agents, too: the same number on each, as many as can be.
+there. Here it may also get a part of the slots of several agents: the same number on each, as large as possible.
 
-A task may ask for CPUs and memory of each agent that it is on. To such a task an agent that has too little of them left
-is one without a free slot; all else is as for the others.
+A task may request CPUs and memory on each of its agents. For such a task, an agent with too little of them left counts
+as one without a free slot; all else is as for other tasks.
 
-What a task prefers comes before the scores. It gets, if one agent has room for it, the one that it prefers most; on
-several agents the one of them that it prefers least is one that it prefers as much as can be.
+Preferences come before scores. If one agent has room for the task, it gets the one that it prefers most; on several
+agents, the least preferred of them is preferred as much as possible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from detlab_hub.core.scheduling.fit.shapes import Kind, Shape, Shapes
 from detlab_hub.core.scheduling.model import Agent, AgentState, Fitting, Pool, Task
 
 _TRIED = 256
-"""Sizes beyond a single agent's slots that are tried to find with how many slots a task could start."""
+"""Sizes beyond a single agent's slots that are tried to find how many slots a task could start with."""
 
 
 class FreeCapacity:
@@ -31,9 +31,9 @@ class FreeCapacity:
     Args:
         pool: Fitting and whether fits may be heterogeneous.
         agents: All of the pool.
-        shapes: Those of tasks; all of one pass share them.
-        order: That of the agents; likewise.
-        empty: Leave out what makes agents refuse new work: for asking whether a task could ever run.
+        shapes: Shapes of tasks; shared by all of one pass.
+        order: Order of the agents; likewise.
+        empty: Ignore what makes agents refuse new work, to find out whether a task could ever run.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class FreeCapacity:
         self.failed: dict[Shape, int] = {}
         """How often slots had become free (`widened`) when there was no room for tasks of a shape."""
         self.widened = 0
-        """How often slots became free: what did not fit before may fit now."""
+        """How often slots became free: a task that did not fit before may fit now."""
 
     def copy(self) -> FreeCapacity:
-        """Others with as much free now."""
+        """Copy the agents with what is free on them now."""
         other = type(self)(self._pool, (), empty=self._empty, shapes=self._shapes, order=self._order)
         other.nodes = {name: node.copy() for name, node in self.nodes.items()}
         return other
 
     @property
     def checked(self) -> int:
-        """At so many agents it was looked for CPUs and memory."""
+        """How many agents were checked for CPUs and memory."""
         return sum(index.checked for index in self._indexes.values())
 
     # --- what changes -------------------------------------------------------------------------------------
@@ -144,13 +144,13 @@ class FreeCapacity:
         return found
 
     def _preferred(self, name: str, shape: Shape, found: Placement) -> Placement:
-        """Instead of a fit one on the agents that the task prefers: on one if it fits on one, else on several."""
+        """Replace a fit by one on the agents that the task prefers: on one if it fits on one, else on several."""
         fit = self._fit if shape.slots else self._fit_zero
         better = (fit(name, each) for each in self._shapes.better(shape, several=len(found) > 1))
         return next((each for each in better if each is not None), found)
 
     def fits_but_for_demands(self, task: Task) -> bool:
-        """Whether there would be room for the task if it asked for no CPUs and no memory."""
+        """Whether there would be room for the task if it requested no CPUs and no memory."""
         shape = self._shapes.undemanding(self.shape(task))
         return (self._fit_zero(task.id, shape) if task.slots == 0 else self._fit(task.id, shape)) is not None
 
@@ -176,12 +176,12 @@ class FreeCapacity:
         return one
 
     def free_slots(self, task: Task) -> int:
-        """How many slots are free on open agents that are suitable for the task, whatever else it asks for."""
+        """Count the free slots on open agents that are suitable for the task, regardless of its other requests."""
         sizes = self._sizes(self._shapes.undemanding(self.shape(task)))
         return sum(size.free * len(ranks) for size, ranks in sizes.items())
 
     def fit_counter_for(self, shape: Shape) -> FitCounter:
-        """Whether there is room for tasks of a shape, which wants slots, and how that changes."""
+        """Return a counter that tells whether tasks of a shape with slots would fit as free slots change."""
         return self._fit_counter(shape, self._sizes(shape))
 
     def _fit_counter(self, shape: Shape, sizes: Sizes) -> FitCounter:

@@ -37,12 +37,12 @@ class Shape:
         slots: Of the task.
         single_node: Of the task.
         kind: Which agents are suitable.
-        blocked_nodes: Those of them that the task must not have.
-        millicpus: Of the task: agents with less left are as good as full.
-        memory: The same.
-        demanding: Whether it asks for CPUs or memory.
+        blocked_nodes: Those of them where the task must not run.
+        millicpus: Of the task: agents with less left count as full.
+        memory: Likewise.
+        demanding: Whether it requests CPUs or memory.
         aside: Whether it needs nothing that another task may need.
-        preferred: Which of the agents it had better get: decides where it fits, never whether.
+        preferred: Which of the agents it prefers: decides where it fits, never whether.
     """
 
     slots: int
@@ -57,7 +57,7 @@ class Shape:
 
 
 class Shapes:
-    """The shapes of tasks, as far as they are known; all that is made of the same agents may share them.
+    """The known shapes of tasks; everything made from the same agents may share them.
 
     Args:
         agents: All of the pool.
@@ -136,7 +136,7 @@ class Shapes:
             yield self._one(shape.slots, single, kind, shape.blocked_nodes, shape.millicpus, shape.memory)
 
     def _preferring(self, kind: Kind, preferred: frozenset[Preference]) -> Iterator[tuple[Kind, Kind]]:
-        """Kinds for the suitable agents that are preferred equally, and for these and all that are preferred more."""
+        """Yield kinds for suitable agents that are preferred equally, and for these and all that are preferred more."""
         scores = [liking(preferred, alike[0].labels) for alike in self._alike(kind)]
         for score in sorted(set(scores), reverse=True)[:-1]:
             alone = frozenset(number for number, each in enumerate(scores) if each == score)

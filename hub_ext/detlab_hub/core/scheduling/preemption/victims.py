@@ -4,7 +4,7 @@ Determined preempts tasks from the lowest priority and the newest on until the p
 them, needed or not. Here redundant victims keep their slots.
 
 Victims are found by counting, without a change to the working copy: whether a task fits depends on how many agents have
-how many free slots, and only what runs on a suitable agent can make room for a task that needs a single one.
+how many free slots, and only a task on a suitable agent can make room for a task that needs a single one.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from detlab_hub.core.scheduling.fit.shapes import Kind, Shape
 from detlab_hub.core.scheduling.model import Task
 
 _Where: TypeAlias = tuple[Kind, frozenset[str]]
-"""Which agents a task may have: its kind, and those that it blocks."""
+"""Which agents a task may use: its kind, and those that it blocks."""
 
 
 _STALE = 32
-"""A row of candidates is made anew when so many have been taken, and more of a long one."""
+"""A row of candidates is rebuilt when this many have been taken, and more of a long one."""
 
 
 class _Reaches:
-    """For tasks of so many slots on one agent: how far one has to go in the row of candidates on each agent.
+    """How far down the row of candidates one has to go on each agent, for tasks of a number of slots on one agent.
 
     Attributes:
-        heap: (number of the last candidate that has to go, agent), as a heap; true or too low, as where something was
-            placed since.
-        seen: So many changes are in it.
+        heap: (number of the last candidate to preempt, agent), as a heap; exact or too low, for instance where a task
+            was placed since.
+        seen: Number of changes that it includes.
     """
 
     __slots__ = ("heap", "seen")
@@ -60,7 +60,7 @@ class _Left:
 
     @property
     def slots(self) -> int:
-        """As many as tasks of the shape find: none where they find too little else."""
+        """Slots that tasks of the shape can use: none if CPUs or memory are short."""
         wanted = self._shape
         short = (wanted.millicpus and self._millicpus < wanted.millicpus) or (
             wanted.memory and self._memory < wanted.memory
@@ -73,7 +73,7 @@ class Victims:
 
     Args:
         rooms: The working copy; what `make_room` decides is changed there.
-        candidates: The first one goes first.
+        candidates: In the order in which they are preempted.
     """
 
     def __init__(self, capacity: FreeCapacity, candidates: Sequence[Task]) -> None:
@@ -91,7 +91,7 @@ class Victims:
         """Agents on which candidates were taken, one after the other."""
         self._failed: dict[Shape, int] = {}
         self.checked = 0
-        """How often it was looked how far one has to go on an agent."""
+        """How often an agent was checked for how far one has to go."""
 
     @property
     def count(self) -> int:
@@ -108,8 +108,8 @@ class Victims:
         """Take as few of the first `limit` candidates as let the task fit.
 
         Returns:
-            Where it then fits, though it is not placed there, and who was taken; None and nobody if all of them would
-            not do.
+            Where it then fits, though it is not placed there, and the victims; None and no victims if even all of the
+            candidates are not enough.
         """
         shape = self._capacity.shape(task)
         if self._failed.get(shape, 0) >= limit:
@@ -131,7 +131,7 @@ class Victims:
         return self._capacity.fit(task), victims
 
     def _on_one_agent(self, task: Task, shape: Shape, victims: Sequence[Task]) -> bool:
-        """Whether the task can be nowhere else than on the one agent of those who leave."""
+        """Whether the task can only be placed on the one agent of the victims."""
         return task.slots > 0 and (shape.single_node or task.slots == 1) and all(len(one.on) == 1 for one in victims)
 
     def _take(self, number: int) -> None:
@@ -206,9 +206,9 @@ class Victims:
         return None
 
     def _reaches_of(self, shape: Shape, limit: int) -> _Reaches:
-        """How far one has to go at least on each agent; how far really is looked up where it matters.
+        """Return how far one has to go at least on each agent; the exact number is computed where it matters.
 
-        Tasks are as different as they like, above all in CPUs and memory: of few of them all agents are looked at.
+        Tasks may differ widely, above all in CPUs and memory: only for few of them are all agents checked.
         """
         known, gained = self._reaches.get(shape), self._gained
         if known is None or (shape.demanding and known.seen + _STALE < len(gained)):
@@ -223,7 +223,7 @@ class Victims:
         return known
 
     def _begun(self, shape: Shape, limit: int) -> _Reaches:
-        """As far as tasks have to go that ask for less, as many do; in the end, to the first candidate."""
+        """Start from the reach of tasks that request less, which many share; failing that, from the first candidate."""
         if shape.demanding:
             less = self._capacity.coarser(shape)
             self._first_reach(less, limit)  # what is looked up for it need not be for the others
