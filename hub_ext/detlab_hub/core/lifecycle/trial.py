@@ -123,7 +123,7 @@ class AttemptEnded:
     Attributes:
         kind: How it ended.
         retry: What a failure means for the next attempt.
-        slain: Whether it failed because something else ended its processes: an operator, or a machine that shut down.
+        killed: Whether it failed because something else ended its processes: an operator, or a machine that shut down.
     """
 
     kind: EndKind

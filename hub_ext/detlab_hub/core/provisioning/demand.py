@@ -31,7 +31,7 @@ class Demand:
         new: Number of new instances; at most one more than may be launched, which means that those are too few.
         used: Agents, connected or expected, that pending tasks would start on.
         unplaced: Whether a pending task needs more instances than are allowed, or must wait until others leave.
-        hopeless: Tasks that would not start on any number of empty instances.
+        infeasible: Tasks that would not start on any number of empty instances.
         unfit: Of those, the ones that are too large for them, or not for such agents; others may never hold as much.
         awaited: By task, the instances that it would start on and whose agents are not connected yet.
     """

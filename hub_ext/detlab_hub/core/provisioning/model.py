@@ -195,10 +195,10 @@ class Decision:
         endings: Instances to be ended; none of them runs anything.
         wanted: Number of new instances that the pending tasks, or `min_instances`, require.
         held_back: Why fewer than that are launched, with words for people; None if all are.
-        hopeless: Pending tasks for which no number of instances is enough.
+        infeasible: Pending tasks for which no number of instances is enough.
         history: To be passed to the next evaluation.
         awaited: By pending task, the instances that it would start on and whose agents are not connected yet.
-        unfit: Of the hopeless tasks, those that are too large for the instances, or not for such agents.
+        unfit: Of the infeasible tasks, those that are too large for the instances, or not for such agents.
     """
 
     launch: int

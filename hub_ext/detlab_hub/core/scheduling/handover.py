@@ -16,7 +16,7 @@ def hand_over(snapshot: Snapshot, to: str) -> Decision:
 
     Args:
         snapshot: A pool; its agents count for nothing.
-        to: The backend's id that takes the tasks.
+        to: Id of the backend that takes the tasks.
 
     Returns:
         The tasks for `to`, in the order in which they are to be handed over, with their numbers of slots; and why all

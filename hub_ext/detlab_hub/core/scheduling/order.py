@@ -55,7 +55,7 @@ def of_one_weight(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> bool:
 def by_weight(
     ordered: list[Task], jobs: Mapping[str, Job], held: Mapping[str, int]
 ) -> Iterator[tuple[Task, Callable[[bool], None]]]:
-    """Yield the tasks of jobs of one rank in turn; the caller sends back whether each was started.
+    """Yield the tasks of jobs of one rank in turn, each with a function that takes whether it was started.
 
     If all weights are the same, jobs come in queue order. As soon as two weights differ, the job that holds the fewest
     slots for its weight comes next. Of the jobs that hold none, the one whose task is aged and has waited longest comes

@@ -34,7 +34,8 @@ class Planner:
     """One pass over a pool.
 
     Attributes:
-        rooms: What is free, as the pass continues. Released slots count as free here, for the task that they are for.
+        capacity: What is free, as the pass continues. Released slots count as free here, for the task that they are
+            for.
         limits: What jobs and users hold.
         pending: Tasks that could start if there were room, in queue order. Those that could not, whatever the other
             tasks do, have their reason already and block no other.
@@ -43,7 +44,7 @@ class Planner:
         started: Tasks that start in this pass, so far.
         release: Tasks that are to release their slots, so far.
         gathered: Which tasks release slots for which, as far as that was noted (`releasing`).
-        kept_for: The task which holds a reservation until it is free, if there is one.
+        reserved_for: The task which holds a reservation until it is free, if there is one.
         reserved: Number of tasks that do not start but have a reservation.
     """
 

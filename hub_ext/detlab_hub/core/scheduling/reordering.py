@@ -28,8 +28,8 @@ def move(
 ) -> dict[str, float]:
     """Put a job directly ahead of another one, or directly behind it.
 
-    A mover with rights to only some of the jobs overtakes no other job: instead the job moves within the positions of
-    the mover's own jobs, if the target is one of them.
+    A mover with rights to only some of the jobs overtakes no one else's: where the job would, it moves within the
+    positions of the mover's own jobs, if the target is one of them.
 
     Args:
         jobs: The jobs of one queue, in any order: of one pool, and under the priority scheduler of one priority.

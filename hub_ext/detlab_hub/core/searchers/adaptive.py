@@ -43,7 +43,7 @@ def bracket_rungs(mode: Mode, max_rungs: int, max_time: int, max_trials: int, di
 
 
 def plan_brackets(rungs: Sequence[int], max_trials: int, max_concurrent: int, divisor: float) -> list[Bracket]:
-    """Share trials so that the brackets cost about the same, and places evenly.
+    """Divide the trials so that the brackets cost about the same, and the places evenly.
 
     Args:
         rungs: Number of rungs of each bracket, in any order.
@@ -158,7 +158,7 @@ class Tournament(SearchMethod):
         return min(bracket.rungs[0].units_needed for bracket in self._brackets)
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
-        """Plain mean of the brackets."""
+        """Return the plain mean of the brackets."""
         return sum(bracket.progress(shares, closed) for bracket in self._brackets) / len(self._brackets)
 
     def state(self) -> dict[str, Any]:

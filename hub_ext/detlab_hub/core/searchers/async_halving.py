@@ -24,7 +24,7 @@ EXITED_METRIC = sys.float_info.max
 """The metric of a trial that ended early in its rung: worse than all except infinity and NaN."""
 
 _OVERHEAD = 1.2
-"""A rung 0 that is full is not the end: trials still run to the upper rungs."""
+"""Divides the progress of rung 0: a full one is not the end, trials still run to the upper rungs."""
 
 _Rank = tuple[bool, float, str]
 
@@ -50,7 +50,7 @@ class Rung:
         return place
 
     def remove(self, request_id: str) -> None:
-        """Forget what a trial scored here."""
+        """Remove a trial's score from the rung."""
         self.entries = [entry for entry in self.entries if entry[2] != request_id]
 
 
@@ -92,8 +92,8 @@ class HalvingConfig:
 class AsyncHalving(SearchMethod):
     """One bracket of stopping ASHA.
 
-    A trial holds a place from its creation until it is stopped or exits early. What a trial says after its
-    Stop was decided, until the Stop reaches it, does not count again.
+    A trial holds a place from its creation until it is stopped or exits early. Reports between
+    the decision to stop a trial and its arrival there no longer count.
     """
 
     name = "async_halving"
@@ -111,7 +111,7 @@ class AsyncHalving(SearchMethod):
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
-        """As `searcher` says."""
+        """Make the method that the `searcher` block describes."""
         return cls.bracket(fields, fields.count("num_rungs"), fields.count("max_trials"), fields.max_concurrent)
 
     @classmethod
@@ -245,7 +245,7 @@ class AsyncHalving(SearchMethod):
         return progress
 
     def state(self) -> dict[str, Any]:
-        """Rungs, levels and counters."""
+        """Return the rungs, levels and counters."""
         return {
             "rungs": [
                 {"units_needed": rung.units_needed, "entries": [list(entry) for entry in rung.entries]}

@@ -1,4 +1,4 @@
-"""The fields of a `searcher` block as a method reads them: plain values, of any version, checked once more.
+"""The fields of a `searcher` block as a method reads them: plain values from any version, checked again.
 
 A stored config was checked when it was submitted, perhaps by an earlier version; the master checks what it uses.
 """
@@ -63,7 +63,7 @@ class Fields:
 
     @property
     def divisor(self) -> float:
-        """The part of the trials that continues beyond a rung: one in so many.
+        """One in this many trials continues beyond a rung.
 
         Raises:
             SearcherConfigError: It is not above 1.
@@ -82,7 +82,7 @@ class Fields:
         """One of several words.
 
         Raises:
-            SearcherConfigError: It is none of them.
+            SearcherConfigError: It is not one of them.
         """
         value = self.get(key, default)
         if value not in choices:
@@ -95,10 +95,10 @@ class Fields:
 
 
 def check_rungs(path: str, num_rungs: int, divisor: float) -> None:
-    """Refuse more rungs than a float can count the units of.
+    """Refuse more rungs than a float can count units for.
 
     Raises:
-        SearcherConfigError: They are too many.
+        SearcherConfigError: There are too many.
     """
     if (num_rungs - 1) * math.log(divisor) > _LARGEST_LOG:
         raise SearcherConfigError(f"{path}: {num_rungs} rungs are too many for divisor {divisor:g}")

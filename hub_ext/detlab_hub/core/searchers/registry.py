@@ -13,7 +13,7 @@ from detlab_hub.core.searchers.method import SearchMethod
 
 
 def searcher_names() -> list[str]:
-    """Names of all methods, in order."""
+    """List the names of all methods, in order."""
     return SEARCHERS.names()
 
 

@@ -114,7 +114,7 @@ class Index:
     Attributes:
         sizes: Their ranks.
         nodes: The agents by rank.
-        looked: How many of them were checked for CPUs and memory.
+        checked: How many of them were checked for CPUs and memory.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:

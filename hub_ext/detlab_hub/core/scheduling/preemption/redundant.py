@@ -57,12 +57,12 @@ def redundant_victims(planner: Planner, victims: Sequence[Task], served: Sequenc
 
 
 def all_fit(capacity: FreeCapacity, tasks: Sequence[Task]) -> bool:
-    """Whether the tasks fit, one after the other; leave the rooms as they were."""
+    """Whether the tasks fit, one after the other; leave the capacity as it was."""
     return _how_many_fit(capacity, tasks) == len(tasks)
 
 
 def _how_many_fit(capacity: FreeCapacity, tasks: Sequence[Task]) -> int:
-    """Count the tasks that fit, one after the other, up to the first that does not; leave the rooms as they were."""
+    """Count the tasks that fit, one after the other, up to the first that does not; leave the capacity as it was."""
     placed: list[tuple[Task, Mapping[str, int]]] = []
     for task in tasks:
         placement = capacity.fit(task)

@@ -72,7 +72,7 @@ class Victims:
     """Running tasks that may be preempted, the least valuable first.
 
     Args:
-        rooms: The working copy; what `make_room` decides is changed there.
+        capacity: The working copy; what `make_room` decides is changed there.
         candidates: In the order in which they are preempted.
     """
 
