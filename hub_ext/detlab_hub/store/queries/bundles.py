@@ -1,4 +1,4 @@
-"""Bundles: who has uploaded which, and who may read an object that runs it."""
+"""Bundles: which users have uploaded which, and who may read an object that runs one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _UPLOADS: Table = BundleUpload.__table__
 
 
 def note_upload(s: Session, digest: str, size: int, user: str, now: float) -> bool:
-    """Note that a user has sent a bundle; False: they had sent it before.
+    """Note that a user has uploaded a bundle; return False if they had done so before.
 
-    Two may send the same at once, each in a transaction of its own.
+    Two users may upload the same bundle at the same time, each in a separate transaction.
     """
     if s.get(BundleUpload, (digest, clean_text(user))) is not None:
         return False
@@ -27,7 +27,7 @@ def note_upload(s: Session, digest: str, size: int, user: str, now: float) -> bo
 
 
 def is_stored(s: Session, digest: str) -> bool:
-    """Whether anybody has sent a bundle."""
+    """Whether any user has uploaded a bundle."""
     return s.get(BundleRow, digest) is not None
 
 

@@ -1,4 +1,4 @@
-"""The parts of allocations: what each has of every one of its nodes. One on one node is a gang of one."""
+"""The parts of allocations, one for each node. An allocation on one node is a gang of one."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def on(s: Session, row: AllocationRow, agent_id: str) -> PartRow | None:
 
 
 def on_agent(agent_id: str) -> ColumnElement[bool]:
-    """Of an allocation: a part of it is on this agent."""
+    """Return the condition that a part of an allocation is on this agent."""
     return on_agents((agent_id,))
 
 
 def on_agents(agent_ids: Collection[str]) -> ColumnElement[bool]:
-    """Of an allocation: a part of it is on one of these agents."""
+    """Return the condition that a part of an allocation is on one of these agents."""
     return AllocationRow.id.in_(select(PartRow.allocation_id).where(PartRow.agent_id.in_(agent_ids)))
 
 
 def on_agent_or_its_nodes(agent_id: str) -> ColumnElement[bool]:
-    """Of an allocation: a part of it is on this agent or on a node that it speaks for."""
+    """Return the condition that a part of an allocation is on this agent or on a node that it represents."""
     below = PartRow.agent_id.startswith(f"{agent_id}/", autoescape=True)
     return AllocationRow.id.in_(select(PartRow.allocation_id).where(or_(PartRow.agent_id == agent_id, below)))
 
@@ -55,7 +55,7 @@ def on_agent_in(s: Session, agent_id: str, states: Collection[str]) -> list[Allo
 
 @functools.cache
 def _on_agent_in(states: frozenset[str]) -> tuple[Prepared, Prepared]:
-    """Asked whenever an agent connects, and so compiled once: each state is a value of the statements."""
+    """Make the statements, which run whenever an agent connects, once: each state is a value of them."""
     there = select(PartRow.allocation_id).where(PartRow.agent_id == bindparam("agent"))
     whole = AllocationRow.id.in_(there), _in_one_of(states)
     pieces = PartRow.allocation_id.in_(select(AllocationRow.id).where(*whole))
@@ -71,7 +71,7 @@ def agents_with(s: Session, states: Collection[str]) -> set[str]:
 
 @functools.cache
 def _agents_with(states: frozenset[str]) -> Prepared:
-    """Asked at every tick, and so compiled once: each state is a value of the statement."""
+    """Make the statement, which runs at every tick, once: each state is a value of it."""
     held = select(PartRow.agent_id).join(AllocationRow, AllocationRow.id == PartRow.allocation_id)
     return Prepared(held.where(_in_one_of(states), PartRow.end.is_(None)))
 

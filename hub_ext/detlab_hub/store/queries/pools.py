@@ -1,4 +1,4 @@
-"""How full the pools are: counted by the database, as thousands of tasks may wait."""
+"""How full the pools are: counted by the database, as thousands of tasks may be pending."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Held(NamedTuple):
     """The slots of an allocation, and their agent."""
 
     pool: str | None
-    """Of its agent; None if the agent is not known any more."""
+    """Of its agent; None if the agent is no longer known."""
     slots: list[str]
 
 
@@ -53,5 +53,5 @@ def held(s: Session, placed: Sequence[AllocationState]) -> list[Held]:
 
 
 def closed(s: Session) -> frozenset[str]:
-    """Agents that take no new work."""
+    """Return the agents that take no new work."""
     return frozenset(s.scalars(select(AgentRow.id).where(AgentRow.enabled.is_(False))))

@@ -1,6 +1,6 @@
 """Reports turned into columns: of each metric its steps, values and times, in step order. Pure.
 
-Reports of one kind have the same names, nearly always, so a batch of them is turned at once and by C: a thousand values
+Reports nearly always have the same names, so a batch of them is transposed in one go and in C: a thousand values
 cost a few dozen calls. Only a name that reports of several kinds have is gathered value by value.
 """
 
@@ -31,7 +31,7 @@ class Said:
 
 @dataclass(slots=True)
 class Column:
-    """The values of one metric; no step is there twice, and they grow."""
+    """The values of one metric, by strictly increasing steps."""
 
     steps: Sequence[int]
     values: Sequence[float]
