@@ -1,6 +1,6 @@
 """The connected agents, and those whose connection was lost.
 
-Pure bookkeeping over injected time: which agents may send, to which to send, which are suspect (no new work) and
+Pure bookkeeping over injected time: which agents may send, which can be reached, which are suspect (no new work) and
 which are lost. An agent that connects twice is served by its newer connection only; a second process under the
 name of a connected one is refused.
 """
@@ -20,20 +20,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Agents:
-    """All agents of which something may be expected; see `AgentBackend`."""
+    """All agents that are not lost; see `AgentBackend`."""
 
     suspect_after: float
     lost_after: float
     queues: Mapping[str, str] = field(default_factory=dict)
     """Agents place nothing themselves."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Why the last connection of an agent was not accepted, of those whose last one was not."""
+    """Why the last connection of an agent was refused, for agents whose last one was."""
     _connections: dict[str, Connection] = field(default_factory=dict)
     _missed: dict[str, tuple[Node, float]] = field(default_factory=dict)
     """Agents without a connection: their node, and the time of their last heartbeat."""
 
     def expect(self, node: Node, now: float) -> None:
-        """Wait for an agent that was there before this master started."""
+        """Wait for an agent that was connected before this master started."""
         self._missed[node.id] = (node, now)
 
     def connect(self, hello: Hello, send: Send, now: float) -> Connection:
@@ -55,11 +55,11 @@ class Agents:
         return there if now - there.last_heartbeat <= self.suspect_after else None
 
     def is_current(self, connection: Connection) -> bool:
-        """Whether this is the agent's newest connection, and the agent is not given up."""
+        """Whether this is the agent's newest connection and the agent is not given up."""
         return self._connections.get(connection.agent_id) is connection
 
     def record_heartbeat(self, connection: Connection, now: float) -> None:
-        """Something came from the agent."""
+        """Record that something was received from the agent."""
         connection.last_heartbeat = max(connection.last_heartbeat, now)
 
     def disconnect(self, connection: Connection) -> bool:
@@ -80,7 +80,7 @@ class Agents:
         self._missed = {key: (node, last + seconds) for key, (node, last) in self._missed.items()}
 
     def give_up(self, agent_id: str) -> None:
-        """Treat the agent as lost: expect nothing of it until it sends Hello again."""
+        """Treat the agent as lost: expect nothing from it until it sends Hello again."""
         self._connections.pop(agent_id, None)
         self._missed.pop(agent_id, None)
 
@@ -96,7 +96,7 @@ class Agents:
         return "suspect" if agent_id in self._missed else "lost"
 
     def last_heartbeat(self, agent_id: str) -> float | None:
-        """Time of the agent's last heartbeat since this master's start."""
+        """Return the time of the agent's last heartbeat since this master's start."""
         connection = self._connections.get(agent_id)
         if connection is not None:
             return connection.last_heartbeat
@@ -104,7 +104,7 @@ class Agents:
         return None if missed is None else missed[1]
 
     def silent(self, now: float) -> list[str]:
-        """Agents that were silent for so long that their tasks must be taken as dead."""
+        """Return the agents that were silent for so long that their tasks must be considered dead."""
         silent = [c.agent_id for c in self._connections.values() if now - c.last_heartbeat > self.lost_after]
         missed = [agent_id for agent_id, (_, last) in self._missed.items() if now - last > self.lost_after]
         return sorted(silent + missed)
@@ -116,7 +116,7 @@ class Agents:
             connection.hang_up()
 
     def dismiss(self, agent_id: str) -> None:
-        """Close an agent's connection and expect nothing of it any more."""
+        """Close an agent's connection and no longer expect anything from it."""
         self.refused.pop(agent_id, None)
         connection = self._connections.get(agent_id)
         self.give_up(agent_id)

@@ -149,7 +149,7 @@ def _no_capitals(_: str) -> None:
 
 
 def remove(s: Session, holder: Holder, limit: int) -> int:
-    """Remove the oldest lines, by chunk, up to `limit` of them; return how many: fewer means that was all."""
+    """Remove the oldest lines, by chunk, until `limit` are removed; return how many: fewer means that was all."""
     gone, ids = 0, []
     query = select(LogChunk.id, LogChunk.lines).where(_of(holder)).order_by(LogChunk.last).limit(max(1, limit))
     for chunk_id, lines in s.execute(query):
