@@ -134,7 +134,8 @@ def _tornado(folder: StateFolder, plan: Plan) -> dict[str, Any]:
 def _subdomains(c: Any, plan: Plan) -> None:
     """Keep detlab's service on the Hub's own host, where each user's servers have names of their own.
 
-    The Hub gives services names as well. Clients and agents know it below the Hub's address, whatever that is called.
+    The Hub would give services separate names as well. Clients and agents expect detlab's service below the Hub's
+    address, whatever its name.
     """
     routes = {f"{host}{SERVICE_PREFIX}": f"http://127.0.0.1:{plan.master_port}" for host in plan.hosts}
     c.ConfigurableHTTPProxy.extra_routes = {**routes, **c.ConfigurableHTTPProxy.get("extra_routes", {})}
