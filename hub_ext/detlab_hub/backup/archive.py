@@ -162,7 +162,7 @@ def verify(path: Path, progress: Progress = lambda count: None) -> Manifest:
     """Read a whole archive and compare it with its manifest; write nothing.
 
     Raises:
-        ArchiveError: It is damaged, incomplete, or not one of ours.
+        ArchiveError: It is damaged, incomplete, or not one of detlab's.
     """
     return _read(path, None, progress)
 
