@@ -259,7 +259,7 @@ class DockerRuntime:
             raise SetupFailed(_start_trouble(order, plan.spec, self.engine.url, str(error))) from error
 
     def _process(self, order: Order, container: str) -> tuple[int | None, int | None]:
-        """Return the launcher's pid and start time on this node; None for both if the engine is on another machine."""
+        """Return the launcher's pid and start time; None for both if this node does not see it (engine elsewhere)."""
         try:
             pid = int(self.engine.inspect(container)["State"]["Pid"])
         except (EngineAway, EngineRefused, Gone):

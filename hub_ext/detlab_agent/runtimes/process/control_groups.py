@@ -61,7 +61,7 @@ class Group:
         return any(oom_kills_in(path / name) for path in self.paths for name in ("memory.events", "memory.oom_control"))
 
     def end(self) -> None:
-        """Kill every process (SIGKILL), and remove the groups."""
+        """SIGKILL every process, and remove the groups."""
         for path in self.paths:
             with contextlib.suppress(OSError):
                 (path / "pids.max").write_text("0", encoding="ascii")  # nothing is born any more
