@@ -71,7 +71,7 @@ class Agents:
         return True
 
     def forgive(self, seconds: float) -> None:
-        """Discount a pause of so many seconds in which this process itself did not run, such as a suspended machine.
+        """Discount a pause of `seconds` in which this process itself did not run, for instance on a suspended machine.
 
         The agents' silence during the pause does not count against them.
         """
