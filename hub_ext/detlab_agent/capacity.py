@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 def usable_cpus(root: Path = Path("/"), affinity: int | None = None) -> float:
-    """Return how many CPUs tasks can use together: those of the affinity mask, or less by a quota of a control group.
+    """Return how many CPUs tasks can use together: those of the affinity mask, or fewer if a control group has a quota.
 
     Args:
-        root: Where /proc and /sys are.
-        affinity: CPUs of the mask; default those that this process may use.
+        root: The folder with /proc and /sys.
+        affinity: CPUs of the mask; by default those that this process may use.
     """
     found = [float(affinity or len(os.sched_getaffinity(0)))]
     for group in control_groups(root):
@@ -29,10 +29,10 @@ def usable_cpus(root: Path = Path("/"), affinity: int | None = None) -> float:
 
 
 def usable_memory(root: Path = Path("/")) -> int | None:
-    """Return how many bytes the machine has, or less by a limit of a control group; None if nobody knows.
+    """Return the machine's memory in bytes, or less if a control group has a limit; None if unknown.
 
     Args:
-        root: Where /proc and /sys are.
+        root: The folder with /proc and /sys.
     """
     found = []
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -48,10 +48,10 @@ def usable_memory(root: Path = Path("/")) -> int | None:
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Return how many bytes could be taken without anything being ended; 0 if nobody knows.
+    """Return how many bytes could be allocated before the kernel ends a process; 0 if unknown.
 
     Args:
-        root: Where /proc and /sys are.
+        root: The folder with /proc and /sys.
     """
     found = []
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -79,7 +79,7 @@ def control_groups(root: Path) -> Iterator[Path]:
 def groups_of(root: Path, controller: str) -> Iterator[Path]:
     """Yield this process's control group of one controller of version 1, and those around it.
 
-    Where version 2 is in charge there is none.
+    With version 2 there is none.
     """
     for controllers, name in _memberships(root):
         if controller in controllers.split(","):
@@ -90,7 +90,7 @@ def groups_of(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _memberships(root: Path) -> list[tuple[str, str]]:
-    """The control groups of this process: (controllers of version 1, path); no controllers for version 2."""
+    """Return this process's control groups as (controllers of version 1, path); no controllers for version 2."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -100,7 +100,7 @@ def _memberships(root: Path) -> list[tuple[str, str]]:
 
 
 def _up(top: Path, name: str) -> Iterator[Path]:
-    """Yield a group and those around it; in a container often only the top is there, and is the container's own."""
+    """Yield a group and those around it; in a container often only the top exists, and is the container's own."""
     place = top / name
     while place != top and top in place.parents:
         yield place
@@ -109,7 +109,7 @@ def _up(top: Path, name: str) -> Iterator[Path]:
 
 
 def _cached_files(group: Path, entry: str) -> int:
-    """Return what the group holds of files and nobody used lately: the kernel drops it first."""
+    """Return the bytes of the group's file cache without recent use, which the kernel drops first."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in (group / "memory.stat").read_text(encoding="ascii").splitlines():
             if line.startswith(entry):

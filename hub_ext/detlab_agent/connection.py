@@ -1,4 +1,4 @@
-"""The one connection of the agent: it dials out, for ever, and speaks only once it is authenticated."""
+"""The agent's one connection: the agent dials out, again and again, and sends only once it is authenticated."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from detlab_agent.tasks import TaskTable
 _log = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0
-"""Seconds between two heartbeats of ours."""
+"""Seconds between two heartbeats of the agent."""
 SILENCE = 20.0
-"""Seconds without a word from the master after which the connection counts as dead."""
+"""Seconds without a message from the master after which the connection counts as dead."""
 _MAX_MESSAGE = 64 << 20
 
 _master_message: TypeAdapter[wire.MasterMessage] = TypeAdapter(wire.MasterMessage)
@@ -43,7 +43,7 @@ async def dial(url: str, token: str, context: ssl.SSLContext | None = None) -> W
     Args:
         url: The address.
         token: The key.
-        context: Whom to believe, with TLS.
+        context: Decides which certificates are trusted, with TLS.
     """
     request = HTTPRequest(
         url,
@@ -59,13 +59,13 @@ async def dial(url: str, token: str, context: ssl.SSLContext | None = None) -> W
 
 
 class _LookingClient(TCPClient):
-    """Opens connections, and sees who answers before anything is sent."""
+    """Opens connections, and checks who answers before anything is sent."""
 
     async def connect(self, *arguments: Any, **named: Any) -> IOStream:
         """Connect.
 
         Raises:
-            OSError: Nobody answers, or another user of this machine.
+            OSError: There is no answer, or it comes from another user of this machine.
         """
         stream = await super().connect(*arguments, **named)
         try:
@@ -86,7 +86,7 @@ class _LookingConnection(WebSocketClientConnection):
 
 
 class ConnectionLost(Exception):
-    """The connection broke or the peer is no master; the message says which."""
+    """The connection broke or the peer is not a master; the message says which."""
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Connector:
         backoff: Pauses between attempts.
         heartbeat: Seconds between heartbeats.
         silence: Seconds of silence that end a connection.
-        dial: Opens the connection; a simulation has its own network.
+        dial: Opens the connection; a simulation gives its own network.
         clock: Seconds since the epoch.
     """
 
@@ -118,7 +118,7 @@ class Connector:
     _again: bool = False
 
     def introduce_again(self) -> None:
-        """Connect anew: what the Hello says has changed (a runtime came or went)."""
+        """Connect again, because the content of the Hello has changed (a runtime came or went)."""
         if self._connection is not None:
             self._again = True
             self._connection.close()
@@ -144,10 +144,10 @@ class Connector:
             await asyncio.sleep(self.backoff.next_pause())
 
     async def _attempt(self) -> str:
-        """One connection, if it comes to one; return what ended it.
+        """Try one connection; return what ended it.
 
         Raises:
-            DetlabError: The pin's file is damaged, which may be found while another error is seen to.
+            DetlabError: The pin's file is damaged, which may show while another error is handled.
         """
         try:
             token = await self.keys.ensure()
@@ -159,7 +159,7 @@ class Connector:
         return "the master closed the connection"
 
     async def _on_refusal(self, error: HTTPClientError) -> str:
-        """The master answered the upgrade with an error; a key that it does not know is replaced."""
+        """Handle an HTTP error in answer to the upgrade; replace a key that the master does not know."""
         if error.code not in {401, 403}:
             return f"{self.endpoints.connect}: {error}"
         if self.keys.enrolment_token_file is None:
@@ -171,7 +171,7 @@ class Connector:
         return "the master did not know this agent's key; enrolled again with a new key"
 
     async def _session(self, token: str) -> None:
-        """One connection from the handshake to its end."""
+        """Run one connection from the handshake to its end."""
         context = self.endpoints.context()
         connection = await self.dial(self.endpoints.connect, token, *([context] if context is not None else []))
         self._connection = connection
@@ -208,7 +208,7 @@ class Connector:
             await asyncio.gather(*jobs, return_exceptions=True)
 
     async def _read(self, connection: WebSocketClientConnection) -> wire.MasterMessage | None:
-        """Return the next message that we understand; None when the master has closed the connection."""
+        """Return the next message that we understand; None once the master has closed the connection."""
         while True:
             async with asyncio.timeout(self.silence):
                 data = await connection.read_message()

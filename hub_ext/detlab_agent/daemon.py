@@ -1,4 +1,4 @@
-"""Put the agent together and run it."""
+"""Assemble the agent and run it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_user_map(path: Path) -> dict[str, int]:
     """Read a `--user-map` file: a JSON object of hub user -> uid.
 
     Raises:
-        AgentError: It is not that.
+        AgentError: The file cannot be read, or is not such an object.
     """
     try:
         value = json.loads(path.read_bytes())
@@ -70,7 +70,7 @@ def _tenancy(settings: AgentSettings) -> Tenancy:
 
 
 def _lock(directory: Path) -> int:
-    """Make sure that this is the only agent of the directory; the lock goes with the process."""
+    """Make sure that this is the only agent of the directory; the lock ends with the process."""
     descriptor = os.open(directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,7 +81,7 @@ def _lock(directory: Path) -> int:
 
 
 async def run_agent(settings: AgentSettings) -> None:
-    """Run the agent until SIGTERM or SIGINT; its tasks run on.
+    """Run the agent until SIGTERM or SIGINT; its tasks continue to run.
 
     Raises:
         AgentError: Another agent runs in the same directory.

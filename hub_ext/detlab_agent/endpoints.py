@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import ssl
 
 PIN_FILE = "master.pem"
-"""Where an agent keeps the pinned certificate, in its directory."""
+"""File in the agent's directory with the pinned certificate."""
 
 
 class UnsafeMaster(Exception):
@@ -34,12 +34,12 @@ class UnsafeMaster(Exception):
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Addresses of one master, and who is believed to be it.
+    """Addresses of one master, and which certificate is trusted to be the master's.
 
     Attributes:
         base: Ends with `/services/detlab/`.
-        pin_file: Holds the certificate that was pinned, once one was; None: none ever is. Without one, that which
-            DET_MASTER_CERT_FILE names counts.
+        pin_file: Holds the pinned certificate, once there is one; None: none is ever pinned. Without it, the
+            certificate that DET_MASTER_CERT_FILE names counts.
     """
 
     base: str
@@ -47,7 +47,7 @@ class Endpoints:
 
     @property
     def api(self) -> str:
-        """Base of the REST API, with a slash at its end."""
+        """Base of the REST API, with a trailing slash."""
         return self.base + API_PREFIX
 
     @property
@@ -57,11 +57,11 @@ class Endpoints:
 
     @property
     def enrol(self) -> str:
-        """Where an enrolment token is changed for the agent's own key."""
+        """Address that exchanges an enrolment token for the agent's own key."""
         return self.api + "agents/enrol"
 
     def bundle(self, digest: str) -> str:
-        """Where a code bundle is."""
+        """Return the address of a code bundle."""
         return f"{self.api}bundles/{digest}"
 
     @property
@@ -78,7 +78,7 @@ class Endpoints:
         return read_certificate(path) if path is not None and path.exists() else None
 
     def trust(self) -> bool | ssl.SSLContext:
-        """Return whom to believe, as httpx takes it.
+        """Return which certificates to trust, for httpx.
 
         Raises:
             DetlabError: The file of the pin is damaged.
@@ -86,7 +86,7 @@ class Endpoints:
         return trust_for(self.base, self.pinned)
 
     def context(self) -> ssl.SSLContext | None:
-        """Return whom to believe, as tornado takes it; None for plain http.
+        """Return which certificates to trust, for tornado; None for plain http.
 
         Raises:
             DetlabError: The file of the pin is damaged.
@@ -94,10 +94,10 @@ class Endpoints:
         return tls_context(self.base, self.pinned)
 
     def pin(self, fingerprint: str) -> None:
-        """Pin the certificate with this fingerprint, if that is the one that the master shows.
+        """Pin the certificate with this fingerprint, if that is the one that the master presents.
 
         Raises:
-            UntrustedMaster: It shows another one or none, or is reached by plain http; or there is another pin.
+            UntrustedMaster: It presents another one or none, or is reached by plain http; or there is another pin.
             OSError: It cannot be reached.
         """
         if not self.base.startswith("https:"):
@@ -112,7 +112,7 @@ class Endpoints:
             write_atomic(self.pin_file, accept(self.base, fingerprint).encode(), mode=0o644, durable=True)
 
     def refused(self) -> UntrustedMaster:
-        """Return the error for a master whose certificate is not believed."""
+        """Return the error for a master whose certificate is not trusted."""
         held = self.pinned
         if held is None:
             return UntrustedMaster(
@@ -129,10 +129,10 @@ class Endpoints:
         )
 
     def as_reached(self, master_url: str) -> str:
-        """Return how tasks of this agent reach the master, given what the master says.
+        """Return how tasks of this agent reach the master, given the address that the master reports.
 
-        The agent's own way is known to lead there. It is theirs as well where it is TLS, which the way that the master
-        says need not be, and where the master names its own machine, which is not this one.
+        The agent's own address is known to lead there. Tasks use it as well if it uses TLS, which the reported address
+        need not do, and if the master reports its own loopback address, which does not lead there from this machine.
         """
         ours, theirs = urlsplit(self.base), urlsplit(master_url)
         if ours.scheme == "https":
@@ -145,8 +145,8 @@ def find_endpoints(url: str, *, insecure_http: bool = False, pin_file: Path | No
     """Return the addresses for the URL of a Hub or of the service.
 
     Raises:
-        UnsafeMaster: Plain http to another machine, and the operator did not say that this is meant.
-        ClusterNotFound: It is no http(s) address.
+        UnsafeMaster: Plain http to another machine, without the operator's explicit permission.
+        ClusterNotFound: It is not an http(s) address.
     """
     base = service_url(url)
     parts = urlsplit(base)

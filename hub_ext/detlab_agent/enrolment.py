@@ -1,4 +1,4 @@
-"""The agent's own key: asked for once with an enrolment token, kept in a file that nobody else may read."""
+"""The agent's own key: requested once with an enrolment token, kept in a file that no other user may read."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class MasterAway(Exception):
 
 @dataclass
 class KeyRing:
-    """Hold the agent's key, get a new one when there is none or the master does not know it.
+    """Holds the agent's key; gets a new one if there is none or the master does not know it.
 
     Args:
-        path: Where the key is kept, mode 0600.
+        path: File of the key, mode 0600.
         agent_id: This agent.
         endpoints: The master.
         enrolment_token_file: Holds the enrolment token; read when it is needed, never kept.
@@ -47,7 +47,7 @@ class KeyRing:
         """Return the key.
 
         Raises:
-            NotEnrolled: There is none yet.
+            NotEnrolled: There is no key yet.
         """
         stored = read_object(self.path)
         if stored is None or stored.get("agent_id") != self.agent_id:
@@ -62,7 +62,7 @@ class KeyRing:
             return await self.enrol()
 
     async def enrol(self) -> str:
-        """Change the enrolment token for a key, keep and return it.
+        """Exchange the enrolment token for a key; keep and return it.
 
         Raises:
             NotEnrolled: No enrolment token, or the master refuses it.
@@ -102,7 +102,7 @@ class KeyRing:
         """Pin the certificate that an enrolment string names, if it names one; return the token in it.
 
         Raises:
-            NotEnrolled: The master shows another one.
+            NotEnrolled: The master presents another one.
             MasterAway: No answer.
         """
         try:

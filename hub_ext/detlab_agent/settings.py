@@ -1,4 +1,4 @@
-"""What the command line of an agent says."""
+"""The command line of an agent."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ class AgentError(Exception):
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """What the command line says.
+    """The options on the command line.
 
     Attributes:
         endpoints: The master.
-        directory: State of the agent, made if missing.
+        directory: State directory of the agent, made if missing.
         agent_id: Stable name of this agent.
-        slots: CPU slots, or the most GPUs to offer; None for what there is.
+        slots: CPU slots, or the most GPUs to offer; None for all.
         pool: Resource pool that it belongs to.
-        labels: For tasks that ask for some.
+        labels: Labels, for tasks that request some.
         max_zero_slot_tasks: Tasks without slots that run here at a time.
-        cpus: CPUs that tasks may ask for together; None for what there is, 0 for any number.
-        memory: Bytes that they may ask for together; None and 0 likewise.
-        enrolment_token_file: For the first connection.
+        cpus: CPUs that tasks may request together; None for all, 0 for any number.
+        memory: Bytes that they may request together; None and 0 likewise.
+        enrolment_token_file: File with the token for the first connection.
         users_file: hub user -> uid, as a root agent of an earlier version kept it.
-        uid_range: uids that a root agent accepts of the master.
+        uid_range: uids that a root agent accepts from the master.
         user_map: hub user -> uid that the master must agree with.
         serves_user: The only user of an agent that is not root.
-        runtimes: Names of runtimes; empty for processes, and containers where a root agent finds an engine.
+        runtimes: Names of runtimes; empty for processes, and containers if a root agent finds an engine.
         docker_host: Address of the engine; empty for DOCKER_HOST, or its usual socket.
-        allow_mounts: Host directories whose parts containers may be given.
+        allow_mounts: Host directories whose parts containers may mount.
         allow_privileges: Whether containers may be given capabilities and devices.
-        volumes: What every container has, each as `HOST[:CONTAINER][:ro|rw]`.
-        address: Where ports of tasks are reached from the Hub's proxy.
+        volumes: Mounts of every container, each as `HOST[:CONTAINER][:ro|rw]`.
+        address: The address at which the Hub's proxy reaches ports of tasks.
         service_ports: First and last port that services may use; None for any.
         homes: Homes of users who have none; None for `homes` in the directory.
         warm_pool: Whether trials are forked from a process that has imported torch.
-        task_network: Whether each task has a network of its own; auto: where that works.
-        task_subnet: Addresses for these networks; None for some that are free.
+        task_network: Whether each task has a private network; auto: if that works.
+        task_subnet: Addresses for these networks; None for free ones.
         task_ports: Ports of this machine's loopback that all tasks reach.
-        task_memory: Bytes that a task may have which does not ask for some; None for any.
-        task_pids: Processes and threads that a task may have; 0 for any number.
+        task_memory: Bytes for a task that does not request any; None for no limit.
+        task_pids: Processes and threads that a task may have; 0 for no limit.
     """
 
     endpoints: Endpoints

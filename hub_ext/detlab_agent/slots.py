@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class GpuError(Exception):
-    """The driver's management library is there but does not work."""
+    """The driver's management library is installed but does not work."""
 
 
 class Nvml(Protocol):
@@ -68,8 +68,8 @@ def discover_slots(
     Args:
         nvml: The GPU library, or None.
         env: The agent's environment; CUDA_VISIBLE_DEVICES hides GPUs from it as from any CUDA program.
-        requested: At most so many GPUs; without GPUs, exactly so many CPU slots.
-        cores: CPU cores; default those that this process may use.
+        requested: Most GPUs to offer; without GPUs, the exact number of CPU slots.
+        cores: CPU cores; by default those that this process may use.
     """
     gpus = visible(_gpus(nvml), env.get("CUDA_VISIBLE_DEVICES"))
     if gpus:
@@ -128,7 +128,7 @@ def _gpus(nvml: Nvml | None) -> list[SlotView]:
 
 
 def _memory_of(nvml: Nvml, handle: Any) -> int:
-    """Bytes of a GPU's own memory; 0 where the driver does not tell, as of one that shares the machine's."""
+    """Return the bytes of a GPU's own memory; 0 if the driver does not report it, as when it is the machine's."""
     try:
         return int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
     except nvml.NVMLError:
@@ -140,11 +140,11 @@ def _text(value: str | bytes) -> str:
 
 
 def slot_environment(slots: list[SlotView], port_offset: int) -> dict[str, str]:
-    """Return the variables that keep a task to its slots.
+    """Return the variables that restrict a task to its slots.
 
     Args:
         slots: The slots of the task.
-        port_offset: A number that no other task of this node has, for programs that choose ports by it.
+        port_offset: A number that no other task of this node has, by which programs can choose ports.
     """
     env = {"DET_UNIQUE_PORT_OFFSET": str(port_offset)}
     gpus = [slot.uuid for slot in slots if slot.kind != "cpu" and slot.uuid]

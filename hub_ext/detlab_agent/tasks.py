@@ -1,7 +1,7 @@
-"""The tasks of this agent and what the master says about them. Every message may come twice.
+"""The tasks of this agent and the master's messages about them. Every message may come twice.
 
-One coroutine drives each task from its launch to its acknowledged exit. What the master must know is said when it
-happens and again after every reconnection, so that nothing depends on one message getting through.
+One coroutine drives each task from its launch to its acknowledged exit. Everything that the master must know is
+reported when it happens and again after every reconnection, so that nothing depends on one message getting through.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 DELIVERY_GRACE = 15.0
 """Seconds that the launcher of a killed task may take to deliver before it is killed too."""
 SLOT_PATIENCE = 60.0
-"""Seconds that a launch waits for its slots while the task before it is still ending."""
+"""Seconds that a launch waits for its slots while the previous task is still ending."""
 FENCE_GRACE = 5.0
-"""Seconds between SIGTERM and SIGKILL for tasks that the master does not want any more."""
+"""Seconds between SIGTERM and SIGKILL for tasks that the master no longer wants."""
 _REMEMBERED = 1000
 
 Said = wire.TaskStarted | wire.TaskStage | wire.TaskExited
@@ -34,7 +34,7 @@ Send = Callable[[Said], None]
 
 
 class Stage(enum.Enum):
-    """How far a task is; it only ever moves on."""
+    """How far a task is; it only moves forward."""
 
     PREPARING = "its slots, image, bundle and directory are being prepared"
     RUNNING = "its launcher runs"
@@ -53,10 +53,10 @@ class Entry:
     task: RunningTask | None = None
     exit: TaskExit | None = None
     kill_at: float | None = None
-    """When SIGKILL is due, on the loop's clock; None while nobody wants the task to end."""
+    """When SIGKILL is due, on the loop's clock; None while the task is not to end."""
     kill_wanted: asyncio.Event = field(default_factory=asyncio.Event)
     progress: wire.TaskStage | None = None
-    """What is done for it while it is being prepared."""
+    """The work of preparing it, while that is going on."""
     driver: asyncio.Task[None] | None = None
 
 
@@ -77,7 +77,7 @@ class TaskTable:
         self._moved = asyncio.Condition()
 
     def recover(self) -> None:
-        """Take up the tasks of the agent's earlier lives."""
+        """Take over the tasks from before the agent's restart."""
         for task in self._runtime.recover():
             entry = Entry(task.allocation_id, task.run, tuple(task.slots), Stage.RUNNING, task)
             self._entries[task.allocation_id] = entry
@@ -97,7 +97,7 @@ class TaskTable:
         ]
 
     def holder(self, slot: str) -> str | None:
-        """Return which allocation uses a slot."""
+        """Return the allocation that uses a slot."""
         for entry in self._entries.values():
             if slot in entry.slots and entry.stage is not Stage.EXITED:
                 return entry.allocation_id
@@ -124,7 +124,7 @@ class TaskTable:
     # --- what the master says ---------------------------------------------------------------------------------
 
     def launch(self, message: wire.Launch) -> None:
-        """Start a task, once, however often the master says so."""
+        """Start a task once, however often the master sends the launch."""
         known = self._entries.get(message.allocation_id)
         if known is not None:
             self._announce(known)
@@ -136,7 +136,7 @@ class TaskTable:
         entry.driver = asyncio.create_task(self._drive(entry, message))
 
     def kill(self, allocation_id: str, run: int, grace: float) -> None:
-        """SIGTERM now, SIGKILL after `grace` seconds; a later, shorter grace counts, a longer one does not."""
+        """Send SIGTERM now, SIGKILL after `grace` seconds; a later call can shorten the grace, but not extend it."""
         entry = self._entries.get(allocation_id)
         if entry is None:
             if allocation_id not in self._acknowledged:
@@ -154,14 +154,14 @@ class TaskTable:
         entry.kill_wanted.set()
 
     def welcome(self, message: wire.Welcome) -> None:
-        """End what the master does not want any more; everything else runs on."""
+        """End the tasks that the master no longer wants; all others continue to run."""
         for allocation_id in message.kill:
             entry = self._entries.get(allocation_id)
             if entry is not None:
                 self.kill(allocation_id, entry.run, FENCE_GRACE)
 
     async def acknowledged(self, message: wire.ExitAck) -> None:
-        """The exit is committed: forget the task."""
+        """Forget the task, whose exit the master has committed."""
         entry = self._entries.get(message.allocation_id)
         if entry is None or entry.stage is not Stage.EXITED:
             return
@@ -173,7 +173,7 @@ class TaskTable:
             await entry.task.remove(clean=message.clean)
 
     async def close(self) -> None:
-        """Stop watching; the tasks themselves run on."""
+        """Stop watching; the tasks themselves continue to run."""
         drivers = [entry.driver for entry in self._entries.values() if entry.driver is not None]
         for driver in drivers:
             driver.cancel()
@@ -203,12 +203,12 @@ class TaskTable:
         _log.info("task %s exited: %s", entry.allocation_id, exit_)
 
     def _progress(self, entry: Entry, stage: Literal["pulling", "starting"], message: str) -> None:
-        """Say how far a launch is."""
+        """Report how far a launch is."""
         entry.progress = wire.TaskStage(allocation_id=entry.allocation_id, run=entry.run, stage=stage, message=message)
         self._announce(entry)
 
     async def _give_up(self, entry: Entry, error: Exception) -> TaskExit:
-        """End a task that cannot be watched any more."""
+        """End a task that can no longer be watched."""
         message = f"the agent failed: {type(error).__name__}: {error}"
         if entry.task is None:
             return TaskExit(reason="setup", message=message)
@@ -246,10 +246,10 @@ class TaskTable:
         await task.kill(DELIVERY_GRACE)
 
     async def _wait_for_slots(self, entry: Entry) -> None:
-        """A slot has at most one live owner: wait until the one before is gone.
+        """Wait until no other task holds the slots: a slot has at most one live owner.
 
         Raises:
-            RefusedTask: It does not go.
+            RefusedTask: The other task does not end.
         """
 
         def taken() -> list[str]:

@@ -1,4 +1,4 @@
-"""Deliver what a dead launcher left in its spool, with the shipping code of the launcher itself."""
+"""Deliver the spool of a dead launcher, with the shipping code of the launcher itself."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _log = logging.getLogger(__name__)
 
 
 class _NoMarks:
-    """The task is over: there is no file to note progress in and nobody to tell of refusals."""
+    """The task is over: there is no file to note progress in, and no one to tell about refusals."""
 
     def __init__(self, allocation_id: str) -> None:
         self._allocation_id = allocation_id
 
     def committed(self, shipper: StreamShipper, reader: Reader) -> None:
-        """Nothing to note: the master skips what it has."""
+        """Do nothing: the master skips what it has."""
 
     def refused(self, refusals: Sequence[Refusal]) -> None:
         """Say it in the agent's log."""
@@ -38,19 +38,19 @@ class _NoMarks:
 
 
 class _KeyTransport(HttpTransport):
-    """Send with the agent's key of the moment: it may enrol anew while a delivery waits out an outage."""
+    """Sends with the agent's present key: it may enrol again while a delivery waits out an outage."""
 
     def __init__(self, endpoints: Endpoints, key: Callable[[], str]) -> None:
         super().__init__(endpoints.api, endpoints.trust())
         self._key = key
 
     def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
-        """See `Transport.post`; the token that is passed is the key as it was at the start."""
+        """See `Transport.post`; the token that is passed is the key from the start."""
         return super().post(path, body, self._key())
 
 
 class LeftoverShipper:
-    """Ship spools of dead launchers.
+    """Ships spools of dead launchers.
 
     Args:
         endpoints: The master.
@@ -62,9 +62,9 @@ class LeftoverShipper:
         self._token = token
 
     async def deliver(self, task: RunningTask) -> None:
-        """Ship all that is left of a task, however long the master is away.
+        """Ship everything that is left of a task, however long the master is away.
 
-        Cancelling it stops the delivery; it starts anew after the agent's restart.
+        Cancelling it stops the delivery, which starts again after the agent's restart.
         """
         query = urlencode({"allocation_id": task.allocation_id})
         deliverer = Deliverer(

@@ -9,7 +9,7 @@ import sys
 from detlab.errors import DetlabError
 
 GARBAGE = (20_000, 10, 10)
-"""New objects until a collection, and collections until one of older objects."""
+"""New objects before a collection, and collections before one of older objects."""
 
 
 def main() -> int:

@@ -43,7 +43,7 @@ from detlab_hub.web.routes import Background, WebSettings, make_application
 UPGRADE_NOTE = "upgrading"
 """File beside the database that holds our process id while an older schema is brought up to date."""
 _UPLOAD_SLACK = 8 * 1024 * 1024
-"""Read, and dropped, beyond the largest bundle, so that a sender gets to see why it was refused."""
+"""Bytes read and dropped beyond the largest bundle, so that the sender gets to see why it was refused."""
 
 
 class DetHub(Application):
@@ -258,7 +258,7 @@ class DetHub(Application):
         self.update_config(said)
 
     def settings(self) -> Settings:
-        """Return what the services are told."""
+        """Return the settings of the services."""
         root = self._root
         enrolment = _read_secret(self.enrolment_token_file)
         spawner = _read_secret(self.spawner_token_file)
@@ -309,7 +309,7 @@ class DetHub(Application):
         """Return the pools.
 
         Raises:
-            DetlabError: Their configuration has errors; the message says all of them.
+            DetlabError: Their configuration has errors; the message lists all of them.
         """
         pools, errors = read_pools(self.pools, self.default_compute_pool, self.default_zero_slot_pool)
         if errors:
@@ -332,7 +332,7 @@ class DetHub(Application):
             raise DetlabError(f"the configuration of the pools: {error}", hint="correct c.DetHub.pools") from error
 
     def _uids(self) -> UidPolicy:
-        """Return under which uids tasks run.
+        """Return the uids under which tasks run.
 
         Raises:
             DetlabError: The range or the map cannot be used.
@@ -382,7 +382,7 @@ class DetHub(Application):
             )
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, or the database is lost. Running tasks go on when the master stops."""
+        """Serve until `stop` is set, or the database is lost. Running tasks continue when the master stops."""
         self._check_address()
         self.hub_token()  # without one nothing can be served: say so before anything is made
         self._pools()
@@ -404,7 +404,7 @@ class DetHub(Application):
             store.close()
 
     def _open_store(self) -> Store:
-        """Open the database; while that takes long because its schema is an older one, a file says so to `det up`."""
+        """Open the database; while an older schema is brought up to date, a file tells `det up` so."""
         note = self._root / "db" / UPGRADE_NOTE
 
         def upgrading() -> None:
@@ -459,7 +459,7 @@ class DetHub(Application):
             await close_hub_client()
 
     async def _until_stop(self, services: Services, stop: asyncio.Event) -> None:
-        """Return when told to stop; raise when the database has been lost for good: a fresh start is the cure."""
+        """Return when told to stop; raise when the database is lost for good and only a restart helps."""
         while not stop.is_set():
             try:
                 await asyncio.wait_for(stop.wait(), 2.0)

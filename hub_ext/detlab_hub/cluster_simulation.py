@@ -19,7 +19,7 @@ def _say(text: str) -> None:
 
 
 def rows_of(snapshot: scheduling.Snapshot, decision: scheduling.Decision) -> list[tuple[object, ...]]:
-    """One per task that starts, gives slots back or waits, in that order."""
+    """Return one row per task that starts, releases slots or stays pending, in that order."""
     tasks = {task.id: task for task in snapshot.tasks}
 
     def row(name: str, what: str, detail: str) -> tuple[object, ...]:

@@ -149,7 +149,7 @@ def counted(number: int, unit: str) -> str:
 
 
 def as_json(preview: Preview) -> dict[str, Any]:
-    """The machine-readable form."""
+    """Return the machine-readable form."""
     return {
         "searcher": preview.searcher["name"],
         "experiment_seed": preview.seed,
@@ -201,7 +201,7 @@ def as_table(preview: Preview) -> Table:
 
 
 def summary(preview: Preview) -> str:
-    """Trials, steps against training every trial to its full length, and how many stopped where."""
+    """Summarize the trials, the steps against training every trial to its full length, and how many stopped where."""
     trials = preview.trials
     steps, full = sum(trial.steps for trial in trials), len(trials) * preview.length
     noun = "trial" if len(trials) == 1 else "trials"

@@ -83,7 +83,7 @@ def _describe(error: BaseException, path: Path) -> str:
 
 
 def guard(function: UserFunction, path: Path) -> Objective:
-    """Wrap a user's function: what it raises or wrongly returns ends the trial, what it prints goes to stderr."""
+    """Wrap a user's function: an exception or a wrong return value ends the trial, its output goes to stderr."""
 
     def objective(trial: CreateTrial, step: int) -> float:
         try:

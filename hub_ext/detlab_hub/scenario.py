@@ -34,7 +34,7 @@ def _whole(value: object) -> object:
 
 
 def _text(value: object) -> object:
-    """Read a number or a truth value as the text that was written: names and labels may look like either."""
+    """Read a number or a boolean as the text that was written: names and labels may look like either."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -183,7 +183,7 @@ class Scenario(_Part):
 
 
 def read_scenario(text: str, name: str) -> tuple[scheduling.Snapshot | None, list[Problem]]:
-    """Read a scenario; return it, or None and every mistake that was found.
+    """Read a scenario; return it, or None and every error that was found.
 
     Args:
         text: YAML (or JSON, which is YAML).
@@ -239,7 +239,7 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _too_much(scenario: Scenario) -> Iterator[Problem]:
-    """Agents of whose CPUs or memory those that run hold more than there is."""
+    """Report agents whose running tasks hold more CPUs or memory than there are."""
     cpus, memory = Counter[str](), Counter[str]()
     for task in scenario.tasks:
         for name in task.on:
@@ -258,7 +258,7 @@ def _too_much(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _tests(affinity: AffinityPart, place: str) -> Iterator[Problem]:
-    """Rules that say no test, or several."""
+    """Report rules with no test, or with several."""
     for kind in ("required", "preferred"):
         for number, rule in enumerate(getattr(affinity, kind)):
             said = [test for test in ("one_of", "none_of", "exists") if getattr(rule, test) is not None]
@@ -329,7 +329,7 @@ def _task(part: TaskPart) -> scheduling.Task:
 
 
 def as_json(decision: scheduling.Decision) -> dict[str, Any]:
-    """The machine-readable form of a decision."""
+    """Return the machine-readable form of a decision."""
     waiting: Mapping[str, scheduling.Reason] = decision.waiting
     return {
         "allocate": {name: dict(placement) for name, placement in decision.allocate.items()},

@@ -34,7 +34,7 @@ UserLimits = type(
 
 
 def read_limits(parent: Configurable) -> Limits:
-    """Return the limits that a configuration says."""
+    """Return the limits that a configuration sets."""
     said: Any = UserLimits(parent=parent)
     values = {one.name: getattr(said, one.name) for one in fields(Limits)}
     return Limits(

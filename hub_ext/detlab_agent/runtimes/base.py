@@ -1,4 +1,4 @@
-"""What the agent asks of a way to run tasks, processes or containers: start, find again, end, forget."""
+"""The interface of a way to run tasks, as processes or containers: start, find again, end, forget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detlab.launch.delivery.sender import Source
 from detlab.schemas.wire import Launch
 
 Say = Callable[[Literal["pulling", "starting"], str], None]
-"""Tells how far a launch is."""
+"""Reports how far a launch is."""
 
 
 class RefusedTask(Exception):
@@ -23,7 +23,7 @@ class SetupFailed(Exception):
 
 
 class CanceledTask(Exception):
-    """It was to end before it had begun."""
+    """The task was told to end before it had started."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class TaskExit:
     """How a task ended.
 
     Attributes:
-        exit_code: Of the entrypoint; negative if a signal ended it; None if nobody knows.
+        exit_code: Of the entrypoint; negative if a signal ended it; None if unknown.
         rank: First rank that failed, when known.
         reason: "", "refused", "setup", "oom", "launcher_lost" or "machine_restarted".
         message: For people.
-        delivered: Whether the launcher has delivered what the task said; else the agent does.
+        delivered: Whether the launcher has delivered the task's reports and output; else the agent does.
     """
 
     exit_code: int | None = None
@@ -46,16 +46,16 @@ class TaskExit:
 
 
 class RunningTask(Protocol):
-    """A task whose launcher was started, now or by an earlier life of the agent."""
+    """A task whose launcher was started, now or before the agent's restart."""
 
     @property
     def allocation_id(self) -> str:
-        """Which allocation it runs."""
+        """The allocation that it runs."""
         ...
 
     @property
     def run(self) -> int:
-        """Which attempt."""
+        """Number of the attempt."""
         ...
 
     @property
@@ -65,21 +65,21 @@ class RunningTask(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Of the launcher; None if it ended before the agent looked."""
+        """Pid of the launcher; None if it ended before the agent looked."""
         ...
 
     @property
     def address(self) -> str | None:
-        """Where its service is reached; None if it has none."""
+        """Address of its service; None if it has none."""
         ...
 
     @property
     def port(self) -> int | None:
-        """Of its service."""
+        """Port of its service."""
         ...
 
     async def finished(self) -> TaskExit:
-        """Wait until no process of the task is left, and say how it ended."""
+        """Wait until no process of the task is left, and return how it ended."""
         ...
 
     def interrupt(self) -> None:
@@ -87,15 +87,15 @@ class RunningTask(Protocol):
         ...
 
     async def kill(self, delivery_grace: float) -> None:
-        """End every process of the task; the launcher gets `delivery_grace` seconds to deliver what was said."""
+        """End every process of the task; the launcher gets `delivery_grace` seconds to deliver the rest."""
         ...
 
     def leftovers(self) -> list[Source]:
-        """The spool of a dead launcher, for the agent to ship."""
+        """List the spools of dead launchers, for the agent to ship."""
         ...
 
     async def remove(self, *, clean: bool) -> None:
-        """Forget the task; delete what it left on this node when `clean`."""
+        """Forget the task; delete what it left on this node if `clean`."""
         ...
 
 
@@ -106,9 +106,9 @@ class Runtime(Protocol):
         """Make everything ready and start the task.
 
         Args:
-            launch: What the master says.
-            say: Told how far it is.
-            cancelled: Set when the task is to end before it has begun.
+            launch: The master's message.
+            say: Called with how far it is.
+            cancelled: Set when the task is to end before it has started.
 
         Raises:
             RefusedTask: It may not run here.
@@ -118,5 +118,5 @@ class Runtime(Protocol):
         ...
 
     def recover(self) -> list[RunningTask]:
-        """Return the tasks of earlier lives: running, or ended and not yet acknowledged."""
+        """Return the tasks from before the agent's restart: running, or ended and not yet acknowledged."""
         ...

@@ -23,16 +23,16 @@ _log = logging.getLogger(__name__)
 MAX_DOWNLOAD = 1 << 30
 """Bytes of one packed bundle."""
 KEEP = 4 << 30
-"""Bytes of packed bundles that are kept; the longest unused go first."""
+"""Bytes of packed bundles that are kept; those unused for longest are removed first."""
 PATIENCE = 600.0
-"""Seconds to try for while the master does not answer."""
+"""Seconds to keep trying while the master does not answer."""
 
 
 class BundleCache:
     """Packed bundles in a directory that only the agent's user may enter.
 
     Args:
-        directory: Where they lie; made if missing.
+        directory: Their directory; made if missing.
         endpoints: Addresses of the master.
         token: Gives the agent's key.
     """
@@ -49,7 +49,7 @@ class BundleCache:
 
         Raises:
             RefusedTask: The disk has no room for it.
-            SetupFailed: It does not exist, is too large, is not what its digest says, or the master is away too long.
+            SetupFailed: It does not exist, is too large, does not match its digest, or the master is away for too long.
         """
         name = file_name(digest)
         if name is None:
@@ -112,7 +112,7 @@ class BundleCache:
         partial.replace(path)
 
     def _make_room(self, newest: Path) -> None:
-        """Remove the longest unused bundles beyond what is kept."""
+        """Remove the bundles unused for longest, beyond the size that is kept."""
         held = sorted(
             ((item.stat().st_mtime, item.stat().st_size, item) for item in self._directory.glob("*.tar.gz")),
             reverse=True,
@@ -125,10 +125,10 @@ class BundleCache:
 
 
 def _verify(archive: Path, digest: str) -> None:
-    """Remove a downloaded bundle that is not what its digest says.
+    """Remove a downloaded bundle that does not match its digest.
 
     Raises:
-        SetupFailed: It was not.
+        SetupFailed: It does not match.
     """
     try:
         found = digest_like(digest, archive)

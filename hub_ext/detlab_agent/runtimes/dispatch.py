@@ -1,4 +1,4 @@
-"""The runtimes of this node behind one door: which one runs a task, and which tasks of earlier lives there are."""
+"""The runtimes of this node behind one interface: the one that runs a task, and the tasks from before a restart."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class NodeRuntime(Protocol):
-    """What one way to run tasks does itself; the rest is the same for all."""
+    """The part of a runtime that is its own; the rest is the same for all."""
 
     name: str
     tasks_are: Literal["here", "elsewhere"]
     """Whether a task has its directory on this machine. One elsewhere gets all it needs by `Order.parcel` and from the
-    master; nothing of it is made, fetched or looked for here but its record."""
+    master; nothing of it but its record is made, fetched or looked for here."""
 
     def available(self) -> bool:
         """Whether it could start a task now."""
         ...
 
     async def begin(self, on_change: Callable[[], None]) -> None:
-        """Start what runs beside the tasks; called once, after tasks of earlier lives were recovered.
+        """Start what runs beside the tasks; called once, after earlier tasks were recovered.
 
         Args:
             on_change: To be called, in the event loop, when `available` has changed.
@@ -42,20 +42,20 @@ class NodeRuntime(Protocol):
         ...
 
     async def close(self) -> None:
-        """End what runs beside the tasks, when the agent ends; the tasks run on."""
+        """End what runs beside the tasks, when the agent ends; the tasks continue to run."""
         ...
 
     async def ready(self, order: Order, say: Say) -> None:
-        """Do what may take long and can be broken off: get the image.
+        """Do what may take long and can be interrupted: get the image.
 
         Raises:
             RefusedTask: The task may not run here.
-            SetupFailed: It cannot be had.
+            SetupFailed: The image cannot be pulled.
         """
         ...
 
     def make(self, order: Order) -> RunningTask:
-        """Note, prepare and start in one go, in a thread: the agent's end does not fall between them.
+        """Record, prepare and start a task in one go, in a thread: the agent cannot end in between.
 
         Raises:
             RefusedTask: The task may not run here.
@@ -69,7 +69,7 @@ class NodeRuntime(Protocol):
         ...
 
     def sweep(self, kept: set[str]) -> None:
-        """Remove what earlier lives left of tasks whose allocation is not in `kept`."""
+        """Remove what is left of earlier tasks whose allocation is not in `kept`."""
         ...
 
 
@@ -78,7 +78,7 @@ class RuntimeTable:
 
     Args:
         maker: Makes tasks ready.
-        runtimes: The runtimes, the first of them for launches that say nothing.
+        runtimes: The runtimes; the first one is for launches that do not name one.
     """
 
     def __init__(self, maker: TaskMaker, runtimes: Sequence[NodeRuntime]) -> None:
@@ -176,10 +176,10 @@ class RuntimeTable:
 
 
 def _check_reach(name: str, launch: Launch) -> None:
-    """Refuse a task that others must reach at this machine's address.
+    """Refuse a task that others must be able to reach at this machine's address.
 
     Raises:
-        RefusedTask: It serves, or its ranks meet those of other nodes.
+        RefusedTask: It serves, or its ranks must connect to those of other nodes.
     """
     serves, several = launch.service is not None, len(launch.info.container_addrs or ()) > 1
     if serves or several:
@@ -191,7 +191,10 @@ def _check_reach(name: str, launch: Launch) -> None:
 
 
 def _of_disk(where: Path, error: OSError) -> Exception:
-    """A disk without room is the node's trouble, not the task's: another node may have some, or this one later."""
+    """Return the error for a failed write to disk.
+
+    A full disk is the node's problem, not the task's: another node may have room, or this one later.
+    """
     message = f"the task's directory {where}: {error}"
     return RefusedTask(f"no room for {message} (df -h)") if error.errno in _NO_ROOM else SetupFailed(message)
 
@@ -200,7 +203,7 @@ async def _unless(cancelled: asyncio.Event, work: Any) -> None:
     """Do the work unless `cancelled` is set first.
 
     Raises:
-        CanceledTask: It was.
+        CanceledTask: `cancelled` was set.
     """
     job = asyncio.create_task(work)
     waiting = asyncio.create_task(cancelled.wait())

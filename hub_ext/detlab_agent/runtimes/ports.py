@@ -1,4 +1,4 @@
-"""Ports for the tasks that serve HTTP: bound by the agent, told to the task and to the master."""
+"""Ports for the tasks that serve HTTP: bound by the agent, reported to the task and to the master."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from detlab_agent.runtimes.base import RefusedTask
 
 _TRIES = 50
 _OFFER_SECONDS = 120.0
-"""How long a container may take from its start to the question for its socket."""
+"""Seconds that a container may take from its start to the request for its socket."""
 HOLD_SECONDS = 90.0
-"""How long a port stays bound after its task: the Hub looks after its servers every 30 s, then forgets the ended."""
+"""Seconds that a port stays bound after its task: the Hub checks its servers every 30 s, then forgets ended ones."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """Where a task serves.
+    """The address at which a task serves.
 
     Attributes:
-        address: Where it is reached.
+        address: The address for clients.
         port: Its port there.
-        listen: The address as a number: where it listens, or is published.
+        listen: The numeric address on which it listens, or is published.
         descriptor: Of the socket that listens there, for a task that inherits it.
     """
 
@@ -41,11 +41,11 @@ class Service:
     descriptor: int | None = None
 
     def environment(self, listen: str | None = None) -> dict[str, str]:
-        """Return the variables that tell the task; `listen` is where it binds to if not to `self.listen`."""
+        """Return the variables for the task; `listen` is the address to bind if not `self.listen`."""
         return {"DET_SERVICE_ADDRESS": listen or self.listen, "DET_SERVICE_PORT": str(self.port)}
 
     def inherited(self) -> dict[str, str]:
-        """Return the variable that tells a process which descriptor is its listening socket."""
+        """Return the variable that names a process's descriptor of its listening socket."""
         return {} if self.descriptor is None else {"DET_SERVICE_FD": str(self.descriptor)}
 
 
@@ -53,7 +53,7 @@ def as_number(address: str) -> str:
     """Return a host name or address as an address.
 
     Raises:
-        RefusedTask: The name is not known here.
+        RefusedTask: The name cannot be resolved here.
     """
     try:
         return str(socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0][4][0])
@@ -65,7 +65,7 @@ def as_number(address: str) -> str:
 class HeldPorts:
     """The ports of this agent's services: each is bound from the moment it is chosen until well after its task.
 
-    A program that watches for a port to become free never gets one that the Hub's proxy still leads to.
+    So a program that waits for a port to become free never gets one to which the Hub's proxy still routes.
 
     Attributes:
         allowed: First and last port that may be used; None for any.
@@ -78,11 +78,11 @@ class HeldPorts:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def take(self, record: Path, address: str) -> Service:
-        """Return a service at a port that nobody else can have from now on.
+        """Return a service at a port that no other program can bind from now on.
 
         Args:
-            record: The task's record, which names it here.
-            address: Where it is reached.
+            record: The task's record, the key here.
+            address: The address for clients.
 
         Raises:
             RefusedTask: None is free, or the address is not this machine's.
@@ -96,19 +96,19 @@ class HeldPorts:
         return Service(address, int(made.getsockname()[1]), listen, made.fileno())
 
     def know(self, record: Path, port: int | None) -> None:
-        """Know that a task of an earlier life has this port: its launcher holds it."""
+        """Note that an earlier task has this port, which its launcher holds."""
         if port is not None:
             self._known[record] = port
 
     def offer(self, record: Path, path: Path, uid: int) -> None:
         """Give the listening socket to the first process of a user that connects to a Unix socket.
 
-        A container in the host's network cannot inherit it: its launcher asks for it, at this path in its directory.
+        A container in the host's network cannot inherit it: its launcher requests it at this path in its directory.
 
         Args:
             record: The task's record.
-            path: Where the Unix socket is made.
-            uid: Of the user.
+            path: Path of the Unix socket.
+            uid: The user's uid.
 
         Raises:
             OSError: It cannot be made.
@@ -118,14 +118,14 @@ class HeldPorts:
         threading.Thread(target=_give, args=(asked, held.dup(), uid), name="port", daemon=True).start()
 
     def close(self) -> None:
-        """Let go of all ports; those of running tasks are still held by their launchers."""
+        """Close all ports; those of running tasks are still held by their launchers."""
         with self._lock:
             for held in (*self._held.values(), *(held for _, held in self._ended)):
                 held.close()
             self._held, self._ended = {}, []
 
     def hand_back(self, record: Path) -> None:
-        """Let go of a port that somebody else is about to bind for the task."""
+        """Close a port that another process is about to bind for the task."""
         with self._lock:
             held = self._held.pop(record, None)
         if held is not None:
@@ -137,7 +137,7 @@ class HeldPorts:
 
         Args:
             record: The task's record.
-            address: Where it was reached.
+            address: Its address for clients.
             port: Its port there.
         """
         if address is None or port is None:
@@ -161,9 +161,9 @@ class HeldPorts:
 def _listening_for(path: Path, uid: int) -> socket.socket:
     """Return a Unix socket of a user that listens at a path in a folder of theirs.
 
-    It is made and given away in a folder that only the agent enters: in the user's own, another process of theirs could
-    put a link to a file of root's in its place before it is given away. The folder is beside the user's, in the agent's
-    directory of tasks, so that the socket can be moved.
+    It is made and its owner is changed in a folder that only the agent can enter: in the user's own folder, another
+    process of theirs could replace it by a link to a file of root's before the change. The folder is beside the user's,
+    in the agent's directory of tasks, so that the socket can be moved.
 
     Raises:
         OSError: It cannot be made.
@@ -195,7 +195,7 @@ def _folder(path: Path) -> Iterator[int]:
 
 
 def _give(asked: socket.socket, held: socket.socket, uid: int) -> None:
-    """Send a socket to the first process of this user that asks within a time."""
+    """Send a socket to the first process of this user that requests it in time."""
     until = time.monotonic() + _OFFER_SECONDS
     with asked, held, contextlib.suppress(OSError):
         while (left := until - time.monotonic()) > 0:
@@ -215,7 +215,7 @@ def hold_port(
     Args:
         address: An address of this machine.
         allowed: First and last port that may be used; None for any.
-        taken: Ports that tasks of this agent have, although they may not listen now.
+        taken: Ports that belong to tasks of this agent, although they may not be listening now.
 
     Raises:
         RefusedTask: None is free, or the address is not this machine's.
@@ -237,7 +237,7 @@ def hold_port(
 
 
 def listen_at(address: str, port: int) -> socket.socket | None:
-    """Return a socket that listens there; None when another program has the port.
+    """Return a socket that listens there; None if another program has the port.
 
     Raises:
         OSError: The address is not this machine's.
@@ -260,7 +260,7 @@ def listen_at(address: str, port: int) -> socket.socket | None:
 
 
 def _bound_again(address: str, port: int) -> socket.socket | None:
-    """Take the port of a task whose launcher held it: this agent was started after it."""
+    """Bind the port of a task whose launcher held it, since this agent was started after it."""
     try:
         return listen_at(as_number(address), port)
     except (OSError, RefusedTask):
@@ -268,7 +268,7 @@ def _bound_again(address: str, port: int) -> socket.socket | None:
 
 
 def _any_port(address: str) -> int:
-    """Return a port that is free now. Only one that was bound by number stays bound when it listens no more."""
+    """Return a port that is free now. Only a port that was bound by number stays bound when it stops listening."""
     family, kind, protocol, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.bind(where)

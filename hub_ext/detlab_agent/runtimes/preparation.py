@@ -26,23 +26,23 @@ from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import slot_environment
 
 SERVICE_CERTIFICATE, SERVICE_KEY = "service.pem", "service_key.pem"
-"""What a server shows that is reached over a network, in its task's directory."""
+"""The certificate of a server that is reached over a network, in its task's directory."""
 _ALLOCATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
 
 @dataclass
 class Order:
-    """A launch that this agent has agreed to, and what is ready for it.
+    """A launch that this agent has accepted, and what is ready for it.
 
     Attributes:
-        launch: What the master says.
-        task: The task's directory; of a task elsewhere only its name, there is none.
-        record: Where the agent notes it.
-        identity: As whom it runs.
+        launch: The master's message.
+        task: The task's directory; for a task elsewhere only its name, without a directory.
+        record: The agent's record of it.
+        identity: The user it runs as.
         slots: The devices of its slots, each once.
         port_offset: A number that no other task of this node has.
         archive: Its code.
-        service: Where it serves, if it does.
+        service: The address at which it serves, if it does.
         certificate: The master's pinned certificate (PEM), if there is one.
     """
 
@@ -57,7 +57,7 @@ class Order:
     certificate: str | None = None
 
     def environment(self, listen: str | None = None) -> dict[str, str]:
-        """Return what the agent tells the task about its place; `listen` is where its service binds to."""
+        """Return the task's environment about its node; `listen` is the address that its service binds."""
         env = slot_environment(self.slots, self.port_offset)
         env["DET_TASK_DIR"] = str(self.task.root)
         env["DET_ALLOCATION_ID"] = self.launch.allocation_id
@@ -71,7 +71,7 @@ class Order:
         return env
 
     def contents(self) -> Contents:
-        """Return what the task's directory holds."""
+        """Return the contents of the task's directory."""
         launch, files = self.launch, {}
         if self.certificate is not None:
             files[PIN_FILE] = self.certificate
@@ -86,7 +86,7 @@ class Order:
         return Contents(told, launch.task_token, files)
 
     def parcel(self) -> str:
-        """Return what `detlab.launch.elsewhere` reads in its environment, for a task that is not on this machine.
+        """Return the variable that `detlab.launch.elsewhere` reads, for a task that is not on this machine.
 
         Raises:
             SetupFailed: It is too long for a variable.
@@ -106,11 +106,11 @@ class TaskMaker:
         directory: Parent of the task directories.
         slots: The slots of this node.
         tenancy: Whose tasks run here.
-        bundles: Where code comes from.
+        bundles: Fetches code.
         homes: Homes of users who have none.
-        address: Where services of tasks listen and are reached.
+        address: The address of tasks' services.
         ports: The ports of these services.
-        endpoints: How this agent reaches the master; None: tasks do as the master says.
+        endpoints: How this agent reaches the master; None: tasks use the address that the master reports.
     """
 
     directory: Path
@@ -129,7 +129,7 @@ class TaskMaker:
         """Return the order for a launch that may run here.
 
         Raises:
-            RefusedTask: It may not.
+            RefusedTask: It may not run here.
         """
         if not _ALLOCATION.fullmatch(launch.allocation_id):
             raise RefusedTask(f"{launch.allocation_id!r} cannot name a directory")
@@ -165,7 +165,7 @@ class TaskMaker:
         """Get the code.
 
         Raises:
-            SetupFailed: It cannot be had.
+            SetupFailed: It cannot be fetched.
         """
         if order.launch.bundle:
             order.archive = await self.bundles.fetch(order.launch.bundle)
@@ -196,10 +196,10 @@ class TaskMaker:
 
 
 def give(root: Path, identity: Identity) -> None:
-    """Give a tree that only we could write to so far to its user.
+    """Change the owner of a tree, which only the agent could write to so far, to its user.
 
-    From the leaves up: as long as the root is ours and 0700, no other process of the user gets in to put a link in
-    the place of what is given away next.
+    This goes from the leaves up: as long as the root is ours and 0700, no other process of the user can get in to
+    replace the next file by a link.
     """
     for directory, _, files in os.walk(root, topdown=False):
         for name in files:
@@ -208,7 +208,7 @@ def give(root: Path, identity: Identity) -> None:
 
 
 def directories(paths: Sequence[str]) -> list[Path]:
-    """Return those that are directories on this node."""
+    """Return those paths that are directories on this node."""
     found = [Path(path) for path in paths if path.startswith("/")]
     with contextlib.suppress(OSError):
         return [path for path in found if path.is_dir()]

@@ -1,4 +1,4 @@
-"""A task as the agent notes it on disk, and what its directory, or its job, says about its end."""
+"""The agent's record of a task on disk, and the reports of its end in its directory or by its job."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class NotedTask:
-    """The part of a `RunningTask` that its record names.
+    """The part of a `RunningTask` that is stored in its record.
 
     Attributes:
-        record: What the agent noted about it, where the task's user cannot write.
-        life: The life of this machine in which it was started.
-        address: Where its service is reached.
-        port: Of its service.
+        record: The agent's file about it, which the task's user cannot write.
+        life: The boot of this machine in which it was started.
+        address: Address of its service.
+        port: Port of its service.
     """
 
     runtime: ClassVar[str]
@@ -44,7 +44,7 @@ class NotedTask:
     port: int | None = field(default=None, kw_only=True)
 
     def note(self) -> None:
-        """Write the record: it names the task for the next life of the agent."""
+        """Write the record, by which a restarted agent finds the task."""
         write_json(self.record, self.values())
 
     def values(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class NotedTask:
         }
 
     def forget(self, *, clean: bool) -> None:
-        """Remove the record, or note that what the task left stays."""
+        """Remove the record, or note that the rest of the task stays."""
         if clean:
             self.record.unlink(missing_ok=True)
         else:
@@ -86,7 +86,7 @@ class TaskElsewhere(NotedTask):
     """A task that has no directory here; see `detlab.launch.elsewhere`."""
 
     def leftovers(self) -> list[Source]:
-        """See `RunningTask.leftovers`: its spool went with its machine."""
+        """See `RunningTask.leftovers`: its spool was on another machine."""
         return []
 
     @staticmethod
@@ -95,7 +95,7 @@ class TaskElsewhere(NotedTask):
 
         Args:
             status: The exit status of its job, above 128 by a signal; None where the batch system does not know it.
-            said: What was in the exit file of `detlab.launch.elsewhere`; "" if nothing was kept.
+            said: Content of the exit file of `detlab.launch.elsewhere`; "" if there is none.
         """
         try:
             report = json.loads(said or "null")
@@ -124,8 +124,8 @@ class LocalTask(NotedTask):
 
     Attributes:
         directory: Its directory.
-        owner: uid it runs under.
-        started: Start time of the launcher, with its pid a name that is never reused.
+        owner: The uid under which it runs.
+        started: Start time of the launcher; together with its pid, an identity that is never reused.
     """
 
     directory: TaskDir = field(kw_only=True)
@@ -157,7 +157,7 @@ class LocalTask(NotedTask):
         super().forget(clean=clean)
 
     def written_exit(self) -> tuple[TaskExit, dict[str, Any]] | None:
-        """Return how the launcher says the task ended, and its whole report; None if it could not say so."""
+        """Return how the task ended according to its launcher, and the whole report; None if there is no report."""
         report = read_owned_object(self.directory.root, "exit.json", self.owner)
         if report is None:
             return None
@@ -188,7 +188,7 @@ class LocalTask(NotedTask):
 
 
 def discard_tree(root: Path) -> None:
-    """Remove a task's directory; what cannot be removed stays and is said in the log."""
+    """Remove a task's directory; what cannot be removed stays and is logged."""
     try:
         remove_tree(root)
     except OSError as error:

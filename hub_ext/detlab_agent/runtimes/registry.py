@@ -17,17 +17,17 @@ from detlab_agent.runtimes.preparation import TaskMaker
 from detlab_agent.settings import AgentError, AgentSettings
 
 DEFAULT = (PROCESS, DOCKER)
-"""Tried in this order where the operator names no runtime."""
+"""Tried in this order if the operator names no runtime."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSetup:
-    """What a runtime is made of.
+    """The arguments from which a runtime is made.
 
     Attributes:
         maker: Makes the directories of tasks.
         settings: The command line of the agent.
-        directory: State of the agent, an absolute path; what a runtime keeps there survives the agent.
+        directory: State directory of the agent, an absolute path; what a runtime keeps there survives the agent.
         environ: Environment of the agent.
         required: Whether the operator asked for this runtime by name.
     """
@@ -87,7 +87,7 @@ def make_runtimes(
 
 
 def _load(name: str, plugins: Plugins[Factory], *, required: bool) -> Factory | None:
-    """Import the factory of a runtime; None if what it needs is not installed and it is not required."""
+    """Import the factory of a runtime; return None if its requirements are not installed and it is not required."""
     try:
         return plugins.load(name)
     except PluginError as error:

@@ -1,6 +1,6 @@
-"""Read files that a task's user may have replaced: never through a link, never anything but a regular file.
+"""Read files that a task's user may have replaced: never through a link, and only regular files.
 
-A root agent reads exits and spools in directories that belong to other users. Whatever is not plainly theirs is
+A root agent reads exits and spools in directories that belong to other users. A file that is not clearly theirs is
 treated as missing.
 """
 
@@ -16,9 +16,9 @@ _MAX_JSON = 4 << 20
 
 
 def open_owned(root: Path, relative: str, owner: int) -> BinaryIO:
-    """Open a regular file below `root` that belongs to `owner` and has no other name.
+    """Open a regular file below `root` that belongs to `owner` and has no second name.
 
-    (Where the kernel lets users make hard links to files of others, a second name may be one of root's files.)
+    (If the kernel lets users make hard links to files of others, the second name may be one of root's files.)
 
     Raises:
         FileNotFoundError: It is missing, a link is on the way, or it is not theirs.
@@ -48,7 +48,8 @@ def open_owned_log(root: Path, owner: int) -> int:
     """Open `launcher.log`, which was made before the directory was given away, for appending; return the descriptor.
 
     Raises:
-        OSError: It is gone, or something else is in its place.
+        OSError: It is missing.
+        FileExistsError: Something else is in its place.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(root / "launcher.log", flags)
@@ -70,7 +71,7 @@ def read_owned_object(root: Path, relative: str, owner: int) -> dict[str, Any] |
 
 
 def read_owned_tail(root: Path, relative: str, owner: int, size: int = 2000) -> str:
-    """Return the last `size` bytes of such a file as text; empty when there is none."""
+    """Return the last `size` bytes of such a file as text; empty if there is none."""
     try:
         with open_owned(root, relative, owner) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))

@@ -1,4 +1,4 @@
-"""Whose tasks run on this node, as whom, and where these users are at home."""
+"""Whose tasks run on this node, under which uid, and with which home."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 
 @dataclass(frozen=True)
 class Tenancy:
-    """Whose tasks run here, and as whom.
+    """Whose tasks run here, and under which uid.
 
     Attributes:
-        uids: Which uids are accepted, by an agent that is root; None for one that is not.
+        uids: Which uids a root agent accepts; None for an agent that is not root.
         serves: The only user of an agent that is not root.
     """
 
@@ -25,10 +25,10 @@ class Tenancy:
     serves: str | None
 
     def identity(self, launch: Launch) -> Identity:
-        """Return as whom a task runs here.
+        """Return the user as which a task runs here.
 
         Raises:
-            RefusedTask: They do not.
+            RefusedTask: Tasks of its owner do not run here.
         """
         owner = launch.owner
         if self.uids is not None:
@@ -49,7 +49,7 @@ class Homes:
     """Persistent homes of the users who have none of their own on this node.
 
     Attributes:
-        directory: Their parent, in which nobody but the agent may write.
+        directory: Their parent, in which only the agent may write.
     """
 
     directory: Path
@@ -58,7 +58,7 @@ class Homes:
         """Return the user's own home, or the one that the agent keeps for them, made at the first call.
 
         Raises:
-            SetupFailed: It cannot be made, or what is in its place is somebody else's.
+            SetupFailed: It cannot be made, or what is in its place belongs to another user.
         """
         if identity.home is not None and identity.home.is_dir():
             return identity.home
@@ -84,7 +84,7 @@ class Homes:
 
 
 def home_name(user: str) -> str:
-    """Return the name of a user's home: their own, with whatever a file name must not have written as %XX.
+    """Return the name of a user's home: their own, with characters that a file name must not have as %XX.
 
     Raises:
         SetupFailed: It is empty, or longer than a file name can be.

@@ -1,6 +1,6 @@
 """The connected agents, and those whose connection was lost.
 
-Pure bookkeeping over injected time: which agents may send, to which to send, which are suspect (no new work) and
+Pure bookkeeping over injected time: which agents may send, which can be reached, which are suspect (no new work) and
 which are lost. An agent that connects twice is served by its newer connection only; a second process under the
 name of a connected one is refused.
 """
@@ -20,20 +20,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Agents:
-    """All agents of which something may be expected; see `AgentBackend`."""
+    """All agents that are not lost; see `AgentBackend`."""
 
     suspect_after: float
     lost_after: float
     queues: Mapping[str, str] = field(default_factory=dict)
     """Agents place nothing themselves."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Why the last connection of an agent was not accepted, of those whose last one was not."""
+    """Why the last connection of an agent was refused, for agents whose last one was."""
     _connections: dict[str, Connection] = field(default_factory=dict)
     _missed: dict[str, tuple[Node, float]] = field(default_factory=dict)
     """Agents without a connection: their node, and the time of their last heartbeat."""
 
     def expect(self, node: Node, now: float) -> None:
-        """Wait for an agent that was there before this master started."""
+        """Wait for an agent that was connected before this master started."""
         self._missed[node.id] = (node, now)
 
     def connect(self, hello: Hello, send: Send, now: float) -> Connection:
@@ -44,10 +44,10 @@ class Agents:
         return connection
 
     def rival_of(self, hello: Hello, now: float) -> Connection | None:
-        """A connection of the same agent from another process that is alive: with a recent heartbeat.
+        """Return the agent's live connection (one with a recent heartbeat) from another process; None if there is none.
 
-        The same process that dials again takes over from its own broken connection at once; another one does when
-        this one is suspect. Agents that do not tell their processes apart take over always.
+        When the same process connects again, it takes over from its own broken connection immediately; another process
+        takes over once that connection is suspect. Agents that do not tell their processes apart always take over.
         """
         there = self._connections.get(hello.agent_id)
         if there is None or not hello.process or there.hello.process in {"", hello.process}:
@@ -55,15 +55,15 @@ class Agents:
         return there if now - there.last_heartbeat <= self.suspect_after else None
 
     def is_current(self, connection: Connection) -> bool:
-        """Whether this is the agent's newest connection, and the agent is not given up."""
+        """Whether this is the agent's newest connection and the agent is not given up."""
         return self._connections.get(connection.agent_id) is connection
 
     def record_heartbeat(self, connection: Connection, now: float) -> None:
-        """Something came from the agent."""
+        """Record that something was received from the agent."""
         connection.last_heartbeat = max(connection.last_heartbeat, now)
 
     def disconnect(self, connection: Connection) -> bool:
-        """The connection is gone; returns whether it was the current one."""
+        """Remove a closed connection; return whether it was the current one."""
         if not self.is_current(connection):
             return False
         del self._connections[connection.agent_id]
@@ -71,29 +71,32 @@ class Agents:
         return True
 
     def forgive(self, seconds: float) -> None:
-        """This process itself did not run for so long (a suspended machine): agents' silence does not count."""
+        """Discount a pause of `seconds` in which this process itself did not run, for instance on a suspended machine.
+
+        The agents' silence during the pause does not count against them.
+        """
         for connection in self._connections.values():
             connection.last_heartbeat += seconds
         self._missed = {key: (node, last + seconds) for key, (node, last) in self._missed.items()}
 
     def give_up(self, agent_id: str) -> None:
-        """The agent is lost: nothing is expected of it until it says Hello again."""
+        """Treat the agent as lost: expect nothing from it until it sends Hello again."""
         self._connections.pop(agent_id, None)
         self._missed.pop(agent_id, None)
 
     def connected(self) -> list[Connection]:
-        """The current connections."""
+        """List the current connections."""
         return list(self._connections.values())
 
     def state_of(self, agent_id: str, now: float) -> str:
-        """`connected`, `suspect` or `lost`."""
+        """Return the agent's state: `connected`, `suspect` or `lost`."""
         connection = self._connections.get(agent_id)
         if connection is not None:
             return "suspect" if now - connection.last_heartbeat > self.suspect_after else "connected"
         return "suspect" if agent_id in self._missed else "lost"
 
     def last_heartbeat(self, agent_id: str) -> float | None:
-        """Time of the agent's last heartbeat since this master's start."""
+        """Return the time of the agent's last heartbeat since this master's start."""
         connection = self._connections.get(agent_id)
         if connection is not None:
             return connection.last_heartbeat
@@ -101,7 +104,7 @@ class Agents:
         return None if missed is None else missed[1]
 
     def silent(self, now: float) -> list[str]:
-        """Agents that were silent for so long that their tasks must be taken as dead."""
+        """Return the agents that were silent for so long that their tasks must be considered dead."""
         silent = [c.agent_id for c in self._connections.values() if now - c.last_heartbeat > self.lost_after]
         missed = [agent_id for agent_id, (_, last) in self._missed.items() if now - last > self.lost_after]
         return sorted(silent + missed)
@@ -113,7 +116,7 @@ class Agents:
             connection.hang_up()
 
     def dismiss(self, agent_id: str) -> None:
-        """Close an agent's connection and expect nothing of it any more."""
+        """Close an agent's connection and no longer expect anything from it."""
         self.refused.pop(agent_id, None)
         connection = self._connections.get(agent_id)
         self.give_up(agent_id)
@@ -129,7 +132,7 @@ class Agents:
         connection.send(message)
 
     def nodes(self, now: float) -> tuple[Node, ...]:
-        """Connected agents, and suspect ones (marked so)."""
+        """List the connected agents, and the suspect ones (marked as such)."""
         # Copied in one go: views are made in reader threads while agents come and go.
         connections, missed = list(self._connections.values()), list(self._missed.values())
         present = [

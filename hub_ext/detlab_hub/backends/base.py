@@ -11,7 +11,7 @@ from detlab.schemas.wire import MasterMessage, SlotView
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node that may take work now, or soon again. What it runs is in the database."""
+    """A node that may take work now, or soon again. Its tasks are in the database."""
 
     id: str
     slots: tuple[str, ...]
@@ -22,17 +22,17 @@ class Node:
     labels: tuple[tuple[str, str], ...] = ()
     max_zero_slot_tasks: int = 100
     slot_type: str = ""
-    """cuda, rocm or cpu; "" where there is no slot."""
+    """cuda, rocm or cpu; "" if there is no slot."""
     gpu: str = ""
-    """Model of the GPUs; "" where there is none, or more than one."""
+    """Model of the GPUs; "" if there is none, or more than one model."""
     memory: int = 0
-    """Bytes of memory of the smallest of them; 0: not known."""
+    """Bytes of memory of the smallest GPU; 0: not known."""
     millicpus: int | None = None
-    """Thousandths of a CPU that its tasks may ask for together; None: any number."""
+    """Thousandths of a CPU that its tasks may request together; None: any number."""
     host_memory: int | None = None
-    """Bytes of its own memory, likewise."""
+    """Bytes of its main memory, likewise."""
     gangs: bool = True
-    """Whether it may have a part of a trial over several agents."""
+    """Whether it may run a part of a trial over several agents."""
 
 
 def node_of(
@@ -49,7 +49,7 @@ def node_of(
     millicpus: int | None = None,
     host_memory: int | None = None,
 ) -> Node:
-    """A node of what its agent says, now or before this master started."""
+    """Make a node from what its agent reports, or reported before this master started."""
     gpus = [slot for slot in slots if slot.kind != "cpu"]
     return Node(
         id=name,
@@ -70,19 +70,19 @@ def node_of(
 
 
 class Backend(Protocol):
-    """Carries messages to nodes and says which there are.
+    """Carries messages to nodes and lists them.
 
-    Nothing else belongs here: what must happen is decided by the lifecycle and stored before it is delivered,
-    and a message that is not delivered is derived from the database again when the node comes back.
+    Nothing else belongs here: the lifecycle decides what must happen and stores it before it is delivered, and a
+    message that is not delivered is derived from the database again when the node comes back.
     """
 
     @property
     def queues(self) -> Mapping[str, str]:
-        """Who places: pools in which the backend chooses the nodes, and the id to which their allocations go.
+        """Pools in which the backend itself chooses the nodes, and the id to which their allocations are sent.
 
-        In all other pools this master chooses, among `nodes`. In these it keeps the order of the queue, `max_slots` and
-        quotas, and hands over what may start: a Launch to the id that stands here, without nodes, and with as many
-        slots as were asked for (`any0`, `any1`, …). The id is asked of as a node is: by `state_of`, `last_heartbeat`.
+        In all other pools this master chooses among `nodes`. In these it keeps the order of the queue, `max_slots` and
+        quotas, and hands over the tasks that may start: it sends a Launch to this id, without nodes, and with the
+        requested number of slots (`any0`, `any1`, …). `state_of` and `last_heartbeat` take the id like that of a node.
         """
         ...
 
@@ -90,7 +90,7 @@ class Backend(Protocol):
         """Send a message if the node is connected; else do nothing. Never raises, never blocks."""
 
     def nodes(self, now: float) -> tuple[Node, ...]:
-        """Connected nodes and those that are missed but not yet lost."""
+        """List the connected nodes and those that are suspect but not yet lost."""
         ...
 
     def state_of(self, node_id: str, now: float) -> str:
@@ -98,24 +98,24 @@ class Backend(Protocol):
         ...
 
     def last_heartbeat(self, node_id: str) -> float | None:
-        """When the node was last heard by this master; None: never, or it is lost."""
+        """Return the time of the last heartbeat that this master received from the node; None: never, or it is lost."""
         ...
 
     def expect(self, node: Node, now: float) -> None:
-        """Wait for a node that was there before this master started."""
+        """Wait for a node that was connected before this master started."""
 
     def silent(self, now: float) -> Sequence[str]:
-        """Return the nodes that were silent for so long that their tasks must be taken as dead."""
+        """Return the nodes that were silent for so long that their tasks must be considered dead."""
         ...
 
     def give_up(self, node_id: str) -> None:
-        """Expect nothing of a node until it comes back by itself: it is lost."""
+        """Treat a node as lost: expect nothing from it until it comes back by itself."""
 
     def forgive(self, seconds: float) -> None:
-        """Count nobody's silence of the last seconds: this master did not run itself."""
+        """Discount the nodes' silence of the last seconds, in which this master itself did not run."""
 
     def hang_up(self, node_id: str) -> None:
         """Close the connection of a node, if there is one; it may come back."""
 
     def dismiss(self, node_id: str) -> None:
-        """Close the connection of a node, and expect nothing of it any more."""
+        """Close the connection of a node and no longer expect anything from it."""

@@ -1,4 +1,4 @@
-"""A backend whose nodes are agents that dial in: a connection of one, and what the services ask of such a backend."""
+"""A backend whose nodes are agents that dial in: an agent's connection, and the interface of such a backend."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ class Connection:
     hang_up: Callable[[], None] = lambda: None
     """Closes the connection; the agent may come back if its key is still good."""
     node: Node = field(init=False)
-    """What it said that it has. One object for as long as the connection: who asks again sees that nothing changed."""
+    """What the agent reported that it has: the same object for the whole connection, so that callers see that nothing
+    changed."""
 
     def __post_init__(self) -> None:
         self.node = _node(self.hello)
 
 
 class AgentBackend(Backend, Protocol):
-    """A backend that agents connect to; only what serves their connections needs more than `Backend`."""
+    """A backend that agents connect to; only the code that serves their connections needs more than `Backend`."""
 
     @property
     def refused(self) -> MutableMapping[str, str]:
-        """Why the last connection of an agent was not accepted, of those whose last one was not."""
+        """Why the last connection of an agent was refused, for agents whose last one was."""
         ...
 
     def connect(self, hello: Hello, send: Send, now: float) -> Connection:
@@ -50,11 +51,11 @@ class AgentBackend(Backend, Protocol):
         ...
 
     def record_heartbeat(self, connection: Connection, now: float) -> None:
-        """Note that something came from the agent."""
+        """Note that something was received from the agent."""
         ...
 
     def disconnect(self, connection: Connection) -> bool:
-        """Note that the connection is gone; return whether it was the current one."""
+        """Note that the connection is closed; return whether it was the current one."""
         ...
 
     def connected(self) -> Sequence[Connection]:
@@ -79,8 +80,8 @@ def _node(hello: Hello) -> Node:
 
 
 def knows_gangs(hello: Hello) -> bool:
-    """Whether an agent has a harness for trials over several agents.
+    """Whether an agent's harness supports trials over several agents.
 
-    Those that do not tell their processes apart are older than that: theirs would train the whole on each agent.
+    Agents that do not tell their processes apart are older: their harness would train the whole trial on each agent.
     """
     return bool(hello.process)

@@ -1,4 +1,4 @@
-"""Which backend a master has."""
+"""The choice of a master's backend."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ def make_backend(suspect_after: float, lost_after: float) -> AgentBackend:
 
     Args:
         suspect_after: Seconds of silence after which an agent gets no new work.
-        lost_after: Seconds of silence after which its tasks are taken as dead.
+        lost_after: Seconds of silence after which its tasks are considered dead.
     """
     return Agents(suspect_after, lost_after)

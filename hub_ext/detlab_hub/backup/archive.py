@@ -1,7 +1,7 @@
 """Archives as files: a compressed tar whose last member lists the others with their digests.
 
-Reading trusts nothing in it: regular files and folders only, only names that detlab's archives have, each once, and
-nothing that does not fit on the disk.
+Reading does not trust the archive: only regular files and folders, only names that detlab's archives have, each once,
+and nothing that does not fit on the disk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KNOWN = {name for names in PARTS.values() for name in names}
 _OWNED_BY_USERS = "checkpoints"
 _PUBLIC_FILES = {"certificate.pem", "servers.pem"}
 _GONE = {errno.ENOENT, errno.ELOOP, errno.ENXIO}
-"""A file that was removed, or has become a link or a pipe, since it was listed."""
+"""Errors for a file that was removed, or has become a link or a pipe, since it was listed."""
 
 Progress = Callable[[int], None]
 """Called with the number of bytes of each read."""
@@ -45,7 +45,7 @@ class ArchiveWriter:
         self.members: dict[str, Member] = {}
 
     def add_file(self, path: Path, name: str) -> None:
-        """Add a file that only the operator can have put there."""
+        """Add a file that only the operator can have written."""
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._add_open(descriptor, name)
 
@@ -53,8 +53,8 @@ class ArchiveWriter:
         """Add a folder with all files and folders in it. Links and devices, which users may plant, are left out.
 
         Args:
-            root: The folder; one that is not there is left out.
-            name: What it is called in the archive.
+            root: The folder; a missing one is left out.
+            name: Its name in the archive.
             skip: Whether an entry of the folder itself is left out.
         """
         if not root.is_dir():
@@ -146,7 +146,7 @@ class _Hashing:
 
 
 class _Padded(_Hashing):
-    """A file that its owner may shorten meanwhile: what is missing then is read as zeros."""
+    """A file that its owner may shorten meanwhile: the missing part is read as zeros."""
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size).ljust(max(size, 0), b"\0")
@@ -162,16 +162,16 @@ def verify(path: Path, progress: Progress = lambda count: None) -> Manifest:
     """Read a whole archive and compare it with its manifest; write nothing.
 
     Raises:
-        ArchiveError: It is damaged, incomplete, or not one of ours.
+        ArchiveError: It is damaged, incomplete, or not one of detlab's.
     """
     return _read(path, None, progress)
 
 
 def unpack(path: Path, into: Path, progress: Progress = lambda count: None) -> Manifest:
-    """Write an archive's files into an empty folder of ours, and compare them with its manifest.
+    """Write an archive's files into our empty folder, and compare them with its manifest.
 
     Raises:
-        ArchiveError: It is damaged, incomplete, or not one of ours; what was written is of no use.
+        ArchiveError: It is damaged, incomplete, or not one of detlab's; the written files are useless.
     """
     return _read(path, into, progress)
 
@@ -209,7 +209,7 @@ class _Reading:
         """Read the next member; write it, if anything is written.
 
         Raises:
-            ArchiveError: It has no place here.
+            ArchiveError: It does not belong in such an archive.
         """
         if self.manifest is not None:
             raise ArchiveError(f"{member.name!r} comes after its end")
@@ -236,7 +236,7 @@ def _members(path: Path) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
 
 
 def _check(member: tarfile.TarInfo) -> None:
-    """Refuse a member that no archive of ours has; Python's own filter for that came with 3.11.4."""
+    """Refuse a member that no archive of detlab's has; Python's own filter for that came with 3.11.4."""
     name = member.name
     parts = name.split("/")
     if not (member.isreg() or member.isdir()):
@@ -280,7 +280,7 @@ def _make_folder(into: Path, member: tarfile.TarInfo) -> Path:
 
 
 def _give(path: Path, member: tarfile.TarInfo) -> None:
-    """Give what belongs to users back to them, with the mode that it had; all else is the operator's alone."""
+    """Restore owner and mode of users' files; everything else belongs to the operator alone."""
     of_users = member.name.split("/")[0] == _OWNED_BY_USERS
     if of_users and os.geteuid() == 0:
         os.chown(path, member.uid, member.gid, follow_symlinks=False)

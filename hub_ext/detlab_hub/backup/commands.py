@@ -27,7 +27,7 @@ _WIDTH = 40
 
 @contextmanager
 def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[int], None]]]:
-    """Progress on standard error; on a terminal with the bytes that were read so far."""
+    """Report progress on standard error; on a terminal with the bytes read so far."""
     total, shown, terminal = 0, 0.0, sys.stderr.isatty()
 
     def say(text: str) -> None:

@@ -24,7 +24,7 @@ GIVEN_CONFIG = "given_config.py"
 
 DatabaseName = Literal["master", "hub"]
 USERS_FILE = "users.json"
-"""Which uids the agents of earlier versions gave; a database that has assigned none takes it over."""
+"""The uids that agents of earlier versions assigned; a database that has not assigned any takes them over."""
 Part = Literal["state", "secrets", "code", "checkpoints"]
 PARTS: dict[Part, tuple[str, ...]] = {
     "state": ("db", "plan.json", "detlab_config.py", GIVEN_CONFIG, USERS_FILE, "user_map.json"),
@@ -32,7 +32,7 @@ PARTS: dict[Part, tuple[str, ...]] = {
     "code": ("bundles", "outputs"),
     "checkpoints": ("checkpoints",),
 }
-"""Names in the state folder. Certificates go with their keys."""
+"""Names in the state folder. Certificates are copied with their keys."""
 OF_ONE_RUN = ("agent", "instances", "supervisor.json", "cluster.json")
 """Files of the processes of one cluster: a restored one starts without them."""
 
@@ -53,9 +53,9 @@ class Manifest(BaseModel):
         format: Of the archive; a newer one is refused.
         detlab: Version that made it.
         schema_revision: Of the master's database.
-        cluster_id: Which cluster it is a copy of.
+        cluster_id: The id of the copied cluster.
         created_at: Seconds since the epoch.
-        parts: What is in it; restoring leaves the others as they are.
+        parts: The parts in it; restoring leaves other parts as they are.
         databases: Kind of each database: sqlite or postgresql.
         folder: The state folder that was copied.
         members: Its files, by name.
@@ -78,7 +78,7 @@ def read_manifest(raw: bytes) -> Manifest:
     """Read a manifest.
 
     Raises:
-        ArchiveError: It is none, or one of a newer version.
+        ArchiveError: It is not a manifest, or one of a newer version.
     """
     try:
         found = Manifest.model_validate_json(raw)

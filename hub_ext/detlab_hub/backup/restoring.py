@@ -54,9 +54,9 @@ class Restored:
     """A restore that is done.
 
     Attributes:
-        manifest: What the archive said of itself.
-        aside: Where the state is that was there before; None if there was none.
-        database_copy: A copy of what was in the PostgreSQL database; None if that was empty, or there is none.
+        manifest: The archive's manifest.
+        aside: Where the previous state is now; None if there was none.
+        database_copy: A copy of the PostgreSQL database's previous content; None if that was empty, or there is none.
     """
 
     manifest: Manifest
@@ -73,19 +73,19 @@ def restore(
     say: Say,
     progress: Progress = lambda count: None,
 ) -> Restored:
-    """Make the state folder what an archive holds.
+    """Replace the state folder's content by that of an archive.
 
     Args:
-        archive: What `det backup` made.
+        archive: The file that `det backup` made.
         folder: The state folder.
-        replace: Whether a state, or a database, that is there goes aside.
+        replace: Whether an existing state, or database, is moved aside.
         config: A `detlab_config.py` in place of the archive's; it may name another database.
-        say: Told what is done.
-        progress: Told the bytes that were read.
+        say: Called with messages about each step.
+        progress: Called with the number of bytes of each read.
 
     Raises:
         DetlabError: Nothing was changed: the archive is damaged, a cluster runs there, there is no room, or there is a
-            state and `replace` was not asked for.
+            state and `replace` is False.
     """
     folder.root.mkdir(mode=0o711, parents=True, exist_ok=True)
     _check_stopped(folder)
@@ -121,7 +121,7 @@ class Restoring:
         self._aside = next(path for name in names if not (path := folder.root / name).exists())
 
     def run(self) -> Restored:
-        """Do it."""
+        """Do the restore."""
         self._forget_interrupted()
         self._check_empty()
         self._say("Unpacking and verifying the archive …")
@@ -149,7 +149,7 @@ class Restoring:
         return Restored(manifest, self._aside if before and self._aside.exists() else None, copied)
 
     def _forget_interrupted(self) -> None:
-        """Finish an earlier restore that only waits for renames; of another, nothing but a database was touched."""
+        """Finish an earlier restore that only lacks renames; any other one has only touched a database."""
         intent = read_intent(self._folder)
         if intent is not None and intent.waits_for_database:
             drop_intent(self._folder)
@@ -165,7 +165,7 @@ class Restoring:
             )
 
     def _targets(self, manifest: Manifest) -> dict[DatabaseName, URL]:
-        """The addresses that the restored configuration names; of the kinds that the archive has."""
+        """Return the database addresses in the restored configuration, of the same kinds as those in the archive."""
         if manifest.schema_revision is not None and manifest.schema_revision not in migrate.revisions():
             raise ArchiveError(
                 f"the archive's database has schema {manifest.schema_revision}, which this version does not know:"
@@ -202,16 +202,16 @@ class Restoring:
         return self._stage / "db" / (DATABASES[name] + copies.suffix(url))
 
     def _relocate(self, manifest: Manifest, url: URL) -> None:
-        """Where checkpoints come along, what is stored in the old folder is found in the new one."""
+        """If checkpoints are restored, make the references to the old folder point to the new one."""
         old, new = Path(manifest.folder) / "checkpoints", self._folder.root / "checkpoints"
         if "checkpoints" in manifest.parts and old != new:
             relocation.move_storage(url, str(old), str(new))
 
     def _keep_uids(self, url: URL) -> relocation.Uids:
-        """Uids given since the backup stay their owners': homes and checkpoints that are theirs stay here.
+        """Keep the uids that were assigned since the backup: homes and checkpoints of their owners remain here.
 
         Returns:
-            What the database that is replaced says of them.
+            The uids in the database that is replaced.
         """
         there = relocation.uids_in(url)
         here = {**(read_json(self._folder.root / USERS_FILE) or {}), **{row[0]: row[1] for row in there.rows}}
@@ -251,7 +251,7 @@ class Restoring:
     def _copy_occupants(
         self, urls: dict[DatabaseName, URL], occupants: dict[DatabaseName, copies.Occupant]
     ) -> Path | None:
-        """Copy what is in the PostgreSQL databases that are filled; return the last copy."""
+        """Copy the content of the PostgreSQL databases that are filled; return the last copy."""
         copied = None
         for name, there in occupants.items():
             if there.tables:
@@ -288,7 +288,7 @@ class Restoring:
         carry_out(self._folder, intent)
 
     def _moves(self, manifest: Manifest, urls: dict[DatabaseName, URL]) -> list[Move]:
-        """Which names go aside, and which take their places."""
+        """Return which names are moved aside, and which take their places."""
         replaced = [name for part in manifest.parts for name in PARTS[part]]
         moves = [move for name, url in urls.items() for move in self._outside(name, url)]
         for name in (*replaced, *OF_ONE_RUN):
@@ -304,7 +304,7 @@ class Restoring:
         return moves
 
     def _outside(self, name: str, url: URL) -> list[Move]:
-        """A database file that does not lie in the state folder's own place is staged beside its own."""
+        """Stage a database file that lies outside the state folder's own place beside its final path."""
         path, copy = sqlite_path(url), self._copy_of(name, url)
         if path is None or path == self._folder.root / "db" / copy.name:
             return []

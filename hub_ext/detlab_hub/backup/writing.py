@@ -68,7 +68,7 @@ class BackupOptions:
 
 @dataclass(frozen=True)
 class Backup:
-    """An archive that was made and verified."""
+    """An archive that has been made and verified."""
 
     file: Path
     size: int
@@ -80,9 +80,9 @@ def backup(folder: StateFolder, options: BackupOptions, say: Say, progress: Prog
 
     Args:
         folder: The state folder.
-        options: What was asked for.
-        say: Told what is done.
-        progress: Told the bytes that were read.
+        options: The options of `det backup`.
+        say: Called with messages about each step.
+        progress: Called with the number of bytes of each read.
 
     Raises:
         DetlabError: There is no cluster, no room, or a database cannot be copied. Nothing is left behind then.
@@ -177,7 +177,7 @@ def _add_parts(
 
 
 def _is_unfinished(name: str) -> bool:
-    """Whether a folder of the checkpoint storage holds what is still being written."""
+    """Whether a folder of the checkpoint storage is still being written."""
     return name.startswith(".")
 
 

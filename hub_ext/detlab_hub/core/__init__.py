@@ -1,1 +1,1 @@
-"""What the master decides, pure: no I/O, no clock, no randomness of its own."""
+"""What the master decides, pure: no I/O, no clock, no source of randomness."""

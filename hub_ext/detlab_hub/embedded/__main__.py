@@ -1,4 +1,4 @@
-"""The supervisor as a process of its own: `python -m detlab_hub.embedded DIR`, started by `det up`."""
+"""The supervisor as a separate process: `python -m detlab_hub.embedded DIR`, started by `det up`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def supervise(folder: StateFolder) -> None:
     """Run the cluster of a state folder until SIGTERM or SIGINT.
 
     Raises:
-        DetlabError: It has no plan, or another supervisor runs it.
+        DetlabError: The folder has no plan, or another supervisor runs it.
     """
     plan = folder.read_plan()
     if plan is None:
@@ -32,7 +32,7 @@ async def supervise(folder: StateFolder) -> None:
 
 
 def main() -> int:
-    """Run it; the log goes to stderr, which `det up` points at `logs/supervisor.log`."""
+    """Run the supervisor; the log goes to stderr, which `det up` redirects to `logs/supervisor.log`."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:

@@ -44,16 +44,16 @@ async def run(
 
     Args:
         folder: The state folder.
-        options: What was asked for.
-        ready: Called once, when the cluster is up.
-        say: Told what takes long.
+        options: The options of `det up`.
+        ready: Called once the cluster is up.
+        say: Called with messages about what takes long.
         reload: Restart parts when their code changes.
 
     Returns:
         Exit status: 0 after a clean stop.
 
     Raises:
-        DetlabError: It runs already, or does not come up.
+        DetlabError: The cluster is running already, or does not come up.
     """
     folder.create()
     with folder.starting(patience=options.timeout):
@@ -126,7 +126,7 @@ class Sources:
         self._seen = self._modified()
 
     def changes(self) -> dict[str, list[Path]]:
-        """Return the files that changed, came or went since the last call, by the part that has to restart."""
+        """Return the files that changed, appeared or disappeared since the last call, by the part to restart."""
         before, self._seen = self._seen, self._modified()
         changed = sorted(path for path, _ in before.items() ^ self._seen.items())
         found = {
@@ -152,7 +152,7 @@ async def reload_changed(supervisor: Supervisor, sources: Sources, say: lifecycl
     Args:
         supervisor: Runs the parts.
         sources: Their source files.
-        say: Told which file made which parts restart.
+        say: Called with which file made which parts restart.
     """
     while True:
         await asyncio.sleep(_POLL_SECONDS)

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 YEARS = 10
-"""It is believed by its fingerprint and by nothing else, so that a short life would only cost a renewal everywhere."""
+"""It is trusted by its fingerprint alone, so that a short life would only cost a renewal everywhere."""
 _BEGIN = datetime.datetime(1971, 1, 1, tzinfo=datetime.UTC)
-"""Clocks of nodes differ, and are put back."""
+"""Clocks of nodes differ, and are sometimes set back."""
 
 
 def make_certificate(certificate: Path, key: Path, names: Iterable[str]) -> None:
     """Make a key and its certificate.
 
     Args:
-        certificate: The file to write, for everybody to read.
-        key: The file to write, mode 0600. It is written first: a certificate without its key would be shown to nobody.
-        names: Host names and addresses that it is for, for browsers.
+        certificate: The file to write, readable by all.
+        key: The file to write, mode 0600. It is written first: a certificate without its key could not be served.
+        names: Host names and addresses that it covers, for browsers.
     """
     # here: 50 ms that a cluster without TLS need not wait
     from cryptography import x509
@@ -69,7 +69,7 @@ def make_certificate(certificate: Path, key: Path, names: Iterable[str]) -> None
 def make_server_authority(folder: StateFolder) -> str:
     """Make the authority for servers on other nodes unless there is one; return its certificate's file.
 
-    Servers that run have what it signed: it is not renewed with the proxy's own certificate.
+    Running servers have certificates that it signed: it is not renewed with the proxy's own certificate.
     """
     found = ServerAuthority(folder.servers_certificate_file, folder.servers_key_file)
     if not (found.certificate_file.exists() and found.key_file.exists()):
@@ -85,7 +85,7 @@ def _write_pair(certificate_file: Path, key_file: Path, certificate: str, key: s
 
 
 def _alternatives(names: Iterable[str]) -> list[x509.GeneralName]:
-    """Return the names as the certificate lists them; what can be no name in it is left out."""
+    """Return the names as the certificate lists them; those that cannot be in it are left out."""
     from cryptography import x509
 
     found: list[x509.GeneralName] = []

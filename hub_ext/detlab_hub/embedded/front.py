@@ -17,7 +17,7 @@ from detlab_hub.embedded.state import StateFolder
 
 @dataclass(frozen=True)
 class Said:
-    """The options of `det up` about it; see `lifecycle.Options`."""
+    """The options of `det up` about the address; see `lifecycle.Options`."""
 
     ip: str | None = None
     tls: bool = False
@@ -49,8 +49,8 @@ def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said, subdo
         subdomain_host: The Hub's address if each user has a name below it.
 
     Raises:
-        DetlabError: The address is none; it is beyond loopback and nobody speaks TLS; a certificate's file or the
-            public address is wrong.
+        DetlabError: The address is invalid; it is beyond loopback and without TLS; a certificate's file or the public
+            address is wrong.
     """
     ip = _address(said.ip or wishes.ip)
     own = bool(wishes.certificate_file or wishes.key_file)

@@ -114,11 +114,11 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
 
 
 def _tornado(folder: StateFolder, plan: Plan) -> dict[str, Any]:
-    """Settings of the Hub's web server that no option of its has.
+    """Return settings of the Hub's web server that are not options of the Hub.
 
-    Its cookies come along when a person follows a link, and not when another site's page asks for something. With an
-    authority for servers on other nodes the Hub, which asks servers whether they are up, believes those; its own
-    `internal_ssl` would want TLS of all of its parts.
+    The Hub's cookies are sent when a person follows a link, and not with requests from another site's page. If there
+    is an authority for servers on other nodes, the Hub trusts it when it checks whether servers are up; the Hub's own
+    `internal_ssl` would require TLS of all of its parts.
     """
     found: dict[str, Any] = {"cookie_options": {"samesite": "Lax"}}
     if plan.servers_certificate_file:
@@ -134,7 +134,8 @@ def _tornado(folder: StateFolder, plan: Plan) -> dict[str, Any]:
 def _subdomains(c: Any, plan: Plan) -> None:
     """Keep detlab's service on the Hub's own host, where each user's servers have names of their own.
 
-    The Hub gives services names as well. Clients and agents know it below the Hub's address, whatever that is called.
+    The Hub would give services separate names as well. Clients and agents expect detlab's service below the Hub's
+    address, whatever its name.
     """
     routes = {f"{host}{SERVICE_PREFIX}": f"http://127.0.0.1:{plan.master_port}" for host in plan.hosts}
     c.ConfigurableHTTPProxy.extra_routes = {**routes, **c.ConfigurableHTTPProxy.get("extra_routes", {})}
@@ -146,7 +147,16 @@ def _navigation(c: Any) -> None:
 
 
 def load(c: Any, load_subconfig: Any, folder: Path) -> None:
-    """Configure the Hub from a state folder, then let the operator's own files have the last word."""
+    """Configure the Hub from a state folder, then let the operator's own files override that.
+
+    Args:
+        c: The Hub's configuration object.
+        load_subconfig: The Hub's function that loads another configuration file.
+        folder: The state folder.
+
+    Raises:
+        FileNotFoundError: The folder has no plan: the embedded Hub is started by `det up`.
+    """
     state = StateFolder(folder)
     plan = state.read_plan()
     if plan is None:

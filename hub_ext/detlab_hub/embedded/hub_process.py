@@ -14,7 +14,7 @@ from detlab_hub.embedded.sockets.listeners import inherited
 
 
 def main() -> None:
-    """Be `python -m jupyterhub`, with the same arguments."""
+    """Do what `python -m jupyterhub` does, with the same arguments."""
     gc.disable()
     from jupyterhub.app import JupyterHub
 
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def _listen_on(sockets: dict[int, socket.socket]) -> None:
-    """Have tornado's servers use these sockets for their ports: the Hub has no option for that."""
+    """Make tornado's servers use these sockets for their ports: the Hub has no option for that."""
     from tornado import tcpserver
 
     bind = vars(tcpserver)["bind_sockets"]

@@ -20,7 +20,7 @@ class HubApi:
 
     Args:
         url: Ends with `/hub/api`.
-        token: Of the service `detlab-supervisor`.
+        token: Token of the service `detlab-supervisor`.
     """
 
     def __init__(self, url: str, token: str) -> None:
@@ -39,7 +39,7 @@ class HubApi:
         )
 
     async def restore_routes(self, timeout: float) -> bool:
-        """Have the Hub write all its routes into the proxy; False if it did not within `timeout` seconds."""
+        """Make the Hub write all its routes into the proxy; return False if it did not within `timeout` seconds."""
         async with self._client() as client:
 
             async def attempt() -> bool:
@@ -48,7 +48,7 @@ class HubApi:
             return await _until(attempt, timeout)
 
     async def stop_servers(self, timeout: float) -> None:
-        """Stop all notebook servers, waiting at most `timeout` seconds; a Hub that is away has none to ask for."""
+        """Stop all notebook servers, waiting at most `timeout` seconds; do nothing if the Hub is away."""
         try:
             async with self._client() as client:
                 if not await self._ask_to_stop(client):

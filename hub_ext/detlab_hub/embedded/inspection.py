@@ -33,9 +33,9 @@ class Status:
     """The output of `det status`.
 
     Attributes:
-        problem: Why it is not healthy; None if it is.
+        problem: Why the cluster is not healthy; None if it is.
         advice: The next command.
-        fingerprint: Of the certificate that the proxy shows; None without TLS.
+        fingerprint: Fingerprint of the proxy's certificate; None without TLS.
     """
 
     folder: str
@@ -49,7 +49,7 @@ class Status:
 
     @property
     def healthy(self) -> bool:
-        """Whether everything does its work."""
+        """Whether all parts work."""
         return self.problem is None
 
 

@@ -16,12 +16,12 @@ _AT_ONCE = 8
 
 
 def end_instances(folder: StateFolder) -> tuple[int, list[str]]:
-    """End every local instance of every pool, and what is left of its tasks. Doing it twice is harmless.
+    """End every local instance of every pool, and the rest of its tasks. A second call is harmless.
 
-    To be called when no master runs that could launch more.
+    Call this only when no master runs that could launch more.
 
     Returns:
-        How many there were, and what went wrong.
+        The number of instances, and what went wrong.
     """
     found, troubles = [], []
     for root in _pools(folder.root / "instances"):

@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 _POLL = 0.1
 _SUPERVISOR = "supervisor"
 _EXITS_THAT_CONDEMN = 2
-"""A part that ended so often while we wait for it is not coming up."""
+"""A part that ends this often while we wait for it is considered failed."""
 
 
 class PartFailed(DetlabError):
@@ -61,12 +61,12 @@ class Options:
 
     Attributes:
         port: Public port.
-        slots: CPU slots; None leaves it to the agent.
+        slots: CPU slots; None: the agent decides.
         config: Traitlets file beside `detlab_config.py`.
         timeout: Seconds the cluster may take to come up.
-        ip: Address to listen on; None leaves it to the configuration.
-        tls: Speak TLS, whatever the configuration says.
-        behind_tls_proxy: Something in front of it speaks TLS.
+        ip: Address to listen on; None: that of the configuration.
+        tls: Serve TLS, whatever the configuration says.
+        behind_tls_proxy: A proxy in front of it terminates TLS.
         renew_certificate: Make a new certificate in place of the one of earlier starts.
     """
 
@@ -88,11 +88,11 @@ class Cluster:
     plan: Plan
     view: ClusterView
     already: bool = False
-    """It ran before we came."""
+    """Whether it was running already."""
 
     @property
     def password_file(self) -> Path:
-        """Where the operator's password is."""
+        """The file with the operator's password."""
         return self.folder.password_file(self.plan.operator, self.plan.operator)
 
 
@@ -104,8 +104,8 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
 
     Args:
         folder: The state folder.
-        options: What was asked for.
-        say: Told what takes long.
+        options: The options of `det up`.
+        say: Called with messages about what takes long.
 
     Raises:
         PartFailed: A part does not come up; everything that was started is stopped again.
@@ -139,7 +139,7 @@ def _start(folder: StateFolder, options: Options, deadline: float, say: Say) -> 
 
 
 def _finish_restore(folder: StateFolder, say: Say) -> None:
-    """Finish what a `det restore` that was interrupted had decided on."""
+    """Finish an interrupted `det restore`."""
     if not folder.restore_note.exists():
         return
     from detlab_hub.embedded.moves import finish_interrupted
@@ -162,11 +162,11 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
 
     Args:
         folder: The state folder.
-        options: What was asked for.
-        listeners: Given the sockets.
+        options: The options of `det up`.
+        listeners: Receives the sockets.
 
     Raises:
-        DetlabError: It is not, or a configuration file is wrong.
+        DetlabError: A port is not free, or a configuration file is wrong.
     """
     files = [folder.config_file] if folder.config_file.exists() else []
     if options.config is not None:
@@ -231,8 +231,8 @@ def _private_ports(
 ) -> list[int]:
     """Return the ports of Hub, proxy API and master, bound unless the part runs.
 
-    They are last time's if possible, since tasks may know them. Where there are no tasks, a port that every user may
-    bind is given up for one that only root may.
+    They stay the same if possible, since tasks may know them. If there are no tasks, a port that every user may bind is
+    replaced by one that only root may bind.
     """
     old = [(0, names.HUB), (0, names.PROXY), (0, names.MASTER)]
     if before is not None:
@@ -271,7 +271,7 @@ class Waiting:
         folder: The state folder.
         plan: What runs there.
         supervisor: The supervisor's process, if we started it.
-        say: Told what takes long.
+        say: Called with messages about what takes long.
     """
 
     def __init__(self, folder: StateFolder, plan: Plan, supervisor: subprocess.Popen[bytes] | None, say: Say) -> None:
@@ -287,10 +287,10 @@ class Waiting:
     def until_ready(self, deadline: float) -> ClusterView:
         """Return the cluster's view once the master is healthy through the proxy and slots are registered.
 
-        While the master brings an older database up to date, time does not count: stopped then, it would start over.
+        While the master brings an older database up to date, time does not count: if stopped then, it would start over.
 
         Raises:
-            PartFailed: A part ended twice, or the time is up.
+            PartFailed: A part ended twice, or the time ran out.
         """
         plan = self._plan
         master = MasterClient(plan.service_url, self._folder.secret("user_token"), plan.certificate)
@@ -311,7 +311,7 @@ class Waiting:
             master.close()
 
     def _upgrading(self) -> bool:
-        """Whether the master that runs now upgrades its database; said when it is first seen."""
+        """Whether the running master upgrades its database; say so when it is first seen."""
         try:
             noted = self._folder.upgrade_note.read_text(encoding="ascii").strip()
         except (OSError, ValueError):
@@ -352,7 +352,7 @@ class Waiting:
         return True
 
     def _blame(self) -> PartFailed:
-        """Return the failure of the first part that does not do its work, when the time is up."""
+        """Return the failure of the first part that does not work, when the time has run out."""
         plan, late = self._plan, "it did not answer in time"
         if not answers(f"{plan.hub_api_url}/"):
             return PartFailed(names.HUB, late, self._folder.log(names.HUB))
@@ -377,11 +377,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Ending:
-    """How `det down` went.
+    """The outcome of `det down`.
 
     Attributes:
-        was_running: There was something to stop.
-        drained: All tasks have saved and left, or there were none.
+        was_running: Whether there was something to stop.
+        drained: Whether all tasks have saved and left, or there were none.
         left: Slots that were still in use when the parts were stopped.
     """
 
@@ -391,14 +391,14 @@ class Ending:
 
 
 def down(folder: StateFolder, timeout: float, say: Say) -> Ending:
-    """Have running trials save and leave, then stop all parts, and agents of elastic pools on this machine.
+    """Let running trials save and leave, then stop all parts, and agents of elastic pools on this machine.
 
-    Doing it twice is harmless.
+    A second call is harmless.
 
     Args:
         folder: The state folder.
         timeout: Seconds that trials may take to save.
-        say: Told what is waited for.
+        say: Called with messages about what is waited for.
 
     Raises:
         DetlabError: The supervisor does not end.
@@ -422,7 +422,7 @@ def drain(plan: Plan, token: str, timeout: float, say: Say) -> tuple[bool, int]:
     """Preempt all tasks and wait until their slots are free.
 
     Returns:
-        Whether they are, and how many are not.
+        Whether all are free, and how many are not.
     """
     master = MasterClient(plan.master_url, token)
     try:
@@ -463,8 +463,8 @@ def stop_instances(folder: StateFolder, say: Say) -> int:
     """End the agents that elastic pools started on this machine; return how many there were.
 
     Args:
-        folder: The state folder, whose master runs no more.
-        say: Told what cannot be ended.
+        folder: The state folder, whose master has stopped.
+        say: Called with messages about what cannot be ended.
     """
     ended, troubles = end_instances(folder)
     for trouble in troubles:

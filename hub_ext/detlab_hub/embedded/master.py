@@ -19,7 +19,7 @@ class MasterClient:
     Args:
         base: The service's address; ends with `/services/detlab/`.
         token: The operator's token.
-        certificate: The pinned certificate (PEM), where it speaks TLS.
+        certificate: The pinned certificate (PEM), if the service uses TLS.
     """
 
     def __init__(self, base: str, token: str, certificate: str | None = None) -> None:
@@ -34,7 +34,7 @@ class MasterClient:
         self._client.close()
 
     def healthy(self) -> bool:
-        """Whether the master answers that it serves."""
+        """Whether the master reports that it serves."""
         try:
             return self._client.get(f"{self._base}health").status_code == 200
         except httpx.HTTPError:
@@ -49,7 +49,7 @@ class MasterClient:
         return ClusterView.model_validate_json(reply.content) if reply.is_success else None
 
     def drain(self, timeout: float) -> bool:
-        """Have all tasks save and leave; False if the master does not take the order."""
+        """Let all tasks save and leave; return False if the master does not accept the order."""
         try:
             reply = self._client.post(f"{self._base}{API_PREFIX}cluster/drain", json={"timeout": timeout})
         except httpx.HTTPError:
@@ -58,9 +58,9 @@ class MasterClient:
 
 
 def answers(url: str, certificate: str | None = None) -> bool:
-    """Whether a part answers at this address of this machine, whatever it says.
+    """Whether a part answers at this address of this machine, whatever its response.
 
-    Asked ten times a second while a cluster comes up, and a client of httpx takes 50 ms to make.
+    It is called ten times a second while a cluster comes up, and making a client of httpx takes 50 ms.
     """
     address = urlsplit(url)
     host = address.hostname or ""

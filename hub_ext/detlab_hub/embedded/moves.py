@@ -1,7 +1,7 @@
 """Putting a restored state in the place of another, by renames that a crash may interrupt.
 
 The renames are written to an intent log first. From then on the restore is rolled forward: `det up`, or
-another `det restore`, finishes one that was interrupted. Before, nothing of the old state was touched.
+another `det restore`, finishes an interrupted one. Before that, the old state is not touched.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from detlab.files import sync_directory, write_atomic
 from detlab_hub.embedded.state import StateFolder
 
 STAGE = ".restoring"
-"""Where an archive is unpacked, inside the state folder: on the same disk, and out of the way."""
+"""Folder in which an archive is unpacked, inside the state folder: on the same disk, and out of the way."""
 
 
 class ArchiveError(DetlabError):
-    """An archive cannot be made, or is not one that may be restored."""
+    """An archive cannot be made, or must not be restored."""
 
     default_code = "backup.failed"
 
 
 class Move(BaseModel):
-    """One name: what is there goes aside, what was unpacked takes its place.
+    """One name: the existing file is moved aside, the unpacked one takes its place.
 
     Attributes:
-        staged: What was unpacked; None where nothing takes the place.
+        staged: The unpacked file; None if nothing takes the place.
         final: The place.
-        aside: Where what is there goes.
+        aside: Where the existing file is moved.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,9 +47,9 @@ class Intent(BaseModel):
     """A restore that has been decided.
 
     Attributes:
-        archive: Where it comes from, for messages.
-        aside: The folder of what was there before.
-        waits_for_database: A PostgreSQL database is being filled; whether that happened is not known.
+        archive: The archive that is restored, for messages.
+        aside: The folder with the previous state.
+        waits_for_database: A PostgreSQL database is being filled; whether that has succeeded is not known.
         moves: In their order.
     """
 
@@ -62,7 +62,10 @@ class Intent(BaseModel):
 
 
 def read_intent(folder: StateFolder) -> Intent | None:
-    """Return the restore that was interrupted in this folder, if any."""
+    """Return the restore that was interrupted in this folder, None if there is none.
+
+    Raises:
+        ArchiveError: The intent log cannot be read."""
     path = folder.restore_note
     try:
         return Intent.model_validate_json(path.read_text(encoding="utf-8"))
@@ -73,18 +76,18 @@ def read_intent(folder: StateFolder) -> Intent | None:
 
 
 def write_intent(folder: StateFolder, intent: Intent) -> None:
-    """Decide on a restore; on the disk when this returns."""
+    """Decide on a restore; the decision is on the disk when this returns."""
     write_atomic(folder.restore_note, json.dumps(intent.model_dump(), indent=1).encode() + b"\n", durable=True)
 
 
 def drop_intent(folder: StateFolder) -> None:
-    """Forget a restore that is finished, or of which nothing was done yet; and what was unpacked for it."""
+    """Forget a restore that is finished or not yet begun, and remove what was unpacked for it."""
     (folder.restore_note).unlink(missing_ok=True)
     shutil.rmtree(folder.root / STAGE, ignore_errors=True)
 
 
 def carry_out(folder: StateFolder, intent: Intent) -> None:
-    """Do the renames that were not done yet."""
+    """Do the remaining renames."""
     Path(intent.aside).mkdir(mode=0o700, exist_ok=True)
     for move in intent.moves:
         _carry_out(move)
@@ -108,7 +111,7 @@ def finish_interrupted(folder: StateFolder) -> bool:
     """Finish a restore that a crash interrupted; return whether there was one.
 
     Raises:
-        ArchiveError: It has to be done again, since a database may have been filled or not.
+        ArchiveError: It must be repeated, since it is unknown whether a database was filled.
     """
     if not (folder.restore_note).exists():
         return False

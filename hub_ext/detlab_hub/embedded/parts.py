@@ -31,7 +31,7 @@ PROXY_PROGRAM = "configurable-http-proxy"
 BUNDLED_PROXY = Path(__file__).parent / "proxy" / "bin" / f"{PROXY_PROGRAM}.cjs"
 """Made by `labextension/build.mjs`; the wheel has it."""
 _OLDEST_NODE = 20
-"""The oldest major version of node that the proxy runs on."""
+"""The oldest major version of node on which the proxy runs."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Part:
     Attributes:
         name: `proxy`, `hub`, `master` or `agent`.
         argv: Its command line.
-        extra_env: What its environment has beside ours.
-        log: Where its output goes.
+        extra_env: Variables in addition to our environment.
+        log: The file for its output.
         cwd: Working directory.
         stop_grace: Seconds between SIGTERM and SIGKILL.
-        listens: Where it listens, with sockets that the supervisor holds.
+        listens: The addresses on which it listens, with sockets that the supervisor holds.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Part:
 
     @property
     def digest(self) -> str:
-        """A digest that tells whether a running process is this part as it would be started now."""
+        """A digest that shows whether a running process is this part as it would be started now."""
         text = json.dumps([self.argv, sorted(self.extra_env.items())])
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -77,7 +77,7 @@ def find_proxy(bundled: Path = BUNDLED_PROXY) -> list[str]:
         bundled: The copy that comes with detlab.
 
     Raises:
-        DetlabError: There is none, or no node to run the copy that comes with detlab.
+        DetlabError: There is no proxy, or no node to run the copy that comes with detlab.
     """
     named = os.environ.get("DETLAB_PROXY_COMMAND")
     if named:
@@ -223,7 +223,7 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
 
 
 def _tasks_have(plan: Plan) -> list[str]:
-    """Return the agent's options about what a task has to itself."""
+    """Return the agent's options about what each task has to itself."""
     # Tasks get the public address, which is this machine's loopback by default.
     argv = ["--task-network", plan.task_network, "--task-port", str(plan.port)]
     for port in plan.task_ports:

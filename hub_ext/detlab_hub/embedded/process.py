@@ -18,7 +18,7 @@ from detlab_hub.embedded.sockets.listeners import lent
 from detlab_hub.embedded.state import NO_ROOM
 
 _LOG_LIMIT = 32 * 1024 * 1024
-"""Bytes; a log that is longer when its program is started becomes `NAME.log.1`."""
+"""Bytes; a log that is longer when its program starts is renamed to `NAME.log.1`."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Running:
 
     Attributes:
         pid: Process id.
-        ticks: Its start time, which tells it from a later process with the same pid.
+        ticks: Its start time, which distinguishes it from a later process with the same pid.
         started_at: Seconds since the epoch, for people.
     """
 
@@ -37,17 +37,17 @@ class Running:
 
     @property
     def alive(self) -> bool:
-        """Whether it is still that process and not a zombie."""
+        """Whether the process is still the same one and not a zombie."""
         return is_alive(self.pid, self.ticks)
 
     def signal(self, number: int) -> None:
-        """Send a signal, if it is still that process."""
+        """Send a signal, if it is still the same process."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     async def wait(self) -> None:
-        """Return when it has ended; it need not be our child."""
+        """Wait until it has ended; it need not be our child."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -63,7 +63,7 @@ class Running:
             os.close(handle)
 
     async def stop(self, grace: float) -> None:
-        """Ask it to end (SIGTERM); insist after `grace` seconds (SIGKILL)."""
+        """Ask it to end (SIGTERM); kill it after `grace` seconds (SIGKILL)."""
         self.signal(signal.SIGTERM)
         try:
             await asyncio.wait_for(self.wait(), grace)
@@ -80,13 +80,13 @@ def start(
     log: Path,
     sockets: Mapping[int, socket.socket] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own, its output appended to a log file of mode 0600.
+    """Start a program in a new session, its output appended to a log file of mode 0600.
 
     Args:
         argv: Its command line.
         env: Its environment.
         cwd: Its working directory.
-        log: Where its output goes.
+        log: The file for its output.
         sockets: Listening sockets that it inherits, by port.
 
     Raises:
@@ -109,7 +109,7 @@ def start(
 
 
 def _open_log(log: Path) -> int:
-    """Return a descriptor that appends to a log; where its disk has no room even for an empty one, one for nothing."""
+    """Return a descriptor that appends to a log, or to the null device if the disk is too full for an empty log."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     try:
         if log.exists() and log.stat().st_size > _LOG_LIMIT:

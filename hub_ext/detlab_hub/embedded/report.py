@@ -12,11 +12,11 @@ from detlab_hub.embedded.state import StateFolder, read_json, write_somehow
 
 
 class PartState(StrEnum):
-    """Where a part stands."""
+    """The state of a part."""
 
     RUNNING = "running"
     WAITING = "waiting"
-    """It ended by itself and will be started again after a pause."""
+    """It ended by itself and is restarted after a pause."""
     STOPPED = "stopped"
 
 
@@ -31,7 +31,7 @@ class PartReport(BaseModel):
     started_at: float = 0.0
     restarts: int = 0
     exit_code: int | None = None
-    """Of the last exit; None if it never ended or was not our child."""
+    """Status of the last exit; None if it never ended or was not our child."""
     digest: str = ""
 
     @property
@@ -76,7 +76,7 @@ def write_report(folder: StateFolder, report: Report) -> None:
     """Replace the report.
 
     Raises:
-        OSError: It cannot be written, even over the last one.
+        OSError: It cannot be written, not even over the last one.
     """
     text = json.dumps(report.model_dump(mode="json"), indent=1) + "\n"
     write_somehow(folder.report_file, text, mode=0o600)

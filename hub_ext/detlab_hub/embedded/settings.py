@@ -132,10 +132,10 @@ class EmbeddedCluster(Configurable):
 
 
 def subdomain_host_of(config: Config) -> str:
-    """Return `c.JupyterHub.subdomain_host`, as the Hub takes it: with https where no protocol is said.
+    """Return `c.JupyterHub.subdomain_host` as the Hub reads it: with https if no protocol is given.
 
     Raises:
-        DetlabError: It is no address of a Hub.
+        DetlabError: It is not an address of a Hub.
     """
     said = config.JupyterHub.get("subdomain_host", "")
     if not said:
@@ -151,10 +151,10 @@ def subdomain_host_of(config: Config) -> str:
 
 
 def check_address(setting: str, said: str) -> str:
-    """Return an address of a Hub without a slash at its end.
+    """Return an address of a Hub without a trailing slash.
 
     Raises:
-        DetlabError: It is none; the message names the setting.
+        DetlabError: It is not one; the message names the setting.
     """
     try:
         parts = urlsplit(said)
@@ -173,7 +173,7 @@ def read_config(paths: list[Path]) -> Config:
     """Return the merged traitlets configuration of the files that exist, later ones winning.
 
     Raises:
-        DetlabError: A file is missing, or is not Python that runs.
+        DetlabError: A file is missing, or raises an error.
     """
     merged = Config()
     for path in paths:

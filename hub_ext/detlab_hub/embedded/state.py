@@ -22,9 +22,9 @@ from detlab.files import write_atomic
 from detlab.trust import read_certificate
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Error numbers of a full disk, or a used up quota of one."""
+"""Error numbers of a full disk, or of an exhausted disk quota."""
 _FULL = 1024 * 1024
-"""Bytes; with less of them free a disk counts as full: a database wants more for what it does next."""
+"""Free bytes below which a disk counts as full: a database needs more for its next step."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 
@@ -55,25 +55,25 @@ class Plan:
         extra_users: Other Hub users who may log in.
         slots: CPU slots, or None for what the agent finds.
         config: The operator's traitlets file, or None.
-        workdir: Where the operator was; their notebook server opens there.
+        workdir: The operator's working directory; their notebook server opens there.
         user_map: Hub user -> existing uid, of a cluster that root started.
         docker: Whether the agent runs containers; None: if it can.
-        docker_mounts: Host directories of which containers may have parts.
+        docker_mounts: Host directories whose parts containers may mount.
         docker_volumes: Host directories that every container has, as HOST[:CONTAINER][:ro].
-        agent_name: What the agent is called; "" is the machine's name.
+        agent_name: Name of the agent; "" is the machine's name.
         warm_pool: Whether the agent forks trials from a process that has imported torch.
         task_network: Whether each task has a network of its own: auto, private or host.
         task_ports: Ports of this machine's loopback that tasks reach from there.
-        task_memory: Memory of a task that asks for none; "": no limit.
+        task_memory: Memory of a task that does not request any; "": no limit.
         task_pids: Processes and threads of one task; None: the agent's default.
         ip: Address on which the proxy listens.
         hub_ip: Address on which the Hub listens: loopback, or all of this machine's.
         public_host: Name or address by which other machines reach it; empty: `ip`.
-        public_address: Whole address by which they do, where that is not the proxy's own; empty: it is.
-        certificate_file: Certificate of the proxy; empty: it speaks plain HTTP.
+        public_address: Full address by which they do, if it is not the proxy's own; empty: it is.
+        certificate_file: Certificate of the proxy; empty: it serves plain HTTP.
         key_file: The certificate's key.
         fingerprint: Of that certificate.
-        servers_certificate_file: Certificate of the authority for servers on other nodes; empty: they speak plain HTTP.
+        servers_certificate_file: Certificate of the authority for servers on other nodes; empty: they serve plain HTTP.
         subdomain_host: The Hub's address if each user's servers have a name below it (`c.JupyterHub.subdomain_host`).
     """
 
@@ -124,7 +124,7 @@ class Plan:
 
     @property
     def hosts(self) -> list[str]:
-        """All names under which the Hub itself is reached, as requests say them in `Host`; IPv6 is not among them."""
+        """All names under which the Hub itself is reached, as in the `Host` of requests; without IPv6."""
         known = [
             urlsplit(one).hostname or "" for one in (self.subdomain_host, self.public_url, self.bind_url, self.url)
         ]
@@ -155,7 +155,7 @@ class Plan:
 
     @property
     def master_url(self) -> str:
-        """Private address of the service: what agents and tasks use, past the proxy."""
+        """Private address of the service, which agents and tasks use instead of the proxy."""
         return f"http://127.0.0.1:{self.master_port}/services/detlab/"
 
 
@@ -173,7 +173,10 @@ class StateFolder:
         return str(self.root)
 
     def create(self) -> None:
-        """Make the folder and its parts; existing ones get their modes back."""
+        """Make the folder and its parts; restore the modes of existing ones.
+
+        Raises:
+            DetlabError: The folder cannot be made."""
         modes = {
             self.root: 0o711,
             self.secrets: 0o700,
@@ -241,7 +244,7 @@ class StateFolder:
 
     @property
     def restore_note(self) -> Path:
-        """Says what is to be renamed, while `det restore` puts a state in the place of another."""
+        """Lists what is to be renamed, while `det restore` replaces one state by another."""
         return self.root / "restoring.json"
 
     @property
@@ -261,14 +264,14 @@ class StateFolder:
 
     @property
     def hub_pair(self) -> tuple[Path, Path]:
-        """A certificate and its key without which the Hub calls no server by TLS; it presents them to no server."""
+        """A certificate and its key that the Hub requires for TLS to servers, though it presents them to none."""
         return self.secrets / "hub.pem", self.secrets / "hub_key.pem"
 
     @property
     def full(self) -> str | None:
         """Return a message about its disk if that is full; None if it is not.
 
-        Blocks that are reserved for root do not count: tasks cannot have them.
+        Blocks that are reserved for root do not count: tasks cannot use them.
         """
         room = os.statvfs(self.root)
         free = room.f_bavail * room.f_frsize
@@ -281,12 +284,12 @@ class StateFolder:
         return self.logs / f"{part}.log"
 
     def password_file(self, user: str, operator: str) -> Path:
-        """Return where a user's password is."""
+        """Return the file with a user's password."""
         name = "admin_password" if user == operator else f"password-{check_user_name(user)}"
         return self.secrets / name
 
     def secret(self, name: str, *, prefix: str = "", text: bool = True) -> str:
-        """Return a secret of 256 random bits, made (mode 0600) when it is first asked for.
+        """Return a secret of 256 random bits, made (mode 0600) at its first use.
 
         Args:
             name: File name in `secrets/`.
@@ -321,12 +324,12 @@ class StateFolder:
             return None  # of another version: start afresh
 
     def write_plan(self, plan: Plan) -> None:
-        """Leave the plan for the parts."""
+        """Write the plan for the parts."""
         write_if_changed(self.plan_file, json.dumps(asdict(plan), indent=1) + "\n", mode=0o600)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder: one supervisor at a time.
+        """Lock the folder for the only supervisor.
 
         Raises:
             FolderInUse: Another supervisor has it.
@@ -347,10 +350,10 @@ class StateFolder:
 
     @contextlib.contextmanager
     def starting(self, patience: float) -> Iterator[None]:
-        """Be the only `det up` on this folder; another one is waited for.
+        """Be the only `det up` on this folder; wait for another one to finish.
 
         Args:
-            patience: For so many seconds.
+            patience: Seconds to wait for the other one.
 
         Raises:
             FolderInUse: The other one takes longer.
@@ -362,7 +365,7 @@ class StateFolder:
 
     @contextlib.contextmanager
     def _locked(self, name: str, kind: int, patience: float) -> Iterator[bool]:
-        """Try to lock a file for `patience` seconds; give whether that came about."""
+        """Try to lock a file for `patience` seconds; yield whether that succeeded."""
         deadline = time.monotonic() + patience
         descriptor = os.open(self.root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -396,7 +399,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_if_changed(path: Path, text: str, *, mode: int) -> None:
-    """Write a file as `write_atomic` does, unless it says that already: then no room on the disk is needed."""
+    """Write a file as `write_atomic` does, unless it has that content already: then no room on the disk is needed."""
     try:
         unchanged = path.read_text(encoding="utf-8") == text and stat.S_IMODE(path.stat().st_mode) == mode
     except (OSError, ValueError):
@@ -406,10 +409,10 @@ def write_if_changed(path: Path, text: str, *, mode: int) -> None:
 
 
 def write_somehow(path: Path, text: str, *, mode: int) -> None:
-    """Write a file as `write_atomic` does; where the disk has no room for a second one, over the first.
+    """Write a file as `write_atomic` does; if the disk has no room for a second one, overwrite the first.
 
     Raises:
-        OSError: There is no first one, or it has no room either.
+        OSError: There is no file to overwrite, or there is no room for that either.
     """
     try:
         write_atomic(path, text.encode(), mode=mode, durable=True)

@@ -31,11 +31,11 @@ from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
 log = logging.getLogger("detlab.supervisor")
 
 _WRITE_AGAIN = 1.0
-"""Seconds after which what could not be written for want of room is written again."""
+"""Seconds between attempts to write a report that a full disk prevented."""
 
 Hook = Callable[[], Coroutine[Any, Any, None]]
 HEALTHY_SECONDS = 60.0
-"""A part that ran for so long is started again as soon as after its first exit."""
+"""A part that ran for this long is restarted as soon as after its first exit."""
 
 
 def part_backoff() -> Backoff:
@@ -55,9 +55,9 @@ class Keeper:
 
     Args:
         part: What to run.
-        listeners: Has the sockets with which it listens.
+        listeners: Holds the sockets on which it listens.
         changed: Called when the report of this part has changed.
-        started: Run beside the part after every start.
+        started: Runs beside the part after every start.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Keeper:
         self._process: Running | None = None
 
     def adopt(self, found: PartReport | None) -> None:
-        """Begin with the process of an earlier supervisor, if it still runs: no report is without it."""
+        """Begin with the process of an earlier supervisor, if it still runs, so that every report includes it."""
         self._process = found.running if found is not None else None
         if found is not None and self._process is not None:
             self.report = found
 
     async def run(self) -> None:
-        """Keep it running until `stop`; begin with what was adopted."""
+        """Keep the part running until `stop`; begin with the adopted process."""
         child = None
         if self._process is not None:
             self._listeners.take_back(self._process.pid, self.part.listens)
@@ -178,7 +178,7 @@ class Keeper:
         log.info("%s: stopped", self.part.name)
 
     def close(self) -> None:
-        """Answer no more in place of the part."""
+        """Stop answering in place of the part."""
         self._unavailable.end()
 
 
@@ -195,7 +195,7 @@ class Supervisor:
         folder: The state folder.
         plan: What to run.
         parts: The parts by name.
-        listeners: The sockets that are bound already; the supervisor closes them at its end.
+        listeners: The sockets bound so far; the supervisor closes them at its end.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class Supervisor:
         self._write()
 
     async def _restore_routes(self) -> None:
-        """Have the Hub fill a new proxy's table immediately instead of minutes later."""
+        """Make the Hub fill a new proxy's table immediately instead of minutes later."""
         if await self._hub.restore_routes(timeout=20.0):
             log.info("proxy: its routes are back")
         else:
@@ -297,7 +297,7 @@ class Supervisor:
         self._write()
 
     def _write(self) -> None:
-        """Write down what there is to know; without room on the disk again and again until it is written."""
+        """Write the report; while the disk has no room, retry until it is written."""
         report = Report(
             pid=self._me.pid,
             ticks=self._me.ticks,

@@ -1,4 +1,4 @@
-"""The part of a spawner that waits for an allocation of the master: post, follow, claim, release, find again."""
+"""The part of a spawner that handles an allocation of the master: post, follow, claim, release, find again."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from detlab_hub.spawners.progress import News
 from detlab_hub.spawners.wording import SpawnFailed, ended, failure_of, progress_of, status_of
 
 LONGEST_WAIT = 30 * 86400
-"""Seconds that `start()` may take: queueing is no failure."""
+"""Seconds that `start()` may take: queueing is not a failure."""
 FORM_PATIENCE = 3.0
-"""Seconds that a page waits for the master before it shows the form without its word."""
+"""Seconds that a page waits for the master before it shows the form without the master's answer."""
 PORT_TAKEN = 98
 """Exit code of `detlab.launch.hub_server` when another process has its port."""
 PORT_ATTEMPTS = 3
@@ -115,7 +115,7 @@ class AllocationMixin(Spawner):
         )
 
     async def _closed(self) -> dict[str, str]:
-        """Return which runtimes no node has now, and why; nothing while the master cannot tell."""
+        """Return which runtimes no node has now, and why; empty while the master does not answer."""
         try:
             return (await asyncio.wait_for(self.master.offers(self.user.name), FORM_PATIENCE)).closed
         except (DetlabError, TimeoutError) as error:
@@ -130,7 +130,7 @@ class AllocationMixin(Spawner):
         """Return the user options of a submitted form.
 
         Raises:
-            SpawnFailed: With every mistake.
+            SpawnFailed: The options are wrong; it lists every error.
         """
         chosen = options.from_form(data)
         problems = self.problems(chosen)
@@ -140,10 +140,10 @@ class AllocationMixin(Spawner):
         return chosen
 
     def wanted(self) -> options.SpawnOptions:
-        """Return what is to be started.
+        """Return the options of the requested server.
 
         Raises:
-            SpawnFailed: The options are wrong; with every mistake.
+            SpawnFailed: The options are wrong; it lists every error.
         """
         problems = self.problems(self.user_options or {})
         if problems:
@@ -151,7 +151,7 @@ class AllocationMixin(Spawner):
         return options.read(self.user_options or {}, runtimes=self.runtimes)[0]
 
     def request(self, wanted: options.SpawnOptions) -> SpawnRequest:
-        """Return what the master is asked for, under a key of its own."""
+        """Return the request to the master, under a new key."""
         return SpawnRequest(
             owner=self.user.name,
             groups=sorted(group.name for group in self.user.groups),
@@ -178,16 +178,16 @@ class AllocationMixin(Spawner):
     # --- waiting
 
     async def allocate(self, request: SpawnRequest, *, answers: bool = True) -> SpawnView:
-        """Wait until the request has its place and its server answers; return how it stands then.
+        """Wait until the request is placed and its server answers; return its state then.
 
-        A cancelled wait gives the place back.
+        A cancelled wait releases the allocation.
 
         Args:
-            request: What to ask for.
-            answers: Wait for an HTTP answer of the server; else until its task runs.
+            request: The request to the master.
+            answers: Whether to wait for an HTTP response of the server; else only until its task runs.
 
         Raises:
-            SpawnFailed: It ended before that, or the master refuses it.
+            SpawnFailed: It ended before that, or the master refused it.
         """
         self.task_id, self._over, self._view = "", False, None
         feed = asyncio.create_task(self._feed(request))
@@ -229,7 +229,7 @@ class AllocationMixin(Spawner):
                 await asyncio.sleep(0.5)
 
     async def _post(self, request: SpawnRequest) -> SpawnView:
-        """Post in a task of its own: a canceled start must still learn which allocation it made."""
+        """Post in a separate task: a canceled start must still learn which allocation it made."""
         self._posting = asyncio.ensure_future(self.master.post(request))
         view = await asyncio.shield(self._posting)
         self.task_id = view.task_id
@@ -239,7 +239,7 @@ class AllocationMixin(Spawner):
         """Call the master, again while it is away, for `patience` seconds (default: `master_patience`).
 
         Raises:
-            SpawnFailed: It refuses, or stays away.
+            SpawnFailed: The master refuses, or stays away.
         """
         deadline = time.monotonic() + (self.master_patience if patience is None else patience)
         pause = 0.2
@@ -298,7 +298,7 @@ class AllocationMixin(Spawner):
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{view.port}"
 
     def _trust(self, view: SpawnView) -> bool | ssl.SSLContext:
-        """Return whom to believe to be the server, as httpx takes it."""
+        """Return how to verify the server's certificate, for httpx."""
         if view.secure and self.servers_certificate_file:
             return ssl.create_default_context(cafile=self.servers_certificate_file)
         return system_trust(self.address_of(view))  # without TLS, no certificates are read (50 ms)
@@ -307,7 +307,7 @@ class AllocationMixin(Spawner):
         return f"The whole log: det task logs {self.task_id}" if self.task_id else ""
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield what happens to the start; the Hub ends it."""
+        """Yield the progress of the start; the Hub ends it."""
         async for percent, text in self._news.lines():
             yield {"progress": percent, "message": text}
 
@@ -337,7 +337,7 @@ class AllocationMixin(Spawner):
     async def _end(self, task_id: str) -> SpawnView | None:
         """End a task and wait for that; None if the master does not know it.
 
-        A master that stays away ends by itself, later, what the Hub does not list any more.
+        A master that stays away later ends, by itself, the tasks that the Hub no longer lists.
 
         Raises:
             SpawnFailed: The master stays away, or the task does not end in time.
@@ -359,7 +359,7 @@ class AllocationMixin(Spawner):
         return view
 
     async def start(self) -> Any:
-        """Start the server; a class that this is mixed into says how."""
+        """Start the server; the class that this is mixed into implements it."""
         raise NotImplementedError
 
     async def stop(self, now: bool = False) -> None:
@@ -384,19 +384,19 @@ class AllocationMixin(Spawner):
         return status_of(view) if self._over else None
 
     def get_state(self) -> dict[str, Any]:
-        """Return what the Hub keeps over its restart."""
+        """Return the state that the Hub keeps over its restart."""
         state: dict[str, Any] = super().get_state()
         if self.task_id:
             state["task_id"] = self.task_id
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up a server that an earlier life of the Hub started."""
+        """Take over a server that was started before the Hub's restart."""
         super().load_state(state)
         self.task_id = str(state.get("task_id") or "")
 
     def clear_state(self) -> None:
-        """Forget the server. The Hub also calls this when it never called `stop`: nothing may stay behind."""
+        """Forget the server. The Hub also calls this without a call of `stop`: nothing may be left behind."""
         super().clear_state()
         if self.task_id and not self._over:
             self._release_soon()

@@ -1,4 +1,4 @@
-"""The Hub's side of `spawns`: a small client of the master, with the spawners' own token."""
+"""The Hub's side of `spawns`: a small client of the master, with the spawners' token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from detlab.schemas.taskwire import SpawnOffers, SpawnRequest, SpawnView
 
 CALL_SECONDS = 15.0
 _ONCE = Retries(attempts=0, refused=0)
-"""Callers decide for how long they try again: a page of the Hub must not wait for a master that is away."""
+"""Callers decide for how long they retry: a page of the Hub must not wait for a master that is away."""
 
 
 class StreamEnded(Exception):
@@ -48,19 +48,19 @@ class Spawns:
         return await self._call("POST", "spawns", json=request)
 
     async def get(self, task_id: str) -> SpawnView:
-        """Return how a spawn stands."""
+        """Return the state of a spawn."""
         return await self._call("GET", f"spawns/{task_id}")
 
     async def claim(self, task_id: str) -> SpawnView:
-        """Say that the Hub has the address: the stream is no lease any more."""
+        """Confirm that the Hub has the address: from then on the stream is not a lease."""
         return await self._call("POST", f"spawns/{task_id}/claim")
 
     async def delete(self, task_id: str) -> SpawnView:
-        """End it."""
+        """End a spawn."""
         return await self._call("DELETE", f"spawns/{task_id}")
 
     async def offers(self, owner: str) -> SpawnOffers:
-        """Return what a form cannot offer to this user now."""
+        """Return which options a form cannot offer to this user now."""
         call = Call("GET", "spawns/offers", params={"owner": owner}, parse=model(SpawnOffers))
         found: SpawnOffers = await self._session.send(call)
         return found
@@ -73,7 +73,7 @@ class Spawns:
         """Yield every change until the task has ended.
 
         Raises:
-            StreamEnded: The connection is over, the task is not.
+            StreamEnded: The connection ended, but the task has not.
             DetlabError: The master refuses.
         """
         lines = Lines()
@@ -92,7 +92,7 @@ class Spawns:
 
 
 def passes(error: DetlabError) -> bool:
-    """Whether waiting may cure an error: the master is away, starting, or behind a proxy that finds nothing."""
+    """Whether an error may pass with time: the master is away, starting, or behind a proxy that does not find it."""
     if isinstance(error, ClusterUnreachable | Unavailable):
         return True
     server_side = isinstance(error, ApiError) and error.status >= 500

@@ -14,8 +14,8 @@ from detlab_hub.spawners.wording import SpawnFailed
 class DetSpawner(AllocationMixin, Spawner):
     """Asks the master for an allocation; the agent that gets it starts the server with its runtime.
 
-    Nothing runs on the Hub's own machine, and nothing is known here about uids: as whom a user's server runs is the
-    agent's to say.
+    Nothing runs on the Hub's own machine, and nothing is known here about uids: the agent decides under which uid a
+    user's server runs.
     """
 
     only_user = Unicode(

@@ -13,7 +13,7 @@ from detlab_hub.spawners.holding import HoldingMixin
 
 
 class DetDockerSpawner(HoldingMixin, DockerSpawner):
-    """DockerSpawner whose containers start when the master has given them their slots.
+    """A DockerSpawner whose containers start when the master has given them their slots.
 
     Users may choose an image of `allowed_images`, if there are any.
     """
@@ -34,8 +34,8 @@ class DetDockerSpawner(HoldingMixin, DockerSpawner):
         """Wait in the master's queue, then start the container.
 
         Raises:
-            HTTPError: The image is not allowed; said at once, not after a wait.
-            SpawnFailed: The options are wrong, or there is no place.
+            HTTPError: The image is not allowed; raised immediately, not after a wait.
+            SpawnFailed: The options are wrong, or there is no allocation.
         """
         image = (self.user_options or {}).get("image")
         if image:
@@ -56,7 +56,7 @@ class DetDockerSpawner(HoldingMixin, DockerSpawner):
             self.extra_host_config = sites  # which may be a function that is to be asked again at the next start
 
     async def host_config(self) -> dict[str, Any]:
-        """Return the site's `extra_host_config`, whichever of its kinds it is, with the GPUs of the slots."""
+        """Return the site's `extra_host_config`, of whatever kind, with the GPUs of the slots."""
         given = self.extra_host_config(self) if callable(self.extra_host_config) else self.extra_host_config
         if inspect.isawaitable(given):
             given = await given

@@ -1,4 +1,4 @@
-"""The options form on the Hub's spawn page. Everything that comes from outside is escaped."""
+"""The options form on the Hub's spawn page. All text from outside is escaped."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def render(
     """Return the fields of the form as HTML.
 
     Args:
-        pools: Names of resource pools; a single one is not asked about.
+        pools: Names of resource pools; a single one is not shown as a choice.
         images: Proposed for containers.
-        runtimes: Which runtimes there are; a single one is not asked about.
+        runtimes: Names of runtimes; a single one is not shown as a choice.
         chosen: What was chosen last time, or in a form that was refused.
-        idle: Whether to ask when it ends unused.
+        idle: Whether to ask after what idle time the server ends.
         closed: Runtimes that cannot be chosen now, and why.
     """
     closed = {name: why for name, why in (closed or {}).items() if name in runtimes}

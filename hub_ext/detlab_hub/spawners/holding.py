@@ -21,13 +21,13 @@ from detlab_hub.spawners.options import SpawnOptions, read
 from detlab_hub.spawners.wording import SpawnFailed
 
 TERMINAL = "/terminals/1"
-"""Where a shell opens."""
+"""The path at which a shell opens."""
 
 
 class HoldingMixin(AllocationMixin):
     """A spawner that waits for an allocation, then starts the server in its own way.
 
-    Nobody watches in the server whether it is used: idle rules are those of the Hub (jupyterhub-idle-culler).
+    The server does not report whether it is used: idle rules are those of the Hub (jupyterhub-idle-culler).
     """
 
     offers_idle: ClassVar[bool] = False
@@ -53,18 +53,18 @@ class HoldingMixin(AllocationMixin):
         return env
 
     def request(self, wanted: SpawnOptions) -> SpawnRequest:
-        """Return the request of an allocation that runs nothing of the user's."""
+        """Return the request for an allocation that runs no code of the user."""
         config = {"resources": wanted.config.get("resources") or {}, "idle_timeout": "never"}
         return super().request(wanted).model_copy(update={"hold": True, "config": config, "environment": {}})
 
     def use(self, view: SpawnView) -> None:
-        """Give the server the slots of the allocation; for the class that knows the engine."""
+        """Give the server the slots of the allocation; the class that knows the engine implements it."""
 
     async def start(self) -> Any:
         """Wait in the master's queue, then start the server.
 
         Raises:
-            SpawnFailed: The options are wrong, or there is no place.
+            SpawnFailed: The options are wrong, or there is no allocation.
         """
         self._news.begin()
         view = await self.allocate(self.request(self.wanted()), answers=False)
@@ -78,14 +78,14 @@ class HoldingMixin(AllocationMixin):
             raise
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the wait for the allocation, then what the other spawner says."""
+        """Yield the progress of the allocation, then that of the other spawner."""
         async for event in super().progress():
             yield event
         async for event in super(AllocationMixin, self).progress():
             yield event
 
     async def stop(self, now: bool = False) -> None:
-        """End the server, then give the allocation back, whatever became of the first."""
+        """End the server, then release the allocation, even if the server could not be ended."""
         try:
             await maybe_future(super(AllocationMixin, self).stop(now))
         finally:
@@ -94,7 +94,7 @@ class HoldingMixin(AllocationMixin):
     async def poll(self) -> int | None:
         """Return None while the server runs and its allocation is held.
 
-        A server whose allocation was ended (killed, idle, its node lost) is stopped: its slots are somebody else's.
+        A server whose allocation was ended (killed, idle, its node lost) is stopped: its slots now belong to others.
         """
         status: int | None = await maybe_future(super(AllocationMixin, self).poll())
         if status is not None or not self.task_id:

@@ -12,7 +12,7 @@ NODE_LABEL = "kubernetes.io/hostname"
 
 
 class DetKubeSpawner(HoldingMixin, KubeSpawner):
-    """KubeSpawner whose pods start when the master has given them their slots, on the node that has them."""
+    """A KubeSpawner whose pods start when the master has given them their slots, on the node that has them."""
 
     # the types of KubeSpawner's traits
     extra_resource_limits: dict[str, str]

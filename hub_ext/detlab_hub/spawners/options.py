@@ -1,7 +1,7 @@
 """A user's options for a server: from the form, or from the REST API's `user_options`, all errors reported together.
 
 `user_options` is a flat mapping of the names in `FIELDS`; `config` may hold a whole task config
-(`detlab.schemas.taskconf`), over which the flat names win.
+(`detlab.schemas.taskconf`), which the flat names override.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "runtime": ("runtime",),
     "idle_timeout": ("idle_timeout",),
 }
-"""Names of the form, and where each goes in the task config."""
+"""Names of the form, and the place of each in the task config."""
 _WORDS = {"slots": "Slots", "pool": "Resource pool", "image": "Image", "runtime": "Runtime", "idle_timeout": "Idle"}
 _OTHERS = ("kind", "name", "config", "bundle", "experiment_ids", "trial_ids")
 NAME_CHARS = 200
@@ -32,15 +32,15 @@ NAME_CHARS = 200
 
 @dataclass(frozen=True)
 class SpawnOptions:
-    """A server as its user wants it.
+    """A server as its user requests it.
 
     Attributes:
-        kind: What it is.
+        kind: Kind of the task.
         config: Raw task config.
-        name: For people; empty: one is drawn.
+        name: For people; empty: one is generated.
         experiment_ids: Of a TensorBoard.
         trial_ids: Of a TensorBoard.
-        bundle: Digest of code that goes with it, or None.
+        bundle: Digest of its code bundle, or None.
     """
 
     kind: TaskKind = TaskKind.NOTEBOOK
@@ -52,9 +52,9 @@ class SpawnOptions:
 
 
 def from_form(data: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the user options that a submitted form stands for: single texts, empty ones left out.
+    """Return the user options of a submitted form: single texts, without the empty ones.
 
-    Numbers stay texts when they are none, so that the check can quote them.
+    Invalid numbers stay texts, so that the check can quote them.
     """
     options: dict[str, Any] = {}
     for name, values in data.items():
@@ -71,7 +71,7 @@ def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) ->
     """Return the options of the spawn, and every error in the user options.
 
     Args:
-        options: As the form or the REST API gave them.
+        options: From the form or the REST API.
         runtimes: Which runtimes this site offers.
     """
     if not isinstance(options, Mapping):
@@ -133,7 +133,7 @@ def _config(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _image_and_runtime(options: Mapping[str, Any], raw: dict[str, Any]) -> list[Problem]:
-    """An image implies a container."""
+    """Set the runtime that an image implies, a container; report a contradiction."""
     if not options.get("image"):
         return []
     if raw.get("runtime") == "process":

@@ -18,7 +18,7 @@ class News:
         self._closed = False
 
     def begin(self) -> None:
-        """Forget the lines of an earlier start; who reads already gets the new ones."""
+        """Forget the lines of an earlier start; present readers get the new ones."""
         self._dropped += len(self._lines)
         self._lines, self._closed = [], False
 
@@ -28,7 +28,7 @@ class News:
         self._wake()
 
     def say(self, percent: int, text: str) -> None:
-        """Add a line. The percentage never goes back: a second attempt begins where the first one was."""
+        """Add a line. The percentage never decreases: a second attempt begins where the first one was."""
         if self._lines:
             last, said = self._lines[-1]
             percent = max(percent, last)

@@ -17,7 +17,7 @@ _PERCENT = {
     AllocationState.RUNNING: 80,
 }
 _WELL = {TaskEnd.COMPLETED, TaskEnd.IDLE, TaskEnd.CANCELED, TaskEnd.KILLED, TaskEnd.MAX_TIME}
-"""Ends that are no failure."""
+"""Ends that are not failures."""
 _ENDINGS = {
     TaskEnd.COMPLETED: "The server ended before it answered.",
     TaskEnd.FAILED: "The server failed.",

@@ -27,7 +27,7 @@ from detlab_hub.store.errors import StoreDamaged, StoreError
 from detlab_hub.store.lease import LEASE_ID
 
 _SLACK = 16 << 20
-"""Room that is to be left over."""
+"""Bytes that must remain free."""
 _NEWER_SETTING = "SET transaction_timeout = 0;"
 """Written by a `pg_dump` of PostgreSQL 17, and refused by older servers."""
 _NAME = re.compile(r"before-(?P<schema>[0-9]+)-[0-9]{8}-[0-9]{6}\.(sqlite|dump)")
@@ -35,7 +35,7 @@ _CONNECT_SECONDS = 10
 
 
 class CannotCopy(StoreError):
-    """A copy of the database cannot be made, or not be put back; the database is as it was."""
+    """A copy of the database cannot be made or restored; the database is unchanged."""
 
     default_code = "store.cannot_copy"
 
@@ -45,7 +45,7 @@ class CopyPolicy:
     """Copies that are made before the schema of a database changes.
 
     Attributes:
-        folder: Where those of a PostgreSQL database go; those of an SQLite file lie beside it.
+        folder: For copies of a PostgreSQL database; those of an SQLite file lie beside it.
         required: Whether a migration is refused where no copy can be made.
         keep: How many are kept, one for each schema.
     """
@@ -64,8 +64,8 @@ def copy_database(url: URL, target: Path) -> None:
     """Write a snapshot of a database into a new file of mode 0600.
 
     Args:
-        url: The database; one that is not there is an error.
-        target: The file; its folder must exist. It appears when it is complete and on the disk.
+        url: The database; it is an error if it does not exist.
+        target: The file; its folder must exist. It appears once it is complete and on the disk.
 
     Raises:
         CannotCopy: There is no room, no `pg_dump`, or the database cannot be read.
@@ -155,7 +155,7 @@ def find_program(name: str) -> str:
 
 
 def _address(url: URL) -> tuple[str, Mapping[str, str]]:
-    """The database for a client program, and its environment: the password is in no command line."""
+    """Return the database's address for a client program, and its environment: the password is in no command line."""
     plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
     environment = {**os.environ, "PGCONNECT_TIMEOUT": str(_CONNECT_SECONDS)}
     if url.password is not None:
@@ -204,7 +204,7 @@ class Occupant:
     Attributes:
         tables: Names of its tables.
         epoch: Epoch of its lease; 0 where there is none.
-        holder: The master that holds it now; None if none does.
+        holder: The master that holds the lease now; None if none does.
     """
 
     tables: tuple[str, ...] = ()
@@ -230,18 +230,18 @@ def occupant(url: URL, now: float) -> Occupant:
 
 
 def put_back(url: URL, dump: Path, before: Occupant, *, leased: bool = True) -> None:
-    """Put a dump into a PostgreSQL database in one transaction, in place of the tables that are there.
+    """Restore a dump into a PostgreSQL database in one transaction, in place of the existing tables.
 
-    The lease is free afterwards, and its epoch above all that were: a master that still uses the database is fenced.
+    The lease is free afterwards, with an epoch above all earlier ones: a master that still uses the database is fenced.
 
     Args:
         url: The database.
-        dump: What `copy_database` wrote.
-        before: What is in it now.
-        leased: Whether it is a master's, with a lease.
+        dump: The file that `copy_database` wrote.
+        before: The present content of the database.
+        leased: Whether it is a master's database, with a lease.
 
     Raises:
-        CannotCopy: It failed; the database is as it was.
+        CannotCopy: It failed; the database is unchanged.
     """
     with tempfile.TemporaryDirectory(prefix=".restore-", dir=dump.parent) as made:
         folder = Path(made)
@@ -278,7 +278,7 @@ def _write_script(dump: Path, raw: Path, script: Path) -> None:
 
 
 def free_lease(copy: Path) -> None:
-    """Give back the lease in a copy of an SQLite database, under an epoch that no master has had."""
+    """Release the lease in a copy of an SQLite database, under an epoch that no master has had."""
     with contextlib.closing(sqlite3.connect(copy)) as connection, connection:
         connection.execute("UPDATE lease SET epoch = epoch + 1, expires_at = 0, process = ''")
 
@@ -303,12 +303,12 @@ def copy_before_migration(url: URL, schema: str, policy: CopyPolicy, warn: Calla
 
     Args:
         url: The database.
-        schema: The one that it will have.
+        schema: The schema that it will have.
         policy: Where to, and how many are kept.
-        warn: Told why there is none, where none is required.
+        warn: Called with the reason if there is no copy and none is required.
 
     Returns:
-        The copy; None where none can be made and none is required, or the database is in memory.
+        The copy; None if none can be made and none is required, or the database is in memory.
 
     Raises:
         CannotCopy: None can be made.
@@ -336,7 +336,7 @@ def copy_before_migration(url: URL, schema: str, policy: CopyPolicy, warn: Calla
 
 
 def _prune(folder: Path, newest: Path, keep: int) -> None:
-    """Keep one copy for each schema, of the last few: a migration that fails again and again replaces only its own."""
+    """Keep one copy for each of the last few schemas: a migration that fails repeatedly replaces only its own."""
     schemas: set[str] = set()
     copies = [(path, found["schema"]) for path in folder.iterdir() if (found := _NAME.fullmatch(path.name))]
     copies.sort(key=lambda item: (item[0] == newest, item[0].stat().st_mtime_ns), reverse=True)

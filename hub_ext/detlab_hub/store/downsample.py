@@ -1,7 +1,7 @@
 """Fewer points for a curve, chosen so that spikes, extremes and NaN stay visible. Pure.
 
 The first and the exact last point are kept. The points between are cut into buckets of equal length, and each bucket
-gives its least and its greatest value and, where there is one, its first NaN. So a spike of one step survives
+contributes its minimum and its maximum and, if there is one, its first NaN. So a spike of one step survives
 any reduction, and the global minimum and maximum are always among the points.
 """
 

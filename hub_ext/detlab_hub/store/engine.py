@@ -23,18 +23,17 @@ from detlab_hub.store.errors import StoreError
 
 BUSY_MS = 30_000
 IDLE_MS = 15_000
-"""PostgreSQL ends a write transaction in which the master does nothing for so long: a master that stands still, or
-whose machine is gone, must not keep the lease's row locked, and with it its successor waiting."""
+"""PostgreSQL ends a write transaction in which the master does nothing for this long: a master that hangs, or whose
+machine is lost, must not keep the lease's row locked and its successor waiting."""
 ENDED_BY_A_BOUND = {"25P03", "25P04", "57P05"}
-"""What PostgreSQL says when it ended a transaction that did nothing for too long, one that took too long, and a
-connection that was not used for too long; and of nothing else. Nothing of the transaction is there. Who has the lease
-by now is asked by the next write."""
+"""Codes with which PostgreSQL reports that it ended an idle transaction, one that took too long, or an idle connection,
+and nothing else. The transaction has left nothing behind. The next write checks who has the lease by now."""
 _UNBOUND = ("idle_session_timeout", "transaction_timeout")
-"""Bounds that an operator may have set for all connections (PostgreSQL 14, 17): the writer is idle as often as nothing
-happens, and a migration takes what it takes."""
+"""Limits that an operator may have set for all connections (PostgreSQL 14, 17): the writer is idle whenever nothing
+happens, and a migration may take any time."""
 _DISK_FULL = "53100"
-"""PostgreSQL has rolled this back, as SQLite has when it says SQLITE_FULL. The master ends all the same: it cannot even
-renew its lease. It is started again until it can."""
+"""PostgreSQL has rolled this back, as SQLite has when it reports SQLITE_FULL. The master ends all the same, since it
+cannot even renew its lease. It is restarted until it can."""
 _LEAST_ROOM = 1 << 20
 _PRAGMAS = (
     "PRAGMA journal_mode=WAL",
@@ -121,7 +120,7 @@ def reader_engine(url: URL, size: int) -> Engine:
 
 
 def _sqlite_events(engine: Engine, *, begin: str, pragmas: tuple[str, ...]) -> None:
-    """Take transactions out of the hands of the sqlite3 module, which would start them too late."""
+    """Take over transactions from the sqlite3 module, which would start them too late."""
 
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: Any) -> None:
@@ -137,14 +136,14 @@ def _sqlite_events(engine: Engine, *, begin: str, pragmas: tuple[str, ...]) -> N
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether a database's own error says that its disk has no room."""
+    """Whether a database's own error reports a full disk."""
     if isinstance(error, sqlite3.Error):
         return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF == sqlite3.SQLITE_FULL
     return getattr(error, "sqlstate", None) == _DISK_FULL
 
 
 def has_room(folder: Path) -> bool:
-    """Whether a disk has any room worth the name: SQLite calls a full one an I/O error when it cannot share memory."""
+    """Whether a disk has usable room: SQLite reports a full one as an I/O error when it cannot share memory."""
     try:
         return shutil.disk_usage(folder).free >= _LEAST_ROOM
     except OSError:
@@ -182,7 +181,7 @@ _SQLITE_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def classify(error: DBAPIError, *, reading: bool = False) -> Verdict:
-    """Tell a wrong statement from a lock from a failing database; when in doubt it is failing.
+    """Classify an error as a wrong statement, a lock or a failing database; when in doubt, as failing.
 
     Args:
         error: What SQLAlchemy raised.
@@ -211,9 +210,9 @@ def classify(error: DBAPIError, *, reading: bool = False) -> Verdict:
 
 
 def failure_in(error: BaseException) -> DBAPIError | None:
-    """The error of the database, not of a statement, that came to light as `error`; None if there is none.
+    """Return the database's own failure, not a wrong statement's, behind `error`; None if there is none.
 
-    A session that cannot roll back what failed raises that, with the reason behind it.
+    If a session cannot roll back what failed, it raises that error, with the cause behind it.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -225,7 +224,7 @@ def failure_in(error: BaseException) -> DBAPIError | None:
 
 @contextlib.contextmanager
 def patient(connection: Connection) -> Iterator[None]:
-    """Let the transaction of the writer do nothing for as long as what is inside takes."""
+    """Allow the writer's transaction to be idle for as long as the block takes."""
     if connection.dialect.name != "postgresql":
         yield
         return

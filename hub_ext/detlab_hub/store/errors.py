@@ -2,10 +2,10 @@
 
 DetlabError
  ├─ StoreError              store.failed     the database cannot be opened
- │   ├─ StoreDamaged        store.damaged    there is something, but not a database of ours
+ │   ├─ StoreDamaged        store.damaged    the file is not a sound database of detlab's
  │   ├─ StoreTooNew         store.too_new    written by a newer detlab
  │   ├─ LeaseHeld           store.lease_held another live master has it
- │   └─ CannotCopy          store.cannot_copy  no copy of it can be made, or put back (in `copies`)
+ │   └─ CannotCopy          store.cannot_copy  no copy of it can be made or restored (in `copies`)
  ├─ BadReport               report.refused   a record that can never be taken
  └─ Unavailable (503)
      ├─ StoreBusy           store.busy       rolled back, may be tried again
@@ -40,7 +40,7 @@ class LeaseHeld(StoreError):
     """Another live master has the database.
 
     Attributes:
-        holder: Its name, as it gave it.
+        holder: The name that it gave.
         expires_at: When its lease ends if it is not renewed (seconds since the epoch).
     """
 
@@ -63,13 +63,13 @@ class BadReport(DetlabError):
 
 
 class StoreBusy(Unavailable):
-    """Locked by someone else for too long, or ended by the database while idle: nothing was written, try again."""
+    """Locked by another process for too long, or ended by the database while idle: nothing was written, try again."""
 
     default_code = "store.busy"
 
 
 class StoreBroken(Unavailable):
-    """A write or its fsync failed: what is on disk is no longer known, so nothing more is written."""
+    """A write or its fsync failed: the state on disk is unknown, so nothing more is written."""
 
     default_code = "store.broken"
 

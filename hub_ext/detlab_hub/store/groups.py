@@ -1,7 +1,7 @@
 """Group commit: writes that wait for the same thread run together, so that they share one commit.
 
 A commit costs an fsync, whatever was written. While one is under way, others wait; taken together they wait for one
-more, not for one each. A write that finds nothing beside it is run as ever.
+more, not for one each. A single write runs as usual.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ T = TypeVar("T")
 MOST = 32
 """Writes in one transaction."""
 PATIENCE = 0.025
-"""Seconds after which a transaction takes in no further write: the first of them waits for the last."""
+"""Seconds after which a transaction takes no further write: the first one waits for the last."""
 
 
 @dataclass(eq=False)
 class Waiting:
-    """One write: what to do, and who is to hear of it once it is committed."""
+    """One write: what to do, and the future that gets the result once it is committed."""
 
     fn: Callable[[Session], Any]
     future: Future[Any] = field(default_factory=Future)
 
 
 def as_told(error: BaseException) -> BaseException:
-    """Return the error as a future can give it: a coroutine that is given StopIteration would wait for ever."""
+    """Return the error in a form that a future can raise: a coroutine that gets StopIteration would wait for ever."""
     if not isinstance(error, StopIteration):
         return error
     told = RuntimeError("a write raised StopIteration")
@@ -49,7 +49,7 @@ class Outcome:
     error: BaseException | None = None
 
     def tell(self) -> None:
-        """Say it; only after the commit."""
+        """Set the result of the future; only after the commit."""
         if self.error is None:
             self.write.future.set_result(self.result)
         else:
@@ -57,12 +57,12 @@ class Outcome:
 
 
 class GroupingWriter(Executor):
-    """An executor of one thread that runs the writes which wait at the same time together.
+    """An executor of one thread that runs writes together that wait at the same time.
 
     Args:
-        alone: Runs one write in a transaction of its own. Calls of it are what is grouped.
-        together: Runs a first one and those that follow in one transaction. It answers each that it takes, and does
-            not raise.
+        alone: Runs one write in its own transaction. Its calls are grouped.
+        together: Runs a first one and those that follow in one transaction. It sets the result of each that it takes,
+            and does not raise.
     """
 
     def __init__(
@@ -75,7 +75,11 @@ class GroupingWriter(Executor):
         self._waiting: deque[Waiting] = deque()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run a call in the thread, in its turn; a write perhaps with others."""
+        """Run a call in the thread, in its turn; a write may run together with others.
+
+        Raises:
+            RuntimeError: The writer is closed.
+        """
         if fn != self._alone:
             return self._thread.submit(fn, *args, **kwargs)
         write = Waiting(*args, **kwargs)  # type: ignore[arg-type]  # they are those of `alone`
@@ -111,7 +115,7 @@ class GroupingWriter(Executor):
             first.future.set_result(result)
 
     def _others(self, count: int, until: float) -> Iterator[Waiting]:
-        """At most so many of those that wait; the rest is left for later when these have taken their time."""
+        """Yield at most `count` waiting writes, and none after `until`: the rest follow in a later transaction."""
         for _ in range(count):
             write = None if time.monotonic() > until else self._next()
             if write is None:
@@ -119,7 +123,7 @@ class GroupingWriter(Executor):
             yield write
 
     def _next(self) -> Waiting | None:
-        """The oldest waiting write that was not cancelled."""
+        """Return the oldest waiting write that was not cancelled, None if there is none."""
         while self._waiting:
             write = self._waiting.popleft()
             if write.future.set_running_or_notify_cancel():

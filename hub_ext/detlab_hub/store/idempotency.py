@@ -1,6 +1,6 @@
-"""Idempotency keys of submits: what the same user's submit with the same key has made.
+"""Idempotency keys of submits: what an earlier submit of the same user with the same key has made.
 
-All requests that make something carry the key in the field `idempotency_key`. A key is looked up in the transaction
+All requests that create something carry the key in the field `idempotency_key`. A key is looked up in the transaction
 that would make the row, and a constraint of the database allows one row of a kind per owner and key (I1).
 """
 
@@ -16,7 +16,7 @@ KEY_CHARS = 300
 
 
 def key_problems(key: str | None) -> list[Problem]:
-    """Return what is wrong with a key that somebody sent."""
+    """Return what is wrong with a key in a request."""
     if len(key or "") <= KEY_CHARS:
         return []
     return [Problem("idempotency_key", f"has more than {KEY_CHARS} characters")]

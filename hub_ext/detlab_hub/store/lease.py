@@ -38,10 +38,10 @@ _EXTEND = Prepared(
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """Which process, so that a later one can see whether it still lives.
+    """The identity of a process, by which a later one can see whether it still lives.
 
     Attributes:
-        boot: The kernel's boot id; empty where the system has none (then only time ends a lease).
+        boot: The kernel's boot id; empty if the system has none (a lease then ends only by time).
         namespace: The pid namespace, since pids mean nothing outside it.
         pid: Process id.
         start: Start time in clock ticks since boot, since pids are used again.
@@ -72,10 +72,10 @@ class ProcessIdentity:
         return json.dumps(asdict(self), sort_keys=True)
 
     def seen_dead(self, *, this_machine: bool = False) -> bool:
-        """Whether the process is certainly gone; False also when that cannot be seen from here.
+        """Whether the process has certainly ended; False also if that cannot be determined from here.
 
         Args:
-            this_machine: It can only have run on this machine, so that one of an earlier boot is gone.
+            this_machine: Whether it can only have run on this machine, so that one of an earlier boot has ended.
         """
         boot = _boot_id()
         if self.boot and boot and self.boot != boot:
@@ -105,7 +105,11 @@ def _start_time(pid: int) -> int | None:
 
 
 def check_free(session: Session, now: float) -> None:
-    """Raise LeaseHeld if a live master has the lease; waits for a write of its that is under way."""
+    """Check that no live master has the lease; wait for a write of that master's that is under way.
+
+    Raises:
+        LeaseHeld: A live master has it.
+    """
     query = select(Lease.holder, Lease.process, Lease.expires_at).where(Lease.id == LEASE_ID)
     row = session.execute(query.with_for_update()).one_or_none()
     if row is None or row.expires_at <= now:
@@ -137,7 +141,10 @@ def take(session: Session, *, holder: str, process: ProcessIdentity, now: float,
 
 
 def check(session: Session, epoch: int) -> float:
-    """Raise LeaseLost unless `epoch` is current; on PostgreSQL no other master can take the lease until we commit.
+    """Check that `epoch` is current; on PostgreSQL no other master can take the lease until we commit.
+
+    Raises:
+        LeaseLost: The epoch is no longer current.
 
     Returns:
         When the lease runs out.
@@ -153,5 +160,5 @@ def check(session: Session, epoch: int) -> float:
 
 
 def extend(session: Session, epoch: int, expires_at: float) -> None:
-    """Set when our lease runs out; a time in the past gives it back."""
+    """Set when our lease expires; a time in the past releases it."""
     _EXTEND.run(session, {"ours": epoch, "until": expires_at})

@@ -1,7 +1,7 @@
 """Bring a database to the schema of this code, or refuse with the reason.
 
-Alembic is imported only where there is something to migrate: it takes longer than all else that a start does with a
-database, and most databases have the newest schema.
+Alembic is imported only if there is something to migrate: importing it takes longer than everything else that a start
+does with a database, and most databases have the newest schema.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def alembic_config(connection: Connection | None = None) -> Config:
 
 
 def check_file(url: URL) -> None:
-    """Check an SQLite file before SQLite opens it: it would take an empty one for new and continue.
+    """Check an SQLite file before SQLite opens it, which would take an empty file for a new database.
 
     Raises:
         StoreError: The folder is missing or cannot be used.
-        StoreDamaged: There is a file, but not a sound database.
+        StoreDamaged: The file is not a sound database.
     """
     path = sqlite_path(url)
     if path is None:
@@ -119,7 +119,7 @@ def check_schema(connection: Connection, where: str) -> str | None:
 
     Raises:
         StoreTooNew: A newer detlab has written it.
-        StoreDamaged: It holds tables, but not ours.
+        StoreDamaged: It has tables, but not those of detlab.
     """
     current = revision(connection)
     if current is None:
@@ -150,14 +150,14 @@ def upgrade(connection: Connection) -> None:
 
 
 def new_revision(message: str, name: str, folder: Path = MIGRATIONS / "versions") -> None:
-    """Write a migration from what the migrations so far make to what the tables are now; read it before use.
+    """Write a migration from the schema of the existing migrations to that of the tables now; review it before use.
 
         python -c 'from detlab_hub.store.migrate import new_revision as n; n("what changes", "0004")'
 
     Args:
         message: One line; becomes the docstring and the file name.
         name: The revision, one more than the last.
-        folder: Where to.
+        folder: Where it is written.
     """
     from alembic import command
 

@@ -1,8 +1,8 @@
-"""Statements that the master runs all the time, compiled once and handed to the driver as they are.
+"""Statements that the master runs all the time, compiled once and passed to the driver directly.
 
 What Core does around each statement (a key of the cache, a context, a result of many modes) takes ten times as long as
-SQLite takes for a row by its key. Here a statement is compiled once for each dialect, and what is left is the driver's
-work and the conversion of those values that need one. Statements with lists (`expanding` parameters) are not for this.
+SQLite takes for a row by its key. Here a statement is compiled once for each dialect; what remains is the driver's
+work and the conversion of those values that need one. Statements with lists (`expanding` parameters) cannot be used.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sqlalchemy.orm import Session
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
 Seen: TypeAlias = tuple[Any, T]
-"""A row as the driver gave it, and what was made of it."""
+"""A row as the driver returned it, and the object made from it."""
 _FLOAT8 = 701
-"""PostgreSQL's type id of a double; it matters for numbers only, and all of ours that are not integers are doubles."""
+"""PostgreSQL's type id of a double; needed for numbers only, and all of detlab's that are not integers are doubles."""
 _DRIVER = "detlab_hub.store.prepared.driver"
-"""In `Session.info`: the transaction, and the connection that was asked for in it."""
+"""In `Session.info`: the transaction, and the connection that was requested in it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class _Plan:
 
     text: str
     order: tuple[str, ...] | None
-    """Names of the parameters in their order; None where the driver takes them by name."""
+    """Names of the parameters in their order; None if the driver takes them by name."""
     fixed: Mapping[str, Any]
     """Values that are part of the statement, as the driver takes them."""
     binds: Mapping[str, Convert]
@@ -44,7 +44,7 @@ class _Plan:
     """Makes a row of its values."""
 
     def values(self, given: Mapping[str, Any]) -> Any:
-        """The parameters as the driver takes them."""
+        """Convert the parameters to what the driver takes."""
         if self.binds or self.fixed:
             converted = {
                 name: self.binds[name](value) if name in self.binds else value for name, value in given.items()
@@ -67,10 +67,10 @@ class _Plan:
 
 
 class Prepared:
-    """A statement of Core, run past Core.
+    """A statement of SQLAlchemy Core that runs without Core.
 
     Args:
-        statement: What is run; its values are named by `bindparam`, those of an INSERT or UPDATE by `given`, too.
+        statement: The statement; its values are named by `bindparam`, those of an INSERT or UPDATE also by `given`.
         given: Columns that an INSERT or UPDATE sets from values of the same names.
     """
 
@@ -82,24 +82,24 @@ class Prepared:
         self._plans: dict[str, _Plan] = {}
 
     def run(self, s: Session, values: Mapping[str, Any]) -> int:
-        """Run it; return how many rows it changed."""
+        """Run the statement; return how many rows it changed."""
         return int(self._execute(s, values, _changed)[1])
 
     def all(self, s: Session, values: Mapping[str, Any]) -> list[Any]:
-        """Its rows, as named tuples."""
+        """Return its rows, as named tuples."""
         plan, found = self._execute(s, values, _fetched)
         return list(plan.rows(found))
 
     def again(
         self, s: Session, values: Mapping[str, Any], before: Mapping[Any, Seen[T]], make: Callable[..., T]
     ) -> dict[Any, Seen[T]]:
-        """Its rows by their first column, a key; one that says what it said before is the same object again.
+        """Return its rows by their first column, a key; an unchanged row is the same object as before.
 
         Args:
             s: A session.
-            values: As ever.
-            before: What this gave before.
-            make: Makes a row of its values.
+            values: Values of the parameters.
+            before: The previous result.
+            make: Makes a row from its values.
         """
         plan, found = self._execute(s, values, _fetched)
         rows: dict[Any, Seen[T]] = {}
@@ -111,17 +111,17 @@ class Prepared:
         return rows
 
     def first(self, s: Session, values: Mapping[str, Any]) -> Any:
-        """Its first row, None if there is none."""
+        """Return its first row, None if there is none."""
         plan, found = self._execute(s, values, _fetched)
         return next(plan.rows(found), None)
 
     def scalar(self, s: Session, values: Mapping[str, Any]) -> Any:
-        """The first value of its first row, None if there is none."""
+        """Return the first value of its first row, None if there is none."""
         row = self.first(s, values)
         return None if row is None else row[0]
 
     def _execute(self, s: Session, values: Mapping[str, Any], taken: Callable[[Any], T]) -> tuple[_Plan, T]:
-        """Run it and take what is wanted of its cursor: a row further on may be the one that cannot be read."""
+        """Run it and read what is wanted from its cursor: reading a later row may fail, too."""
         connection, driver = driver_of(s)
         dialect = connection.dialect
         plan = self._plans.get(dialect.name)
@@ -148,7 +148,11 @@ def _fetched(cursor: Any) -> list[Any]:
 
 
 def run_many(s: Session, text: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Run a statement of the driver's once for each row of values, which are taken as they are."""
+    """Run a statement in the driver's own form once for each row of values, which are passed on unchanged.
+
+    Raises:
+        DBAPIError: The driver failed, as SQLAlchemy would raise it.
+    """
     connection, driver = driver_of(s)
     if _is_watched(connection):
         connection.exec_driver_sql(text, [tuple(row) for row in rows])
@@ -165,7 +169,11 @@ def run_many(s: Session, text: str, rows: Sequence[Sequence[Any]]) -> None:
 
 
 def fetch(s: Session, text: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """The rows that a statement of the driver's finds, as the driver gives them."""
+    """Return the rows that a statement in the driver's own form finds, as the driver returns them.
+
+    Raises:
+        DBAPIError: The driver failed, as SQLAlchemy would raise it.
+    """
     connection, driver = driver_of(s)
     try:
         cursor = connection.exec_driver_sql(text, values).cursor if _is_watched(connection) else None
@@ -175,7 +183,7 @@ def fetch(s: Session, text: str, values: tuple[Any, ...]) -> list[tuple[Any, ...
 
 
 def _is_watched(connection: Connection) -> bool:
-    """Whether a listener to statements exists, which must not miss those that are run past Core."""
+    """Whether a listener to statements exists, which must not miss those that run without Core."""
     return bool(connection._has_events or connection.engine._has_events)
 
 
@@ -206,7 +214,7 @@ def _compile(statement: Any, given: tuple[str, ...], dialect: Dialect) -> _Plan:
 
 
 def driver_of(s: Session) -> tuple[Connection, Any]:
-    """The connection of a session's transaction, of SQLAlchemy and of the driver, begun if need be."""
+    """Return SQLAlchemy's and the driver's connection of a session's transaction; begin the transaction if need be."""
     transaction = s._transaction
     known = s.info.get(_DRIVER)
     # Asked for once in a transaction: a savepoint is made by asking, one that failed says so then.
@@ -218,7 +226,7 @@ def driver_of(s: Session) -> tuple[Connection, Any]:
 
 
 def as_core_raises(error: Exception, statement: str, connection: Connection, driver: Any) -> DBAPIError:
-    """An error of the driver as SQLAlchemy would raise it: the store classifies by that."""
+    """Convert an error of the driver to what SQLAlchemy would raise: the store classifies by that."""
     dialect = connection.dialect
     lost = dialect.is_disconnect(error, driver, None)  # type: ignore[arg-type]  # the driver's own error
     if lost:

@@ -19,11 +19,11 @@ _FOLLOWING = "uids/next"
 
 
 def move_storage(url: URL, old: str, new: str) -> None:
-    """Have experiments and checkpoints that were stored in one directory be found in another.
+    """Make experiments and checkpoints refer to another directory than the one where they were stored.
 
     Args:
         url: A database that no master uses.
-        old: The directory as configurations name it.
+        old: The directory as named in configurations.
         new: Where its files are now.
     """
     with Session(create_engine(url, poolclass=NullPool)) as session, session.begin():
@@ -39,7 +39,7 @@ def move_storage(url: URL, old: str, new: str) -> None:
 
 
 def _moved(storage: Any, old: str, new: str) -> dict[str, Any] | None:
-    """The storage block with the new directory; None if it does not name the old one."""
+    """Return the storage block with the new directory; None if it does not name the old one."""
     if not isinstance(storage, dict):
         return None
     found = {key: new for key in _PATHS if storage.get(key) == old}
@@ -48,11 +48,11 @@ def _moved(storage: Any, old: str, new: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Uids:
-    """Under which uids users' tasks run.
+    """The uids under which users' tasks run.
 
     Attributes:
         rows: (user, uid, whether it is of an account, since when).
-        following: The next uid to be assigned; 0 where none was yet.
+        following: The next uid to be assigned; 0 if none was yet.
     """
 
     rows: tuple[tuple[str, int, bool, float], ...] = ()
@@ -60,7 +60,7 @@ class Uids:
 
 
 def uids_in(url: URL) -> Uids:
-    """Return what a database says of uids; nothing where there is none, or an older one."""
+    """Return the uids in a database; empty if there is none, or an older one."""
     path = sqlite_path(url)
     if path is not None and not path.is_file():
         return Uids()
@@ -77,9 +77,9 @@ def uids_in(url: URL) -> Uids:
 
 
 def keep_uids(url: URL, kept: Uids) -> None:
-    """Add to a database that no master uses the users that it does not know, and burn the uids that it would assign.
+    """Add missing users to a database that no master uses, and burn the uids that it would assign.
 
-    A database that has assigned none yet takes over `users.json` instead.
+    A database that has not assigned any yet takes over `users.json` instead.
     """
     known = uids_in(url)
     if known.following == 0:

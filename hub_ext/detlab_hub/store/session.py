@@ -1,8 +1,8 @@
-"""The session of the store: rows asked for by their key come by a prepared statement, and once per transaction.
+"""The session of the store: reads rows by key with a prepared statement, and once per transaction.
 
-`Session.get` of SQLAlchemy makes a new SELECT at each call and lets go of rows that nobody holds, so a transaction that
-asks for its experiment five times reads it five times. Here a row that was asked for stays until the transaction ends,
-and is made from what Core reads: half the cost of loading it through a query of the ORM.
+`Session.get` of SQLAlchemy makes a new SELECT at each call and drops rows without references, so a transaction that
+gets its experiment five times reads it five times. Here a row that was read stays until the transaction ends, and is
+made from what Core reads: half the cost of loading it through a query of the ORM.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from detlab_hub.store.prepared import Prepared, driver_of
 
 
 class StoreSession(Session):
-    """A session for one transaction. What was got by key is kept, so it must not be used for another one."""
+    """A session for one transaction. Rows read by key are kept, so it must not be used for another one."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, expire_on_commit=False, **options)
         self._kept: list[object] = []
 
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
-        """The row with a key, None if there is none; see `Session.get`."""
+        """Return the row with a key, None if there is none; see `Session.get`."""
         if ident is None:
             return None
         plan = None if options or isinstance(ident, dict) else _by_key(entity)
@@ -40,14 +40,14 @@ class StoreSession(Session):
         return row
 
     def get_one(self, entity: Any, ident: Any, **options: Any) -> Any:
-        """The row with a key; see `Session.get_one`."""
+        """Return the row with a key; see `Session.get_one`."""
         row = self.get(entity, ident, **options)
         return super().get_one(entity, ident, **options) if row is None else row  # which raises
 
     def get_ahead(self, entity: Any, ident: Any, other: Any, other_ident: Any) -> None:
-        """Read two rows by their keys with one statement, for `get` to have them; a row that is missing it reads again.
+        """Read two rows by their keys with one statement, for later calls of `get`, which reads a missing row again.
 
-        Both tables must be plain ones with a key of one column. Does nothing where one of them is known by now.
+        Both tables must be plain ones with a key of one column. Does nothing if one of the rows is known already.
         """
         plans = _by_key(entity), _by_key(other)
         if plans[0] is None or plans[1] is None or self._new or self._deleted:
@@ -66,7 +66,7 @@ class StoreSession(Session):
         self._kept += [self._made(plans[0], values[:middle]), self._made(plans[1], values[middle:])]
 
     def those(self, entity: Any, statement: Prepared, values: Mapping[str, Any]) -> list[Any]:
-        """Rows of a plain table; the statement selects all its columns, in their order."""
+        """Return rows of a plain table; the statement selects all its columns, in their order."""
         plan = _by_key(entity)
         assert plan is not None, f"{entity.__name__} is not plain"
         self.flush()
@@ -75,7 +75,7 @@ class StoreSession(Session):
         return rows
 
     def flush(self, objects: Any = None) -> None:
-        """Write what was changed and added; see `Session.flush`. Deleted rows, and such as are not plain, as ever."""
+        """Write changed and added rows; deleted rows and those that are not plain are left to `Session.flush`."""
         if objects is not None or self._deleted:
             super().flush(objects)
             return
@@ -90,7 +90,7 @@ class StoreSession(Session):
             super().flush()
 
     def insert(self, row: object) -> None:
-        """Write a new row now, which numbers it, and nothing else: what was changed is written once, at the end."""
+        """Write a new row now, which numbers it, and nothing else: changes are written once, at the end."""
         if self._new:
             self.flush()  # it may refer to them
         self.add(row)
@@ -105,7 +105,7 @@ class StoreSession(Session):
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """What SQLAlchemy does of a flush that fails: the transaction is over, even if the error is swallowed."""
+        """Do what SQLAlchemy does when a flush fails: the transaction is over, even if the error is swallowed."""
         try:
             yield
         except BaseException:  # any error is raised again
@@ -113,7 +113,7 @@ class StoreSession(Session):
                 self._autobegin_t()._begin().rollback(_capture_exception=True)
 
     def _write(self, changed: Iterable[Any], added: Iterable[Any]) -> None:
-        """What SQLAlchemy does of rows without relationships, in its order: tables by references, changes first."""
+        """Write rows without relationships in SQLAlchemy's order: tables by references, changes first."""
         works = [(_place(state.class_), 0, state.key[1], state) for state in changed]
         works += [(_place(state.class_), 1, (state.insert_order,), state) for state in added]
         works.sort(key=lambda work: work[:3])
@@ -146,7 +146,7 @@ class StoreSession(Session):
         return None if values is None else self._made(plan, values)
 
     def _made(self, plan: _ByKey, values: Sequence[Any]) -> Any:
-        """A row of what was read of it."""
+        """Make a row from the values that were read."""
         row = plan.mapper.class_manager.new_instance()
         state, loaded = instance_state(row), instance_dict(row)
         loaded.update(zip(plan.attributes, values, strict=True))
@@ -161,7 +161,7 @@ class StoreSession(Session):
 
 
 def insert_row(s: Session, row: object) -> None:
-    """Write a new row now, and nothing else where the session can."""
+    """Write a new row now, and nothing else if the session supports that."""
     if isinstance(s, StoreSession):
         s.insert(row)
     else:
@@ -171,7 +171,7 @@ def insert_row(s: Session, row: object) -> None:
 
 @dataclass(frozen=True)
 class _ByKey:
-    """How rows of a table are read by their key."""
+    """Reads rows of a table by their key."""
 
     mapper: Mapper[Any]
     statement: Prepared
@@ -180,12 +180,12 @@ class _ByKey:
 
 
 def _values(ident: Any) -> tuple[Any, ...]:
-    """The values of a key, of one column or of several."""
+    """Return the values of a key, of one column or of several."""
     return ident if isinstance(ident, tuple) else (ident,)
 
 
 def _named(key: Sequence[Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a key as parameters of a statement that `_has_key` is part of."""
+    """Return the values of a key as parameters of a statement that contains `_has_key`."""
     return {f"{prefix}key_{place}": value for place, value in enumerate(key)}
 
 
@@ -196,7 +196,7 @@ def _has_key(mapper: Mapper[Any], prefix: str = "") -> ColumnElement[bool]:
 
 @cache
 def _by_key(entity: type[Any]) -> _ByKey | None:
-    """How rows of `entity` are read; None if others hang on them."""
+    """Return how rows of `entity` are read; None if other rows depend on them."""
     mapper: Mapper[Any] = inspect(entity)
     if mapper.relationships:
         return None
@@ -207,7 +207,7 @@ def _by_key(entity: type[Any]) -> _ByKey | None:
 
 @cache
 def _both_by_key(entity: type[Any], other: type[Any]) -> Prepared:
-    """How a row of each of two tables is read by one statement."""
+    """Return how a row of each of two tables is read by one statement."""
     one, two = inspect(entity).local_table, inspect(other).local_table
     (key,), (other_key,) = inspect(entity).primary_key, inspect(other).primary_key
     wanted = select(*one.c, *two.c).select_from(one.join(two, true()))
@@ -216,7 +216,7 @@ def _both_by_key(entity: type[Any], other: type[Any]) -> Prepared:
 
 @cache
 def _is_plain(entity: Any) -> bool:
-    """Whether all that a flush does with a row of this table is to write the values that it has."""
+    """Whether a flush of a row of this table only writes its values."""
     mapper: Mapper[Any] = inspect(entity)
     return (
         len(mapper.tables) == 1
@@ -259,19 +259,19 @@ def _changed(state: Any) -> _Changed | None:
 
 
 def _update(s: Session, change: _Changed) -> None:
-    """Write what was changed of a row."""
+    """Write the changes of a row."""
     given = {f"new_{name}": value for name, value in change.values.items()}
     if _change(change.entity, change.attributes).run(s, {**given, **_named(change.key)}) != 1:
         raise change.gone()
 
 
 def _is_postgres(s: Session) -> bool:
-    """Whether the round trip is most of what a change takes, so that several by one statement are cheaper."""
+    """Whether the round trip is most of the cost of a change, so that one statement for several is cheaper."""
     return bool(driver_of(s)[0].dialect.name == "postgresql")
 
 
 def _update_together(s: Session, changes: Sequence[_Changed]) -> None:
-    """Write what was changed of rows of different tables, by one statement."""
+    """Write the changes of rows of different tables with one statement."""
     given: dict[str, Any] = {}
     for place, change in enumerate(changes):
         given.update(_named(change.key, f"row{place}_"))
@@ -284,7 +284,7 @@ def _update_together(s: Session, changes: Sequence[_Changed]) -> None:
 
 @lru_cache(maxsize=256)
 def _changes(changed: tuple[tuple[type[Any], tuple[str, ...]], ...]) -> Prepared:
-    """The UPDATE of some attributes of rows by their keys; it says how many rows of each there were."""
+    """Make one UPDATE of some attributes of several rows by their keys; it returns how many rows of each there were."""
     updates = [_part(f"row{place}", entity, attributes) for place, (entity, attributes) in enumerate(changed)]
     return Prepared(select(*(select(func.count()).select_from(change).scalar_subquery() for change in updates)))
 
@@ -299,7 +299,7 @@ def _part(prefix: str, entity: type[Any], attributes: tuple[str, ...]) -> CTE:
 
 @cache
 def _change(entity: type[Any], attributes: tuple[str, ...]) -> Prepared:
-    """The UPDATE of some attributes of a row by its key."""
+    """Make the UPDATE of some attributes of a row by its key."""
     mapper: Mapper[Any] = inspect(entity)
     of = {name: mapper.columns[name] for name in attributes}
     values = {column.key: bindparam(f"new_{name}", type_=column.type) for name, column in of.items()}
@@ -307,7 +307,7 @@ def _change(entity: type[Any], attributes: tuple[str, ...]) -> Prepared:
 
 
 def _insert(s: Session, state: Any) -> None:
-    """Write a new row; what it does not say gets its default, and a number if that is its key."""
+    """Write a new row; missing values get their defaults, and a numeric key its number."""
     plan = _making(state.class_)
     for name, default in plan.defaults:
         if state.dict.get(name) is None:  # given as None, too, as in SQLAlchemy
@@ -320,14 +320,14 @@ def _insert(s: Session, state: Any) -> None:
 
 @dataclass(frozen=True)
 class _Making:
-    """How rows of a table are made.
+    """Inserts rows of a table.
 
     Attributes:
         key: The attributes of their key.
         others: All other attributes.
-        defaults: Attributes and what makes their value where none is given.
+        defaults: Attributes and what makes their values if none are given.
         whole: The INSERT of a row with its key.
-        numbered: The INSERT of a row that is given one, where that is a single column.
+        numbered: The INSERT of a row whose key the database assigns, if that is a single column.
     """
 
     key: tuple[str, ...]
@@ -369,7 +369,7 @@ def _default(column: Column[Any]) -> Callable[[], Any]:
 
 @cache
 def _place(entity: type[Any]) -> int:
-    """Where a table stands among all: behind those that it refers to."""
+    """Return a table's position among all: behind those that it refers to."""
     table = _table(inspect(entity))
     return list(table.metadata.sorted_tables).index(table)
 

@@ -1,8 +1,8 @@
-"""The store: one writer, readers beside it, a lease, and no writing on after a failed write.
+"""The store: one writer, readers beside it, a lease, and no further write after a failed one.
 
 Query functions are plain functions of a `Session` (`detlab_hub.store.queries`); the store decides in which thread and
 transaction they run. `write` returns after the commit (SQLite: after its fsync), so what it returned may be
-acknowledged to the outside. Writes that wait while another is committed share the next commit (`store.groups`).
+acknowledged to the outside. Writes that wait for a commit share the next one (`store.groups`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 READERS = 4
 OPEN_LOCK = 0x6465746C6162
-"""PostgreSQL advisory lock ("detlab") that orders masters which start at the same time."""
+"""PostgreSQL advisory lock ("detlab") that serializes masters that start at the same time."""
 
 
 class Store:
@@ -79,13 +79,13 @@ class Store:
         self._process = process or ProcessIdentity.current()
         self._write_engine: Engine = writer_engine(url)
         self._connection: Connection | None = None
-        """Of the writer, from its first write on."""
+        """The writer's connection, from its first write on."""
         self._writer: Executor = writer or GroupingWriter(self._write, self._write_together)
         self._writing = threading.local()
         self._broken: StoreBroken | None = None
         self._closed = False
         self._released = False
-        """Release the lease: later writes do not extend it."""
+        """Whether the lease is being released: later writes do not extend it."""
         private = url.get_backend_name() == "sqlite" and sqlite_path(url) is None
         self._inline_reads = private or writer is not None
         # A database in memory lives in its only connection: readers share it, and the writer's executor.
@@ -116,14 +116,14 @@ class Store:
             lease_ttl: Seconds a lease lasts without renewal.
             writer: Runs the writes; default one thread, which groups them. A simulation gives an
                 `InlineExecutor` (reads then run there, too).
-            process: Who holds the lease; a simulation may give another than this process.
+            process: The process that holds the lease; a simulation may give another one than this.
             upgrading: Called before an older schema is brought up to date, which may take minutes.
             copies: How an older database is copied before that; None makes no copy.
 
         Raises:
             CannotCopy: No copy can be made, and one is required.
             LeaseHeld: Another live master has it.
-            StoreDamaged: Not a sound database of ours.
+            StoreDamaged: Not a sound database of detlab's.
             StoreTooNew: Written by a newer detlab.
             StoreError: It cannot be reached.
         """
@@ -169,7 +169,7 @@ class Store:
             raise StoreError(f"the database {self.url} cannot be opened: {reason}", hint=hint) from error
 
     def _migrate(self, connection: Connection, copies: CopyPolicy | None) -> None:
-        """Bring an older schema up to date, after a copy of what there is."""
+        """Bring an older schema up to date, after a copy of the database."""
         schema = migrate.revisions()[-1]
         copy = None
         if copies is not None:
@@ -191,7 +191,7 @@ class Store:
             ) from error
 
     def close(self, *, release: bool = True) -> None:
-        """Finish the writes under way, give the lease back and close. Doing it twice is harmless.
+        """Finish the writes under way, release the lease and close. A second call is harmless.
 
         Args:
             release: False leaves the lease as it is, as a crash would (simulations).
@@ -219,12 +219,12 @@ class Store:
 
     @property
     def healthy(self) -> bool:
-        """Whether it can be written to, as far as is known."""
+        """Whether the database can be written to, as far as is known."""
         return self._broken is None and not self._closed
 
     @property
     def broken_because(self) -> str | None:
-        """Why it stopped, for people; None while it is sound."""
+        """Why the store stopped, for people; None while it is sound."""
         return None if self._broken is None else self._broken.message
 
     @property
@@ -251,7 +251,7 @@ class Store:
     async def write(self, fn: Callable[[Session], T]) -> T:
         """Run `fn` in one write transaction and return its result after the commit.
 
-        If the waiting task is cancelled the write is either not begun or completed. Rows that `fn` returns
+        If the waiting task is cancelled, the write is either not started or completed. Rows that `fn` returns
         stay readable (they are detached, with all columns loaded).
 
         Raises:
@@ -270,27 +270,31 @@ class Store:
         return await asyncio.wrap_future(self._readers.submit(self._read, fn))
 
     def write_sync(self, fn: Callable[[Session], T]) -> T:
-        """`write` for callers without an event loop. Never call it from inside a write."""
+        """Do what `write` does, for callers without an event loop. Never call it from inside a write.
+
+        Raises:
+            RuntimeError: It was called from inside a write.
+        """
         if getattr(self._writing, "active", False):
             raise RuntimeError("a write inside a write: pass the session on instead")
         return self._writer.submit(self._write, fn).result()
 
     def read_sync(self, fn: Callable[[Session], T]) -> T:
-        """`read` for callers without an event loop."""
+        """Do what `read` does, for callers without an event loop."""
         if self._inline_reads:
             return self._readers.submit(self._read, fn).result()
         return self._read(fn)
 
     def renew_lease(self) -> None:
-        """Make the lease last for its full time from now. Writes do so by themselves when it has run down.
+        """Extend the lease to its full time from now. Writes do so themselves when it has run down.
 
         Raises:
-            LeaseLost: Another master has it: stop.
+            LeaseLost: Another master has the lease; this one must stop.
         """
         self.write_sync(self._extend)
 
     async def renew(self) -> None:
-        """`renew_lease` from the event loop; takes no thread but the writer's own."""
+        """Call `renew_lease` from the event loop; this needs no thread but the writer's own."""
         await self.write(self._extend)
 
     def _extend(self, session: Session) -> None:
@@ -327,9 +331,10 @@ class Store:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """The writer's connection, kept: taking it from the pool and giving it back takes as long as a small write.
+        """Yield the writer's connection, which is kept: a trip to the pool and back takes as long as a small write.
 
-        After an error it is given back, and made sound by that: a commit that failed may have left its transaction.
+        After an error the connection is returned to the pool, which resets it: a failed commit may have left its
+        transaction open.
         """
         if self._connection is None:
             self._connection = self._write_engine.connect()
@@ -343,7 +348,7 @@ class Store:
     def _write_together(self, first: Waiting, others: Iterable[Waiting]) -> None:
         """Run several writes in one transaction and answer them after its commit, each with its own outcome.
 
-        One that raises is undone alone. If the transaction or its commit fails, so has each of them.
+        If one raises, only that one is undone. If the transaction or its commit fails, all of them fail.
         """
         outcomes = [Outcome(first)]
 
@@ -366,7 +371,7 @@ class Store:
             outcome.tell()
 
     def _run_one(self, connection: Connection, outcome: Outcome) -> None:
-        """Run one write of a group, in a savepoint of its own.
+        """Run one write of a group, in a separate savepoint.
 
         Raises:
             DBAPIError: The database failed, not the write: nothing of this transaction can be kept.

@@ -26,7 +26,7 @@ def split(value: float) -> tuple[float | None, int]:
 
 
 def join(value: float | None, flag: int) -> float:
-    """Return the float that `split` was given."""
+    """Return the float that was passed to `split`."""
     if flag == FINITE and value is not None:
         return value
     return _NONFINITE[flag]
@@ -111,7 +111,7 @@ def fold(summary: Summary, points: Iterable[tuple[int, float]]) -> None:
 
 
 def fold_finite(summary: Summary, last_step: int, numbers: Sequence[float]) -> None:
-    """Add values that are all finite, at least one, at steps that the series did not have; the last is the newest."""
+    """Add at least one value, all finite, at steps that the series did not have; the last is the newest."""
     summary.count += len(numbers)
     summary.finite_sum = sum(numbers, summary.finite_sum)
     least, greatest = min(numbers), max(numbers)

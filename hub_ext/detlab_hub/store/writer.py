@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class InlineExecutor(Executor):
-    """Runs each call immediately in the caller's thread: no thread, no order but the caller's own."""
+    """Runs each call immediately in the caller's thread: without threads, in the caller's own order."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `fn` now and return its finished future."""

@@ -1,6 +1,6 @@
-"""Names for a container's user and groups, whatever the image knows of them.
+"""Names for a container's user and groups, even if the image does not know them.
 
-A task runs under its user's uid of this node, which no image has heard of: shells say "I have no name!", and programs
+A task runs under its user's uid of this node, which is unknown to images: shells say "I have no name!", and programs
 that look up their user fail. The container gets the image's own `/etc/passwd` and `/etc/group` with the lines that
 are missing, as read-only mounts: the image stays as it is, nothing is written into the container, and only the agent
 can write what programs inside take for accounts. An image that knows the uid keeps its own name for it.
@@ -33,15 +33,15 @@ NAME_BYTES = 64
 _SUFFIXES = {PASSWD: ".passwd", GROUP: ".group"}
 _MOST_IMAGES = 64
 _KINDS = 0x8F28_0000
-"""The bits of the engine's file modes (Go's) that no plain file has."""
+"""The bits of the engine's file modes (Go's) that a plain file does not have."""
 _PUNCTUATION = frozenset("_.@+-")
 _NO_CHOICE = frozenset({"sh", "nologin", "false"})
-"""Shells of an image's root that nobody chose to work in. Without one, programs take what they like best, or `sh`."""
+"""Shells of an image's root that are not meant for work. Without a shell, programs choose one, or `sh`."""
 
 
 @dataclass(frozen=True)
 class Accounts:
-    """What an image knows: its `/etc/passwd` and `/etc/group`."""
+    """The accounts of an image: its `/etc/passwd` and `/etc/group`."""
 
     passwd: bytes = b"root:x:0:0:root:/root:/bin/sh\n"
     group: bytes = b"root:x:0:\n"
@@ -49,11 +49,11 @@ class Accounts:
 
 @dataclass(frozen=True)
 class Naming:
-    """How a container names its user.
+    """The name of a container's user.
 
     Attributes:
-        user: What USER and LOGNAME say; the same as a look-up of the uid, where one can be made.
-        files: Path in the container -> what is to be there instead of the image's own.
+        user: Value of USER and LOGNAME; the same as a look-up of the uid, if one is possible.
+        files: Path in the container -> content in place of the image's own.
     """
 
     user: str
@@ -64,10 +64,10 @@ def name_user(accounts: Accounts | None, identity: Identity, home: Path, taken: 
     """Return how a container of an image names its user.
 
     Args:
-        accounts: Of the image; None when they are not known.
-        identity: Whom it runs as.
+        accounts: Of the image; None if they are not known.
+        identity: The user it runs as.
         home: HOME inside.
-        taken: Targets of other mounts: what they cover is not ours to name.
+        taken: Targets of other mounts: what they cover is left alone.
     """
     if accounts is None or _covered(PASSWD, taken):
         return Naming(identity.name, {})
@@ -105,7 +105,7 @@ def _group_here(gid: int) -> str:
 
 
 def _entries(content: bytes) -> Iterator[tuple[str, int, list[str]]]:
-    """Yield name, number and further fields of each line that is one; others are somebody else's syntax."""
+    """Yield name, number and further fields of each valid line; other lines have another syntax."""
     for line in content.decode("utf-8", "surrogateescape").split("\n"):
         name, *fields = line.split(":")
         if name and len(fields) > 1 and fields[1].isascii() and fields[1].isdigit():
@@ -118,7 +118,7 @@ def _with(content: bytes, lines: Sequence[str]) -> bytes:
 
 
 def _free(wanted: str, otherwise: str, taken: set[str]) -> str:
-    """Return a name that can stand in these files and that nobody else has in them."""
+    """Return a name that is valid in these files and not yet used there."""
     if not _can_stand(wanted) or wanted in taken:
         wanted = otherwise
     while wanted in taken:
@@ -127,7 +127,7 @@ def _free(wanted: str, otherwise: str, taken: set[str]) -> str:
 
 
 def _can_stand(name: str) -> bool:
-    """Whether a name breaks no file and no prompt: letters, digits and `_.@+-`, a letter first."""
+    """Whether a name is safe in files and prompts: letters, digits and `_.@+-`, a letter first."""
     fits = 0 < len(name.encode("utf-8", "surrogateescape")) <= NAME_BYTES
     return fits and (name[0].isalpha() or name[0] == "_") and all(c.isalnum() or c in _PUNCTUATION for c in name)
 
@@ -161,7 +161,7 @@ def forget_names(record: Path) -> None:
 
 
 def sweep_names(directory: Path, keeps: Callable[[str], bool]) -> None:
-    """Remove the files of all tasks but those whose allocation is kept."""
+    """Remove the files of all tasks except those whose allocation is kept."""
     for suffix in _SUFFIXES.values():
         for path in directory.glob(f"*{suffix}"):
             if path.is_file() and not keeps(path.stem):
@@ -179,7 +179,7 @@ class ImageAccounts:
         self._known: dict[str, Accounts | None] = {}
 
     def of(self, image: str) -> Accounts | None:
-        """Return the accounts of an image (its id); None if they cannot be read, which is said in the log.
+        """Return the accounts of an image (its id); None if they cannot be read, which is logged.
 
         Raises:
             EngineAway: The engine does not answer.
@@ -215,7 +215,7 @@ class ImageAccounts:
         """Return the content of a file; None if there is none.
 
         Raises:
-            _Unreadable: It is no plain file, or too large.
+            _Unreadable: It is not a plain file, or too large.
         """
         try:
             return self._engine.ask(lambda client: _fetch(client, container, path))
@@ -225,7 +225,7 @@ class ImageAccounts:
 
 
 class _Unreadable(Exception):
-    """No plain file of a reasonable size."""
+    """Not a plain file of a reasonable size."""
 
 
 def _fetch(client: docker.DockerClient, container: str, path: str, *, linked: bool = False) -> bytes:

@@ -1,4 +1,4 @@
-"""What the engine is told about a task's container: all that is allowed, and nothing that is not."""
+"""The arguments for a task's container: everything that is allowed, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from detlab_agent.runtimes.docker.engine import ALLOCATION_LABEL, RUN_LABEL
 from detlab_agent.runtimes.preparation import Order, directories
 
 PACKAGE = "/opt/detlab"
-"""Where the agent's own detlab is inside a container."""
+"""Path of the agent's own detlab inside a container."""
 CA_FILE = "/opt/detlab-ca.pem"
 DEFAULT_SHM = 4 << 30
 LISTENING = "listening"
@@ -36,14 +36,14 @@ _SYSTEM = ("/proc", "/sys", "/dev")
 
 @dataclass(frozen=True)
 class Allowance:
-    """What the operator lets containers have.
+    """What the operator allows containers to have.
 
     Attributes:
-        mounts: Host directories whose parts may be mounted.
+        mounts: Host directories below which paths may be mounted.
         privileges: Capabilities, devices and shared mounts.
-        volumes: What every container has, unless its task mounts something else there.
-        memory: Bytes that a container may have which does not ask for some; None for any.
-        pids: Processes and threads that each may have; None for any number.
+        volumes: Mounts of every container, unless its task mounts something else there.
+        memory: Bytes for a container whose task does not request any; None: no limit.
+        pids: Processes and threads that each may have; None: no limit.
     """
 
     mounts: Sequence[Path] = ()
@@ -57,7 +57,7 @@ def parse_volume(text: str) -> WireMount:
     """Return the mount that `HOST[:CONTAINER][:ro|rw]` means; without CONTAINER it has the same path inside.
 
     Raises:
-        ValueError: It is none, or is where a task has something of its own.
+        ValueError: It is not a volume, or its path is one that tasks need themselves.
     """
     words = text.split(":")
     mode = words.pop() if len(words) > 1 and words[-1] in {"ro", "rw"} else "rw"
@@ -70,10 +70,10 @@ def parse_volume(text: str) -> WireMount:
 
 
 def check_image(name: str) -> None:
-    """Refuse what can be no image.
+    """Refuse a name that cannot be an image.
 
     Raises:
-        SetupFailed: It cannot.
+        SetupFailed: It cannot be an image.
     """
     if len(name) > 500 or not _IMAGE.fullmatch(name):
         raise SetupFailed(f"{name[:200]!r} is no image: write for example registry/name:tag")
@@ -98,7 +98,7 @@ def choose_network(spec: ContainerSpec, master_url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine for itself only."""
+    """Whether a name or address is this machine's loopback."""
     if host == "localhost":
         return True
     try:
@@ -112,7 +112,7 @@ def mounts_for(order: Order, spec: ContainerSpec, allowance: Allowance, home: Pa
     and the volumes that every container has.
 
     Raises:
-        RefusedTask: It asks for more than it may have.
+        RefusedTask: It requests more than it may have.
         SetupFailed: A host path does not exist.
     """
     own = [order.task.root, *([home] if home is not None else []), *directories(order.launch.reach)]
@@ -162,7 +162,7 @@ def _target(wanted: WireMount, order: Order) -> str:
 def _source(wanted: WireMount, allowance: Allowance) -> Path:
     """Return the real path of a mount's source, if it may be mounted.
 
-    The mode bits of the directories above do not count in a container, so that only an operator's word opens them.
+    In a container the mode bits of the directories above do not protect it, so that it needs the operator's permission.
     """
     path = Path(wanted.host_path)
     if not path.is_absolute():
@@ -185,7 +185,7 @@ def _source(wanted: WireMount, allowance: Allowance) -> Path:
 
 
 def _nano_cpus(cpus: float) -> int:
-    """A limit above what the node has is none; the engine would refuse it."""
+    """Return a CPU limit for the engine, capped at the node's CPUs: the engine refuses a higher one."""
     return int(min(cpus, os.cpu_count() or cpus) * 1e9)
 
 
@@ -268,7 +268,7 @@ def container_environment(
     ca_file: bool,
     trusted_uids: str = "",
 ) -> dict[str, str]:
-    """Return the launcher's environment beside the image's own. Nothing the experiment says is in it.
+    """Return the launcher's environment in addition to the image's. It contains nothing from the experiment.
 
     `trusted_uids` are those of the agent's own environment; they have a meaning only in the host's network.
     """

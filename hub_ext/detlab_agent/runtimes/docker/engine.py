@@ -1,7 +1,7 @@
-"""The node's Docker engine: asked by many threads, watched by one, and allowed to be away.
+"""The node's Docker engine: used by many threads, watched by one, and allowed to be away.
 
-Everything that is awaited is awaited through outages: the engine is restarted under running containers (live-restore)
-and nothing is lost but time.
+Every wait survives outages: the engine is restarted under running containers (live-restore)
+and only time is lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_URL = "unix:///var/run/docker.sock"
 TIMEOUT = 60.0
 """Seconds for one answer of the engine."""
 LOOK = 10.0
-"""Seconds between two looks at a container, in case an event was missed."""
+"""Seconds between two checks of a container, in case an event was missed."""
 AGENT_LABEL, PLACE_LABEL = "detlab.agent", "detlab.directory"
 ALLOCATION_LABEL, RUN_LABEL = "detlab.allocation", "detlab.run"
 
@@ -41,7 +41,7 @@ class EngineAway(Exception):
 
 
 class EngineRefused(Exception):
-    """The engine said no; the message is its own."""
+    """The engine refused; the message is its own."""
 
 
 class Gone(Exception):
@@ -50,14 +50,14 @@ class Gone(Exception):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a container ended, by the engine.
+    """How a container ended, according to the engine.
 
     Attributes:
         exit_code: Status of its first process.
-        oom: Whether the kernel ended a process of it for the memory limit.
+        oom: Whether the kernel ended one of its processes because of the memory limit.
         error: Why it could not be started.
         at: When, seconds since the epoch.
-        said: The last lines of its first process.
+        said: The last lines of output of its first process.
     """
 
     exit_code: int
@@ -72,7 +72,7 @@ class Engine:
 
     Args:
         url: Its address.
-        labels: What our containers carry and no others do.
+        labels: Labels that only our containers have.
     """
 
     def __init__(self, url: str, labels: Mapping[str, str]) -> None:
@@ -88,25 +88,25 @@ class Engine:
         self._watcher: threading.Thread | None = None
         self._stream: Any = None
         self.up = False
-        """Whether it answered when it was last heard of."""
+        """Whether it answered the last time."""
         self.lost_at = 0.0
         """When it was last found away, seconds since the epoch."""
 
     # --- questions, in threads -----------------------------------------------------------------------------
 
     def ask(self, question: Callable[[docker.DockerClient], T]) -> T:
-        """Return the answer to a question.
+        """Return the engine's answer to a request.
 
         Raises:
             EngineAway: It does not answer.
-            EngineRefused: It said no.
-            Gone: It does not have what was asked for.
+            EngineRefused: It refuses.
+            Gone: It does not have what was requested.
         """
         with self._translated():
             return question(self._connected())
 
     def ask_again(self, question: Callable[[docker.DockerClient], T]) -> T:
-        """Ask twice: the first time may meet a connection to the engine's life before. For idempotent questions."""
+        """Ask twice: the first request may use a connection from before a restart of the engine. Must be idempotent."""
         try:
             return self.ask(question)
         except EngineAway:
@@ -173,7 +173,7 @@ class Engine:
         self._watcher.start()
 
     def close(self) -> None:
-        """Follow it no more, and let go of the connections."""
+        """Stop following it, and close the connections."""
         self._stopped.set()
         with contextlib.suppress(docker.errors.DockerException, OSError):
             if self._stream is not None:
@@ -184,7 +184,7 @@ class Engine:
             self._client.close()
 
     async def ended(self, container: str) -> Ended | None:
-        """Wait until a container does not run, through any outage of the engine; None if it was removed."""
+        """Wait until a container does not run, through any outage of the engine; return None if it was removed."""
         listener = (container, heard := asyncio.Event())
         self._listeners.append(listener)
         try:
@@ -249,7 +249,7 @@ class Engine:
 
 
 class _StillRuns(Exception):
-    """Not ended yet."""
+    """The container has not ended yet."""
 
 
 def _text(error: docker.errors.APIError) -> str:
@@ -257,7 +257,7 @@ def _text(error: docker.errors.APIError) -> str:
 
 
 def _root_cause(error: BaseException) -> str:
-    """Return the innermost message: the outer ones repeat it in brackets in brackets."""
+    """Return the innermost message: the outer ones repeat it in nested brackets."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     return str(error) or type(error).__name__
@@ -269,7 +269,7 @@ def _name(event: Any) -> str:
 
 
 def _seconds(text: str) -> float:
-    """Return a time of the engine (nanoseconds, UTC) in seconds since the epoch; 0 if it is none."""
+    """Return a time of the engine (nanoseconds, UTC) in seconds since the epoch; 0 if it is not a time."""
     try:
         return datetime.fromisoformat(text[:19] + "+00:00").timestamp()
     except ValueError:

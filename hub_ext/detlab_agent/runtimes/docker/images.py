@@ -1,4 +1,4 @@
-"""Images: those that are here, those that are pulled, and what to say of those that do not exist."""
+"""Images: find them, pull them, and explain when one does not exist."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _SAY_EVERY = 1.0
 
 
 def find_image(engine: Engine, name: str) -> dict[str, Any] | None:
-    """Return what the engine says about an image that it has, or None.
+    """Return the engine's description of an image, or None if it does not have the image.
 
     Raises:
-        EngineAway: It does not answer.
+        EngineAway: The engine does not answer.
+        SetupFailed: The engine refuses the name.
     """
     try:
         return engine.ask_again(lambda client: client.api.inspect_image(name))
@@ -32,7 +33,7 @@ def find_image(engine: Engine, name: str) -> dict[str, Any] | None:
 
 
 def pull_image(engine: Engine, spec: ContainerSpec, say: Say, wanted: list[bool]) -> None:
-    """Pull an image, saying how far it is; give up when `wanted` is emptied.
+    """Pull an image and report progress; give up when `wanted` is emptied.
 
     Raises:
         SetupFailed: It cannot be pulled.
@@ -57,7 +58,7 @@ def pull_image(engine: Engine, spec: ContainerSpec, say: Say, wanted: list[bool]
 
 
 def _progress(stream: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """Yield about once a second how much of the layers is here.
+    """Yield about once a second how much of the layers has arrived.
 
     Raises:
         EngineRefused: The engine reports an error in the stream.
@@ -77,7 +78,7 @@ def _progress(stream: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def unknown_image(engine: Engine, name: str, trouble: str) -> str:
-    """Return the message about an image that is not here and cannot be pulled, with those that look like it."""
+    """Return the message about an image that is missing and cannot be pulled, with similar names."""
     message = f"image {name} is not on this node and cannot be pulled: {trouble}"
     try:
         found = engine.ask_again(lambda client: client.api.images())

@@ -1,7 +1,7 @@
 """Tasks as containers of the node's Docker engine, each under its user's own uid, with the launcher as first process.
 
-The engine is asked to do what a person could ask it: containers are found again by their labels, and whatever it
-makes of them is read back from it. While it is away nothing is started, and what runs is waited for.
+The engine is used as a person could use it: containers are found again by their labels, and their state is read back
+from the engine. While it is away nothing is started, and running tasks are waited for.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from detlab_agent.settings import AgentError
 
 _log = logging.getLogger(__name__)
 _OURS_SECONDS = 1.0
-"""How long the engine may take to put our program into a container's first process."""
+"""Seconds that the engine may take to start our program as a container's first process."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is known about a container before it is made."""
+    """The settings of a container before it is made."""
 
     spec: ContainerSpec
     image: dict[str, Any]
@@ -76,7 +76,7 @@ class DockerRuntime:
         url: Address of the engine.
         agent_id: Name of this agent.
         allowance: What containers may have.
-        package: Parent of the copies of detlab for containers.
+        package: Parent directory of the copies of detlab for containers.
         agent_env: The agent's own environment.
     """
 
@@ -131,7 +131,7 @@ class DockerRuntime:
     # --- start --------------------------------------------------------------------------------------------
 
     async def ready(self, order: Order, say: Say) -> None:
-        """See `NodeRuntime.ready`: the image is here, or is pulled."""
+        """See `NodeRuntime.ready`: pull the image if it is missing."""
         spec = _spec(order)
         check_image(spec.image)
         choose_network(spec, order.launch.info.master_url)
@@ -206,7 +206,7 @@ class DockerRuntime:
         """Make the container.
 
         Raises:
-            RefusedTask: It asks for more than it may have.
+            RefusedTask: It requests more than it may have.
             SetupFailed: The engine refuses.
             EngineAway: It does not answer.
         """
@@ -246,7 +246,7 @@ class DockerRuntime:
             raise SetupFailed(f"container of image {plan.spec.image}: {error}") from error
 
     def _hand_over_port(self, order: Order, plan: _Plan) -> None:
-        """Let the container have its port: the listening socket itself, or on a network of its own, by the engine."""
+        """Give the container its port: the listening socket itself or, on a separate network, through the engine."""
         if order.service is not None and plan.network == "host":
             self._maker.ports.offer(order.record, order.task.root / LISTENING, order.identity.uid)
         else:
@@ -259,7 +259,7 @@ class DockerRuntime:
             raise SetupFailed(_start_trouble(order, plan.spec, self.engine.url, str(error))) from error
 
     def _process(self, order: Order, container: str) -> tuple[int | None, int | None]:
-        """Return pid and start time of the launcher as this node sees them, if it does (the engine may be apart)."""
+        """Return the launcher's pid and start time; None for both if this node does not see it (engine elsewhere)."""
         try:
             pid = int(self.engine.inspect(container)["State"]["Pid"])
         except (EngineAway, EngineRefused, Gone):
@@ -276,7 +276,7 @@ class DockerRuntime:
         return None, None
 
     def _discard(self, container: str) -> None:
-        """Remove a container of ours."""
+        """Remove one of our containers."""
         try:
             labels = self.engine.inspect(container)["Config"]["Labels"] or {}
             if all(labels.get(name) == value for name, value in self.engine.labels.items()):
@@ -289,7 +289,7 @@ class DockerRuntime:
     # --- find again ---------------------------------------------------------------------------------------
 
     def recover(self, record: Path, noted: dict[str, Any]) -> DockerTask | None:
-        """See `NodeRuntime.recover`. With the engine away, whatever was noted is waited for."""
+        """See `NodeRuntime.recover`. While the engine is away, all recorded tasks are waited for."""
         task = DockerTask(
             **DockerTask.noted(record, noted), **noted_fields(noted), engine=self.engine, ports=self._maker.ports
         )
@@ -311,7 +311,7 @@ class DockerRuntime:
         return (pid, procfs.start_time(pid)) if pid > 0 else (None, None)
 
     def sweep(self, kept: set[str] | None) -> None:
-        """See `NodeRuntime.sweep`; None keeps what has a record."""
+        """See `NodeRuntime.sweep`; None keeps everything with a record."""
 
         def keeps(allocation: str) -> bool:
             return (self._maker.directory / f"{allocation}.json").exists() if kept is None else allocation in kept
@@ -330,7 +330,7 @@ def make(setup: RuntimeSetup) -> DockerRuntime | None:
     """Make the runtime of an agent, see `registry.Factory`; None if it is not required and the agent is not root.
 
     Raises:
-        AgentError: A volume is not written as one.
+        AgentError: A volume has the wrong form.
     """
     if not setup.required and os.geteuid() != 0:
         return None
@@ -361,7 +361,7 @@ def _spec(order: Order) -> ContainerSpec:
 
 
 def _start_trouble(order: Order, spec: ContainerSpec, engine: str, trouble: str) -> str:
-    """Return what to say about a container that the engine could not start."""
+    """Return the message about a container that the engine could not start."""
     service = order.service
     if service is not None and ("already allocated" in trouble or "address already in use" in trouble):
         return (
@@ -385,7 +385,7 @@ _lock = threading.Lock()
 
 
 def container_package(directory: Path) -> Path:
-    """Return a read-only copy of the running detlab package below `directory`, made if there is none.
+    """Return a read-only copy of the running detlab package below `directory`; make it if there is none.
 
     Raises:
         OSError: The disk is full or failing.
@@ -410,7 +410,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _digest(source: Path) -> str:
-    """Return what changes when a module does."""
+    """Return a digest that changes when a module does."""
     checksum = hashlib.sha256()
     for path in sorted(source.rglob("*.py")):
         info = path.stat()

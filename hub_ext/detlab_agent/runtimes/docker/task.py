@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _RETRY = 1.0
 """Seconds between two tries to reach an engine that is away."""
 _OUTAGE_SLACK = 5.0
-"""Seconds: the engine's clock and ours, and how long it takes us to see that it is away."""
+"""Seconds of tolerance: the clocks differ, and it takes time to notice that the engine is away."""
 
 
 @dataclass
@@ -28,8 +28,8 @@ class DockerTask(LocalTask):
     """A task of the docker runtime; see `RunningTask`.
 
     Attributes:
-        engine: Whose container it is.
-        container: Its name.
+        engine: The engine of the container.
+        container: The container's name.
         memory: Its limit in bytes.
         ports: The ports of this agent's services.
     """
@@ -44,7 +44,7 @@ class DockerTask(LocalTask):
     _signals: set[asyncio.Task[bool]] = field(default_factory=set, init=False)
 
     def values(self) -> dict[str, Any]:
-        """Return what the record says, with what finds the container again."""
+        """Return the values of the record, including those that identify the container."""
         return {**super().values(), "container": self.container, "memory": self.memory}
 
     async def finished(self) -> TaskExit:
@@ -82,7 +82,7 @@ class DockerTask(LocalTask):
         return f"the task reached the memory limit{limit} of its container and the kernel ended a process of it"
 
     def _went_with_engine(self, exit_: TaskExit, ended: Ended) -> bool:
-        """Whether the engine ended the container because it went down itself."""
+        """Whether the engine ended the container because the engine itself shut down."""
         by_signal = exit_.exit_code is None or exit_.exit_code in {-signal.SIGTERM, -signal.SIGKILL}
         return by_signal and 0.0 < self.engine.lost_at <= ended.at + _OUTAGE_SLACK
 
@@ -94,7 +94,7 @@ class DockerTask(LocalTask):
         job.add_done_callback(self._signals.discard)
 
     async def kill(self, delivery_grace: float) -> None:
-        """See `RunningTask.kill`: the launcher ends all others and delivers; then it is ended too."""
+        """See `RunningTask.kill`: the launcher ends all others and delivers; then it is ended as well."""
         self._asked = True
         await self._signal(signal.SIGUSR1)
         with contextlib.suppress(TimeoutError):
@@ -105,7 +105,7 @@ class DockerTask(LocalTask):
             await asyncio.sleep(_RETRY)
 
     async def _signal(self, number: signal.Signals) -> bool:
-        """Signal the launcher, by the engine or, while that is away, by its pid; return whether one of them could."""
+        """Signal the launcher, through the engine or, while that is away, by its pid; return whether that worked."""
         try:
             await asyncio.to_thread(self.engine.signal, self.container, number.name)
         except EngineAway as error:
@@ -137,5 +137,5 @@ class DockerTask(LocalTask):
 
 
 def noted_fields(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record that are this runtime's own."""
+    """Return the fields of a record that belong to this runtime."""
     return {"container": str(value.get("container", "")), "memory": value.get("memory")}

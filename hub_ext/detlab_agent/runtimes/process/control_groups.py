@@ -1,7 +1,7 @@
 """A control group for each task: its limits, and a list of its processes that none of them can leave.
 
-A daemon that hides its task (a session of its own, an empty environment) is found by its group, also by an agent that
-was started after the death of agent and launcher together.
+A daemon that hides its task (a separate session, an empty environment) is found by its group, even by an agent that
+was started after both agent and launcher had died.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _log = logging.getLogger(__name__)
 ROOT = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
 PIDS_SHARE = 0.8
-"""Of all processes and threads that the kernel allows: what all tasks of an agent together may have."""
+"""Share of all processes and threads that the kernel allows, for all tasks of an agent together."""
 _ABANDONED = 60.0
-"""Seconds after which a group without a process is nobody's: a task joins its own at once."""
+"""Seconds after which a group without a process is unused: a task joins its own immediately."""
 _ROUNDS = 200
 _PAUSE = 0.02
 
 
 class NoGroups(Exception):
-    """There are no control groups to be had here; the message says why."""
+    """Control groups are not available here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The control groups of one task; empty where there are none.
+    """The control groups of one task; empty if there are none.
 
     Attributes:
         paths: Their directories; each holds all processes of the task.
@@ -46,7 +46,7 @@ class Group:
     paths: tuple[Path, ...] = ()
 
     def processes(self) -> list[procfs.Process]:
-        """Return the living processes."""
+        """Return the live processes."""
         found: dict[int, procfs.Process] = {}
         for path in self.paths:
             with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ class Group:
         return list(found.values())
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel has ended a process for the group's memory limit."""
+        """Whether the kernel has ended a process because of the group's memory limit."""
         return any(oom_kills_in(path / name) for path in self.paths for name in ("memory.events", "memory.oom_control"))
 
     def end(self) -> None:
@@ -90,11 +90,11 @@ class TaskGroups:
     """Make and find the control groups of an agent's tasks.
 
     Args:
-        directory: The agent's: names its groups.
-        memory: Bytes that a task may have which does not say itself; None for no limit.
+        directory: The agent's directory, after which its groups are named.
+        memory: Bytes for a task that does not set its own; None for no limit.
         pids: Processes and threads that a task may have; None for no limit.
-        root: Where the kernel shows control groups.
-        proc: Where it shows processes, and how many there may be.
+        root: Where the kernel mounts control groups.
+        proc: Where it shows processes, and their limits.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class TaskGroups:
         self._parents: list[Path] = []
 
     def open(self) -> None:
-        """Find out which controllers there are, and make the parents of the groups.
+        """Find the available controllers, and make the parents of the groups.
 
         Raises:
             NoGroups: None can be used.
@@ -128,10 +128,9 @@ class TaskGroups:
             raise NoGroups(f"{self._root} has neither the controller pids nor memory")
 
     def _above(self, controller: str) -> Path:
-        """Return where the parent is made under version 1.
+        """Return the parent's location under version 1.
 
-        Memory stays below the agent's own limit. Processes are looked for in the same place after each start of the
-        agent.
+        Memory stays below the agent's own limit. Processes are found in the same place after each start of the agent.
         """
         at = self._root / controller
         own = own_group(controller, self._own) if controller == "memory" else ""
@@ -142,10 +141,10 @@ class TaskGroups:
         return self._proc / "self/cgroup"
 
     def _limit_all(self, parent: Path) -> None:
-        """Limit what all tasks together have, so that the agent can still start processes.
+        """Limit all tasks together, so that the agent can still start processes.
 
-        The parent is not below the agent's own group (but for memory under version 1), so that what limits that, such
-        as MemoryMax and TasksMax of its unit, is written to it as well.
+        The parent is not below the agent's own group (except for memory under version 1), so that that group's limits,
+        such as MemoryMax and TasksMax of its unit, are written to it as well.
         """
         unified = (self._root / "cgroup.controllers").exists()
         top = self._root if unified else self._root / "pids"
@@ -166,7 +165,7 @@ class TaskGroups:
         return parent
 
     def _unified(self) -> Path:
-        """Make the parent under cgroup version 2, with the controllers that may be passed on."""
+        """Make the parent under cgroup version 2, with the controllers that can be delegated."""
         parent = self._made(self._root)
         for directory in (self._root, parent):
             for name in ("memory", "pids"):
@@ -180,12 +179,12 @@ class TaskGroups:
         """Make the groups of a task.
 
         Args:
-            allocation_id: Of the task.
+            allocation_id: The task's allocation.
             memory: Bytes that it may have; None for the agent's limit.
 
         Raises:
             OSError: The kernel refuses.
-            NoGroups: There are none any more.
+            NoGroups: They are no longer available.
         """
         try:
             return self._made_for(allocation_id, memory)
@@ -211,7 +210,7 @@ class TaskGroups:
         return Group(tuple(paths))
 
     def sweep(self, kept: Iterable[str]) -> None:
-        """End the groups of tasks that nobody knows any more."""
+        """End the groups of tasks that are no longer known."""
         known = set(kept)
         for parent in self._parents:
             for path in [entry for entry in parent.iterdir() if entry.is_dir() and entry.name not in known]:
@@ -219,7 +218,7 @@ class TaskGroups:
                 Group((path,)).end()
 
     def close(self) -> None:
-        """Remove the parents, unless tasks run on in them."""
+        """Remove the parents, unless tasks still run in them."""
         for parent in self._parents:
             with contextlib.suppress(OSError):
                 parent.rmdir()
@@ -230,7 +229,7 @@ def own_group(controller: str, path: Path = PROC / "self/cgroup") -> str:
 
     Args:
         controller: Under version 1; empty for version 2.
-        path: Where the kernel says it.
+        path: File of the kernel that names it.
     """
     for line in path.read_text(encoding="utf-8").splitlines():
         _, controllers, group = line.split(":", 2)
@@ -240,7 +239,7 @@ def own_group(controller: str, path: Path = PROC / "self/cgroup") -> str:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file; None where there is no file, or no limit."""
+    """Return the number in a file; None if there is no file, or no limit."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text(encoding="ascii"))
     return None
@@ -257,13 +256,13 @@ def _effective(group: Path, top: Path, name: str) -> int | None:
 
 
 def _limit(path: Path, names: Iterable[str], value: int | None, *, or_max: bool = False) -> None:
-    """Write a limit to the first file that is there; none is there without the controller.
+    """Write a limit to the first file that exists; none does without the controller.
 
     Args:
         path: The group.
-        names: Of the files.
-        value: The limit; None: what is there stays.
-        or_max: Write that there is no limit where the value is None.
+        names: Names of the files.
+        value: The limit; None: leave it unchanged.
+        or_max: Remove the limit if the value is None.
     """
     if value is None and not or_max:
         return

@@ -1,8 +1,8 @@
-"""Private networks of tasks: what the host does for them, and which of its ports they reach.
+"""Private networks of tasks: the host's links and rules for them, and which of its ports they reach.
 
 The rules are the same for all tasks of an agent: they match its links by the first letters of their names. So the start
-of a task changes nothing on the host but its own link, and its end leaves nothing. The rules are in chains named
-after the agent, written anew at its start, and removed when it ends without tasks.
+of a task changes only its own link on the host, and its end leaves nothing. The rules are in chains named
+after the agent, rewritten at its start, and removed when it ends without tasks.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from detlab_agent.runtimes.process.task import sparing
 _log = logging.getLogger(__name__)
 
 DEFAULT_SUBNETS = ("10.213.0.0/16", "10.214.0.0/16", "10.215.0.0/16")
-"""Of these the first that overlaps no route of this machine, unless the operator names another."""
+"""The first of these that does not overlap a route of this machine is used, unless the operator names another."""
 LOCKS = Path("/run/detlab")
-"""Where each agent with private networks holds a lock named after its links: rules without one are removed."""
+"""Folder where each agent with private networks holds a lock named after its links: rules without one are removed."""
 PROBE = "probe"
-"""Instead of an allocation: the network that `TaskNetworks.open` tries."""
+"""Name, instead of an allocation's, of the network that `TaskNetworks.open` tries out."""
 TIMEOUT = 30.0
 LOOK_SECONDS = 30.0
-"""How often the start of a task looks whether the rules are still there."""
+"""Seconds between two checks, at starts of tasks, whether the rules still exist."""
 FEWEST_CONNECTIONS = 4096
-"""Connections that one task may have at a time wherever it is."""
+"""Connections that one task may have at a time on any machine."""
 _JUMPS = (
     ("nat", "PREROUTING", "PRE"),
     ("nat", "POSTROUTING", "POST"),
@@ -68,7 +68,7 @@ class NoPrivateNetwork(Exception):
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs that are run: absolute paths."""
+    """Absolute paths of the programs that are run."""
 
     ip: str
     iptables: str
@@ -76,10 +76,10 @@ class Programs:
 
     @classmethod
     def find(cls) -> Programs:
-        """Find them.
+        """Find the programs.
 
         Raises:
-            NoPrivateNetwork: One is missing.
+            NoPrivateNetwork: A program is missing.
         """
         path = f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}"
         found = {name: shutil.which(name, path=path) for name in ("ip", "iptables", "iptables-restore")}
@@ -93,8 +93,8 @@ class TaskNetworks:
     """Give tasks networks of their own.
 
     Args:
-        directory: The agent's: names its links and rules.
-        subnets: Addresses for links: the first of them that this machine uses for nothing else.
+        directory: The agent's directory, after which its links and rules are named.
+        subnets: Candidate addresses for links: the first that this machine does not use otherwise is taken.
         ports: Ports of this machine's loopback that every task reaches.
         master: Address by which this agent reaches the master.
     """
@@ -116,7 +116,7 @@ class TaskNetworks:
     # --- its life -----------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Make the rules, and try them with a namespace.
+        """Make the rules, and try them out with a namespace.
 
         Raises:
             NoPrivateNetwork: Something is missing or refused.
@@ -152,13 +152,13 @@ class TaskNetworks:
         self._held = -1
 
     def sweep(self, kept: Collection[str]) -> None:
-        """Remove the links of tasks that this agent knows no more: it was killed, and its records are gone.
+        """Remove the links of tasks that this agent no longer knows: it was killed, and its records were deleted.
 
-        Such a link is ours by its name, which nobody has but who holds this agent's lock, and by its alias, which is
-        the allocation. What still runs behind it is cut off.
+        Such a link is identified by its name, which only the holder of this agent's lock uses, and by its alias, which
+        is the allocation. Processes that still run behind it are cut off.
 
         Args:
-            kept: The allocations that are known.
+            kept: The known allocations.
         """
         try:
             said = json.loads(_run([self._programs.ip, "-j", "link", "show", "type", "veth"]) or "[]")
@@ -176,7 +176,7 @@ class TaskNetworks:
             _log.info("links of unknown tasks: %s", error)
 
     def plan(self, launch: Launch) -> NetworkPlan | None:
-        """Return how the task's network is made; None for one of several nodes, whose ranks are reached by address.
+        """Return the plan of the task's network; None for a task on several nodes, whose ranks are reached by address.
 
         Raises:
             SetupFailed: A rule for what it must reach cannot be made.
@@ -191,7 +191,7 @@ class TaskNetworks:
 
     @staticmethod
     def wanted(launch: Launch) -> list[Forward]:
-        """Return what a launch itself may name: nothing of it comes from the task's user."""
+        """Return the forwards that a launch itself requires: none of them comes from the task's user."""
         hub = [launch.environment.get(name, "") for name in _HUB_VARIABLES] if launch.service is not None else []
         return forwards_of([launch.info.master_url, *hub])
 
@@ -206,7 +206,7 @@ class TaskNetworks:
                 self._write_rules()
 
     def _are_flushed(self) -> bool:
-        """Whether somebody has emptied this machine's rules: without ours, tasks could reach each other."""
+        """Whether this machine's rules have been flushed: without ours, tasks could reach each other."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return False
         self._looked = time.monotonic()
@@ -230,7 +230,7 @@ class TaskNetworks:
             raise NoPrivateNetwork(f"another agent has links named {self.prefix}") from error
 
     def _remove_abandoned(self) -> None:
-        """Remove the rules of agents that ended without doing so, once their tasks have ended as well."""
+        """Remove the rules of agents that ended without removing them, once their tasks have ended as well."""
         for path in LOCKS.iterdir():
             if path.name == self.prefix or not re.fullmatch(rf"{LINKS}[0-9a-f]{{4}}", path.name):
                 continue
@@ -244,7 +244,7 @@ class TaskNetworks:
         return _links_named(self.prefix)
 
     def _choose_subnet(self) -> ipaddress.IPv4Network:
-        """Return the addresses that running tasks have, or else some that are free."""
+        """Return the subnet of running tasks, or else a free one."""
         for name in self._links():
             at = ipaddress.IPv4Address(int(name.removeprefix(self.prefix), 16))
             for subnet in self._subnets:
@@ -262,7 +262,7 @@ class TaskNetworks:
         )
 
     def _known_forwards(self) -> set[Forward]:
-        """Return what the rules of this agent's earlier life lead to."""
+        """Return the forwards in the rules from before this agent's restart."""
         try:
             text = _run([self._programs.iptables, "-w", "-t", "nat", "-S", f"{self._chain}-PRE"])
         except NoPrivateNetwork:
@@ -282,8 +282,8 @@ class TaskNetworks:
     def rules(self) -> str:
         """Return this agent's chains, as iptables-restore reads them.
 
-        From a task: the forwarded ports of the host's loopback, nothing else there; no other task; the world. To a
-        task: answers only, also from users of this machine. No task fills the machine's table of connections.
+        From a task: the forwarded ports of the host's loopback and nothing else there; no other task; the world. To a
+        task: only replies, also from users of this machine. No task can fill the machine's table of connections.
         """
         name, links, subnet = self._chain, f"{self.prefix}+", self._subnet
         here = (one for one in self._forwards if not one.to)
@@ -311,10 +311,10 @@ class TaskNetworks:
         return "\n".join([*lines, "COMMIT", ""])
 
     def _try_out(self) -> None:
-        """Make a namespace as a task has it, and connect from it to a port of this process and to the master.
+        """Make a namespace like a task's, and connect from it to a port of this process and to the master.
 
         Raises:
-            NoPrivateNetwork: That does not work; the master counts if this machine itself reaches it now.
+            NoPrivateNetwork: That does not work. The master counts only if this machine itself reaches it now.
         """
         beyond = self._master_beyond()
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -339,7 +339,7 @@ class TaskNetworks:
             _log.warning("tasks may open any number of connections: this kernel does not count them (%s)", error)
 
     def _master_beyond(self) -> tuple[str, str] | None:
-        """Return host and port of a master that is not on this machine's loopback, and that answers now.
+        """Return host and port of a master that is not on this machine's loopback and that answers now.
 
         Raises:
             NoPrivateNetwork: It is on the loopback of IPv6, to which no port can be forwarded.
@@ -377,11 +377,12 @@ def forwards_of(urls: Iterable[str]) -> list[Forward]:
 
 
 def loopback_resolvers(path: Path = _RESOLVERS, upstream: Path = _UPSTREAM) -> list[Forward]:
-    """Return the name servers on this machine's loopback: names must resolve in a task as well.
+    """Return the name servers on this machine's loopback, since names must resolve in a task as well.
 
     Args:
-        path: What programs read.
-        upstream: Where systemd-resolved says whom it asks. It answers on the device lo alone, so that tasks ask them.
+        path: The file that programs read.
+        upstream: File with the servers that systemd-resolved uses. It answers on the device lo only, so that tasks use
+            those.
     """
     asked = [address for address in _name_servers(upstream) if not address.startswith("127.") and ":" not in address]
     found = []
@@ -402,10 +403,9 @@ def _name_servers(path: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _routed_packets(programs: Programs) -> Iterator[None]:
-    """Have the kernel forward packets. Where it did not before, it still does not for anybody else, as with Docker.
+    """Make the kernel forward packets. If it did not before, it still does not for others, as with Docker.
 
-    Frames between the ports of a bridge are not routed: they pass as before. What was changed is changed back if the
-    block fails.
+    Frames between the ports of a bridge are not routed: they pass as before. Changes are undone if the block fails.
     """
     switch = Path("/proc/sys/net/ipv4/ip_forward")
     if switch.read_text(encoding="ascii").strip() != "0":
@@ -444,7 +444,7 @@ def _pass_bridged(programs: Programs, undo: contextlib.ExitStack) -> None:
 
 
 def _most_connections() -> int:
-    """Return how many connections one task may have: a sixteenth of what this machine keeps track of."""
+    """Return how many connections one task may have: a sixteenth of what this machine can track."""
     try:
         most = int(Path("/proc/sys/net/netfilter/nf_conntrack_max").read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Tasks as process groups on this node, each under its user's own uid when the agent is root.
 
-A task directory is made by the agent and given to the task's user in one step before the launcher starts; from then
-on the agent only reads from it (through `taskfiles`) and in the end removes it.
+The agent makes a task's directory and gives it to the task's user in one step before the launcher starts; from then
+on the agent only reads from it (through `taskfiles`) and removes it at the end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _START_TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class _Place:
-    """What a task has to itself on this machine.
+    """The resources that a task has to itself on this machine.
 
     Attributes:
         network: Plan of its network; None for the machine's.
@@ -58,9 +58,9 @@ class ProcessRuntime:
     Args:
         maker: Makes their directories.
         agent_env: The agent's own environment.
-        warm: Forks launchers of plain Python programs; None to start all of them cold.
-        networks: Gives each task a network of its own; None: all have the machine's.
-        groups: Gives each task a control group; None: none has one.
+        warm: Forks launchers of plain Python programs; None: all start cold.
+        networks: Gives each task a separate network; None: all use the machine's.
+        groups: Gives each task a control group; None: no task has one.
     """
 
     name = PROCESS
@@ -103,7 +103,7 @@ class ProcessRuntime:
             await asyncio.to_thread(self._warm.close)
 
     async def ready(self, order: Order, say: Say) -> None:
-        """See `NodeRuntime.ready`: nothing but the code, which the table fetches."""
+        """See `NodeRuntime.ready`: only the code is needed, which the table fetches."""
 
     def make(self, order: Order) -> ProcessTask:
         """See `NodeRuntime.make`."""
@@ -145,7 +145,7 @@ class ProcessRuntime:
             _note(running, child)
 
     def _fork(self, order: Order, running: ProcessTask, place: _Place) -> bool:
-        """Start the launcher from the warm pool; False when it must be started cold.
+        """Start the launcher from the warm pool; return False if it must be started cold.
 
         Raises:
             RefusedTask: The launcher cannot become its user.
@@ -205,7 +205,7 @@ class ProcessRuntime:
     def _spawn_as(
         self, order: Order, command: list[str], env: dict[str, str], place: _Place
     ) -> subprocess.Popen[bytes]:
-        """Start the launcher as its user; wait until it is that user or failed to become it."""
+        """Start the launcher as its user; wait until it has become that user or failed to."""
         identity, task = order.identity, order.task
         status_read, status_write = os.pipe()
         become = [sys.executable, "-s", "-P", "-m", "detlab.launch.become"]
@@ -246,7 +246,7 @@ class ProcessRuntime:
             raise SetupFailed(f"the task's control group: {error}") from error
 
     def _environment(self, order: Order, place: _Place) -> dict[str, str]:
-        """Return the launcher's environment. Nothing the experiment says is in it: root reads it first."""
+        """Return the launcher's environment. It contains nothing from the experiment, since root reads it first."""
         identity, task = order.identity, order.task
         if order.launch.user_home:
             home = self._maker.homes.home_of(identity)
@@ -277,7 +277,7 @@ class ProcessRuntime:
         return task
 
     def sweep(self, kept: set[str]) -> None:
-        """See `NodeRuntime.sweep`: what a process leaves is in its control group, and behind its link."""
+        """See `NodeRuntime.sweep`: what a process leaves behind is in its control group, and behind its link."""
         if self._groups is not None:
             self._groups.sweep(kept)
         if self._networks is not None:
@@ -297,7 +297,7 @@ def make(setup: RuntimeSetup) -> ProcessRuntime:
 
 
 def _groups(settings: AgentSettings, directory: Path) -> TaskGroups | None:
-    """Return what gives tasks control groups; None where they have none."""
+    """Return what makes tasks' control groups; None if they have none."""
     if os.geteuid() != 0:
         return None
     groups = TaskGroups(directory, settings.task_memory, settings.task_pids or None)
@@ -310,10 +310,10 @@ def _groups(settings: AgentSettings, directory: Path) -> TaskGroups | None:
 
 
 def _networks(settings: AgentSettings, directory: Path) -> TaskNetworks | None:
-    """Return what gives tasks networks of their own; None where they have the machine's.
+    """Return what makes tasks' private networks; None if they use the machine's.
 
     Raises:
-        AgentError: The operator wants them, and they cannot be had.
+        AgentError: The operator requires them, and they are not available.
     """
     if settings.task_network == "host" or (settings.task_network == "auto" and os.geteuid() != 0):
         return None
@@ -336,7 +336,7 @@ def _networks(settings: AgentSettings, directory: Path) -> TaskNetworks | None:
 
 
 def _may_be_warm(launch: Launch) -> bool:
-    """Whether a task could begin in a forked interpreter, as far as its launch says; the launcher looks closer."""
+    """Whether a task could start in a forked interpreter, judging by its launch; the launcher checks more closely."""
     try:
         if launch.info.task_type != "TRIAL":
             raise StartCold(f"it is a {launch.info.task_type}")
@@ -355,7 +355,7 @@ def _note(running: ProcessTask, child: Launched) -> None:
 
 
 def _inherited(order: Order) -> tuple[int, ...]:
-    """Return the descriptors that the launcher gets: the socket of its service."""
+    """Return the descriptors that the launcher inherits: the socket of its service."""
     service = order.service
     return () if service is None or service.descriptor is None else (service.descriptor,)
 
@@ -365,7 +365,7 @@ def _launcher_command(task: TaskDir) -> list[str]:
 
 
 def _reach(order: Order, env: Mapping[str, str]) -> list[Path]:
-    """Return what the task's user must reach and write to."""
+    """Return the paths that the task's user must be able to reach and write to."""
     homes = [Path(env["HOME"])] if order.launch.user_home else []
     return [order.task.root, *homes, *directories(order.launch.reach)]
 
@@ -393,7 +393,7 @@ def _is_launcher(pid: int, task: TaskDir, owner: int) -> bool:
 def _popen(
     command: list[str], task: TaskDir, owner: int, env: dict[str, str], descriptors: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    """Start a launcher in a session of its own: it must outlive the agent."""
+    """Start a launcher in a new session: it must outlive the agent."""
     # The directory is the user's already, whose other tasks may have put anything in the place of the log.
     log = open_owned_log(task.root, owner)
     try:

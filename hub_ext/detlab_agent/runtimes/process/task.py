@@ -1,4 +1,4 @@
-"""One task as a process group: wait for its end, end it, leave nothing of it behind."""
+"""One task as a process group: wait for its end, end it, and clean up everything."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from detlab_agent.runtimes.process.control_groups import Group
 from detlab_agent.runtimes.records import LocalTask
 
 _LOOK = 0.2
-"""Seconds between two looks at a process where the kernel has no pidfd."""
+"""Seconds between two checks of a process if the kernel has no pidfd."""
 _SECOND_LOOK = 0.05
-"""Seconds after which a living child that shows no task is looked at again: it may have been in the middle of exec."""
+"""Seconds after which a live child that shows no task is checked again: it may have been in the middle of exec."""
 _orphans_lock = threading.Lock()
 _spared: set[int] = set()
 
@@ -34,7 +34,7 @@ class Launched(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its pid."""
         ...
 
     def wait(self, timeout: float | None = None) -> int:
@@ -53,7 +53,7 @@ class ProcessTask(LocalTask):
     group: Group = field(default_factory=Group)
 
     def values(self) -> dict[str, Any]:
-        """Return what the record says, with what finds the task's processes again."""
+        """Return the values of the record, including those that identify the task's processes."""
         return {**super().values(), "groups": [str(path) for path in self.group.paths]}
 
     async def finished(self) -> TaskExit:
@@ -86,7 +86,7 @@ class ProcessTask(LocalTask):
         await asyncio.to_thread(self.forget, clean=clean)
 
     def is_over(self) -> bool:
-        """Whether the launcher has ended, and not by the machine's end, which may have taken files with it."""
+        """Whether the launcher has ended, and not by a shutdown of the machine, which may have lost files."""
         return self.life == procfs.machine_life() and not self._alive()
 
     def _alive(self) -> bool:
@@ -95,7 +95,7 @@ class ProcessTask(LocalTask):
         return procfs.is_alive(self.pid, self.started)
 
     async def _gone(self) -> None:
-        """Wait for the end of the launcher, which may be the child of an earlier life of the agent."""
+        """Wait for the end of the launcher, which may be a child of the agent before its restart."""
         if self.pid is not None and self._alive():
             await _wait_for_end(self.pid, self._alive)
         if self.child is not None:
@@ -107,10 +107,10 @@ class ProcessTask(LocalTask):
             procfs.send_signal([process], number)
 
     def _end_rest(self) -> bool:
-        """End whatever the launcher could not end, because it was killed itself.
+        """End the processes that the launcher could not end because it was itself killed.
 
         Returns:
-            Whether the kernel had ended a process for the task's memory limit.
+            Whether the kernel had ended a process because of the task's memory limit.
         """
         self._kill_all(spare_launcher=False)
         killed_for_memory = self.group.out_of_memory()
@@ -119,7 +119,7 @@ class ProcessTask(LocalTask):
         return killed_for_memory
 
     def _kill_all(self, *, spare_launcher: bool) -> None:
-        """SIGKILL every process of the task until none is left (they may be forking meanwhile)."""
+        """Kill every process of the task (SIGKILL) until none is left; they may be forking meanwhile."""
         for _ in range(200):
             victims = [
                 process
@@ -139,18 +139,18 @@ def noted_group(value: dict[str, Any]) -> Group:
 
 @contextlib.contextmanager
 def sparing() -> Iterator[set[int]]:
-    """Hold `kill_orphans` back while the children that it leaves alone (no launchers, no orphans) are changed."""
+    """Suspend `kill_orphans` while the children that it spares (neither launchers nor orphans) are changed."""
     with _orphans_lock:
         yield _spared
 
 
 def kill_orphans() -> None:
-    """End and reap what dead launchers left to this agent: daemons that hid their task.
+    """End and reap the orphans that dead launchers left to this agent: daemons that hid their task.
 
-    A launcher is the reaper of its task, and the agent the reaper of its launchers; so a child of the agent that is
-    no launcher was left by one that was killed. It is known by what it does not carry: the directory of a task. (A
-    child that the agent is about to start still shows the agent's own uid and command line; one that the kernel is
-    just putting a program into shows nothing at all for a moment, and is looked at again.)
+    A launcher is the reaper of its task, and the agent the reaper of its launchers; so a child of the agent that is not
+    a launcher was left by a killed one. It is recognized by what it lacks: the directory of a task. (A child that the
+    agent is about to start still shows the agent's own uid and command line; one that the kernel is just putting a
+    program into shows nothing at all for a moment, and is looked at again.)
     """
     me, own_command = os.getpid(), procfs.read_command(os.getpid())
     with _orphans_lock:
@@ -171,7 +171,7 @@ def kill_orphans() -> None:
 
 
 def _is_orphan(child: procfs.Process, own_command: Sequence[str]) -> bool:
-    """Whether a child of this agent carries no task and is not about to."""
+    """Whether a child of this agent has no task and is not about to get one."""
     if child.alive and (
         procfs.is_in_exec(child.pid)
         or (procfs.real_uid(child.pid) == os.getuid() and procfs.read_command(child.pid) == own_command)
@@ -181,7 +181,7 @@ def _is_orphan(child: procfs.Process, own_command: Sequence[str]) -> bool:
 
 
 def _same(process: procfs.Process) -> procfs.Process | None:
-    """Return how a process is now, or None when it is gone and its number perhaps another's."""
+    """Return the present state of a process, or None if it has ended and its pid may have been reused."""
     now = procfs.read_process(process.pid)
     return now if now is not None and now.start_time == process.start_time else None
 

@@ -1,7 +1,7 @@
-"""The agent's zygote: kept ready, asked for launchers, replaced when it dies, not kept where memory is short.
+"""The agent's zygote: kept ready to fork launchers, replaced when it dies, and not kept if memory is short.
 
-The zygote is a process without a task, of the agent's own user, with a scrubbed environment and one thread. It hears
-nothing but this agent, on a socket without a name. Where there is none, tasks start cold: nothing waits for it.
+The zygote is a process without a task, of the agent's own user, with a scrubbed environment and one thread. It receives
+messages only from this agent, on a socket without a name. Without a zygote tasks start cold: nothing waits for it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ ROOM_FOR_ENVIRONMENT = 1 << 16
 MEMORY_TO_START = 2 << 30
 """Bytes that must be free for a zygote to be started: it takes about 0.3 GiB, and tasks come first."""
 MEMORY_TO_KEEP = 512 << 20
-"""Bytes that must be free for it to be kept."""
+"""Bytes that must be free to keep it."""
 ANSWER_TIMEOUT = 5.0
 """Seconds that a fork may take; then the task starts cold and the zygote is replaced."""
 RESTART_PAUSE = 10.0
-"""Seconds until a zygote is started again that never got ready, or said that it cannot be forked."""
+"""Seconds until a zygote is restarted that never became ready, or reported that it cannot be forked."""
 REFUSAL_PAUSE = 600.0
-"""Seconds until one is started again that said why it cannot be (there is no torch), unless packages change."""
+"""Seconds until one is restarted that reported why it cannot start (there is no torch), unless packages change."""
 END_TIMEOUT = 5.0
-"""Seconds that a killed zygote may take to end; one that hangs in the kernel is left to it."""
+"""Seconds that a killed zygote may take to end; one that hangs in the kernel is abandoned."""
 
 
 class Waits(Protocol):
-    """What `ProcessTask` asks of the process that the agent started."""
+    """The interface that `ProcessTask` needs of the process that the agent started."""
 
     pid: int
 
@@ -63,7 +63,7 @@ class ForkedLauncher:
     pid: int
 
     def wait(self, timeout: float | None = None) -> int:
-        """Reap it; somebody else may have."""
+        """Reap it, unless another caller has."""
         with contextlib.suppress(ChildProcessError):
             return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return 0
@@ -91,19 +91,19 @@ class WarmPool:
     # --- its life -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start a zygote if there is none and room for one; it gets ready by itself."""
+        """Start a zygote if there is none and there is room for one; it becomes ready by itself."""
         with self._lock:
             self._keep()
 
     def close(self) -> None:
-        """End the zygote; what it forked lives on."""
+        """End the zygote; the launchers that it forked live on."""
         with self._lock:
             self._closed = True
             self._discard()
 
     @property
     def pid(self) -> int | None:
-        """Of the zygote."""
+        """Pid of the zygote."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
@@ -114,7 +114,7 @@ class WarmPool:
             return self._look()
 
     def _keep(self) -> None:
-        """Start a zygote where there should be one."""
+        """Start a zygote whenever there should be one."""
         if self._closed or self._process is not None:
             return
         packages = _package_times()
@@ -154,7 +154,7 @@ class WarmPool:
         )
 
     def _discard(self) -> None:
-        """End it, now."""
+        """Kill the zygote now."""
         process, control = self._process, self._control
         self._process, self._control, self._ready = None, None, False
         if control is not None:
@@ -167,7 +167,7 @@ class WarmPool:
                 spared.discard(process.pid)
 
     def _look(self) -> bool:
-        """Whether it lives and has said that it is ready; one that is of no use any more is discarded."""
+        """Whether the zygote is alive and has reported that it is ready; discard one that is no longer usable."""
         process, control = self._process, self._control
         if process is None or control is None:
             return False
@@ -200,12 +200,12 @@ class WarmPool:
     # --- its use ------------------------------------------------------------------------------------------
 
     def fork(self, request: ForkRequest, log: int, status: int) -> Held | None:
-        """Fork a launcher, which waits for `Held.go`; None when the task must start cold.
+        """Fork a launcher, which waits for `Held.go`; return None if the task must start cold.
 
         Args:
             request: The launcher.
             log: Descriptor of its log.
-            status: Descriptor on which it says why it cannot become its user, closed when it has.
+            status: Descriptor on which it reports why it cannot become its user; closed once it has become it.
         """
         with self._lock:
             try:
@@ -249,29 +249,29 @@ class WarmPool:
 
 @dataclass
 class Held:
-    """A launcher that has not begun: it ends when we do, or when it is let go of without `go`.
+    """A launcher that has not started: it ends when the agent does, or when it is dropped without `go`.
 
     Attributes:
         launcher: Its process.
-        pipe: Where it waits.
+        pipe: The pipe on which it waits.
     """
 
     launcher: ForkedLauncher
     pipe: int
 
     def go(self) -> None:
-        """Let it begin."""
+        """Let it start."""
         with contextlib.suppress(BrokenPipeError):  # killed already: its end is noticed as any other
             os.write(self.pipe, GO)
         self.drop()
 
     def drop(self) -> None:
-        """Hold it no longer; it ends unless it was told to go."""
+        """Drop the launcher; it ends unless `go` was called."""
         os.close(self.pipe)
 
 
 def zygote_environment(agent_env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which libraries are loaded: a task's, without anything of a task."""
+    """Return the environment in which libraries are loaded: like a task's, without a task's own variables."""
     nowhere = Path("/nonexistent")
     env = base_environment(agent_env, bin_dir=Path(sys.executable).parent, home=nowhere, user="nobody", tmp=nowhere)
     # One thread until after the fork; an interpreter as every task gets it.
@@ -279,7 +279,7 @@ def zygote_environment(agent_env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _package_times() -> tuple[int, ...]:
-    """Return what changes when packages are installed: the zygote has imported what was there before."""
+    """Return a value that changes when packages are installed: the zygote has imported the earlier ones."""
     times = []
     here = ""  # if it was removed
     with contextlib.suppress(OSError):

@@ -65,21 +65,21 @@ class AwsSettings:
         region: Such as eu-central-1.
         instance_type: Such as g5.xlarge.
         image_id: An AMI on which detlab is installed, or where `setup` installs it.
-        subnet_id: Where; "" for the account's default.
-        security_group_ids: Who may reach it; empty for the default one.
+        subnet_id: The subnet; "" for the account's default.
+        security_group_ids: Decide who may reach it; empty for the default one.
         key_name: SSH key of the administrators; "" for none.
         iam_instance_profile: Name of its role; "" for none.
-        spot: Whether it is a spot instance, which costs less and may be taken back.
-        spot_max_price: The most per hour that one may cost; "" for the price on demand.
+        spot: Whether it is a spot instance, which costs less and may be reclaimed.
+        spot_max_price: The most that one may cost per hour; "" for the on-demand price.
         root_volume_gb: Size of its disk; None for the image's own.
         root_device: Name of the disk in the image.
         tags: Further tags.
         setup: Shell commands that root runs before the agent.
-        agent_command: How the agent is started there.
+        agent_command: The command that starts the agent there.
         agent_arguments: Further options of `det agent run`.
-        endpoint_url: Another service that speaks EC2's language; "" for AWS.
-        fingerprint: Of the master's certificate, where instances are to pin it (`det status` prints it); "" for one
-            that an authority of the image vouches for.
+        endpoint_url: Another service with EC2's API; "" for AWS.
+        fingerprint: Fingerprint of the master's certificate, which instances pin (`det status` prints it); "" if an
+            authority in the image has signed it.
     """
 
     region: str
@@ -112,7 +112,7 @@ class AwsProvider:
     """The EC2 instances of one pool of one cluster.
 
     Args:
-        settings: What they are like.
+        settings: Settings of the instances.
         cluster: The cluster's id: other clusters of the account are left alone.
         pool: The pool's name.
         master: Address of the service, as agents reach it.
@@ -126,7 +126,7 @@ class AwsProvider:
         self._client: Any = None
 
     def launch(self, order: Order) -> Instance:
-        """Run an instance; EC2 knows the order again by its client token, we by its tag. See `Provider`."""
+        """Run an instance; EC2 recognizes the order by its client token, we by its tag. See `Provider`."""
         for known in self.list():
             if known.agent_id == order.agent_id:
                 return known
@@ -135,7 +135,7 @@ class AwsProvider:
         return _instance(reply["Instances"][0])
 
     def list(self) -> tuple[Instance, ...]:
-        """All that have our tags. See `Provider`."""
+        """List all instances that have our tags. See `Provider`."""
         filters = [
             {"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]},
             {"Name": f"tag:{POOL_TAG}", "Values": [self._pool]},
@@ -147,14 +147,14 @@ class AwsProvider:
         return tuple(_instance(each) for each in found)
 
     def terminate(self, ids: Collection[str]) -> None:
-        """End those that have our tags. See `Provider`."""
+        """End instances that have our tags. See `Provider`."""
         ours = sorted({instance.id for instance in self.list()} & set(ids))
         if ours:
             with self._words():
                 self._ec2().terminate_instances(InstanceIds=ours)
 
     def _ec2(self) -> Any:
-        """The client, made when it is first needed: without boto3 only this pool has a problem.
+        """Return the client, made at its first use: without boto3 only this pool has a problem.
 
         Raises:
             ProviderError: boto3 is not installed.
@@ -203,7 +203,7 @@ class AwsProvider:
         return wish | {name: value for name, value in optional.items() if value}
 
     def user_data(self, order: Order) -> str:
-        """The script that root runs on the instance once: it writes the token into a file and becomes the agent."""
+        """Return the script that root runs on the instance once: it saves the token in a file and becomes the agent."""
         chosen = self._settings
         pin = parse_fingerprint(chosen.fingerprint) if chosen.fingerprint else None
         enrolment = join_enrolment(order.enrolment_token, pin)
@@ -225,7 +225,7 @@ class AwsProvider:
 
     @contextmanager
     def _words(self) -> Iterator[None]:
-        """Say in words what AWS, or the way to it, has against a call."""
+        """Convert an error of AWS, or of the connection to it, to a `ProviderError`."""
         _boto3()
         from botocore import exceptions as boto
         from botocore.parsers import ResponseParserError
@@ -278,7 +278,7 @@ class AwsProvider:
 
 
 def _boto3() -> Any:
-    """boto3, looked for when it is first needed.
+    """Import boto3 when it is first needed.
 
     Raises:
         ProviderError: It is not installed.

@@ -14,26 +14,26 @@ class Trouble(StrEnum):
     """The kinds of errors of a provider: a closed set."""
 
     CAPACITY = "capacity"
-    """It has none of these left now; later it may."""
+    """The provider has no such instance left now; it may later."""
     QUOTA = "quota"
-    """The account may not have more."""
+    """The account's limit is reached."""
     CREDENTIALS = "credentials"
-    """It does not know us, or does not let us."""
+    """The credentials are unknown, or lack the permission."""
     CONFIGURATION = "configuration"
     """The requested object does not exist, or the request is invalid."""
     UNREACHABLE = "unreachable"
-    """It did not answer, or asked us to come later."""
+    """The provider did not answer, or asked us to try again later."""
     OTHER = "other"
 
 
 class ProviderError(Exception):
-    """A provider did not do what it was asked to.
+    """A provider did not carry out a request.
 
     Attributes:
-        trouble: Of what kind it is.
-        message: In words, for people.
+        trouble: The kind of error.
+        message: For people.
         hint: What to do about it.
-        may_be_done: Whether it may have done all the same what it was asked to: it did not say that it had not.
+        may_be_done: Whether it may have carried out the request all the same: it did not report that it had not.
     """
 
     def __init__(self, trouble: Trouble, message: str, hint: str = "", may_be_done: bool | None = None) -> None:
@@ -50,12 +50,12 @@ class Order:
     """One instance that is wanted.
 
     Attributes:
-        agent_id: Under which name its agent is to come; no two orders have the same. It is the order's key, too: the
+        agent_id: The name under which its agent is to connect, unique to the order. It is also the order's key: the
             same order again gives the same instance.
-        pool: Of which pool it is.
-        now: In seconds.
-        enrolment_token: With which its agent may enrol, for a while. It goes into files that root alone reads on the
-            instance, never into an address or a command line.
+        pool: Its pool.
+        now: The time, in seconds.
+        enrolment_token: The token with which its agent may enrol, for a while. It is written to files that only root
+            reads on the instance, never into an address or a command line.
     """
 
     agent_id: str
@@ -65,17 +65,17 @@ class Order:
 
 
 class Provider(Protocol):
-    """Has the instances of one pool. Its list is the truth: no other is kept.
+    """Manages the instances of one pool. Its list is authoritative: no other is kept.
 
     Its methods may block; all of them raise `ProviderError`. An instance is marked as ours, with its pool and its
-    agent's name, in the same step in which it is made, so that none is forgotten when the master dies meanwhile.
+    agent's name, in the same step in which it is made, so that none is lost if the master dies meanwhile.
     """
 
     def launch(self, order: Order) -> Instance:
         """Make an instance whose agent enrols by itself; the same order twice makes one."""
 
     def list(self) -> tuple[Instance, ...]:
-        """All that were made and are not quite gone, also by a master before this one. It may lag behind `launch`."""
+        """List all that were launched, also by earlier masters, and have not quite ended; may lag behind `launch`."""
 
     def terminate(self, ids: Collection[str]) -> None:
-        """End instances, by the ids of `list`. Those that are gone already, or not ours, are left alone."""
+        """End instances, by the ids of `list`. Those that have ended already, or are not ours, are left alone."""

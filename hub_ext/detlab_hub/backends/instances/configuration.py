@@ -1,4 +1,4 @@
-"""The `provider` of a pool, as an operator writes it in the configuration file.
+"""The `provider` of a pool in the operator's configuration file.
 
 c.DetHub.pools = {
     "elastic": {"provider": {"type": "local", "slots": 2, "max_instances": 4, "max_idle_agent_period": 600}},
@@ -25,7 +25,7 @@ from detlab_hub.core.scheduling import MAX_ZERO_SLOT_TASKS, UNBOUNDED, Agent, Po
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _TEMPLATE = {"slots", "slot_type", "gpu", "gpu_memory", "runtimes", "labels", "max_zero_slot_tasks", "cpus", "memory"}
 _COUNTED = ("cpus", "memory")
-"""Those that are passed to instances, so that their agents use the same values."""
+"""Options that are passed to instances, so that their agents use the same values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class ElasticPool:
     """A pool that grows and shrinks.
 
     Attributes:
-        name: Of the pool.
-        provider: Where its instances come from.
-        limits: Between what it grows and shrinks.
-        template: What the agent of an instance is like.
-        like: Stands for the settings of which that depends: instances that were launched with others may differ.
+        name: Name of the pool.
+        provider: Launches its instances.
+        limits: The limits of its size.
+        template: The agent of an instance.
+        like: Identifies the settings that the template depends on: instances launched with others may differ.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ElasticPool:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The data of the cluster for providers.
+    """Facts about the cluster for providers.
 
     Attributes:
         folder: Where local instances are kept.
@@ -65,10 +65,10 @@ class Surroundings:
 
 
 def make_pools(pools: Pools, around: Surroundings) -> tuple[ElasticPool, ...]:
-    """Make the elastic ones of the pools: those that have a provider.
+    """Make the elastic pools: those that have a provider.
 
     Raises:
-        ValueError: Something in it is wrong; the message says where and what.
+        ValueError: Something in the configuration is wrong; the message says where and what.
     """
     found = pools.by_name.values()
     elastic = ((pool, _pool(pool.name, pool.provider, around)) for pool in found if pool.provider is not None)
@@ -76,21 +76,21 @@ def make_pools(pools: Pools, around: Surroundings) -> tuple[ElasticPool, ...]:
 
 
 def like_of(provider: Mapping[str, Any]) -> str:
-    """Return what stands for a provider's settings, but for those that say how many instances there are."""
+    """Return what identifies a provider's settings, except for those about the number of instances."""
     bounds = {one.name for one in fields(Limits)}
     kept = {key: value for key, value in provider.items() if key not in bounds}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def largest_growth(pool: PoolConfig, known: Shape | None = None) -> tuple[Agent, ...]:
-    """Return the agents of as many instances as a pool may have; none of one that is not elastic.
+    """Return the agents of as many instances as a pool may have; none for one that is not elastic.
 
     Args:
         pool: The pool.
-        known: What its instances were seen to have.
+        known: The shape that its instances were seen to have.
 
     Raises:
-        ValueError: Its provider's settings make no sense; `make_pools` has said so at the master's start.
+        ValueError: Its provider's settings are invalid; `make_pools` has reported that at the master's start.
     """
     if pool.provider is None:
         return ()
@@ -145,7 +145,7 @@ def _template(said: Mapping[str, Any]) -> Agent:
 
 
 def _divided(template: Agent, pool: PoolConfig) -> Agent:
-    """An instance's agent as it is in a pool whose devices are shared: its provider counts devices."""
+    """Adapt an instance's agent, which its provider counts in devices, to a pool whose devices are shared."""
     parts = pool.slots_per_device
     return replace(template, slots=template.slots * parts, memory=template.memory // parts)
 

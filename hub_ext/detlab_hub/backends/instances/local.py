@@ -6,9 +6,9 @@
         enrolment_token  0600; removed when the instance goes
         agent/           the agent's state
         agent.log
-    ROOT/logs/           logs of instances that are gone
+    ROOT/logs/           logs of instances that have ended
 
-As the process writes down itself who it is, none is lost when the master dies while it starts one.
+As each process records its own identity, none is lost if the master dies while it starts one.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from detlab_hub.core.provisioning import Instance, InstanceState
 
 _log = logging.getLogger(__name__)
 _SELF = '{ read -r me < /proc/self/stat && printf "%s\\n" "$me" > "$0.new" && mv "$0.new" "$0" && exec "$@"; } &'
-"""For sh: a process that nobody waits for writes down who it is, then becomes the program. Its process id and start
-time stay the same; it is not ours, as it will outlive us."""
+"""For sh: a detached process records its identity, then becomes the program. Its process id and start time stay the
+same; it is not our child, as it will outlive us."""
 _BORN = 10.0
-"""Seconds that a process may take to write down who it is."""
+"""Seconds that a process may take to record its identity."""
 _POLL_SECONDS = 1.5
-"""Seconds for which a new agent is watched: one with wrong options ends within them."""
+"""Seconds for which a new agent is watched: with wrong options it ends within them."""
 _STEP = 0.05
 _GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -51,7 +51,7 @@ class LocalProvider:
         root: Where their directories are kept; one for each pool.
         master: Address of the service, as agents get it.
         arguments: Further options of `det agent run`, such as `--slots 2`.
-        command: How an agent is started.
+        command: The command that starts an agent.
     """
 
     def __init__(
@@ -68,7 +68,11 @@ class LocalProvider:
         self._poll_seconds = _POLL_SECONDS
 
     def launch(self, order: Order) -> Instance:
-        """Start an agent. See `Provider`."""
+        """Start an agent. See `Provider`.
+
+        Raises:
+            ProviderError: The agent's name cannot name a directory, or no agent could be started there.
+        """
         place = self._root / order.agent_id
         if not _is_name(order.agent_id):
             raise ProviderError(Trouble.CONFIGURATION, f"{order.agent_id!r} cannot name a directory")
@@ -112,7 +116,7 @@ class LocalProvider:
         """Give a new agent a moment to fail.
 
         Raises:
-            ProviderError: It has ended already.
+            ProviderError: It has already ended.
         """
         until = time.monotonic() + self._poll_seconds
         while (process := _process(place)) is None or procfs.is_alive(*process):
@@ -128,7 +132,11 @@ class LocalProvider:
         )
 
     def list(self) -> tuple[Instance, ...]:
-        """All that have a directory. See `Provider`."""
+        """List the instances that have a directory. See `Provider`.
+
+        Raises:
+            ProviderError: The directory cannot be read.
+        """
         now = time.time()
         try:
             places = sorted(self._root.iterdir())
@@ -154,7 +162,7 @@ class LocalProvider:
         return Instance(place.name, place.name, state, launched_at)
 
     def terminate(self, ids: Collection[str]) -> None:
-        """End agents, and whatever a crashed one left of its tasks. See `Provider`."""
+        """End agents, and the remaining processes of a crashed agent's tasks. See `Provider`."""
         for name in ids:
             place = self._root / name
             note = read_object(place / "instance.json") if _is_name(name) else None
@@ -199,12 +207,12 @@ def _is_name(text: str) -> bool:
 
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """Ours, less what belongs to the service."""
+    """Return our environment without the service's own variables."""
     return {name: value for name, value in ours.items() if not name.startswith(("JUPYTERHUB_", "DET_"))}
 
 
 def _process(place: Path) -> tuple[int, int] | None:
-    """The process id and start time that the process wrote down."""
+    """Read the process id and start time that the process wrote down; None if they cannot be read."""
     try:
         text = (place / "process").read_text(encoding="utf-8", errors="replace")
         return int(text.split(None, 1)[0]), int(text[text.rindex(")") + 2 :].split()[19])
@@ -213,7 +221,7 @@ def _process(place: Path) -> tuple[int, int] | None:
 
 
 def _end_process(pid: int, started: int) -> None:
-    """Ask a process to end, insist after a while; nothing is done to another process that got its id."""
+    """Ask a process to end, and kill it after a while; another process that got its id is left alone."""
     for number, patience in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _GRACE)):
         process = procfs.read_process(pid)
         if process is None or not process.alive or process.start_time != started:

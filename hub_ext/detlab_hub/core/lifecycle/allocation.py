@@ -29,7 +29,7 @@ class PreemptReason(StrEnum):
     CANCEL = "cancel"
     DRAIN = "drain"
     DEVICE = "device"
-    """A slot of its is gone from its agent; it is not asked, but killed."""
+    """One of its slots has disappeared from its agent; it is not asked, but killed."""
 
 
 _FINAL_REASONS = frozenset({PreemptReason.STOP, PreemptReason.CANCEL})
@@ -53,7 +53,7 @@ class EndKind(StrEnum):
     REFUSED = "refused"
     """The agent would not start it."""
     LOST = "lost"
-    """The agent is gone, or came back without it."""
+    """The agent is lost, or came back without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class StageReached:
-    """The agent is on its way with the launch."""
+    """The agent has reached a stage of the launch."""
 
     stage: AllocationState
 
@@ -125,7 +125,7 @@ class KillRequested:
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePassed:
-    """The clock moved; whether the deadline is over is for `step` to see."""
+    """The clock moved; `step` checks whether the deadline has passed."""
 
     now: float
 
@@ -185,7 +185,7 @@ class Step:
 
 
 def step(old: Allocation, event: Event) -> Step:
-    """Take one event; an event that comes again, or too late, changes nothing.
+    """Handle one event; a repeated or late event changes nothing.
 
     Raises:
         IllegalTransitionError: If the state would go back (a bug in this function).

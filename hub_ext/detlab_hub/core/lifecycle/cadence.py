@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 ENOUGH = 3
-"""Checkpoints of one attempt whose two distances tell whether they come regularly."""
+"""Checkpoints of one attempt; their two intervals show whether they come regularly."""
 _ALIKE = 1.5
-"""The longer distance is at most so many times the shorter one."""
+"""The longer interval is at most this many times the shorter one."""
 _LATE = 0.1
-"""A checkpoint is waited for by so much of a distance longer than it should take."""
+"""A checkpoint is waited for longer than expected by this fraction of an interval."""
 
 
 def is_near(times: Sequence[float], now: float, within: float) -> bool:
-    """Whether a checkpoint is to be expected so soon that it is worth waiting for.
+    """Whether a checkpoint is expected so soon that it is worth waiting for.
 
-    Those that come more often than every `2 * within` seconds are not waited for: one is never far behind, and so
-    nobody is waited for again at once after the checkpoint has come.
+    Checkpoints more frequent than every `2 * within` seconds are not waited for: the last one is never old, and so the
+    master does not wait again right after a checkpoint.
 
     Args:
         times: When the last checkpoints of the attempt were committed, oldest first.
         now: The time.
-        within: So many seconds ahead is near, and as late may it come; 0: nothing is.
+        within: Seconds ahead that count as near; a checkpoint may also be this late. 0: none is near.
     """
     if len(times) < ENOUGH or within <= 0.0:
         return False

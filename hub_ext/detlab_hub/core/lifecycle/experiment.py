@@ -54,12 +54,12 @@ class KillRequested:
 
 @dataclass(frozen=True, slots=True)
 class SearchBroke:
-    """The search itself cannot go on."""
+    """The search itself cannot continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchEnded:
-    """Every trial that the search asked for has ended, and it asks for no more."""
+    """Every trial that the search requested has ended, and it requests no more."""
 
     cancel: bool
     failure: bool
@@ -67,7 +67,7 @@ class SearchEnded:
 
 @dataclass(frozen=True, slots=True)
 class LastTrialClosed:
-    """No trial is left that is not terminal."""
+    """All trials are terminal."""
 
 
 Event: TypeAlias = (
@@ -101,7 +101,7 @@ class Step:
 
 
 def step(old: ExperimentState, event: Event) -> Step:
-    """Take one event; asking again for what already is changes nothing.
+    """Handle one event; a request for the present state changes nothing.
 
     Raises:
         RequestRefusedError: If the state does not allow what the user asks for.

@@ -1,6 +1,6 @@
 """How an attempt ends, from how its parts end: one on each of its nodes, and often only one. Pure.
 
-All or nothing: a part that fails, is refused or is lost ends the others, and the attempt is over once all are gone.
+All or nothing: a part that fails, is refused or is lost ends the others, and the attempt is over once all have ended.
 Until then it holds the slots of all, so that a slot has one owner (I2).
 """
 
@@ -17,12 +17,12 @@ lost is not counted as the trial's own failure. A part that was saved and left d
 
 
 def breaks(end: EndKind) -> bool:
-    """Whether a part that ended so is the end of the others."""
+    """Whether a part that ended this way ends the others."""
     return end in _BREAKING
 
 
 def verdict(ends: Iterable[EndKind]) -> EndKind:
-    """How an attempt ended whose parts ended so; each is evaluated at its own time (what we killed is KILLED).
+    """Return how an attempt ended, from its parts; each is evaluated at its own time (what we killed is KILLED).
 
     Raises:
         ValueError: It had no parts.

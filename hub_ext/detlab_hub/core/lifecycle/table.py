@@ -30,7 +30,7 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     "DELETING": frozenset({"DELETED"}),
     "DELETED": frozenset(),
 }
-"""Where each state may go. Trials never reach DELETING: they go with their experiment."""
+"""Where each state may go. Trials never reach DELETING: they are deleted with their experiment."""
 
 ALLOCATION_ORDER = tuple(AllocationState)
 """The order of an allocation's states; any step forward is allowed, none back."""
@@ -61,7 +61,7 @@ def check_progress(old: AllocationState, new: AllocationState) -> None:
 
 
 def degrade(state: str, wanted: str) -> str:
-    """The stopping state after `wanted` is asked for in `state`: the worse of the two."""
+    """Return the stopping state after `wanted` is requested in `state`: the worse of the two."""
     if state not in STOPPING_ORDER:
         return wanted
     return max(state, wanted, key=STOPPING_ORDER.index)

@@ -86,7 +86,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True)
 class TimeUp:
-    """Its attempt has run for as long as it may: end for good, checkpoint first."""
+    """Its attempt has reached its maximum time: end for good, checkpoint first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Condemned:
 
 @dataclass(frozen=True, slots=True)
 class EarlyExitReported:
-    """Its code said that it ends on purpose."""
+    """Its code reported that it ends on purpose."""
 
     reason: str
 
@@ -111,7 +111,7 @@ class Retry(StrEnum):
 
     COUNTED = "counted"
     FREE = "free"
-    """It starts from another checkpoint, which the failed one could not use: not counted."""
+    """It starts from another checkpoint, since the failed attempt could not use its own: not counted."""
     NEVER = "never"
     """The next one would fail for the same reason."""
 
@@ -123,7 +123,7 @@ class AttemptEnded:
     Attributes:
         kind: How it ended.
         retry: What a failure means for the next attempt.
-        slain: Whether it failed because somebody else ended its processes: an operator, a machine that shuts down.
+        killed: Whether it failed because something else ended its processes: an operator, or a machine that shut down.
     """
 
     kind: EndKind
@@ -195,7 +195,7 @@ class Step:
 
 
 def step(old: Trial, event: Event) -> Step:
-    """Take one event; an event that comes again, or too late, changes nothing.
+    """Handle one event; a repeated or late event changes nothing.
 
     Raises:
         IllegalTransitionError: If the table has no such transition (a bug in this function).

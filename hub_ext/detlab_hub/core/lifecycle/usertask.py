@@ -57,7 +57,7 @@ Event: TypeAlias = Created | EndRequested | AttemptEnded
 
 @dataclass(frozen=True, slots=True)
 class RequestAllocation:
-    """Ask for a place, as attempt `run`."""
+    """Request an allocation, as attempt `run`."""
 
     run: int
 
@@ -84,7 +84,7 @@ class Step:
 
 
 def step(old: UserTask, event: Event) -> Step:
-    """Take one event; an event that comes again, or too late, changes nothing.
+    """Handle one event; a repeated or late event changes nothing.
 
     Raises:
         IllegalTransitionError: If the table has no such transition (a bug in this function).

@@ -32,7 +32,7 @@ _ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
 
 
 def decide(situation: Situation, history: History, limits: Limits) -> Decision:
-    """Say what to do now. The same arguments give the same decision."""
+    """Decide what to do now. The same arguments give the same decision."""
     evaluation = _Evaluation(situation, history, limits)
     endings = evaluation.dead()
     left = evaluation.without(endings)
@@ -51,7 +51,7 @@ def decide(situation: Situation, history: History, limits: Limits) -> Decision:
 def _launches(
     demand: Demand, history: History, limits: Limits, now: float, existing: int, room: int
 ) -> tuple[int, int, tuple[HoldReason, str] | None]:
-    """How many to launch, how many are wanted, and why they differ."""
+    """Return how many to launch, how many are wanted, and why the numbers differ."""
     wanted = max(demand.new, limits.min_instances - existing, 0)
     count, held_back = allowed(history, limits, now, min(wanted, room))
     if held_back is None and demand.unplaced and wanted >= room:
@@ -85,7 +85,7 @@ class _Evaluation:
         return Remembered(before.connected_once, away_since=away, starting_since=starting)
 
     def _starting_since(self, instance: Instance, before: Remembered) -> float:
-        """Since its launch, by a clock that may be set back: then from now on, as if it were launched now."""
+        """Return since when its agent is waited for: since the launch, or from now on if the clock was set back."""
         since = instance.launched_at if before.starting_since is None else before.starting_since
         return min(since, self.now)
 
@@ -95,7 +95,7 @@ class _Evaluation:
     # --- questions
 
     def is_starting(self, instance: Instance) -> bool:
-        """Whether its agent is still to come."""
+        """Whether its agent has not connected yet."""
         remembered = self.memory[instance.id]
         away = instance.agent_id not in self._agents
         return instance.state in _ALIVE and away and remembered.away_since is None and not remembered.connected_once
@@ -106,7 +106,7 @@ class _Evaluation:
         return [i for i in self._instances if i.state in _ALIVE and i.id not in ended]
 
     def _may_end(self, instance: Instance) -> bool:
-        """Whether it runs nothing, and can be ended: what cannot still counts, so that nothing comes in its place."""
+        """Whether it runs nothing and can be ended. One that cannot still counts, so that it is not replaced."""
         return instance.agent_id not in self._busy and instance.agent_id not in self._unlisted
 
     def _takes_work(self, instance: Instance) -> bool:

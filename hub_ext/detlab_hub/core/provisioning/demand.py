@@ -28,12 +28,12 @@ class Demand:
     """The demand of pending tasks.
 
     Attributes:
-        new: So many new instances; at most one more than may be had, which says that they are too few.
-        used: Agents, there or to come, that waiting tasks would start on.
-        unplaced: Whether a task waits that more instances than there may be would help, or others' leaving.
-        hopeless: Tasks that would not start on any number of empty instances.
+        new: Number of new instances; at most one more than may be launched, which means that those are too few.
+        used: Agents, connected or expected, that pending tasks would start on.
+        unplaced: Whether a pending task needs more instances than are allowed, or must wait until others leave.
+        infeasible: Tasks that would not start on any number of empty instances.
         unfit: Of those, the ones that are too large for them, or not for such agents; others may never hold as much.
-        awaited: By task, what it would start on that is not there yet.
+        awaited: By task, the instances that it would start on and whose agents are not connected yet.
     """
 
     new: int
@@ -45,13 +45,13 @@ class Demand:
 
 
 def demand_of(situation: Situation, starting: Sequence[str], room: int, most: int) -> Demand:
-    """Pack the waiting tasks.
+    """Pack the pending tasks.
 
     Args:
         situation: The pool.
-        starting: Agents of instances that are still to come.
-        room: So many new instances may be had.
-        most: So many there may ever be.
+        starting: Agents of instances that have not connected yet.
+        room: New instances that may be launched now.
+        most: Most instances that there may ever be.
     """
     packing = _Packing(situation, starting, room, most)
     for task in _in_order(situation):
@@ -62,8 +62,9 @@ def demand_of(situation: Situation, starting: Sequence[str], room: int, most: in
 
 
 def _in_order(situation: Situation) -> list[Task]:
-    """Pending tasks, in the scheduler's order. What they prefer brings nothing: they start where
-    there is room already.
+    """Return the pending tasks in the scheduler's order.
+
+    Their preferences are left out, as these need no new instances: the tasks start where there is room already.
     """
     jobs = situation.pool.jobs
     waiting = (_indifferent(task) for task in situation.pool.tasks if task.state is TaskState.PENDING)
@@ -80,7 +81,7 @@ def _copies(template: Agent, names: Iterable[str]) -> list[Agent]:
 
 
 class _Packing:
-    """Tasks as they would lie on agents, on instances to come, and on new ones that are opened one after the other."""
+    """Tasks as they would be placed on agents, on expected instances, and on new ones that are opened one by one."""
 
     def __init__(self, situation: Situation, starting: Sequence[str], room: int, most: int) -> None:
         self.opened = 0
@@ -103,7 +104,7 @@ class _Packing:
 
     @property
     def _closed(self) -> frozenset[str]:
-        """New instances that nothing asked for yet."""
+        """New instances that no task has used yet."""
         return frozenset(self._names[self.opened :])
 
     def take(self, task: Task) -> None:
@@ -144,7 +145,7 @@ class _Packing:
 
 
 class _Ever:
-    """Whether tasks would start if nothing else ran, and as many instances as there may be were there."""
+    """Whether tasks would start if nothing else ran on as many instances as are allowed."""
 
     def __init__(self, pool: Pool, agents: Sequence[Agent]) -> None:
         self._all = FreeCapacity(pool, agents, empty=True)

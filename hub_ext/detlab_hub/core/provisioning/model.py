@@ -17,14 +17,14 @@ class Limits:
     """Between what an operator lets a pool grow and shrink; times in seconds. The numbers are Determined's.
 
     Attributes:
-        min_instances: So many are there even if nobody wants them.
-        max_instances: Never more than these.
-        max_idle_agent_period: An instance that runs nothing for longer goes.
-        max_agent_starting_period: An agent that has not come so long after the launch is not waited for any more.
-        max_disconnected_period: An instance without its agent for longer goes.
-        launch_rate: At most so many launches, tried or done, …
+        min_instances: Instances that are kept even if no task needs them.
+        max_instances: Most instances.
+        max_idle_agent_period: An instance that runs nothing for longer is ended.
+        max_agent_starting_period: An agent that has not connected this long after the launch is given up.
+        max_disconnected_period: An instance whose agent is away for longer is ended.
+        launch_rate: Most launches, tried or done, …
         launch_window: … in any such period.
-        retry_after: A launch that failed is tried again so long after; twice as long after each further failure …
+        retry_after: Pause before a failed launch is tried again; it doubles after each further failure …
         retry_at_most: … but no longer than this.
     """
 
@@ -64,9 +64,9 @@ class InstanceState(StrEnum):
     """Requested: it does not run yet (as a pending spot request)."""
     RUNNING = "running"
     STOPPED = "stopped"
-    """It runs no more and can be removed (a preempted one may stay like this)."""
+    """It has stopped and can be removed (a preempted one may stay like this)."""
     ENDING = "ending"
-    """It is on its way out: nothing needs to be done."""
+    """It is ending: nothing needs to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Instance:
 
     Attributes:
         id: The provider's name for it.
-        agent_id: Under which name its agent comes.
+        agent_id: The name under which its agent connects.
         state: See `InstanceState`.
         launched_at: When, in seconds.
         spot: It is cheaper, and the provider may take it back.
@@ -96,11 +96,11 @@ class Situation:
         pool: Its agents (also those that are no instances), its jobs, what runs and what waits. An agent is among
             them while it is connected, and as a suspect while its contact is lost.
         template: What the agent of a new instance will be like; its id does not matter.
-        instances: What the provider says there is.
+        instances: The instances that the provider lists.
         now: In seconds.
         held: Agents that run something, beside those that the pool's tasks name.
-        unlisted: Agents of instances of which the provider's list does not say anything yet: nothing can be asked of
-            the provider, so that they end later, and count until then.
+        unlisted: Agents of instances that the provider does not list yet: it cannot end them now, so they end later and
+            count until then.
     """
 
     pool: Snapshot
@@ -115,10 +115,10 @@ class Remembered(NamedTuple):
     """The history of one instance.
 
     Attributes:
-        connected_once: Its agent has been there.
+        connected_once: Its agent has connected before.
         idle_since: Since when it runs nothing; None while it runs something, or its agent is away.
-        away_since: Since when its agent is away, or overdue; None while it is there or may still be starting.
-        starting_since: From when on its agent is waited for; None once that has been there.
+        away_since: Since when its agent is away, or overdue; None while it is connected or may still be starting.
+        starting_since: Since when its agent is waited for; None once it has connected.
     """
 
     connected_once: bool = False
@@ -133,7 +133,7 @@ class History:
 
     Attributes:
         instances: By the provider's name.
-        launches: When instances were asked for lately.
+        launches: Times of the recent launches.
         failures: Launches that failed one after the other.
         duds: Instances that ended, or were given up, one after the other before their agents ever came.
         failed_at: When the last one of either failed.
@@ -147,7 +147,7 @@ class History:
 
 
 class EndReason(StrEnum):
-    """Why an instance is ended: the closed set, in the order in which it is asked."""
+    """Why an instance is ended: the closed set, in the order of the checks."""
 
     STOPPED = "stopped"
     DISCONNECTED = "disconnected"
@@ -167,11 +167,11 @@ class HoldReason(StrEnum):
 
 
 class Awaited(NamedTuple):
-    """Instances that a waiting task would start on, and whose agents are not there.
+    """Instances that a pending task would start on, and whose agents are not connected.
 
     Attributes:
-        starting: Agents of those that were asked for.
-        new: How many more it takes.
+        starting: Agents of those that were launched.
+        new: How many more it needs.
     """
 
     starting: tuple[str, ...] = ()
@@ -191,14 +191,14 @@ class Decision:
     """The actions of an evaluation.
 
     Attributes:
-        launch: So many instances are to be launched.
+        launch: Number of instances to launch.
         endings: Instances to be ended; none of them runs anything.
-        wanted: So many new instances the waiting tasks, or `min_instances`, ask for.
+        wanted: Number of new instances that the pending tasks, or `min_instances`, require.
         held_back: Why fewer than that are launched, with words for people; None if all are.
-        hopeless: Waiting tasks for which no number of instances would do.
-        history: To be given to the next look.
-        awaited: By waiting task, what it would start on that is not there yet.
-        unfit: Of the hopeless tasks, those that are too large for the instances, or not for such agents.
+        infeasible: Pending tasks for which no number of instances is enough.
+        history: To be passed to the next evaluation.
+        awaited: By pending task, the instances that it would start on and whose agents are not connected yet.
+        unfit: Of the infeasible tasks, those that are too large for the instances, or not for such agents.
     """
 
     launch: int

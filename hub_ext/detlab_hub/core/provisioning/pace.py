@@ -9,7 +9,7 @@ from detlab_hub.core.provisioning.model import History, HoldReason, Limits
 
 
 def launched(history: History, count: int, now: float) -> History:
-    """Remember that so many instances were launched: whatever failed before, launches work again."""
+    """Record a number of launches; earlier failures no longer count, since launches work again."""
     return replace(history, launches=(*history.launches, *[now] * count), failures=0) if count else history
 
 
@@ -19,7 +19,7 @@ def launch_failed(history: History, now: float) -> History:
 
 
 def retry_at(history: History, limits: Limits) -> float:
-    """Before when nothing is launched; 0 if the last launch went well."""
+    """Return the time before which nothing is launched; 0 if the last launch succeeded."""
     failed = history.failures + history.duds
     if not failed:
         return 0.0
@@ -27,12 +27,12 @@ def retry_at(history: History, limits: Limits) -> float:
 
 
 def recent(history: History, limits: Limits, now: float) -> tuple[float, ...]:
-    """The launches that still count. A clock that was set back makes none count for longer than a window."""
+    """Return the launches that still count: after a clock was set back none counts for longer than a window."""
     return tuple(min(at, now) for at in history.launches if now - limits.launch_window < at)
 
 
 def allowed(history: History, limits: Limits, now: float, wanted: int) -> tuple[int, tuple[HoldReason, str] | None]:
-    """How many of the wanted launches may be tried now, and why not all."""
+    """Return how many of the wanted launches may be tried now, and why not all."""
     again, failed = retry_at(history, limits), history.failures + history.duds
     if wanted and now < again <= now + limits.retry_at_most:
         tries = "launch" if failed == 1 else f"{failed} launches"

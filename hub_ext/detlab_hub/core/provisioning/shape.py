@@ -28,19 +28,19 @@ def measured(agents: Iterable[Agent]) -> Shape | None:
     would launch nothing for what all others have.
 
     Args:
-        agents: Those of instances that were launched with the settings of now.
+        agents: Those of instances that were launched with the present settings.
     """
     return largest(Shape(agent.millicpus, agent.host_memory) for agent in agents)
 
 
 def largest(shapes: Iterable[Shape]) -> Shape | None:
-    """The most that was seen of each; None: nothing was."""
+    """Return the largest CPUs and the largest memory seen, each on its own; None if no shape was seen."""
     found = list(shapes)
     return Shape(max(one.millicpus for one in found), max(one.memory for one in found)) if found else None
 
 
 def with_shape(template: Agent, known: Shape | None) -> Agent:
-    """Return a template with what is known of an instance, where the operator has not said it."""
+    """Fill in a template with what is known of an instance, where the operator has not set it."""
     if known is None:
         return template
     return replace(

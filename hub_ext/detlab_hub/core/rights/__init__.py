@@ -1,7 +1,7 @@
 """Rights: who may do what with which object, as one table and one function (I9). Pure.
 
 What a caller is to an object (its owner, someone it is shared with, the task that runs it) is found here from facts.
-Loading those facts never lives here (services/kernel/access.py), nor which verbs a token may call (web/scopes.py).
+Not here: loading those facts (services/kernel/access.py), and which verbs a token may call (web/scopes.py).
 """
 
 from detlab_hub.core.rights.model import Agent, Attempt, Kind, Person, Relation, Right, Thing, Who

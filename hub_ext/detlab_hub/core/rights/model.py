@@ -33,12 +33,12 @@ class Right(IntEnum):
 
 
 class Kind(StrEnum):
-    """The kinds of objects that somebody may have a right to."""
+    """The kinds of objects to which rights exist."""
 
     __hash__ = str.__hash__  # in C: streams ask for each reader and each object
 
     EXPERIMENT = "experiment"
-    """With all that belongs to it: trials, metrics, output, code, events, grants."""
+    """With everything that belongs to it: trials, metrics, output, code, events, grants."""
     CHECKPOINT = "checkpoint"
     TASK = "user task"
     """With its output, output files and events."""
@@ -110,11 +110,11 @@ Who: TypeAlias = Person | Attempt | Agent
 
 @dataclass(frozen=True)
 class Thing:
-    """An object, with the facts that rights to it depend on. A fact that is left out gives nobody a right.
+    """An object, with the facts that rights to it depend on. A missing fact gives no right.
 
     Attributes:
         kind: What it is.
-        owner: The user whose it is; "" or None: nobody's.
+        owner: The user who owns it; "" or None: no one.
         users: Users with a grant; True: it permits changes.
         groups: Groups with a grant, likewise.
         experiment_id: The experiment that it is or belongs to.
@@ -122,7 +122,7 @@ class Thing:
         task_id: The user task that it is or belongs to.
         source_of: Experiments whose trials start from it.
         agents: Agents that run it.
-        used_by: Objects that use it: whoever may read one of them may read what it needs.
+        used_by: Objects that use it: a caller who may read one of them may also read this one.
     """
 
     kind: Kind

@@ -1,6 +1,6 @@
 """Scheduling of a resource pool as a pure function.
 
-`schedule(snapshot)` says who starts where, who gives slots back, and why everybody else waits.
+`schedule(snapshot)` decides which tasks start where, which release slots, and why all others stay pending.
 """
 
 from detlab_hub.core.scheduling.configuration import DEFAULT_POOL, PoolConfig, Pools, read_pools

@@ -1,8 +1,8 @@
 """Backfill without preemption: tasks that may start ahead of pending ones without delaying any of them.
 
-Of each of those it is known when it could start at the latest, if it were alone: when those that run have taken their
-maximum times. What ends before that leaves no trace; what ends later, or nobody knows when, may start only where that
-one never could.
+For each pending task the latest time at which it could start alone is known: when the running tasks have used up their
+maximum times. A task that ends before that delays nothing; one that ends later, or at an unknown time, may start only
+where the pending task never could.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from detlab_hub.core.scheduling.model import Task
 from detlab_hub.core.scheduling.planner import Planner
 
 _AT_ONCE = 64
-"""So many tasks end between two checks whether any pending task fits; each end is checked only where one does."""
+"""Tasks that end between two checks whether any pending task fits; each end is checked only if one does."""
 _NEVER: frozenset[str] = frozenset()
 
 
 class Ahead:
-    """Tasks that wait and that nothing behind them may keep from starting.
+    """Pending tasks that no task behind them may delay.
 
     Args:
-        planner: The pass. What starts in it ends as what runs.
+        planner: The pass. Tasks that start in it count as running ones.
     """
 
     def __init__(self, planner: Planner) -> None:
@@ -38,7 +38,7 @@ class Ahead:
         """Latest start of each checked task, in seconds from now; -inf: unknown."""
         self._new: dict[Shape, Task] = {}
         self._known: tuple[list[float], list[frozenset[str]]] = ([], [_NEVER])
-        """When they start, sorted, and where those could that start first: none, the first, the first two."""
+        """Their starts, sorted, and where those that start first could run: none, the first, the first two."""
 
     def add(self, tasks: Iterable[Task]) -> None:
         """Note tasks as pending."""
@@ -50,12 +50,12 @@ class Ahead:
                 self._new[shape] = task
 
     def fit(self, task: Task, placement: Placement) -> Placement | None:
-        """Where a task may start that has room there, None if nowhere."""
+        """Return where a task that has room may start, None if nowhere."""
         barred = self._barred(math.inf if task.max_time is None else task.max_time)
         return self._planner.capacity.fit(task, avoid=barred) if barred else placement
 
     def _barred(self, end: float) -> frozenset[str]:
-        """Agents on which pending tasks could run that may start before that, or at the same time."""
+        """Return the agents on which pending tasks could run that may start before `end`, or at it."""
         if end == math.inf:
             return _NEVER.union(*self._agents.values())
         if self._new:
@@ -64,7 +64,7 @@ class Ahead:
         return agents[bisect_right(starts, end)]
 
     def _update_starts(self) -> None:
-        """When those start who were added since."""
+        """Find the starts of the tasks that were added since."""
         known = dict(latest_starts(self._planner, list(self._new.values())))
         self._starts |= {shape: known.get(task.id, -math.inf) for shape, task in self._new.items()}
         self._new.clear()
@@ -78,7 +78,7 @@ class Ahead:
 def latest_starts(planner: Planner, tasks: Sequence[Task]) -> Iterator[tuple[str, float]]:
     """Return in how many seconds each task has room at the latest, alone, if running tasks use their maximum times.
 
-    Those are left out of which that is not known: they wait for one whose maximum time is not.
+    Tasks whose start is unknown are left out: they wait for a task without a known maximum time.
     """
     capacity = FreeCapacity(planner.pool, planner.agents)
     holding = [(task, task.on) for task in planner.running]

@@ -9,7 +9,7 @@ from typing import Any
 from detlab_hub.core.scheduling.model import DEFAULT_PRIORITY, Fitting, Pool, Scheduler
 
 DEFAULT_POOL = "default"
-"""The pool that always exists: of agents that name none, and of what is submitted without one."""
+"""The pool that always exists: for agents that name none, and for tasks submitted without one."""
 _NAME_CHARS = 64
 PATIENCE = 300.0
 """Seconds."""
@@ -25,12 +25,11 @@ class PoolConfig:
         name: What agents and configs call it.
         rules: How it is scheduled.
         description: For people.
-        priority: Of what is submitted without one.
-        patience: After so many seconds of waiting for room a task is not overtaken any more by later ones of its
-            priority.
+        priority: Of tasks submitted without one.
+        patience: Seconds of waiting for room after which later tasks of the same priority no longer overtake a task.
         provider: How agents of the pool are started and stopped, as the elastic pools read it; None: they come and go
             by themselves.
-        slots_per_device: Into so many slots each device of its agents is divided.
+        slots_per_device: Slots into which each device of its agents is divided.
     """
 
     name: str
@@ -48,7 +47,7 @@ def _the_default() -> dict[str, PoolConfig]:
 
 @dataclass(frozen=True)
 class Pools:
-    """All pools of a cluster, and which of them is meant where none is named.
+    """All pools of a cluster, and the default ones.
 
     Attributes:
         by_name: In the operator's order.
@@ -61,15 +60,20 @@ class Pools:
     zero_slot: str = DEFAULT_POOL
 
     def named(self, asked: str, slots: int) -> str:
-        """The name of the pool that is meant, whether or not there is one."""
+        """Return the name of the pool that a request means, whether or not that pool exists.
+
+        Args:
+            asked: The requested name; if it is empty, the default pool for the kind of task is meant.
+            slots: Requested slots. 0 selects the default pool for tasks without slots.
+        """
         return asked or (self.compute if slots else self.zero_slot)
 
     def of(self, name: str) -> PoolConfig | None:
-        """A pool, None if there is none of that name."""
+        """Return the pool of this name, None if it does not exist."""
         return self.by_name.get(name)
 
     def shares_in(self, name: str) -> int:
-        """Into how many slots the devices of an agent of the pool are divided; 1 where there is no such pool."""
+        """Return into how many slots the devices of the pool's agents are divided; 1 if there is no such pool."""
         pool = self.by_name.get(name)
         return 1 if pool is None else pool.slots_per_device
 
@@ -77,7 +81,7 @@ class Pools:
 def read_pools(
     raw: Mapping[str, Any], compute: str = DEFAULT_POOL, zero_slot: str = DEFAULT_POOL
 ) -> tuple[Pools, list[str]]:
-    """Read what the operator wrote; the second value says every mistake.
+    """Read the operator's configuration; the second value lists every error.
 
     Args:
         raw: Settings by pool. `default` is there even if it is not named.

@@ -1,7 +1,7 @@
 """Estimated starts of pending tasks, from the maximum times of running ones.
 
 The future is simulated with the scheduler itself: a task ends at its maximum time, and the next pass follows. Tasks
-that end sooner make it sooner; tasks that are submitted later, agents that come or go, and moved jobs change it.
+that end early bring a start forward; later submissions, agents that come or go, and moved jobs change it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_WORK = 20_000
 
 
 def estimated_starts(snapshot: Snapshot, schedule: Callable[[Snapshot], Decision]) -> Mapping[str, float | None]:
-    """In how many seconds each pending task starts; None where that is not known.
+    """Return in how many seconds each pending task starts; None if that is not known.
 
     Args:
         snapshot: The pool now.
@@ -35,7 +35,7 @@ class _Future:
     """The state of a pool at a future time.
 
     Attributes:
-        started: When each task that waits now has started, in seconds from now.
+        started: When each task that is pending now starts, in seconds from now.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:

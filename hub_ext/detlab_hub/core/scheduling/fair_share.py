@@ -1,12 +1,12 @@
-"""Schedulers by what each job holds: fair share and round robin.
+"""Schedulers that go by what each job holds: fair share and round robin.
 
 Fair share is Determined's: every job is offered slots in proportion to its weight, up to what it asks for, in rounds
 until all are offered; jobs that hold more than that give slots back, the others start tasks within their offer. Where
 Determined's code and its purpose differ, this follows the purpose: slots that cannot be preempted count towards their
-job's offer; of the jobs whose offer is too small for their smallest task the youngest stands back, and the others get
-what it could not use; and slots are only taken where a task that waits can then start.
+job's offer; of the jobs whose offer is too small for their smallest task the youngest yields, and the others get
+what it could not use; and slots are only taken where a pending task can then start.
 
-Round robin gives each job a turn after the other, those that hold least first, a job of weight two two turns as often.
+Round robin gives each job a turn, those that hold least first; a job of weight two gets twice as many turns.
 It never takes slots away.
 
 Under both, the oldest task that has waited for too long goes first if its job holds nothing, or has a share that it
@@ -35,15 +35,15 @@ class _Share:
     """A job in the filling.
 
     Attributes:
-        job: It.
-        pending: Its tasks that wait, in queue order; `keep` changes them.
-        running: Those that hold slots.
+        job: The job.
+        pending: Its pending tasks, in queue order; `keep` changes them.
+        running: Its tasks that hold slots.
         held: Slots that it holds.
         fixed: Those of them that cannot be taken away.
         given: What the rounds have offered it so far.
-        place: In the order of jobs; this and the next as of the beginning of a filling.
+        place: Position in the order of jobs; this and the next as of the start of a filling.
         demand: Slots that it could use.
-        smallest: Slots of the smallest of its tasks that wait; as of their last change.
+        smallest: Slots of its smallest pending task, as of their last change.
     """
 
     job: Job
@@ -64,7 +64,7 @@ class _Share:
         self.smallest = min((task.slots for task in pending), default=0)
 
     def begin(self, place: int) -> None:
-        """A filling begins."""
+        """Start a filling."""
         self.place = place
         wanted, most = self.held + self._asked, self.job.max_slots
         self.demand = wanted if most is None else max(self.fixed, min(wanted, most))
@@ -72,7 +72,7 @@ class _Share:
 
     @property
     def offered(self) -> int:
-        """Slots that it may hold."""
+        """Slots that the job may hold."""
         return max(self.fixed, self.given)
 
     @property
@@ -125,9 +125,9 @@ def _serve_aged(
 ) -> frozenset[str]:
     """Start aged tasks, or make a reservation for the oldest; return the agents of the reservation.
 
-    Of a job that holds something only what is within its share: else those that wait with the most tasks would get
-    most. Slots are not taken for them from jobs that hold no more than their share: jobs that hold one task each would
-    take turns at the cost of checkpoints, for ever.
+    A job that holds slots gets only what is within its share: else the jobs with the most pending tasks would get most.
+    Slots are not taken for them from jobs that hold no more than their share: jobs that hold one task each would take
+    turns at the cost of checkpoints, for ever.
     """
     if not any(task.aged for share in shares for task in share.pending):
         return frozenset()
@@ -186,9 +186,9 @@ def _take(planner: Planner, gathered: Sequence[tuple[Task, list[Task]]]) -> None
 
 
 def _beyond_offers(planner: Planner, shares: Sequence[_Share], kept: frozenset[str] = frozenset()) -> list[Task]:
-    """The running tasks of jobs beyond their offers, the youngest job's first; before them tasks that are leaving.
+    """List the running tasks of jobs beyond their offers, youngest job first, after the tasks that are leaving.
 
-    Without those on the agents that are kept: what they give back is not for others.
+    Tasks on agents that are kept are left out: the slots they give back are not for others.
     """
     released = {task.id for task in planner.release}
     candidates = [task for task in planner.running if task.leaving and not task.aside and kept.isdisjoint(task.on)]
@@ -205,8 +205,9 @@ def _beyond_offers(planner: Planner, shares: Sequence[_Share], kept: frozenset[s
 
 
 def _may_go(task: Task) -> bool:
-    """Whether its slots can be taken. One that had waited for too long keeps them for a while: else those within their
-    shares, for whom it had to wait so long, would take them back in the next pass.
+    """Whether its slots can be taken. A task that was aged when it started keeps them for a while.
+
+    Otherwise the tasks within their shares, for which it had to wait so long, would take them back in the next pass.
     """
     return task.preemptible and not task.aged
 
@@ -216,7 +217,7 @@ def fill(shares: Sequence[_Share], capacity: int) -> None:
 
     Args:
         shares: Of all jobs, oldest first.
-        capacity: Slots, those that are held among them.
+        capacity: Slots, including those that are held.
     """
     for place, share in enumerate(shares):
         share.begin(place)
@@ -237,7 +238,7 @@ def fill(shares: Sequence[_Share], capacity: int) -> None:
 
 
 def _rounds(active: Sequence[_Share], left: int) -> Sequence[_Share]:
-    """Offer until nothing is left or wanted; return who was offered anything."""
+    """Offer until nothing is left or wanted; return the jobs that were offered slots."""
     hungry, touched = active, None
     while left > 0 and hungry:
         weights = [share.job.weight for share in hungry]
@@ -261,7 +262,7 @@ def _rounds(active: Sequence[_Share], left: int) -> Sequence[_Share]:
 
 
 def _shares(planner: Planner) -> list[_Share]:
-    """The jobs that have tasks with slots, oldest first."""
+    """List the jobs that have tasks with slots, oldest first."""
     shares: dict[str, _Share] = {}
     for task in (*planner.running, *planner.pending):
         if task.slots == 0 or task.leaving:
@@ -334,7 +335,7 @@ def _serve_first(planner: Planner, waiting: dict[str, list[Task]]) -> set[str]:
 
 
 def _wait_behind(planner: Planner, task: Task, tasks: list[Task]) -> None:
-    """A job's own tasks do not overtake each other: the remaining ones wait, the last one first."""
+    """Make the job's remaining tasks wait, last one first: a job's own tasks do not overtake each other."""
     for later in reversed(tasks):
         planner.wait(later, Reason(ReasonCode.BEHIND, f"comes after {task.id} of the same job", behind=task.id))
     tasks.clear()
@@ -343,8 +344,8 @@ def _wait_behind(planner: Planner, task: Task, tasks: list[Task]) -> None:
 def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
     """Start the tasks without slots that fit; return those to be tried again at the end of the pass.
 
-    They come first, as they take no slots. But CPUs and memory are what others wait for, too: what was requested after
-    one that has waited for too long is not ahead of it.
+    They come first, as they take no slots. But other tasks wait for CPUs and memory, too: a task that was requested
+    after an aged one does not go ahead of it.
     """
     tasks = [task for task in planner.pending if task.slots == 0]
     since = math.inf

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class _Rest:
-    """Whether the collector rests: it is one for all threads, so the first stops it and the last starts it again."""
+    """Whether the collector is paused: all threads share it, so the first stops it and the last starts it again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ _rest = _Rest()
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """For passes: tens of thousands of small objects, and no cycles worth the search through all that lives.
+    """Pause the collector during a pass: it makes tens of thousands of small objects, and no cycles worth a search.
 
     Several of them may be under way, within each other and in several threads: the last of them to end starts the
     collector again, if it was on when the first began.

@@ -1,7 +1,7 @@
-"""Hand allocations over to who places them itself: the order of the queue, and what jobs and users may hold.
+"""Hand allocations over to a backend that places them itself, by the queue's order and the limits of jobs and users.
 
-Nodes, constraints and preemption are the other one's business. What a job or a user may not hold now waits, and is in
-nobody's way.
+Nodes, constraints and preemption are that backend's business. A task beyond the limits of its job or user stays pending
+and blocks no other.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from detlab_hub.core.scheduling.order import in_order
 
 
 def hand_over(snapshot: Snapshot, to: str) -> Decision:
-    """Decide what is handed over now.
+    """Decide which tasks are handed over now.
 
     Args:
         snapshot: A pool; its agents count for nothing.
-        to: Who places its tasks.
+        to: Id of the backend that takes the tasks.
 
     Returns:
-        What goes to `to`, in the order in which it is to be told, with its number of slots; and why all others wait.
+        The tasks for `to`, in the order in which they are to be handed over, with their numbers of slots; and why all
+        others stay pending.
     """
     limits = Limits(snapshot)
     handed: dict[str, dict[str, int]] = {}

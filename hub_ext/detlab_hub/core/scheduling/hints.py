@@ -10,7 +10,7 @@ from detlab_hub.core.scheduling.limits import MEBIBYTE, count_bytes, count_slots
 from detlab_hub.core.scheduling.model import Decision, Job, ReasonCode, Snapshot, Task, TaskState
 
 _EVERY = 8
-"""Up to so many slots every smaller number is tried."""
+"""Up to this many slots every smaller number is tried."""
 _HOPELESS = frozenset({ReasonCode.NO_AGENT, ReasonCode.RELEASING})
 """Nothing here helps, or help is under way."""
 
@@ -35,7 +35,7 @@ class Hint:
     """A change with which the task would start now.
 
     Attributes:
-        change: What.
+        change: What to change.
         value: The number of slots or CPUs, a size of memory, or the name of the pool; "" where there is none.
         text: For people: `would start now with 4 slots`.
     """
@@ -51,11 +51,11 @@ Schedule = Callable[[Snapshot], Decision]
 def hints(
     snapshot: Snapshot, task_id: str, schedule: Schedule, others: Mapping[str, Snapshot] | None = None
 ) -> tuple[Hint, ...]:
-    """Say what would let a pending task start now; nothing if it starts anyhow, or if nothing that is tried helps.
+    """List changes that would let a pending task start now; empty if it starts anyway, or if none that is tried helps.
 
     Args:
         snapshot: The pool in which it waits.
-        task_id: Which task.
+        task_id: The task.
         schedule: The pass (`scheduling.schedule`).
         others: Other pools that it could be moved to, by name.
     """
@@ -91,7 +91,7 @@ def _with(snapshot: Snapshot, task: Task, job: Job) -> Snapshot:
 
 
 def _moved(other: Snapshot, task: Task, job: Job) -> Snapshot:
-    """The other pool with the task in it, its job at the place of its submission."""
+    """Return the other pool with the task in it, its job at the place of its submission."""
     if job.id not in other.jobs:
         other = replace(other, jobs={**other.jobs, job.id: replace(job, position=None)})
     return replace(other, tasks=(*other.tasks, task))
@@ -106,7 +106,7 @@ def _most_slots(snapshot: Snapshot, task: Task, schedule: Schedule) -> int | Non
 
 
 def _less(snapshot: Snapshot, task: Task, schedule: Schedule) -> list[Hint]:
-    """The most CPUs, and the most memory, with which it would start, each with the other unchanged."""
+    """Find the most CPUs, and the most memory, with which the task would start, each with the other unchanged."""
     job, left = snapshot.jobs[task.job], _left_on(snapshot)
     hints = []
     if task.memory:
@@ -137,7 +137,10 @@ def _left_on(snapshot: Snapshot) -> list[tuple[int, int]]:
 
 
 def _most(worth: Iterable[int], asked: int, starts: Callable[[int], bool]) -> int | None:
-    """The largest of the numbers below what is asked for with which it starts; halved, as less is always as good."""
+    """Return the largest number below the request with which the task starts; None if there is none.
+
+    Searched by bisection, as less always works if more does.
+    """
     rising = sorted(number for number in set(worth) if 0 < number < asked)
     best = None
     while rising:
@@ -150,7 +153,7 @@ def _most(worth: Iterable[int], asked: int, starts: Callable[[int], bool]) -> in
 
 
 def _fewer(snapshot: Snapshot, task: Task) -> list[int]:
-    """Numbers of slots worth a try, largest first: all small ones, powers of two, and what is free somewhere."""
+    """List numbers of slots worth a try, largest first: all small ones, powers of two, and what is free somewhere."""
     worth: set[int] = set(range(1, min(task.slots, _EVERY + 1)))
     worth.update(1 << power for power in range(task.slots.bit_length()))
     free = {agent.id: agent.slots for agent in snapshot.agents}

@@ -13,7 +13,7 @@ class LabelRule(NamedTuple):
     Attributes:
         label: Its name.
         values: One of these; empty: any value.
-        negated: It is not so: it has another value, or is absent.
+        negated: The opposite: the label has another value, or is absent.
     """
 
     label: str
@@ -21,7 +21,7 @@ class LabelRule(NamedTuple):
     negated: bool = False
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether it is so among the labels of an agent."""
+        """Whether the rule holds for the labels of an agent."""
         value = labels.get(self.label)
         return (value is not None and (not self.values or value in self.values)) is not self.negated
 
@@ -34,13 +34,13 @@ class Preference(NamedTuple):
 
 
 def rule_of(said: Mapping[str, Any]) -> LabelRule:
-    """The rule that a config or a scenario says, by `one_of`, `none_of` or `exists`."""
+    """Return the rule that a config or a scenario states with `one_of`, `none_of` or `exists`."""
     values = frozenset(str(value) for value in said.get("one_of") or said.get("none_of") or ())
     return LabelRule(str(said["label"]), values, bool(said.get("none_of")) or said.get("exists") is False)
 
 
 def preferences_of(said: Iterable[Mapping[str, Any]]) -> frozenset[Preference]:
-    """The same of rules with weights; one that is said again counts again."""
+    """Return the rules with their weights; a rule that is repeated counts again."""
     weights = Counter[LabelRule]()
     for one in said:
         weights[rule_of(one)] += int(one["weight"])
@@ -48,5 +48,5 @@ def preferences_of(said: Iterable[Mapping[str, Any]]) -> frozenset[Preference]:
 
 
 def liking(preferred: Iterable[Preference], labels: Mapping[str, str]) -> int:
-    """How much an agent of these labels is preferred: the weights of all rules that hold."""
+    """Return how much an agent with these labels is preferred: the weights of all rules that hold."""
     return sum(weight for rule, weight in preferred if rule.holds(labels))

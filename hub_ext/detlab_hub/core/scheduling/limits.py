@@ -46,7 +46,7 @@ def _rounded_up(size: int) -> str:
 
 
 class Limits:
-    """Slots held by each job and under each quota. What is released in a pass is held until its end."""
+    """Slots held by each job and under each quota. Slots released in a pass count as held until its end."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._jobs = snapshot.jobs
@@ -70,7 +70,7 @@ class Limits:
                 self.hold(task)
 
     def hold(self, task: Task) -> None:
-        """A task holds its slots."""
+        """Count a task's slots as held."""
         if not task.slots:
             self._zero_slot[task.user] += 1
             return
@@ -88,7 +88,7 @@ class Limits:
         return found
 
     def never(self, task: Task) -> Reason | None:
-        """Why the task may never start: it alone needs more than it may hold."""
+        """Explain why the task may never start: it alone needs more than it may hold."""
         if self._no_quotas and task.job not in self._bounded:
             return None
         most = self._jobs[task.job].max_slots
@@ -102,7 +102,7 @@ class Limits:
         return None
 
     def now(self, task: Task) -> Reason | None:
-        """Why the task may not start now, whatever is free."""
+        """Explain why the task may not start now, whatever is free."""
         if task.slots == 0:
             return self._without_slots(task)
         if self._no_quotas and task.job not in self._bounded:
@@ -129,7 +129,7 @@ class Limits:
 
 
 def _most_zero_slot(snapshot: Snapshot) -> int | None:
-    """How many tasks without slots a user may run; None where there are not so many that anybody could meet it."""
+    """Return how many tasks without slots a user may run; None if the pool has too few to reach that."""
     most = snapshot.zero_slot_tasks
     if most is None or sum(1 for task in snapshot.tasks if task.slots == 0) <= most:
         return None

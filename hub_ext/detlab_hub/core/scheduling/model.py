@@ -14,7 +14,7 @@ DEFAULT_PRIORITY = 42
 MAX_ZERO_SLOT_TASKS = 100
 """Tasks without slots that one agent runs at a time."""
 UNBOUNDED = 2**62
-"""CPUs or memory of an agent that does not say what it has."""
+"""CPUs or memory of an agent that does not report them."""
 NO_LABELS: Mapping[str, str] = {}
 
 
@@ -76,13 +76,13 @@ class Agent:
         id: Its name.
         slots: How many enabled slots it has.
         max_zero_slot_tasks: How many tasks without slots it runs at a time.
-        state: Only an enabled one gets new work; what runs on the others still holds its slots.
+        state: Only an enabled one gets new work; tasks on the others still hold their slots.
         labels: Of the operator, for `Constraints.labels` and its rules.
         slot_type: What a slot is: cuda, rocm, cpu.
         gpu: Model of its GPUs, as NVML names it; "" for none.
         memory: Bytes of memory of each GPU; 0 for none.
-        millicpus: Thousandths of a CPU that its tasks may ask for together.
-        host_memory: Bytes of its own memory that they may ask for together.
+        millicpus: Thousandths of a CPU that its tasks may request together.
+        host_memory: Bytes of main memory that they may request together.
         runtimes: How it can run tasks: process, docker.
         serves_user: The one user whose tasks it runs; None for any user.
     """
@@ -125,15 +125,15 @@ class Job:
 
 
 class Constraints(NamedTuple):
-    """The constraints of a task on its agents; among agents that meet them it gets those that it prefers.
+    """The constraints of a task on its agents; of the agents that meet them it gets those that it prefers.
 
     Attributes:
-        slot_type: Exactly this one; "" for any.
+        slot_type: Required type of slot; "" for any.
         gpu: Words of the GPU's model name, whatever their case; "" for any.
         memory: Least bytes of memory of each GPU.
-        labels: (name, value) of labels that they must all have.
-        required: What must hold of their labels.
-        preferred: What should hold of them, but no task waits for that.
+        labels: (name, value) of labels that all agents must have.
+        required: Rules that must hold for their labels.
+        preferred: Rules that should hold for them, but no task waits for that.
     """
 
     slot_type: str = ""
@@ -149,7 +149,7 @@ ANYWHERE = Constraints()
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something that waits for slots or holds some.
+    """A task that waits for slots or holds some.
 
     Attributes:
         id: Its name.
@@ -159,20 +159,20 @@ class Task:
         requested: Its place among the tasks of its job: when it was requested, in seconds, or a number in their order.
         on: While it runs: slots by agent.
         preemptible: Whether its slots may be taken while it runs (it comes again later).
-        leaving: It runs, but was told to give its slots back: they are held until it is out, and nobody else has to go
-            for what they will do.
+        leaving: It runs, but was told to release its slots: they count as held until it has left, and no other task is
+            preempted for what they will serve.
         single_node: All slots must be of one agent.
         blocked_nodes: Agents where it must not start.
         user: Its owner, for quotas and for agents that serve one user.
         groups: Groups of its owner, for quotas.
         constraints: What its agents must be like.
-        millicpus: Thousandths of a CPU that it needs on each of its agents; 0: it asks for none.
-        memory: Bytes of memory that it needs on each of its agents; 0: it asks for none.
-        max_time: For how many seconds more it runs at most; None when that is not known.
+        millicpus: Thousandths of a CPU that it needs on each of its agents; 0: no request.
+        memory: Bytes of memory that it needs on each of its agents; 0: no request.
+        max_time: Most seconds that it will still run; None if that is not known.
         runtime: How it must be run; "" for any way.
-        aged: It has waited so long that later tasks of its priority may not overtake it any more. Of one that runs:
-            it had waited so long, and has had its slots for less than that.
-        came: When it was requested, in seconds, where `requested` does not say that.
+        aged: It has waited so long that later tasks of its priority may no longer overtake it. For a running task: it
+            had waited that long, and has had its slots for less time than that.
+        came: When it was requested, in seconds, if `requested` is not a time.
         began: Since when it runs, in seconds; None while it waits, or has only just got its slots.
     """
 
@@ -213,9 +213,9 @@ class Quota:
     """Slots that one user, or all users of a group together, may hold at a time; one of the two names is given.
 
     Attributes:
-        slots: So many.
-        user: Whose.
-        group: Whose.
+        slots: Number of slots.
+        user: Name of the user; None for the quota of a group.
+        group: Name of the group; None for the quota of a user.
         elsewhere: Those of them that are held in other pools.
     """
 
@@ -238,10 +238,10 @@ class Snapshot:
         pool: How it is scheduled.
         agents: Its nodes.
         jobs: By name.
-        tasks: Those that wait for slots of the pool, and those that hold some.
+        tasks: Pending tasks of the pool, and those that hold slots.
         quotas: Of users and groups.
         zero_slot_tasks: Tasks without slots that one user may run at a time in this pool; None: any number.
-        private: Reasons are told to the owners of tasks: they name no task of another user.
+        private: Whether reasons, which owners of tasks read, must not name another user's task.
     """
 
     pool: Pool
@@ -281,11 +281,11 @@ class ReasonCode(StrEnum):
     BEHIND = "behind"
     """There is room, but another task comes first."""
     FAIR_SHARE = "fair_share"
-    """Its job holds what is its share."""
+    """Its job holds its full share."""
     FRAGMENTED = "fragmented"
     """Enough slots are free, but not as it needs them."""
     NO_FREE_RESOURCES = "no_free_resources"
-    """Enough slots are free, but not the CPUs or the memory that it asks for."""
+    """Enough slots are free, but not the CPUs or the memory that it requests."""
     NO_FREE_SLOTS = "no_free_slots"
     """Too few slots are free."""
 
@@ -297,7 +297,7 @@ class Reason:
     Attributes:
         code: Of the closed set.
         detail: The evidence, for people.
-        behind: Of BEHIND: the task that comes first, which may be somebody else's.
+        behind: For BEHIND: the task that comes first, which may be another user's.
     """
 
     code: ReasonCode
@@ -311,10 +311,10 @@ class Decision:
 
     Attributes:
         allocate: Slots by agent, for each task that starts now; for a task without slots {agent: 0}.
-        release: Running tasks whose slots are to be given back; nobody gets them in this pass.
+        release: Running tasks that are to release their slots; no task gets them in this pass.
         waiting: Why each other pending task waits.
-        gathered: Running tasks whose slots those get that wait for some to be given back, by who waits; those that
-            were leaving already among them.
+        gathered: By pending task, the running tasks whose released slots it will get, including those that were leaving
+            already.
     """
 
     allocate: Mapping[str, Mapping[str, int]]

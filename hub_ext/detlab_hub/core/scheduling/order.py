@@ -1,4 +1,4 @@
-"""The queue's order: where a job was moved to or when it was submitted, then its own tasks by their requests."""
+"""The queue's order: by where a job was moved to or when it was submitted, then by the requests of its own tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_REQUEST = attrgetter("requested", "id")
 
 
 def position_of(job: Job) -> float:
-    """Where a job is in the queue."""
+    """Return the position of a job in the queue."""
     return job.submitted if job.position is None else job.position
 
 
@@ -33,7 +33,7 @@ def place_of(task: Task, jobs: Mapping[str, Job]) -> Place:
 
 
 def in_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
-    """Tasks, those first that are ahead in the queue."""
+    """Sort tasks in queue order."""
     by_job: defaultdict[str, list[Task]] = defaultdict(list)
     for task in tasks:
         by_job[task.job].append(task)
@@ -48,19 +48,19 @@ def in_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
 
 
 def of_one_weight(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> bool:
-    """Whether the jobs of tasks have all the same weight."""
+    """Whether the tasks' jobs all have the same weight."""
     return len({jobs[task.job].weight for task in tasks}) <= 1
 
 
 def by_weight(
     ordered: list[Task], jobs: Mapping[str, Job], held: Mapping[str, int]
 ) -> Iterator[tuple[Task, Callable[[bool], None]]]:
-    """Give the tasks of jobs of one rank in turn; the taker says of each whether it was started.
+    """Yield the tasks of jobs of one rank in turn, each with a function that takes whether it was started.
 
-    Jobs of the same weight come one after the other, as they are in the queue. As soon as two weights differ, the job
-    comes next that holds the least slots for its weight. Of those that hold none the one comes first whose task has
-    waited for too long, and for longest: else jobs that are ahead in the queue, each with its next task as soon as it
-    holds none, would keep from starting who needs more slots than one of them gives back.
+    If all weights are the same, jobs come in queue order. As soon as two weights differ, the job that holds the fewest
+    slots for its weight comes next. Of the jobs that hold none, the one whose task is aged and has waited longest comes
+    first: else small jobs ahead in the queue, each with its next task as soon as it holds none, would keep a task from
+    starting that needs more slots than one of them releases.
 
     Args:
         ordered: In queue order.

@@ -34,17 +34,18 @@ class Planner:
     """One pass over a pool.
 
     Attributes:
-        rooms: What is free, as the pass continues. What is released counts as free here, for whom it is released.
+        capacity: What is free, as the pass continues. Released slots count as free here, for the task that they are
+            for.
         limits: What jobs and users hold.
         pending: Tasks that could start if there were room, in queue order. Those that could not, whatever the other
-            tasks do, have their reason already and are in nobody's way.
-        shapes: Theirs, in the same order.
+            tasks do, have their reason already and block no other.
+        shapes: Their shapes, in the same order.
         running: Tasks that hold slots, in queue order.
-        started: What starts in this pass, so far.
-        release: Whose slots are to be given back, so far.
-        gathered: Whose slots are being given back for whom, as far as it was said (`releasing`).
-        kept_for: The task which holds a reservation until it is free, if there is one.
-        reserved: For so many tasks something is reserved that do not start.
+        started: Tasks that start in this pass, so far.
+        release: Tasks that are to release their slots, so far.
+        gathered: Which tasks release slots for which, as far as that was noted (`releasing`).
+        reserved_for: The task which holds a reservation until it is free, if there is one.
+        reserved: Number of tasks that do not start but have a reservation.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -79,7 +80,7 @@ class Planner:
         self.pending, self.shapes = self._possible(pending, shapes.of_all(pending))
 
     def _possible(self, tasks: list[Task], shapes: list[Shape]) -> tuple[list[Task], list[Shape]]:
-        """The tasks that could start if there were room; for the others the reason is noted."""
+        """Return the tasks that could start if there were room; note the reason for the others."""
         never, unlimited = self._never, self.limits.none
         firsts = dict(zip(reversed(shapes), reversed(tasks), strict=True))
         for shape, task in firsts.items():
@@ -104,7 +105,7 @@ class Planner:
     # --- what is decided ----------------------------------------------------------------------------------
 
     def allowed(self, task: Task) -> bool:
-        """Whether `max_slots` and quotas let the task start now; if not that is why it waits."""
+        """Whether `max_slots` and quotas let the task start now; if not, note that as its pending reason."""
         if self.limits.none:
             return True
         reason = self.limits.now(task)
@@ -120,10 +121,10 @@ class Planner:
         self.started[task.id] = task, placement
 
     def now(self, task: Task, placement: Placement, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
-        """Return the placement if its slots are free and not only being released; else a free one; None: there is none.
+        """Return the placement if its slots are free, not just being released; else a free one; None: there is none.
 
         Args:
-            task: It.
+            task: The task to start.
             placement: Where it fits.
             avoid: Agents where it must not start: those on which that placement was not looked for either.
         """
@@ -147,24 +148,24 @@ class Planner:
         return all(node.free >= slots and node.has(task) for node, slots in nodes)
 
     def reserve(self, task: Task, placement: Placement) -> None:
-        """Reserve this for the task: no other gets it in this pass. `wait` notes its pending reason."""
+        """Reserve these slots for the task: no other gets them in this pass. `wait` notes its pending reason."""
         self.capacity.place(task, placement)
         self.limits.hold(task)
         self.reserved += 1
 
     def keep(self, task: Task, placement: Placement) -> None:
-        """Reserve the free part of this for the task in this pass; the rest is free when other tasks have ended."""
+        """Reserve the free part of this for the task in this pass; the rest becomes free when other tasks end."""
         nodes = self.capacity.nodes
         self.reserve(task, {name: max(0, min(slots, nodes[name].free)) for name, slots in placement.items()})
         self.reserved_for = task
 
     def wait(self, task: Task, reason: Reason | None = None, *, next_in_line: bool = False) -> None:
-        """The task waits: for the reason given, else for room.
+        """Leave the task pending, for the reason given or else for want of room.
 
         Args:
-            task: It.
-            reason: Why.
-            next_in_line: With fewer slots it would start now, if there were room for those.
+            task: The pending task.
+            reason: Why it waits; None: there is no room.
+            next_in_line: Whether it would start now with fewer slots, if there were room for those.
         """
         if reason is None:
             self.wait_for_room((task, self.capacity.known[task.id], next_in_line))
@@ -191,7 +192,7 @@ class Planner:
         return "another user's task" if self._private and other.user != task.user else other.id
 
     def wait_for_release(self, task: Task, victims: Sequence[Task]) -> Reason:
-        """Why a task waits for which slots are taken from others; for the decision it is noted from whom."""
+        """Return the reason of a task for which others release slots; note these for the decision."""
         self.gathered[task.id] = tuple(victim.id for victim in victims)
         names = [victim.id for victim in victims if not self._private or victim.user == task.user]
         others = len(victims) - len(names)
@@ -203,7 +204,7 @@ class Planner:
     # --- why there is no room -----------------------------------------------------------------------------
 
     def _look_whether_ever(self, task: Task) -> Reason | None:
-        """Why the task could not start if no other task were there; None if it could."""
+        """Explain why the task could not start even if it were the only one; None if it could."""
         if not self.agents:
             return Reason(ReasonCode.NO_AGENT, "no agent is connected")
         if self._whole.fit(task) is not None and (self._idle is self._whole or self._idle.fit(task) is not None):
@@ -241,7 +242,7 @@ class Planner:
         return Reason(ReasonCode.NO_FREE_SLOTS, detail)
 
     def _open_slots(self, task: Task) -> int:
-        """How many slots the agents have that it may be on; asked when nothing changes any more."""
+        """Count the slots of the agents that it may use; to be called once nothing changes any more."""
         shape = self.capacity.known[task.id]
         where = shape.kind, shape.blocked_nodes
         if where not in self._totals:
@@ -250,7 +251,7 @@ class Planner:
         return self._totals[where]
 
     def _with_slots(self, task: Task) -> Sequence[Node]:
-        """The agents that have its slots free; asked when nothing changes any more."""
+        """List the agents that have the task's slots free; to be called once nothing changes any more."""
         shape = self._free.undemanding(self.capacity.known[task.id])
         if shape not in self._roomy:
             self._roomy[shape] = self._free.with_slots(task)
@@ -268,7 +269,7 @@ class Planner:
         return Reason(ReasonCode.NO_FREE_RESOURCES, detail + (self._less(task, nodes) if next_in_line else ""))
 
     def _less(self, task: Task, nodes: Sequence[Node]) -> str:
-        """With how much less of one thing it would start now; if it cannot have slots on one agent, with how few."""
+        """Explain with how much less of one resource it would start now; if no agent has enough slots, with how few."""
         memory = max((n.memory for n in nodes if n.millicpus >= task.millicpus), default=0)
         cpus = max((n.millicpus for n in nodes if n.memory >= task.memory), default=0)
         most = self._free.largest(task) if task.slots else 0
@@ -282,7 +283,7 @@ class Planner:
 
 
 def _told_apart(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
-    """Pending tasks, and running ones."""
+    """Separate pending tasks from running ones."""
     waits, runs = TaskState.PENDING, TaskState.RUNNING  # names of an enumeration are found slowly, and there are many
     return [task for task in tasks if task.state is waits], [task for task in tasks if task.state is runs]
 

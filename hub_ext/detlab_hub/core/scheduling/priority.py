@@ -6,7 +6,7 @@ of lower priorities, and from those of its own priority behind it in the queue. 
 lower priority starts in the same pass.
 
 Different here, on purpose: `max_slots`, quotas and weights count; a task that could not run whatever the others do
-blocks no other; redundant victims keep their slots; slots that are being gathered for a task are not given to one
+blocks none; redundant victims keep their slots; slots that are being gathered for a task are not given to one
 behind it of the same priority; and without preemption, where Determined allows no backfill, a task of lower priority
 backfills if its maximum time ends before any pending task ahead of it can start, or if it runs where those never could.
 """
@@ -72,13 +72,13 @@ class _Pass:
         self._awaiting: set[str] = set()
         """Tasks that did not fit, and will when leaving tasks have ended."""
         self._infeasible: dict[Shape, tuple[int, int]] = {}
-        """(how often slots had become free, how many candidates there were) when no room could be made for a shape."""
+        """(how often slots had become free, number of candidates) when no room could be made for a shape."""
         self._limits: dict[str, int] = {}
         """How many of the candidates may have to leave for a task of each job."""
         self._looked = 0
-        """For so many of those of a priority that did not fit it was tried to make room."""
+        """Number of tasks of a priority that did not fit for which making room was tried."""
         self._heads: list[Task] = []
-        """Tasks that did not fit and that others may not keep from starting."""
+        """Tasks that did not fit and that others may not delay."""
         self._ahead = Ahead(planner)
         """The same, without preemption."""
 
@@ -89,7 +89,7 @@ class _Pass:
         return self._priority(task), place_of(task, self._jobs)
 
     def run(self) -> None:
-        """Level by level."""
+        """Schedule level by level."""
         for priority in sorted(self._levels):
             failed = self._start_level(self._levels[priority], priority)
             if not (self._preempts and self._heads):  # with preemption the first one says it all
@@ -98,7 +98,7 @@ class _Pass:
         self._spare()
 
     def _start_level(self, level: list[_Waiting], priority: int) -> list[_Failed]:
-        """Start whom of one priority there is room for; who did not fit."""
+        """Start the tasks of one priority that fit; return those that did not."""
         failed: list[_Failed] = []
         self._looked = 0
         if priority not in self._unequal:
@@ -110,7 +110,7 @@ class _Pass:
         return failed
 
     def _start_in_order(self, level: Sequence[_Waiting], failed: list[_Failed]) -> bool:
-        """Start whom there is room for, one after the other; whether the last one started."""
+        """Start the tasks that fit, one after the other; return whether the last one started."""
         planner, capacity = self._planner, self._planner.capacity
         full, unlimited, leaving = capacity.failed, planner.limits.none, self._leaving
         started = False
@@ -136,7 +136,7 @@ class _Pass:
         return started
 
     def _try(self, task: Task, placement: Placement) -> bool:
-        """Start the task where it fits if it may; whether it did."""
+        """Start the task where it fits if it may; return whether it started."""
         planner = self._planner
         if (now := self._at_once(task, placement)) is not None:
             planner.start(task, now)
@@ -153,7 +153,7 @@ class _Pass:
         return False
 
     def _at_once(self, task: Task, placement: Placement) -> Placement | None:
-        """Where the task may start immediately: none is pending ahead of it, or it is preemptible for those."""
+        """Return where the task may start immediately: none is pending ahead of it, or those may preempt it."""
         if not self._heads:
             # What is being gathered for others may leave more than they need: that is free only when it is left.
             return self._planner.now(task, placement) if self._awaiting else placement
@@ -176,9 +176,9 @@ class _Pass:
     # --- preemption
 
     def _reserve_place(self, task: Task) -> None:
-        """Keep for the first that has waited for too long what becomes free, where its priority gives it no slots.
+        """Reserve what becomes free for the first aged task, where its priority gives it no slots.
 
-        Where jobs take turns nobody behind it does: those would start on each slot that it needs, for ever.
+        Where jobs take turns, no task behind it does: those would start on each slot that it needs, without end.
         """
         planner, priority = self._planner, self._priority(task)
         served = task.id in self._awaiting or (self._for_whom and self._for_whom[-1][0] is task)
@@ -187,10 +187,10 @@ class _Pass:
             self._victims.leave_out(kept)
 
     def _await(self, task: Task) -> None:
-        """Keep for the task what is free, if it has room as soon as those are gone that are leaving already.
+        """Reserve what is free for the task, if it has room as soon as the leaving tasks have ended.
 
-        At its turn, before any task behind it is looked at: else the first that left would come back at once, on the
-        very slots that are being gathered, and be told to leave again.
+        This happens at its turn, before any task behind it is considered: else the first that left would come back
+        immediately on the very slots that are being gathered, and be told to leave again.
         """
         placement, gone = self._victims.make_room(task, len(self._leaving))
         if placement is not None:
@@ -219,7 +219,7 @@ class _Pass:
             wait_for_room((task, shape, first and not self._released))
 
     def _make_room(self, task: Task, candidates: int) -> bool:
-        """Whether the task finds room, if need be by taking slots from some of so many candidates."""
+        """Find room for the task, if need be by preempting some of the first candidates; return whether it has room."""
         placement, victims = self._planner.capacity.fit(task), list[Task]()
         if placement is None:
             placement, victims = self._victims.make_room(task, candidates)
@@ -231,7 +231,7 @@ class _Pass:
         return True
 
     def _behind_in_queue(self, job: Job) -> int:
-        """How many of the candidates may have to leave for a task of the job.
+        """Count the candidates that may have to leave for a task of the job.
 
         Of its own priority only tasks of jobs that are behind its own in the queue; none where jobs of different
         weights take turns, as whose turn it is changes with every start.
@@ -255,7 +255,7 @@ class _Pass:
 
 
 def _unequal(planner: Planner) -> frozenset[int]:
-    """The priorities whose jobs have different weights."""
+    """Return the priorities whose jobs have different weights."""
     jobs = planner.jobs
     if len({job.weight for job in jobs.values()}) <= 1:
         return frozenset()

@@ -8,14 +8,14 @@ from detlab_hub.core.scheduling.model import Job
 from detlab_hub.core.scheduling.order import place_of_job, position_of
 
 _STEP = 1e-6
-"""Seconds between neighbours where there is no room left between two positions."""
+"""Seconds between neighbours if there is no room left between two positions."""
 
 
 class Overtaking(Exception):
     """The move would put a job ahead of one whose owner has no say in it.
 
     Attributes:
-        overtaken: The first of those.
+        overtaken: The first such job.
     """
 
     def __init__(self, overtaken: str) -> None:
@@ -28,21 +28,21 @@ def move(
 ) -> dict[str, float]:
     """Put a job directly ahead of another one, or directly behind it.
 
-    Somebody who may only speak for some of the jobs overtakes nobody else: where their job would, they move it within
-    the places that their own jobs have, if it is one of them that they move it past.
+    A mover with rights to only some of the jobs overtakes no one else's: where the job would, it moves within the
+    positions of the mover's own jobs, if the target is one of them.
 
     Args:
-        jobs: Those that stand in one line, in any order: of one pool, and under the priority scheduler of one priority.
-        moving: Whose place changes.
-        target: Beside whom it goes.
+        jobs: The jobs of one queue, in any order: of one pool, and under the priority scheduler of one priority.
+        moving: The job that moves.
+        target: The job next to which it is put.
         ahead: Ahead of it, not behind.
         mine: The jobs that the mover may move; None: all of them.
 
     Returns:
-        The new positions of all jobs whose position changes; none if the job stands there already.
+        The new positions of all jobs whose position changes; empty if the job is there already.
 
     Raises:
-        Overtaking: It would overtake somebody else's job.
+        Overtaking: It would overtake another user's job.
     """
     line = sorted(jobs, key=place_of_job)
     wanted = [job for job in line if job.id != moving]
@@ -64,7 +64,7 @@ def move(
 
 
 def _overtaken(line: Sequence[Job], wanted: Sequence[Job], moving: str, mine: Collection[str]) -> str | None:
-    """The first of the others' jobs that was ahead of the moved one and would not be any more."""
+    """Return the first job of others that was ahead of the moved one and no longer would be; None if there is none."""
     before = [job.id for job in line]
     after = [job.id for job in wanted]
     behind = set(after[after.index(moving) :])
@@ -93,7 +93,7 @@ def _inserted(wanted: Sequence[Job], moving: str) -> dict[str, float]:
 
 
 def _permuted(own: Sequence[Job], wanted: Sequence[Job]) -> dict[str, float]:
-    """The places that jobs have, given to the same jobs in another order."""
+    """Give the jobs' positions to the same jobs in another order."""
     moved: dict[str, float] = {}
     last: float | None = None
     for place, job in zip((position_of(job) for job in own), wanted, strict=True):

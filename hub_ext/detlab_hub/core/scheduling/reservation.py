@@ -1,4 +1,4 @@
-"""A reservation for the task that has waited for too long: no task waits without end.
+"""A reservation for a task that has waited for too long, so that no task waits for ever.
 
 There is one reservation at a time, for the oldest such task. Where it does not fit, the agents are found on which it
 has room soonest: those on which the last to end, of all that must end for it, has run the longest. From then on no
@@ -23,15 +23,15 @@ from detlab_hub.core.scheduling.preemption.victims import Victims
 
 
 def serve_aged(planner: Planner, entitled: Callable[[Task], bool], take: Callable[[Task], bool]) -> frozenset[str]:
-    """Start those with slots that have waited for too long, the oldest first, up to the first one that does not fit.
+    """Start aged tasks with slots, the oldest first, up to the first one that does not fit.
 
     Args:
         planner: The pass.
-        entitled: Whether a task may be ahead of all others. Those that `max_slots` or a quota holds back never are.
-        take: Starts the task, or has slots released for it; whether it could.
+        entitled: Whether a task may go ahead of all others. Tasks that `max_slots` or a quota holds back never may.
+        take: Starts the task, or has slots released for it; returns whether it could.
 
     Returns:
-        The agents on which a place is now kept.
+        The agents of the reservation.
     """
     late = [task for task in planner.pending if task.aged and task.slots]
     for task in sorted(late, key=attrgetter("since")):  # of equal ones the first in the queue
@@ -45,14 +45,22 @@ def serve_aged(planner: Planner, entitled: Callable[[Task], bool], take: Callabl
 
 
 def reserve_place(planner: Planner, task: Task) -> frozenset[str]:
-    """Keep a place for a task that has none; the names of its agents, none if only what starts now was in its way."""
+    """Reserve a place for a pending task; return its agents, none if only tasks that start now block it."""
     capacity, holding = planner.capacity.copy(), [task for task in planner.running if not task.aside]
     holding += [replace(one, on=placement, began=None) for one, placement in planner.started.values() if not one.aside]
     return _keep_soonest(planner, task, capacity, holding)
 
 
 def reserve_place_beside(planner: Planner, task: Task, takes: Callable[[Task], bool]) -> frozenset[str]:
-    """The same where the task can preempt some tasks as soon as that is enough: those do not block it."""
+    """Reserve a place as `reserve_place` does, where the task can preempt some tasks once that is enough.
+
+    Those tasks do not block it. Returns the names of the place's agents.
+
+    Args:
+        planner: The pass.
+        task: The task that gets the place.
+        takes: Whether the task can preempt a task.
+    """
     capacity = FreeCapacity(planner.pool, planner.agents)
     holding = [one for one in planner.running if not one.aside and not takes(one)]
     holding += [
@@ -74,6 +82,6 @@ def _keep_soonest(planner: Planner, task: Task, capacity: FreeCapacity, holding:
 
 
 def _end(task: Task) -> tuple[bool, bool, float]:
-    """A sort key: less for tasks that are expected to end sooner."""
+    """Return a sort key: lower for tasks that are expected to end sooner."""
     endless = not task.preemptible and task.max_time is None
     return not task.leaving, endless, math.inf if task.began is None else task.began

@@ -1,7 +1,7 @@
 """Hyperparameter search as a pure function of configuration, seed and events.
 
 `make_searcher` makes a `Searcher`; `Searcher.step` takes one event and answers with decisions; `replay`
-brings a search back from its journal. Nothing here does I/O, reads a clock or has randomness of its own.
+restores a search from its journal. Nothing here does I/O, reads a clock or draws from a random source.
 """
 
 from detlab_hub.core.searchers.errors import (

@@ -32,7 +32,7 @@ class Bracket:
 
 
 def bracket_rungs(mode: Mode, max_rungs: int, max_time: int, max_trials: int, divisor: float) -> list[int]:
-    """Number of rungs of each bracket, most first.
+    """Return the number of rungs of each bracket, most first.
 
     `max_rungs` is capped so that the first rung is at least one unit and the last one sees a trial.
     """
@@ -43,7 +43,7 @@ def bracket_rungs(mode: Mode, max_rungs: int, max_time: int, max_trials: int, di
 
 
 def plan_brackets(rungs: Sequence[int], max_trials: int, max_concurrent: int, divisor: float) -> list[Bracket]:
-    """Share trials so that the brackets cost about the same, and places evenly.
+    """Divide the trials so that the brackets cost about the same, and the places evenly.
 
     Args:
         rungs: Number of rungs of each bracket, in any order.
@@ -79,7 +79,11 @@ class Tournament(SearchMethod):
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
-        """As `searcher` says: its own `bracket_rungs`, or those of its mode."""
+        """Make the method as `searcher` says: with its own `bracket_rungs`, or those of its mode.
+
+        Raises:
+            SearcherConfigError: A field is missing or out of range, or a bracket has no rung.
+        """
         divisor, max_trials = fields.divisor, fields.count("max_trials")
         rungs = fields.counts("bracket_rungs")
         if any(number < 1 for number in rungs):
@@ -141,11 +145,11 @@ class Tournament(SearchMethod):
         return self._claim(number, self._brackets[number].exited(factory, request_id))
 
     def level_of(self, request_id: str) -> int:
-        """The trial's level in its bracket."""
+        """Return the trial's level in its bracket."""
         return self._brackets[self._bracket_of[request_id]].level_of(request_id)
 
     def units_of(self, request_id: str) -> list[int]:
-        """The rungs of the trial's bracket."""
+        """Return the rungs of the trial's bracket."""
         return self._brackets[self._bracket_of[request_id]].units_of(request_id)
 
     @property
@@ -154,11 +158,11 @@ class Tournament(SearchMethod):
         return min(bracket.rungs[0].units_needed for bracket in self._brackets)
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
-        """Plain mean of the brackets."""
+        """Return the plain mean of the brackets."""
         return sum(bracket.progress(shares, closed) for bracket in self._brackets) / len(self._brackets)
 
     def state(self) -> dict[str, Any]:
-        """The brackets' states and who belongs where."""
+        """Return the brackets' states and each trial's bracket."""
         return {
             "brackets": [bracket.state() for bracket in self._brackets],
             "bracket_of": self._bracket_of,

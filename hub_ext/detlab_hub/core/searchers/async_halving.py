@@ -24,7 +24,7 @@ EXITED_METRIC = sys.float_info.max
 """The metric of a trial that ended early in its rung: worse than all except infinity and NaN."""
 
 _OVERHEAD = 1.2
-"""A rung 0 that is full is not the end: trials still run to the upper rungs."""
+"""Divides the progress of rung 0: a full one is not the end, trials still run to the upper rungs."""
 
 _Rank = tuple[bool, float, str]
 
@@ -50,7 +50,7 @@ class Rung:
         return place
 
     def remove(self, request_id: str) -> None:
-        """Forget what a trial scored here."""
+        """Remove a trial's score from the rung."""
         self.entries = [entry for entry in self.entries if entry[2] != request_id]
 
 
@@ -92,8 +92,8 @@ class HalvingConfig:
 class AsyncHalving(SearchMethod):
     """One bracket of stopping ASHA.
 
-    A trial holds a place from its creation until it is stopped or exits early. What a trial says after its
-    Stop was decided, until the Stop reaches it, does not count again.
+    A trial holds a place from its creation until it is stopped or exits early. Reports between
+    the decision to stop a trial and its arrival there no longer count.
     """
 
     name = "async_halving"
@@ -111,12 +111,12 @@ class AsyncHalving(SearchMethod):
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
-        """As `searcher` says."""
+        """Make the method that the `searcher` block describes."""
         return cls.bracket(fields, fields.count("num_rungs"), fields.count("max_trials"), fields.max_concurrent)
 
     @classmethod
     def bracket(cls, fields: Fields, num_rungs: int, max_trials: int, max_concurrent: int) -> Self:
-        """A bracket with a size of its own, in all else as `searcher` says.
+        """Make a bracket with a size of its own, in all else as `searcher` says.
 
         Raises:
             SearcherConfigError: A field is missing or out of range.
@@ -150,7 +150,7 @@ class AsyncHalving(SearchMethod):
         return self._level[request_id]
 
     def units_of(self, request_id: str) -> list[int]:
-        """The rungs' units."""
+        """Return the rungs' units."""
         return [rung.units_needed for rung in self._rungs]
 
     @property
@@ -175,7 +175,11 @@ class AsyncHalving(SearchMethod):
         return []
 
     def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
-        """Evaluate a trial at every rung that it has reached; stop it at the first where it falls behind."""
+        """Evaluate a trial at every rung that it has reached; stop it at the first where it falls behind.
+
+        Raises:
+            SearcherInputError: The report has no finite value of the time metric.
+        """
         if request_id not in self._active:
             return []
         if time is None or not math.isfinite(time):
@@ -232,7 +236,7 @@ class AsyncHalving(SearchMethod):
         return []
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
-        """Filled part of rung 0, a sixth held back for the upper rungs; the ended part once it is full."""
+        """Return the filled part of rung 0, a sixth held back for the upper rungs; once it is full, the ended part."""
         budget = self._config.max_trials
         reached = len(self._rungs[0].entries)
         progress = reached / (_OVERHEAD * budget)
@@ -241,7 +245,7 @@ class AsyncHalving(SearchMethod):
         return progress
 
     def state(self) -> dict[str, Any]:
-        """Rungs, levels and counters."""
+        """Return the rungs, levels and counters."""
         return {
             "rungs": [
                 {"units_needed": rung.units_needed, "entries": [list(entry) for entry in rung.entries]}

@@ -2,7 +2,7 @@
 
 ValueError
 ├── SearcherConfigError   the configuration names no search that can run
-│   └── SearcherNotInstalled   its method is a plug-in that is not there
+│   └── SearcherNotInstalled   its method is a plug-in that is not installed
 └── SearcherInputError    an event that the search cannot use; the search is unchanged
 """
 
@@ -14,7 +14,7 @@ class SearcherConfigError(ValueError):
 
 
 class SearcherNotInstalled(SearcherConfigError):
-    """No method of that name is installed, or it cannot be imported: what began with it waits until it is."""
+    """No method of that name is installed, or it cannot be imported; its experiments wait until it is."""
 
 
 class SearcherInputError(ValueError):
@@ -26,7 +26,7 @@ class SearcherInputError(ValueError):
 
 
 class ReplayMismatch(Exception):
-    """The journal says one thing, the search now another: its algorithm or its config is not the one that decided.
+    """The search now decides otherwise than its journal records: its algorithm or its config has changed.
 
     Attributes:
         place: Which event of the journal, from 1.

@@ -87,9 +87,9 @@ class Suggested:
     """A `Suggest` decision was answered, outside of any transaction.
 
     Attributes:
-        ticket: Which one.
-        points: Hyperparameters, plain JSON values. Of fewer than were asked for the rest is drawn at random.
-        failure: Why there are fewer; empty if there are not.
+        ticket: The ticket of the `Suggest`.
+        points: Hyperparameters, plain JSON values. If there are fewer than requested, the rest is drawn at random.
+        failure: Why there are fewer; empty if all are there.
     """
 
     ticket: int
@@ -118,7 +118,7 @@ class CreateTrial:
         trial_seed: Seed for the trial's own randomness, 0 to 2**31 - 1.
         hparams: Sampled hyperparameters, plain JSON values.
         index: Creation order in the experiment, from 0.
-        parent: Checkpoint of another trial of the search that it starts from; None for none.
+        parent: Checkpoint of another trial of the search from which it starts; None: it starts from scratch.
     """
 
     request_id: str
@@ -130,7 +130,7 @@ class CreateTrial:
 
 @dataclass(frozen=True, slots=True)
 class StopTrial:
-    """End a trial: the search needs no more of it.
+    """End a trial that the search does not need any longer.
 
     Attributes:
         request_id: The trial.

@@ -1,4 +1,4 @@
-"""The fields of a `searcher` block as a method reads them: plain values, of any version, checked once more.
+"""The fields of a `searcher` block as a method reads them: plain values from any version, checked again.
 
 A stored config was checked when it was submitted, perhaps by an earlier version; the master checks what it uses.
 """
@@ -26,10 +26,10 @@ class Fields:
         self._block = block
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value, or the default where there is none.
+        """Return a value, or the default if it is not set.
 
         Raises:
-            SearcherConfigError: There is neither.
+            SearcherConfigError: There is neither a value nor a default.
         """
         value = self._block.get(key)
         if value is None:
@@ -39,10 +39,10 @@ class Fields:
         return value
 
     def count(self, key: str, default: int | None = None) -> int:
-        """An integer of at least 1.
+        """Return an integer of at least 1.
 
         Raises:
-            SearcherConfigError: It is missing or below.
+            SearcherConfigError: It is missing or less than 1.
         """
         value = int(self.get(key, default))
         if value < 1:
@@ -63,7 +63,7 @@ class Fields:
 
     @property
     def divisor(self) -> float:
-        """The part of the trials that continues beyond a rung: one in so many.
+        """One in this many trials continues beyond a rung.
 
         Raises:
             SearcherConfigError: It is not above 1.
@@ -82,7 +82,7 @@ class Fields:
         """One of several words.
 
         Raises:
-            SearcherConfigError: It is none of them.
+            SearcherConfigError: It is not one of them.
         """
         value = self.get(key, default)
         if value not in choices:
@@ -90,15 +90,15 @@ class Fields:
         return str(value)
 
     def counts(self, key: str) -> list[int]:
-        """A list of integers, empty by default."""
+        """Return a list of integers, empty by default."""
         return [int(number) for number in self._block.get(key) or ()]
 
 
 def check_rungs(path: str, num_rungs: int, divisor: float) -> None:
-    """Refuse more rungs than a float can count the units of.
+    """Refuse more rungs than a float can count units for.
 
     Raises:
-        SearcherConfigError: They are too many.
+        SearcherConfigError: There are too many.
     """
     if (num_rungs - 1) * math.log(divisor) > _LARGEST_LOG:
         raise SearcherConfigError(f"{path}: {num_rungs} rungs are too many for divisor {divisor:g}")

@@ -131,7 +131,11 @@ class Grid:
         """Number of points; exact, however large (`len` cannot say more than 2**63 - 1)."""
 
     def point(self, index: int) -> dict[str, Any]:
-        """Point number `index`, 0 to `size - 1`; a space without axes has one empty point."""
+        """Return point number `index`, 0 to `size - 1`; a space without axes has one empty point.
+
+        Raises:
+            IndexError: There is no point of that number.
+        """
         if not 0 <= index < self.size:
             raise IndexError(f"grid has {self.size} points, asked for number {index}")
         chosen: list[tuple[tuple[str, ...], Any]] = []

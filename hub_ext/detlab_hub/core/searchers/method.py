@@ -48,12 +48,12 @@ class TrialFactory:
 
 @dataclass(frozen=True)
 class Question:
-    """The question of a `Suggest` decision, complete: it is answered without the search, in a process of its own.
+    """The complete question of a `Suggest` decision: it is answered without the search, in a separate process.
 
     Attributes:
-        ticket: Which one.
-        count: Points that are wanted.
-        seed: For the answer's randomness: the same whenever this ticket is asked.
+        ticket: The ticket of the `Suggest`.
+        count: Number of points wanted.
+        seed: For the answer's randomness: always the same for one ticket.
         space: The `hyperparameters` block.
         known: What the method knows, plain JSON values.
     """
@@ -68,15 +68,15 @@ class Question:
 class SearchMethod(ABC):
     """A search method. Every call may be followed by any other; the driver has removed repeated events.
 
-    A method keeps its books when it decides, not when the trial is stored, so that events that overtake each
-    other cannot make it exceed its budget. It is found by its entry point in the group `detlab.searchers`.
+    A method updates its records when it decides, not when the trial is stored, so that events out of order
+    cannot make it exceed its budget. It is found by its entry point in the group `detlab.searchers`.
 
     Attributes:
-        name: What `searcher.name` says, and the name of its entry point.
-        Config: The `searcher` block, as it is checked and documented.
-        wants_checkpoints: Whether it is told of checkpoints, each of which is then journaled.
+        name: The value of `searcher.name`, and the name of its entry point.
+        Config: Schema of the `searcher` block, by which it is checked and documented.
+        wants_checkpoints: Whether it receives checkpoints, each of which is then journaled.
         suggests: Whether it makes `Suggest` decisions.
-        needs_metric: Whether a trial that never reports the searcher's metric is an error: it cannot be judged.
+        needs_metric: Whether a trial that never reports the searcher's metric is an error, since it cannot be compared.
     """
 
     name: ClassVar[str]
@@ -124,7 +124,7 @@ class SearchMethod(ABC):
         return []
 
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
-        """React to a stopping policy that ended a trial; its `exited` follows when it is gone."""
+        """React to a stopping policy that ended a trial; its `exited` follows once it has terminated."""
         return []
 
     def checkpointed(self, factory: TrialFactory, request_id: str, uuid: str, steps_completed: int) -> list[Decision]:
@@ -137,22 +137,22 @@ class SearchMethod(ABC):
 
     @classmethod
     def suggest(cls, question: Question) -> Sequence[dict[str, Any]]:
-        """Answer a question, in a process of its own that may take its time: points of the space.
+        """Answer a question with points of the space, in a separate process that may take its time.
 
-        Fewer than were asked for, or an exception: the rest is drawn at random.
+        If it returns fewer points than requested or raises, the rest is drawn at random.
         """
         raise NotImplementedError(f"{cls.__name__} makes no suggestions")
 
     def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
-        """Take the answer to a ticket, as many points as were asked for."""
+        """Take the answer to a ticket, with as many points as were requested."""
         raise NotImplementedError(f"{type(self).__name__} made a Suggest decision and takes no answer")
 
     def level_of(self, request_id: str) -> int:
-        """How far a trial has come in the method's books; a report that leaves it alone changed nothing."""
+        """Return how far a trial has come in the method's records; a report that does not change it changed nothing."""
         return 0
 
     def units_of(self, request_id: str) -> list[int]:
-        """Units of the time metric at which a trial is evaluated, ascending; empty if it never is."""
+        """Return the units of the time metric at which a trial is evaluated, ascending; empty if it never is."""
         return []
 
     @property
@@ -162,7 +162,7 @@ class SearchMethod(ABC):
 
     @abstractmethod
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
-        """The done part of the search.
+        """Return the part of the search that is done, 0 to 1.
 
         Args:
             shares: Reported progress, 0 to 1, of each trial whose hyperparameters were valid.
@@ -171,7 +171,7 @@ class SearchMethod(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """The whole state as JSON values, for fingerprints and for people who debug a search."""
+        """Return the whole state as JSON values, for fingerprints and for people who debug a search."""
 
 
 def create_many(count: int, create: Callable[[], CreateTrial]) -> list[Decision]:

@@ -13,16 +13,16 @@ from detlab_hub.core.searchers.method import SearchMethod
 
 
 def searcher_names() -> list[str]:
-    """Names of all methods, in order."""
+    """List the names of all methods, in order."""
     return SEARCHERS.names()
 
 
 @cache
 def method_class(name: str) -> type[SearchMethod]:
-    """The class of a method.
+    """Return the class of a method.
 
     Raises:
-        SearcherNotInstalled: None of that name is installed, or it cannot be imported.
+        SearcherNotInstalled: No method of that name is installed, or it cannot be imported.
     """
     try:
         found = SEARCHERS.load(name)

@@ -46,7 +46,7 @@ class Searcher:
             it was (a report between two rungs, a duplicate) need not be journaled.
 
     Args:
-        method: Decides which trials there are, and which it stops.
+        method: Decides which trials are made and which are stopped.
         space: The `hyperparameters` block.
         seed: Of its random numbers.
         policies: Stop trials beside the method. They remember every report, so that each is journaled.
@@ -114,14 +114,14 @@ class Searcher:
         return self.method.wants_checkpoints
 
     def questions(self) -> list[Question]:
-        """The `Suggest` decisions that were not answered yet, each with all that answering it takes."""
+        """List the `Suggest` decisions that are not answered yet, each with everything that the answer requires."""
         return [
             Question(ticket, count, _seed_of(self._seed, ticket), self._space, self.method.known(ticket))
             for ticket, count in sorted(self._tickets.items())
         ]
 
     def step(self, event: Event) -> list[Decision]:
-        """Take one event, answer with what to do, in order.
+        """Handle one event; return the decisions, in order.
 
         Raises:
             SearcherInputError: If the trial is unknown, or the report lacks the searcher's time metric; the
@@ -222,7 +222,7 @@ class Searcher:
         return self._or_over(self._record(self.method.exited(self._factory, request_id)))
 
     def _or_over(self, decisions: list[Decision]) -> list[Decision]:
-        """Decisions, and the end of the search if no trial is left and no question open."""
+        """Add the end of the search to the decisions if no trial is left and no question is open."""
         requested = len(self._requested)
         if requested == len(self._closed) and not self._tickets:
             self._shutdown = Shutdown(cancel=len(self._cancels) >= requested, failure=len(self._failures) >= requested)
@@ -242,7 +242,7 @@ class Searcher:
         return decisions
 
     def progress(self) -> float:
-        """The done part of the search, 0 to 1; 1 once it is over."""
+        """Return the part of the search that is done, 0 to 1; 1 once it is over."""
         if self._shutdown is not None:
             return 1.0
         progress = self.method.progress(self._shares, self._closed)
@@ -270,7 +270,7 @@ class Searcher:
 
 
 def _seed_of(seed: int, ticket: int) -> int:
-    """A seed of its own for each ticket, 0 to 2**32 - 1."""
+    """Derive a separate seed for each ticket, 0 to 2**32 - 1."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{ticket}".encode()).digest()[:4], "big")
 
 
@@ -295,14 +295,14 @@ def replay(
     journal: Iterable[Event],
     recorded: Sequence[Sequence[Decision]] | None = None,
 ) -> tuple[Searcher, list[list[Decision]]]:
-    """Make a search and give it the journaled events; each must be decided as it was recorded.
+    """Make a search and give it the journaled events; the decisions on each must be as recorded.
 
     Args:
         searcher: The `searcher` block, as plain values.
         hyperparameters: The `hyperparameters` block, as plain values.
         seed: The experiment's seed.
         journal: The events, in order.
-        recorded: What was decided on each; None where that is not known.
+        recorded: The decisions on each; None where they are not known.
 
     Returns:
         The search, and the decisions after each event.
@@ -310,7 +310,7 @@ def replay(
     Raises:
         SearcherConfigError: If no search can be made from it.
         SearcherInputError: The search cannot use an event.
-        ReplayMismatch: The search now decides otherwise than it did.
+        ReplayMismatch: The search decides otherwise than recorded.
     """
     search = make_searcher(searcher, hyperparameters, seed)
     decided = []

@@ -1,4 +1,4 @@
-"""A search without training: an objective function stands for the trials, one after another.
+"""A search without training: an objective function takes the place of the trials, one after another.
 
 Useful to see, before any GPU is spent, how many trials a search makes, how long each trains, and what a
 `divisor` or a `mode` costs.
@@ -33,8 +33,8 @@ class ObjectiveError(Exception):
     """The objective failed.
 
     Args:
-        message: What to tell people.
-        invalid: Whether it says that the hyperparameters are invalid (the trial is then replaced).
+        message: For people.
+        invalid: Whether it reports invalid hyperparameters (the trial is then replaced).
     """
 
     def __init__(self, message: str, *, invalid: bool = False) -> None:
@@ -57,9 +57,9 @@ class SimulatedTrial:
         ended: `stopped` by the searcher, `completed` its length, or `error`.
         metric: Last reported value; None if there is none.
         rung: Index of the rung that stopped it, else None.
-        rungs: Units of the rungs that judge it; empty if none does.
-        error: What the objective said when it failed.
-        invalid: Whether it failed for its hyperparameters.
+        rungs: Units of the rungs at which it is evaluated; empty if there are none.
+        error: The objective's message when it failed.
+        invalid: Whether it failed because of its hyperparameters.
     """
 
     trial: CreateTrial
@@ -80,7 +80,7 @@ def simulate(searcher: Searcher, objective: Objective, report_every: int, length
 
     Args:
         searcher: A search that has not started.
-        objective: Stands for the trials' training.
+        objective: Takes the place of the trials' training.
         report_every: Units of the time metric between reports, at least 1.
         length: Units after which a trial ends by itself, at least 1.
 
@@ -150,9 +150,10 @@ class _Simulation:
 
 
 def random_curve(trial: CreateTrial, step: int, length: int, smaller_is_better: bool) -> float:
-    """A made-up learning curve: falls (or rises) by a power law towards a level of the trial's own.
+    """Return a point of a made-up learning curve.
 
-    Reproducible: depends only on the trial's seed, the step and the length. Values lie between 0 and 1.
+    The curve falls (or rises) by a power law towards a level of the trial's own. It is reproducible: it
+    depends only on the trial's seed, the step and the length. Values lie between 0 and 1.
     """
     rng = SearchRandom(trial.trial_seed)
     final, speed = rng.uniform(0.05, 0.6), rng.uniform(0.5, 4.0)

@@ -1,7 +1,7 @@
-"""`python -m detlab_hub.core.searchers.suggesting`: answer one question of a search, in a process of its own.
+"""`python -m detlab_hub.core.searchers.suggesting`: answer one question of a search, in a separate process.
 
-On standard input it has {"searcher": name, "question": {...}}, on standard output it writes the points, both JSON. A
-method may import what it likes here, and take its time: the master waits in no transaction, and not for ever.
+It reads {"searcher": name, "question": {...}} from standard input and writes the points to standard output, both JSON.
+A method may import anything here, and take its time: the master waits outside of transactions, and not for ever.
 """
 
 import json
@@ -14,7 +14,7 @@ from detlab_hub.core.searchers.registry import method_class
 
 
 def to_json(searcher: str, question: Question) -> bytes:
-    """A question as the process reads it."""
+    """Serialize a question for the process that answers it."""
     return json.dumps({"searcher": searcher, "question": asdict(question)}).encode()
 
 

@@ -60,24 +60,24 @@ class RandomSearch(SearchMethod):
         return [factory.draw()]
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
-        """Done part of the budget; invalid trials do not count, since they are replaced."""
+        """Return the part of the budget that is done; invalid trials do not count, since they are replaced."""
         done = sum(1.0 if request_id in closed else share for request_id, share in shares.items())
         return done / self._max_trials
 
     def state(self) -> dict[str, Any]:
-        """The budget spent."""
+        """Return the budget spent."""
         return {"budget_used": self._budget_used}
 
 
 class SingleSearch(RandomSearch):
-    """One trial at a random point: what is not searched is a search of one."""
+    """One trial at a random point: an experiment without a search is a search of one trial."""
 
     name = "single"
     Config = SingleConfig
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
-        """Nothing to configure."""
+        """Make the method; there is nothing to configure."""
         return cls(max_trials=1, max_concurrent=1, replace_invalid=False)
 
 
@@ -99,7 +99,7 @@ class GridSearch(SearchMethod):
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
-        """As `searcher` says, over the whole space."""
+        """Make the method that the `searcher` block describes, over the whole space."""
         return cls(Grid(space), fields.max_concurrent)
 
     @property
@@ -115,7 +115,7 @@ class GridSearch(SearchMethod):
         return decisions
 
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
-        """Go on to the next point."""
+        """Continue with the next point."""
         return self._next(factory)
 
     def _next(self, factory: TrialFactory) -> list[Decision]:
@@ -125,10 +125,10 @@ class GridSearch(SearchMethod):
         return [factory.at(self._grid.point(self._remaining))]
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
-        """Done part of the points; an invalid point is done."""
+        """Return the part of the points that is done; an invalid point counts as done."""
         running = sum(share for request_id, share in shares.items() if request_id not in closed)
         return (len(closed) + running) / self._grid.size
 
     def state(self) -> dict[str, Any]:
-        """The points left."""
+        """Return the points left."""
         return {"remaining": self._remaining}

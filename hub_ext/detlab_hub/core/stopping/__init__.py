@@ -1,6 +1,6 @@
-"""Stopping policies: when a trial is not worth going on with, beside whatever search method there is. Pure.
+"""Stopping policies: when a trial is not worth continuing, in addition to any search method. Pure.
 
-A policy judges one trial by its own reports and those of the others; which trials there are is the method's to say.
+A policy evaluates a trial by its own reports and those of the others; the method decides which trials there are.
 """
 
 from detlab_hub.core.stopping.policy import Report, StopPolicy

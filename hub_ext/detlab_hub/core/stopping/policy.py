@@ -1,4 +1,4 @@
-"""What every stopping policy is: told of each report, it says whether the trial should end, and on what evidence."""
+"""The interface of stopping policies: for each report, decide whether the trial should end, and on what evidence."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Report:
 
 
 class StopPolicy(ABC):
-    """A stopping policy: deterministic, and told of all reports in order, so that a replay gives the same answers.
+    """A stopping policy: deterministic, and given all reports in order, so that a replay gives the same answers.
 
     Attributes:
-        name: What `stopping[].name` says.
+        name: The value of `stopping[].name`.
     """
 
     name: ClassVar[str]
 
     @abstractmethod
     def reported(self, report: Report) -> str | None:
-        """Take a report; return the evidence if the trial should stop now, None if it should go on.
+        """Take a report; return the evidence if the trial should stop now, None if it should continue.
 
         Evidence is a sentence with the numbers, such as "best in 5 reports 0.912, needed 0.915".
         """
 
     @abstractmethod
     def state(self) -> Any:
-        """The whole state as JSON values, for fingerprints."""
+        """Return the whole state as JSON values, for fingerprints."""

@@ -2,7 +2,7 @@
 
 A port that is free for a moment can be bound by a task of any user, and tokens would be sent to that task. So
 the sockets outlive the parts: each part inherits its own (as with systemd), and while it is down the supervisor holds
-them. A supervisor that was killed leaves them with the running parts, from which the next one takes them back.
+them. A killed supervisor leaves them with the running parts, from which the next one takes them back.
 See docs/decisions/0016-listening-sockets.md.
 """
 
@@ -27,7 +27,7 @@ BACKLOG = 511
 LOOPBACK = "127.0.0.1"
 _LISTEN = "0A"
 _PIDFD_GETFD = 438
-"""Number of the system call, the same on all architectures; Python has no function for it."""
+"""Number of the system call, which is the same on all architectures; Python has no function for it."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Address:
     """Where a part listens.
 
     Attributes:
-        ip: Address of this machine, in numbers.
+        ip: Numeric address of this machine.
         port: Its port.
-        tls: Whether it speaks TLS there.
+        tls: Whether it uses TLS there.
     """
 
     ip: str
@@ -48,10 +48,10 @@ class Address:
 def listen(ip: str, port: int) -> socket.socket:
     """Return a listening socket that child processes do not inherit.
 
-    It listens at once: a port that is only bound could be bound by others as well.
+    It listens immediately: a port that is only bound could be bound by others as well.
 
     Raises:
-        OSError: The port cannot be had.
+        OSError: The port cannot be bound.
     """
     made = socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -66,10 +66,10 @@ def listen(ip: str, port: int) -> socket.socket:
 
 
 def inherited(environ: MutableMapping[str, str] = os.environ) -> dict[int, socket.socket]:
-    """Return the sockets that the parent process left us, by port; the variable is removed.
+    """Return the sockets inherited from the parent process, by port; remove the variable.
 
     Raises:
-        DetlabError: The variable names what is no such socket.
+        DetlabError: The variable names a descriptor that is not such a socket.
     """
     text = environ.pop(VARIABLE, "")
     found = {}
@@ -86,7 +86,7 @@ def inherited(environ: MutableMapping[str, str] = os.environ) -> dict[int, socke
 
 
 def lent(sockets: Mapping[int, socket.socket]) -> dict[str, str]:
-    """Return the environment by which a child finds the sockets; they have to be passed to it as well."""
+    """Return the environment in which a child finds the sockets; they must be passed to it as well."""
     pairs = [f"{port}={held.fileno()}" for port, held in sorted(sockets.items())]
     return {VARIABLE: ",".join(pairs)} if pairs else {}
 
@@ -95,7 +95,7 @@ class Listeners:
     """Sockets by port.
 
     Args:
-        sockets: Those that we have already.
+        sockets: The sockets that we have already.
     """
 
     def __init__(self, sockets: Mapping[int, socket.socket] | None = None) -> None:
@@ -108,7 +108,7 @@ class Listeners:
         self.close()
 
     def close(self) -> None:
-        """Give all of them up."""
+        """Close all sockets."""
         for held in self._sockets.values():
             held.close()
         self._sockets.clear()
@@ -124,11 +124,11 @@ class Listeners:
         return dict(self._sockets)
 
     def held(self, addresses: Iterable[Address]) -> dict[int, socket.socket]:
-        """Return those of these addresses that we have."""
+        """Return the sockets that we have for these addresses."""
         return {one.port: self._sockets[one.port] for one in addresses if one.port in self._sockets}
 
     def ensure(self, addresses: Iterable[Address]) -> dict[int, socket.socket]:
-        """Return the sockets of these addresses, binding those that we do not have.
+        """Return the sockets for these addresses, binding missing ones.
 
         Raises:
             OSError: Another process has the port.
@@ -147,7 +147,7 @@ class Listeners:
     def take_back(self, pid: int, addresses: Iterable[Address]) -> None:
         """Take the sockets that we do not have from a running process that listens on them.
 
-        Where the kernel does not let us, this is logged, and they are bound when that process has ended.
+        If the kernel does not permit it, this is logged, and they are bound when that process has ended.
         """
         for one in addresses:
             if one.port in self._sockets:
@@ -168,7 +168,7 @@ def _taken(pid: int, port: int) -> socket.socket:
     """Return a duplicate of the socket with which a process listens on a port.
 
     Raises:
-        OSError: It has none, or we may not.
+        OSError: The process has none, or we lack the permission.
     """
     handle = os.pidfd_open(pid)
     try:

@@ -14,14 +14,14 @@ from detlab.launch.host.procfs import read_process
 from detlab_hub.embedded.sockets.listeners import LOOPBACK, listen, listening_inodes
 
 _LOWEST = 600
-"""Below are the ports of well-known services."""
+"""Ports below this are those of well-known services."""
 
 
 def is_free(port: int, ip: str = "127.0.0.1") -> bool:
     """Return whether a server could listen on the port of an address of this machine now.
 
     Raises:
-        DetlabError: This user may not use the port at all.
+        DetlabError: This user may not bind the port at all.
     """
     with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -57,12 +57,12 @@ def first_unprivileged() -> int:
 
 
 def privileged_ports() -> range:
-    """Return the ports from which private services may have one that ordinary users cannot bind; none if not root."""
+    """Return the ports for private services that ordinary users cannot bind; empty if not root."""
     return range(_LOWEST, max(_LOWEST, min(first_unprivileged(), 1024)) if os.geteuid() == 0 else _LOWEST)
 
 
 def listen_privately(ip: str = LOOPBACK) -> socket.socket:
-    """Return a socket that listens on a free port of an address: one that no ordinary user may bind, if we can."""
+    """Return a socket that listens on a free port of an address: if possible one that no ordinary user may bind."""
     for port in random.sample(privileged_ports(), len(privileged_ports())):
         if not _is_named(port):
             with contextlib.suppress(OSError):
@@ -71,7 +71,7 @@ def listen_privately(ip: str = LOOPBACK) -> socket.socket:
 
 
 def _is_named(port: int) -> bool:
-    """Whether a service has its name from this port (/etc/services), and may be started here some day."""
+    """Whether a service is assigned to this port (/etc/services), which may be started here some day."""
     try:
         return bool(socket.getservbyport(port, "tcp"))
     except OSError:
@@ -79,9 +79,9 @@ def _is_named(port: int) -> bool:
 
 
 def owner_of(port: int) -> str | None:
-    """Return `pid N (name)` of who listens on a port, None if /proc does not tell us.
+    """Return `pid N (name)` of the process that listens on a port, None if /proc does not show it.
 
-    Where several processes share the socket it is the youngest: the one that was started to serve there.
+    If several processes share the socket, it is the youngest: the one that was started to serve there.
     """
     inodes = set(listening_inodes(port))
     holders = [

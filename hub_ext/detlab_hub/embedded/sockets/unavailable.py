@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from detlab_hub.embedded.sockets.listeners import BACKLOG, Address
 
 SERVER = "detlab-supervisor"
-"""The `Server` of these answers, by which our own questions tell them from those of the part."""
+"""The `Server` header of these responses, by which our own requests tell them from the part's."""
 _SECONDS = 2.0
 _MOST = 64
 """Concurrent connections; further ones are closed without a reply."""
@@ -18,10 +18,10 @@ _READ = 64 * 1024
 
 
 class Unavailable:
-    """Answers `503` on the sockets of one part; where it speaks TLS, connections are closed.
+    """Answers `503` on the sockets of one part; if it uses TLS, connections are closed.
 
     Args:
-        part: Its name, for the answer.
+        part: Its name, for the response.
         addresses: Where it listens.
     """
 
@@ -45,7 +45,7 @@ class Unavailable:
                 self._servers.append(await asyncio.start_server(answer, sock=own, backlog=BACKLOG, limit=_READ))
 
     def end(self) -> None:
-        """Stop: connections that come from now on wait for the part."""
+        """Stop: new connections then wait for the part."""
         for server in self._servers:
             server.close()
         self._servers.clear()

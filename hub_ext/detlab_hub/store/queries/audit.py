@@ -56,7 +56,7 @@ def of_subjects(s: Session, subjects: Sequence[str], limit: int) -> list[AuditRo
 
 
 def trim(s: Session, before: float) -> int:
-    """Remove actions older than a time, oldest first, at most `TRIM_BATCH` in one call; return how many went."""
+    """Remove actions older than a time, oldest first, at most `TRIM_BATCH` in one call; return their number."""
     # By id, which grows with time: there is no index by time, and none is needed.
     oldest = s.execute(select(AuditRow.id, AuditRow.time).order_by(AuditRow.id).limit(TRIM_BATCH)).all()
     last = max((key for key, time in oldest if time < before), default=None)

@@ -1,4 +1,4 @@
-"""Bundles: who has uploaded which, and who may read an object that runs it."""
+"""Bundles: which users have uploaded which, and who may read an object that runs one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _UPLOADS: Table = BundleUpload.__table__
 
 
 def note_upload(s: Session, digest: str, size: int, user: str, now: float) -> bool:
-    """Note that a user has sent a bundle; False: they had sent it before.
+    """Note that a user has uploaded a bundle; return False if they had done so before.
 
-    Two may send the same at once, each in a transaction of its own.
+    Two users may upload the same bundle at the same time, each in a separate transaction.
     """
     if s.get(BundleUpload, (digest, clean_text(user))) is not None:
         return False
@@ -27,7 +27,7 @@ def note_upload(s: Session, digest: str, size: int, user: str, now: float) -> bo
 
 
 def is_stored(s: Session, digest: str) -> bool:
-    """Whether anybody has sent a bundle."""
+    """Whether any user has uploaded a bundle."""
     return s.get(BundleRow, digest) is not None
 
 
@@ -37,7 +37,7 @@ def is_sent_by(s: Session, digest: str, who: Person) -> bool:
 
 
 def experiment_with(s: Session, digest: str, who: Person) -> ExperimentRow | None:
-    """An experiment that runs a bundle and that a user may read."""
+    """Return an experiment that runs a bundle and that a user may read; None if there is none."""
     runs = select(ExperimentRow).where(ExperimentRow.bundle == digest).limit(1)
     # A statement each: one with OR would read all experiments of the cluster, where no index has both.
     for way in ways(Kind.EXPERIMENT, who, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id):
@@ -48,6 +48,6 @@ def experiment_with(s: Session, digest: str, who: Person) -> ExperimentRow | Non
 
 
 def task_with(s: Session, digest: str, who: Person) -> TaskRow | None:
-    """A user task that runs a bundle and that a user may read."""
+    """Return a user task that runs a bundle and that a user may read; None if there is none."""
     runs = select(TaskRow).where(TaskRow.bundle == digest).limit(1)
     return s.scalar(runs.where(visible(Kind.TASK, who, owner=TaskRow.owner)))

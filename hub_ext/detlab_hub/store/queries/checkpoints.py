@@ -35,7 +35,7 @@ def of_experiment(
 
 
 def before(s: Session, row: CheckpointRow, limit: int = 20) -> list[str]:
-    """Return the checkpoints of a trial that are there and have fewer steps than one of them, newest first."""
+    """Return the existing checkpoints of a trial that have fewer steps than one of them, newest first."""
     query = select(CheckpointRow.uuid).where(
         CheckpointRow.trial_id == row.trial_id,
         CheckpointRow.state == "COMPLETED",

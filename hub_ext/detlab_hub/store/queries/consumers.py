@@ -22,19 +22,19 @@ def register(s: Session, name: str, now: float) -> EventConsumerRow:
 
 
 def advance(s: Session, name: str, cursor: int, now: float) -> None:
-    """Note that a consumer has taken all events up to `cursor`."""
+    """Note that a consumer has processed all events up to `cursor`."""
     row = register(s, name, now)
     row.cursor, row.failures, row.error, row.moved_at = max(row.cursor, cursor), 0, "", now
 
 
 def note_failure(s: Session, name: str, error: str, now: float) -> None:
-    """Note that a consumer could not take what comes next."""
+    """Note that a consumer could not process its next events."""
     row = register(s, name, now)
     row.failures, row.error = row.failures + 1, error
 
 
 def slowest(s: Session, names: Collection[str]) -> int | None:
-    """Return the cursor of the consumer that is furthest behind, None without any."""
+    """Return the cursor of the consumer that is furthest behind, None if there are no consumers."""
     if not names:
         return None
     found: int | None = s.scalar(select(func.min(EventConsumerRow.cursor)).where(EventConsumerRow.name.in_(names)))

@@ -33,9 +33,9 @@ _BOUNDS = Prepared(
 )
 TRIM_BATCH = 20_000
 MOST_KEPT = 10
-"""So many times the usual number of events are kept for consumers that are behind."""
+"""At most this many times the usual number of events are kept for consumers that are behind."""
 FEW = 8
-"""So many kinds and followed experiments have a statement that is compiled once."""
+"""Up to this many kinds and followed experiments have a statement that is compiled once."""
 
 
 def append(
@@ -92,7 +92,7 @@ def after(
 ) -> list[Event]:
     """Return the events beyond a cursor, in order, of all experiments or of one, of all kinds or of some.
 
-    Of the experiments in `followed` metrics come, too, whatever `kinds` says.
+    Metrics of the experiments in `followed` are included, too, regardless of `kinds`.
     """
     return [
         Event.model_construct(
@@ -128,7 +128,7 @@ def _rows_after(
 
 @cache
 def _after_few(kinds: int, followed: int) -> Prepared:
-    """The statement for so few kinds and followed experiments that each has a parameter: what tails ask for."""
+    """Make the statement for few kinds and followed experiments, each of which has a parameter: what tails request."""
     row = _EVENTS.c
     some = [row.kind == bindparam(f"kind{place}") for place in range(kinds)]
     theirs = [row.experiment_id == bindparam(f"followed{place}") for place in range(followed)]
@@ -138,9 +138,9 @@ def _after_few(kinds: int, followed: int) -> Prepared:
 
 @cache
 def _after(one: bool, some_kinds: bool, followed: bool) -> Select[Any]:
-    """The statement of `after`, made once of each kind: streams ask all the time, and making it takes longer.
+    """Make the statement of `after`, once of each kind: streams run it all the time, and making it takes longer.
 
-    It asks for columns, not for rows of the ORM, since nothing is changed here.
+    It selects columns, not rows of the ORM, since nothing is changed here.
     """
     query = select(*_EVENTS.c).where(_EVENTS.c.id > bindparam("cursor")).order_by(_EVENTS.c.id)
     if one:
@@ -167,7 +167,7 @@ def bounds(s: Session) -> tuple[int, int]:
 
 
 def head(s: Session) -> int:
-    """Return the id of the newest event; the cursor of a snapshot taken in the same read. 0 if none ever was."""
+    """Return the id of the newest event; the cursor of a snapshot taken in the same read. 0 if there never was one."""
     return max(int(s.scalar(select(func.max(EventRow.id))) or 0), floor(s))
 
 
@@ -177,13 +177,13 @@ def floor(s: Session) -> int:
 
 
 def trim(s: Session, keep: int, limit: int = TRIM_BATCH, *, needed: int | None = None) -> int:
-    """Remove all but about the newest `keep` events, at most `limit` in one call; return how many went.
+    """Remove all but about the newest `keep` events, at most `limit` in one call; return how many were removed.
 
     Args:
         s: The session.
-        keep: Events that stay.
-        limit: Events that may go in this call.
-        needed: Events beyond this id stay, too, up to ten times `keep`: a consumer has not taken them yet.
+        keep: Number of events that stay.
+        limit: Most events to remove in this call.
+        needed: Events beyond this id stay, too, up to ten times `keep`: a consumer has not processed them yet.
     """
     oldest = s.scalar(select(func.min(EventRow.id)))
     if oldest is None:

@@ -1,4 +1,4 @@
-"""Experiments: page by page, counts of their trials, who submitted what, and removal."""
+"""Experiments: pages, counts of their trials, owners, and removal."""
 
 from __future__ import annotations
 
@@ -112,17 +112,17 @@ def running_counts(s: Session, experiment_ids: Sequence[int], states: Sequence[s
 
 @cache
 def _in_states(states: frozenset[str]) -> Prepared:
-    """How many allocations of one experiment are in one of these states: each is a value of the statement."""
+    """Make the statement that counts an experiment's allocations in these states: each is a value of it."""
     in_one = or_(*(AllocationRow.state == state for state in sorted(states)))
     of_one = AllocationRow.experiment_id == bindparam("experiment")
     return Prepared(select(func.count()).select_from(AllocationRow).where(of_one, in_one))
 
 
 def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
-    """Remove an experiment with all that hangs on it, up to `limit` points or log lines per call.
+    """Remove an experiment with everything that belongs to it, up to `limit` points or log lines per call.
 
     Returns:
-        Whether it is gone; False: call again, in another transaction (the writer is never held for long).
+        Whether it is removed; False: call again, in another transaction (the writer is never held for long).
     """
     forget(s)
     trial_ids = list(s.scalars(select(TrialRow.id).where(TrialRow.experiment_id == experiment_id)))

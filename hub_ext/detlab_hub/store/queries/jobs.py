@@ -1,4 +1,4 @@
-"""Allocations that hold slots or wait for some, with their jobs' fields of the queue; and quotas."""
+"""Allocations that hold slots or are pending, with their jobs' fields of the queue; and quotas."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Live(NamedTuple):
 
     @property
     def pending(self) -> bool:
-        """Whether it waits."""
+        """Whether it is pending."""
         return self.state == AllocationState.PENDING
 
     @property
@@ -77,7 +77,7 @@ def _of_job(name: str) -> tuple[object, object]:
 
 
 def live(s: Session, *, pending_only: bool = False) -> Sequence[Live]:
-    """All allocations that have not ended, or only those that wait."""
+    """Return all allocations that have not ended, or only the pending ones."""
     columns = [func.coalesce(*_of_job(name)) for name in ("name", "priority", "weight", "resource_pool", "created_at")]
     name, priority, weight, pool, submitted_at = columns
     query = (
@@ -125,13 +125,13 @@ def live(s: Session, *, pending_only: bool = False) -> Sequence[Live]:
 
 
 def quotas(s: Session, viewer: Person) -> list[QuotaRow]:
-    """The quotas that a user may read, users first."""
+    """List the quotas that a user may read, users first."""
     shown = visible(Kind.QUOTA, viewer, named=(QuotaRow.kind, QuotaRow.name))
     return list(s.scalars(select(QuotaRow).where(shown).order_by(QuotaRow.kind.desc(), QuotaRow.name)))
 
 
 def quotas_of(s: Session, user: str, groups: Collection[str]) -> list[QuotaLine]:
-    """The quotas that bind a user of some groups: the user's, then those of the groups by their names."""
+    """List the quotas that bind a user of some groups: the user's, then those of the groups by their names."""
     s.flush()
     asked = [(USER, clean_text(user)), *((GROUP, name) for name in sorted(set(map(clean_text, groups))))]
     found = (_QUOTA.first(s, {"kind": kind, "name": name}) for kind, name in asked)
@@ -139,6 +139,6 @@ def quotas_of(s: Session, user: str, groups: Collection[str]) -> list[QuotaLine]
 
 
 def remove_quota(s: Session, kind: str, name: str) -> bool:
-    """Lift a quota; False: there was none."""
+    """Remove a quota; return False if there was none."""
     query = delete(QuotaRow).where(QuotaRow.kind == kind, QuotaRow.name == clean_text(name))
     return bool(getattr(s.execute(query), "rowcount", 0))

@@ -55,7 +55,7 @@ def zero_slot_tasks_by_owner(s: Session, viewer: Person) -> dict[str, int]:
 
 
 def uploaded_since(s: Session, owner: str, since: float) -> float:
-    """Return the bytes of code and outputs that a user has uploaded, as far as they are still there."""
+    """Return the bytes of code and outputs that a user has uploaded and that still exist."""
     name = clean_text(owner)
     code = select(func.coalesce(func.sum(BundleRow.size), 0)).join(
         BundleUpload, BundleUpload.digest == BundleRow.digest

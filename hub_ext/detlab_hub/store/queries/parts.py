@@ -1,4 +1,4 @@
-"""The parts of allocations: what each has of every one of its nodes. One on one node is a gang of one."""
+"""The parts of allocations, one for each node. An allocation on one node is a gang of one."""
 
 from __future__ import annotations
 
@@ -15,34 +15,37 @@ from detlab_hub.store.tables import AllocationRow, PartRow
 
 
 def of_allocation(s: Session, row: AllocationRow) -> list[PartRow]:
-    """The parts of an allocation in their order, the chief's first; none before it has a place."""
+    """List the parts of an allocation in their order, the chief's first; none before it is placed."""
     found = (s.get(PartRow, (row.id, rank)) for rank in range(row.nodes))
     return [part for part in found if part is not None]
 
 
 def on(s: Session, row: AllocationRow, agent_id: str) -> PartRow | None:
-    """The part of an allocation that an agent has."""
+    """Return the part of an allocation that an agent has, None if it has none."""
     return next((part for part in of_allocation(s, row) if part.agent_id == agent_id), None)
 
 
 def on_agent(agent_id: str) -> ColumnElement[bool]:
-    """Of an allocation: a part of it is on this agent."""
+    """Return the condition that a part of an allocation is on this agent."""
     return on_agents((agent_id,))
 
 
 def on_agents(agent_ids: Collection[str]) -> ColumnElement[bool]:
-    """Of an allocation: a part of it is on one of these agents."""
+    """Return the condition that a part of an allocation is on one of these agents."""
     return AllocationRow.id.in_(select(PartRow.allocation_id).where(PartRow.agent_id.in_(agent_ids)))
 
 
 def on_agent_or_its_nodes(agent_id: str) -> ColumnElement[bool]:
-    """Of an allocation: a part of it is on this agent or on a node that it speaks for."""
+    """Return the condition that a part of an allocation is on this agent or on a node that it represents."""
     below = PartRow.agent_id.startswith(f"{agent_id}/", autoescape=True)
     return AllocationRow.id.in_(select(PartRow.allocation_id).where(or_(PartRow.agent_id == agent_id, below)))
 
 
 def on_agent_in(s: Session, agent_id: str, states: Collection[str]) -> list[AllocationRow]:
-    """The allocations in one of these states of which an agent has a part; `of_allocation` has their parts by then."""
+    """List the allocations in one of these states of which an agent has a part.
+
+    The session holds their parts then, so that `of_allocation` need not read them.
+    """
     assert isinstance(s, StoreSession)
     whole, pieces = _on_agent_in(frozenset(states))
     found: list[AllocationRow] = s.those(AllocationRow, whole, {"agent": agent_id})
@@ -52,7 +55,7 @@ def on_agent_in(s: Session, agent_id: str, states: Collection[str]) -> list[Allo
 
 @functools.cache
 def _on_agent_in(states: frozenset[str]) -> tuple[Prepared, Prepared]:
-    """Asked whenever an agent connects, and so compiled once: each state is a value of the statements."""
+    """Make the statements, which run whenever an agent connects, once: each state is a value of them."""
     there = select(PartRow.allocation_id).where(PartRow.agent_id == bindparam("agent"))
     whole = AllocationRow.id.in_(there), _in_one_of(states)
     pieces = PartRow.allocation_id.in_(select(AllocationRow.id).where(*whole))
@@ -62,13 +65,13 @@ def _on_agent_in(states: frozenset[str]) -> tuple[Prepared, Prepared]:
 
 
 def agents_with(s: Session, states: Collection[str]) -> set[str]:
-    """The agents that have a part that has not ended of an allocation in one of these states."""
+    """Return the agents with a part that has not ended, of an allocation in one of these states."""
     return {agent for (agent,) in _agents_with(frozenset(states)).all(s, {})}
 
 
 @functools.cache
 def _agents_with(states: frozenset[str]) -> Prepared:
-    """Asked at every tick, and so compiled once: each state is a value of the statement."""
+    """Make the statement, which runs at every tick, once: each state is a value of it."""
     held = select(PartRow.agent_id).join(AllocationRow, AllocationRow.id == PartRow.allocation_id)
     return Prepared(held.where(_in_one_of(states), PartRow.end.is_(None)))
 

@@ -1,4 +1,4 @@
-"""How full the pools are: counted by the database, as thousands of tasks may wait."""
+"""How full the pools are: counted by the database, as thousands of tasks may be pending."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Held(NamedTuple):
     """The slots of an allocation, and their agent."""
 
     pool: str | None
-    """Of its agent; None if the agent is not known any more."""
+    """Of its agent; None if the agent is no longer known."""
     slots: list[str]
 
 
 def queued(s: Session) -> list[Queued]:
-    """The pending tasks, by pool."""
+    """Count the pending tasks and their slots, by pool."""
     pool = func.coalesce(ExperimentRow.resource_pool, TaskRow.resource_pool)
     query = (
         select(pool, func.count(), func.sum(AllocationRow.slots_needed))
@@ -42,7 +42,7 @@ def queued(s: Session) -> list[Queued]:
 
 
 def held(s: Session, placed: Sequence[AllocationState]) -> list[Held]:
-    """The placed allocations, in any of these states."""
+    """List what each placed allocation in one of these states holds."""
     query = (
         select(AgentRow.pool, AllocationRow.slots)
         .select_from(AllocationRow)
@@ -53,5 +53,5 @@ def held(s: Session, placed: Sequence[AllocationState]) -> list[Held]:
 
 
 def closed(s: Session) -> frozenset[str]:
-    """Agents that take no new work."""
+    """Return the agents that take no new work."""
     return frozenset(s.scalars(select(AgentRow.id).where(AgentRow.enabled.is_(False))))

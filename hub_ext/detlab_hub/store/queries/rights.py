@@ -31,11 +31,11 @@ def visible(
 
     Args:
         kind: What the rows are.
-        viewer: Who reads.
-        owner: Its column with the owner; None: it has none.
-        experiment_id: Its column with the experiment whose grants apply; None: none do.
-        named: Its columns with the kind (user or group) and the name of whom the row itself is for.
-        least: The right.
+        viewer: The reading user.
+        owner: The column with the owner; None: there is none.
+        experiment_id: The column with the experiment whose grants apply; None: none do.
+        named: The columns with the kind (user or group) and the name of whom the row itself is for.
+        least: The least right.
     """
     return or_(false(), *ways(kind, viewer, owner=owner, experiment_id=experiment_id, named=named, least=least))
 
@@ -70,7 +70,7 @@ def ways(
 
 
 def grants_among(s: Session, experiment_ids: Sequence[int], who: Person) -> dict[int, bool]:
-    """Those of some experiments that are shared with a user; True: the best grant permits changes, too."""
+    """Return those of some experiments that are shared with a user; True: the best grant also permits changes."""
     found: dict[int, bool] = {}
     for part in chunks(list(experiment_ids)):
         query = select(GrantRow.experiment_id, GrantRow.write).where(GrantRow.experiment_id.in_(part))
@@ -80,13 +80,13 @@ def grants_among(s: Session, experiment_ids: Sequence[int], who: Person) -> dict
 
 
 def grants_of(s: Session, experiment_id: int) -> list[GrantRow]:
-    """The grants of an experiment, users first."""
+    """List the grants of an experiment, users first."""
     query = select(GrantRow).where(GrantRow.experiment_id == experiment_id)
     return list(s.scalars(query.order_by(GrantRow.kind.desc(), GrantRow.name)))
 
 
 def grants_of_each(s: Session, experiment_ids: Sequence[int]) -> dict[int, list[GrantRow]]:
-    """The grants of some experiments, by experiment; none for one that is not shared."""
+    """Return the grants of some experiments, by experiment; one that is not shared has no entry."""
     found: dict[int, list[GrantRow]] = {}
     for part in chunks(list(experiment_ids)):
         for row in s.scalars(select(GrantRow).where(GrantRow.experiment_id.in_(part))):
@@ -100,7 +100,7 @@ def put_grant(s: Session, row: GrantRow) -> None:
 
 
 def remove_grant(s: Session, experiment_id: int, kind: str, name: str) -> bool:
-    """Take a grant back; False: there was none."""
+    """Remove a grant; return False if there was none."""
     query = delete(GrantRow).where(
         GrantRow.experiment_id == experiment_id, GrantRow.kind == kind, GrantRow.name == clean_text(name)
     )

@@ -1,4 +1,4 @@
-"""Parts of statements that the two databases spell differently, and cutting lists to a statement's size."""
+"""Parts of statements that differ between the two databases, and splitting lists to a statement's size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
-    """Cut `items` so that each part fits in one statement's parameters."""
+    """Split `items` so that each part fits in one statement's parameters."""
     for begin in range(0, len(items), size):
         yield items[begin : begin + size]
 
@@ -35,6 +35,6 @@ def upsert(s: Session, table: Table, key: Sequence[str], columns: Sequence[str])
 
 
 def insert_or_ignore(s: Session, table: Table) -> Insert:
-    """Return an INSERT that leaves a row that exists as it is."""
+    """Return an INSERT that leaves an existing row unchanged."""
     result: Insert = _dialect_insert(s, table).on_conflict_do_nothing()
     return result

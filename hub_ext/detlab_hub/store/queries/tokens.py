@@ -43,7 +43,7 @@ def revoke(s: Session, kind: str, subject: str) -> int:
 
 
 def revoke_token(s: Session, token: str) -> bool:
-    """Remove one token; return whether it was there (so that one use is really one)."""
+    """Remove one token; return whether it existed (so that a single use is really single)."""
     result = s.execute(delete(TokenRow).where(TokenRow.hash == digest(token)))
     return int(getattr(result, "rowcount", 0)) > 0
 

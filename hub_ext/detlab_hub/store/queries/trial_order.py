@@ -1,8 +1,8 @@
-"""A page of trials in the order of a metric, and only those whose hyperparameters fit.
+"""A page of trials in the order of a metric, and only those whose hyperparameters meet conditions.
 
-The order comes from the summaries in `series`, one row for each trial and metric, so it costs the same however many
-points and other metrics there are: about one look in an index for each trial. To read hyperparameters costs more than
-that: as a rule only those of the first few hundred trials in the order are read, which are enough for a page.
+The order comes from the summaries in `series`, one row for each trial and metric, so the cost does not depend on the
+number of points and other metrics: about one index look-up for each trial. Reading hyperparameters costs more: usually
+only those of the first few hundred trials in the order are read, which are enough for a page.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ORDER = r"^-?[^.]{1,128}\..{1,512}$"
 CONDITION = r"^[^<>=!\"\x00-\x1f\x7f]{1,512}(<=|>=|!=|<|>|=)[^\x00-\x1f\x7f]{0,512}$"
 """No hyperparameter that is written in YAML has control characters, and no database takes them all."""
 AHEAD = 4
-"""Conditions are first tried on so many times the trials asked for: one that every fourth fits is one statement."""
+"""Conditions are first tried on this many times the requested trials: if every fourth fits, one statement is enough."""
 _PARTS = re.compile(r'([^<>=!"]+)(<=|>=|!=|<|>|=)(.*)')
 
 
@@ -41,7 +41,7 @@ class Order:
     def parse(cls, text: str) -> Self:
         """Read `validation.loss` or, for the greatest first, `-validation.accuracy`; the text must match `ORDER`.
 
-        A group whose name itself begins with `-` can so be had in descending order only: `--x.loss`.
+        So a group whose name itself begins with `-` is available in descending order only: `--x.loss`.
         """
         group, _, name = text.removeprefix("-").partition(".")
         return cls(clean_text(group), clean_text(name), text.startswith("-"))
@@ -82,15 +82,15 @@ def page(
 
     Args:
         s: A session.
-        experiment_id: Whose.
-        limit: At most so many.
+        experiment_id: The experiment.
+        limit: Most trials.
         order: None: in creation order. Trials that have not reported the metric, or only NaN, are left out.
         conditions: All must hold. A number is compared with numbers, everything else as text.
         after: Id of the last trial of the page before.
 
     Raises:
-        NotFound: `after` is no trial of this experiment. (Whatever it is: how many trials of one's own lie beyond
-            somebody else's says what that one reported.)
+        NotFound: `after` is not a trial of this experiment, even if it exists: the number of one's own trials beyond
+            another user's would reveal what that one reported.
     """
     place = None if after is None else _index(s, experiment_id, after)
     if order is None:
@@ -117,9 +117,9 @@ def page(
 def _whole(
     s: Session, first: Select[*tuple[Any, ...]], limit: int, order: Order, conditions: Sequence[Condition] = ()
 ) -> list[TrialRow]:
-    """Return the whole rows of those that fit of some trials in the order.
+    """Return the whole rows of those trials in the order that meet the conditions.
 
-    Only keys are sorted before: to sort thousands of whole rows for a hundred takes longer than all the rest.
+    Only keys are sorted before: sorting thousands of whole rows for a hundred takes longer than everything else.
     """
     keys = first.subquery()
     if s.get_bind().dialect.name == "postgresql":

@@ -26,7 +26,7 @@ _NEWEST_OF_ONE = Prepared(
 _LATEST = select(AllocationRow).join(
     _NEWEST, (_NEWEST.c.trial_id == AllocationRow.trial_id) & (_NEWEST.c.run == AllocationRow.run)
 )
-"""Made once: streams run it at every read."""
+"""The statement is made once: streams run it at every read."""
 
 
 def page(s: Session, experiment_id: int, limit: int = 100, after: int | None = None) -> list[TrialRow]:

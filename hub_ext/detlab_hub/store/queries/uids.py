@@ -1,4 +1,4 @@
-"""Which uid each Hub user has, and which one is the next to be assigned."""
+"""The uid of each Hub user, and the next uid to be assigned."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def has_begun(s: Session) -> bool:
 def lock_next(s: Session) -> int:
     """Return the next uid, locked until the end of the transaction; 0 if there was none before.
 
-    A uid is never assigned twice, also when its user's row has another one by now: the number only grows.
+    A uid is never assigned twice, even if its user's row has another one by now: the number only grows.
     """
     s.execute(insert_or_ignore(s, Meta.__table__).values(key=_NEXT, value="0"))
     return int(s.execute(select(Meta.value).where(Meta.key == _NEXT).with_for_update()).scalar_one())

@@ -25,7 +25,7 @@ def add(s: Session, day: str, owner: str, kind: str, slot_seconds: float) -> Non
 
 @cache
 def _adding(dialect: str) -> Prepared:
-    """With each end of an allocation, and so compiled once."""
+    """Make the statement, which runs at each end of an allocation, once."""
     insert = postgresql_insert if dialect == "postgresql" else sqlite_insert
     statement = insert(_USAGE)
     summed = {"slot_seconds": _USAGE.c.slot_seconds + statement.excluded.slot_seconds}

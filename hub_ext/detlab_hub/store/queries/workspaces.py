@@ -21,7 +21,7 @@ _LABEL = Prepared(_LABELS.where(ProjectRow.id == bindparam("project")))
 
 
 def ensure(s: Session, workspace: str, project: str, owner: str, now: float) -> tuple[int, int]:
-    """Return (workspace id, project id), making what is missing."""
+    """Return (workspace id, project id), creating what is missing."""
     place = _WORKSPACE.scalar(s, {"name": clean_text(workspace)})
     if place is None:
         made = WorkspaceRow(name=workspace, owner=owner, created_at=now)

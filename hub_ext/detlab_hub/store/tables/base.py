@@ -24,7 +24,7 @@ NAMING = {
 }
 
 BigId = BigInteger().with_variant(Integer, "sqlite")
-"""A 64-bit key; SQLite numbers only a column declared exactly INTEGER by itself."""
+"""A 64-bit key; SQLite only numbers a column by itself that is declared exactly INTEGER."""
 
 
 def clean_text(value: str) -> str:
@@ -44,16 +44,16 @@ class CleanText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Clean what goes into the database."""
+        """Clean a value on its way to the database."""
         return None if value is None else clean_text(value)
 
 
 encode_json = json.JSONEncoder(separators=(",", ":")).encode
-"""How `Json` encodes. Made once: `json.dumps` with separators makes an encoder each time."""
+"""The encoder of `Json`, made once: `json.dumps` with separators makes an encoder each time."""
 
 
 def encode_bulk(value: Any) -> str:
-    """Encode for a `Json` column in a tenth of the time of `encode_json`, for what comes by the thousand.
+    """Encode for a `Json` column in a tenth of the time of `encode_json`, for values that come by the thousand.
 
     The same value, but not the same text: characters beyond ASCII stay as they are. So it is not for columns
     that a query looks into by a path.

@@ -20,7 +20,7 @@ class Meta(Base):
 
 
 class Lease(Base):
-    """The one row (id 1) that says which master may write. Its columns never change: old and new code read it."""
+    """The one row (id 1) that names the master that may write. Its columns never change: old and new code read it."""
 
     __tablename__ = "lease"
 
@@ -44,25 +44,25 @@ class AgentRow(Base):
     version: Mapped[str] = mapped_column(CleanText, default="")
     address: Mapped[str] = mapped_column(CleanText, default="")
     enabled: Mapped[bool] = mapped_column(default=True)
-    """False: an administrator lets nothing new start on it."""
+    """False: an administrator has disabled new work on it."""
     drain: Mapped[str] = mapped_column(CleanText, default="")
-    """The handling of its trials while it is drained: `leave` or `finish`; empty: it is not drained."""
+    """What its trials do while it is drained: `leave` or `finish`; empty: it is not drained."""
     drain_until: Mapped[float | None] = mapped_column(Double, default=None)
-    """When what is still there is ended."""
+    """When the remaining tasks are ended."""
     slots_off: Mapped[list[str]] = mapped_column(Json, default=list)
-    """Slots that an administrator lets nothing new have; also such as it does not offer now."""
+    """Slots that an administrator has disabled for new work, including those that it does not offer now."""
     runtimes: Mapped[list[str]] = mapped_column(Json, default=lambda: ["process"])
     pool: Mapped[str] = mapped_column(CleanText, default="default")
-    """Resource pool, as the agent says."""
+    """Resource pool, as the agent reports it."""
     labels: Mapped[dict[str, str]] = mapped_column(Json, default=dict)
-    """Of the operator, for tasks that ask for some."""
+    """The operator's labels, for tasks that request some."""
     max_zero_slot_tasks: Mapped[int] = mapped_column(default=100)
     millicpus: Mapped[int | None] = mapped_column(BigInteger, default=None)
-    """Thousandths of a CPU that its tasks may ask for together; NULL: it did not say."""
+    """Thousandths of a CPU that its tasks may request together; NULL: not reported."""
     host_memory: Mapped[int | None] = mapped_column(BigInteger, default=None)
-    """Bytes that they may ask for together; NULL: it did not say."""
+    """Bytes of memory that they may request together; NULL: not reported."""
     enrolled_by: Mapped[str] = mapped_column(CleanText, default="")
-    """SHA-256 of the enrolment token that it came by."""
+    """SHA-256 of the enrolment token that it used."""
     last_seen: Mapped[float] = mapped_column(Double, default=0.0)
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
 
@@ -122,16 +122,16 @@ class EventRow(Base):
 
 
 class EventConsumerRow(Base):
-    """How far a consumer of the event log has come: all events up to `cursor` were taken by it."""
+    """The progress of a consumer of the event log: it has processed all events up to `cursor`."""
 
     __tablename__ = "event_consumers"
 
     name: Mapped[str] = mapped_column(CleanText, primary_key=True)
     cursor: Mapped[int] = mapped_column(BigInteger)
     failures: Mapped[int] = mapped_column(default=0)
-    """Tries in a row that failed."""
+    """Number of consecutive failures."""
     error: Mapped[str] = mapped_column(CleanText, default="")
-    """Of the last try that failed; empty after one that did not."""
+    """Error of the last attempt if it failed; else empty."""
     moved_at: Mapped[float] = mapped_column(Double, default=0.0)
 
 

@@ -48,7 +48,7 @@ class BundleRow(Base):
 
 
 class BundleUpload(Base):
-    """A user who has sent a bundle, as others may have: they learn nothing of each other by it (I9)."""
+    """A user who has uploaded a bundle, as others may have: this tells them nothing about each other (I9)."""
 
     __tablename__ = "bundle_uploads"
 
@@ -90,7 +90,7 @@ class ExperimentRow(Base):
     owner_groups: Mapped[list[str]] = mapped_column(Json, default=list)
     """Groups of the Hub that its owner was in when it was submitted, for quotas."""
     log_retention_days: Mapped[int | None] = mapped_column(default=None)
-    """Days for which lines are kept, -1 for ever; NULL: as the master says."""
+    """Days for which lines are kept, -1 for ever; NULL: the master's default."""
     bundle: Mapped[str | None] = mapped_column(CleanText, default=None)
     source: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
     warnings: Mapped[list[str]] = mapped_column(Json, default=list)
@@ -183,7 +183,7 @@ class AllocationRow(Base):
     experiment_id: Mapped[int | None] = mapped_column(ForeignKey("experiments.id"), default=None)
     task_id: Mapped[str | None] = mapped_column(ForeignKey("tasks.id"), default=None)
     owner: Mapped[str] = mapped_column(CleanText, default="")
-    """The user whose slot time it counts as; also when the experiment is deleted."""
+    """The user to whom its slot time is attributed, even after the experiment is deleted."""
     runtime: Mapped[str] = mapped_column(CleanText, default="process")
     stage_message: Mapped[str] = mapped_column(CleanText, default="")
     address: Mapped[str | None] = mapped_column(CleanText, default=None)
@@ -193,18 +193,18 @@ class AllocationRow(Base):
     agent_id: Mapped[str | None] = mapped_column(CleanText, default=None)
     slots: Mapped[list[str]] = mapped_column(Json, default=list)
     nodes: Mapped[int] = mapped_column(default=1)
-    """On so many agents, with a `PartRow` for each; `agent_id` is the chief's. With more than one `slots` are those of
-    all, as AGENT/SLOT."""
+    """Number of its agents, with a `PartRow` for each; `agent_id` is the chief's. With several agents `slots` are those
+    of all, as AGENT/SLOT."""
     slots_needed: Mapped[int] = mapped_column(default=1)
     priority: Mapped[int] = mapped_column(default=42)
     constraints: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
     """The constraints on its agents; NULL: none."""
     millicpus: Mapped[int] = mapped_column(BigInteger, default=0)
-    """Thousandths of a CPU that it asks for, of each of its agents."""
+    """Thousandths of a CPU that it requests on each of its agents."""
     memory: Mapped[int] = mapped_column(BigInteger, default=0)
-    """Bytes that it asks for, of each of its agents."""
+    """Bytes of memory that it requests on each of its agents."""
     max_time: Mapped[float | None] = mapped_column(Double, default=None)
-    """Seconds from its start after which it is asked to leave for good; NULL: any."""
+    """Seconds from its start after which it is asked to leave for good; NULL: no limit."""
     requested_at: Mapped[float] = mapped_column(Double, default=0.0)
     assigned_at: Mapped[float | None] = mapped_column(Double, default=None)
     started_at: Mapped[float | None] = mapped_column(Double, default=None)

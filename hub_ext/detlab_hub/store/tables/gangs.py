@@ -13,9 +13,9 @@ from detlab_hub.store.tables.base import Base, CleanText, Json
 class PartRow(Base):
     """The part of an allocation on one of its agents, the chief's (`rank` 0) included.
 
-    An allocation on one agent is a gang of one. It has no part before it is placed, nor if it had ended before 0012.
-    Parts go with their allocation, by the statements that delete it (no foreign key: SQLite drops what refers to a
-    table when a migration makes that anew).
+    An allocation on one agent is a gang of one. It has no part before it is placed, and none if it ended before 0012.
+    The statements that delete an allocation delete its parts as well (no foreign key: SQLite drops rows that refer to a
+    table when a migration rebuilds it).
     """
 
     __tablename__ = "allocation_parts"
@@ -30,11 +30,11 @@ class PartRow(Base):
     """Its launcher has reported."""
     ended_at: Mapped[float | None] = mapped_column(Double, default=None)
     end: Mapped[str | None] = mapped_column(CleanText, default=None)
-    """How it ended (`EndKind`); NULL: it has not."""
+    """How it ended (`EndKind`); NULL: it has not ended."""
     heard: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
     """Its agent's report of its end (`TaskExited`)."""
     meeting: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
     """Its launcher's message at the rendezvous (`Arrival`); NULL again when the attempt is over."""
     metrics_seq: Mapped[int] = mapped_column(BigInteger, default=0)
     logs_seq: Mapped[int] = mapped_column(BigInteger, default=0)
-    """Of its launcher, which counts its own records; those of rank 0 are in the allocation's row."""
+    """Sequence numbers of its launcher, which counts its own records; those of rank 0 are in the allocation's row."""

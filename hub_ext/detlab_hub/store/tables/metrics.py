@@ -28,7 +28,7 @@ class MetricName(Base):
 
 
 class ExperimentMetric(Base):
-    """Which scalar metrics an experiment has: the list of names without a scan of its series."""
+    """The scalar metrics of an experiment: the list of names without a scan of its series."""
 
     __tablename__ = "experiment_metrics"
     __table_args__ = ({"sqlite_with_rowid": False},)

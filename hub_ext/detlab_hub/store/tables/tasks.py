@@ -25,7 +25,7 @@ class TaskRow(Base):
     name: Mapped[str] = mapped_column(CleanText)
     owner: Mapped[str] = mapped_column(CleanText)
     key: Mapped[str | None] = mapped_column(CleanText, default=None)
-    """Idempotency key of its submit, or of the Hub's start."""
+    """Idempotency key of its submit, or of the start by the Hub."""
     state: Mapped[str] = mapped_column(CleanText)
     end_reason: Mapped[str | None] = mapped_column(CleanText, default=None)
     config: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
@@ -57,7 +57,7 @@ class TaskRow(Base):
 
 
 class OutputRow(Base):
-    """A file that a user task handed over; the bytes lie in the outputs directory under the digest."""
+    """A file that a user task uploaded; the bytes are in the outputs directory under the digest."""
 
     __tablename__ = "task_outputs"
 

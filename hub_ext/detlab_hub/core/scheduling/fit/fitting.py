@@ -3,13 +3,13 @@
 Scores and tie-breaks are Determined's: a task goes to the agent with the best score; of equal ones to that whose
 name's hash comes first before the hash of the task's name, so that equal agents share the load without state. A task
 that no one agent has room for goes to several idle ones of the same size, all of whose slots it gets. Determined stops
-there. Here it may have a part of the slots of several agents, too: the same number on each, as many as can be.
+there. Here it may also get a part of the slots of several agents: the same number on each, as large as possible.
 
-A task may ask for CPUs and memory of each agent that it is on. To such a task an agent that has too little of them left
-is one without a free slot; all else is as for the others.
+A task may request CPUs and memory on each of its agents. For such a task, an agent with too little of them left counts
+as one without a free slot; all else is as for other tasks.
 
-What a task prefers comes before the scores. It gets, if one agent has room for it, the one that it prefers most; on
-several agents the one of them that it prefers least is one that it prefers as much as can be.
+Preferences come before scores. If one agent has room for the task, it gets the one that it prefers most; on several
+agents, the least preferred of them is preferred as much as possible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from detlab_hub.core.scheduling.fit.shapes import Kind, Shape, Shapes
 from detlab_hub.core.scheduling.model import Agent, AgentState, Fitting, Pool, Task
 
 _TRIED = 256
-"""Sizes beyond a single agent's slots that are tried to find with how many slots a task could start."""
+"""Sizes beyond a single agent's slots that are tried to find how many slots a task could start with."""
 
 
 class FreeCapacity:
@@ -31,9 +31,9 @@ class FreeCapacity:
     Args:
         pool: Fitting and whether fits may be heterogeneous.
         agents: All of the pool.
-        shapes: Those of tasks; all of one pass share them.
-        order: That of the agents; likewise.
-        empty: Leave out what makes agents refuse new work: for asking whether a task could ever run.
+        shapes: Shapes of tasks; shared by all of one pass.
+        order: Order of the agents; likewise.
+        empty: Ignore what makes agents refuse new work, to find out whether a task could ever run.
     """
 
     def __init__(
@@ -58,23 +58,23 @@ class FreeCapacity:
         self.failed: dict[Shape, int] = {}
         """How often slots had become free (`widened`) when there was no room for tasks of a shape."""
         self.widened = 0
-        """How often slots became free: what did not fit before may fit now."""
+        """How often slots became free: a task that did not fit before may fit now."""
 
     def copy(self) -> FreeCapacity:
-        """Others with as much free now."""
+        """Copy the agents with what is free on them now."""
         other = type(self)(self._pool, (), empty=self._empty, shapes=self._shapes, order=self._order)
         other.nodes = {name: node.copy() for name, node in self.nodes.items()}
         return other
 
     @property
     def checked(self) -> int:
-        """At so many agents it was looked for CPUs and memory."""
+        """How many agents were checked for CPUs and memory."""
         return sum(index.checked for index in self._indexes.values())
 
     # --- what changes -------------------------------------------------------------------------------------
 
     def place(self, task: Task, placement: Mapping[str, int]) -> None:
-        """A task takes slots. Unknown agents are left out: their slots cannot be assigned."""
+        """Give a task its slots. Unknown agents are left out: their slots cannot be assigned."""
         for name, slots in placement.items():
             node = self.nodes.get(name)
             if node is None:
@@ -88,7 +88,7 @@ class FreeCapacity:
                 self._set_free(node, node.free - slots)
 
     def remove(self, task: Task, placement: Mapping[str, int]) -> None:
-        """A task gives its slots back."""
+        """Take a task's slots back."""
         self.widened += 1
         for name, slots in placement.items():
             node = self.nodes.get(name)
@@ -114,21 +114,21 @@ class FreeCapacity:
     # --- questions ----------------------------------------------------------------------------------------
 
     def suitable(self, task: Task) -> list[Agent]:
-        """The agents on which the task could run if it fits, whether or not they are open."""
+        """List the agents on which the task could run if it fits, whether or not they are open."""
         shape = self.shape(task)
         return [agent for agent in self._shapes.suitable(shape.kind) if agent.id not in shape.blocked_nodes]
 
     def open_to(self, shape: Shape) -> Iterator[Node]:
-        """The agents that tasks of a shape may have now, if they have room."""
+        """Yield the agents that tasks of a shape may use now, if they have room."""
         for agent in self._shapes.suitable(shape.kind):
             if agent.id not in shape.blocked_nodes and (self._empty or agent.state is AgentState.ENABLED):
                 yield self.nodes[agent.id]
 
     def fit(self, task: Task, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
-        """The slots that the task would get now, None if there is no room for it.
+        """Return the slots that the task would get now, None if there is no room for it.
 
         Args:
-            task: It.
+            task: The task to fit.
             avoid: Agents where it must not start, besides those that it blocks itself.
         """
         shape = self.shape(task)
@@ -144,18 +144,18 @@ class FreeCapacity:
         return found
 
     def _preferred(self, name: str, shape: Shape, found: Placement) -> Placement:
-        """Instead of a fit one on the agents that the task prefers: on one if it fits on one, else on several."""
+        """Replace a fit by one on the agents that the task prefers: on one if it fits on one, else on several."""
         fit = self._fit if shape.slots else self._fit_zero
         better = (fit(name, each) for each in self._shapes.better(shape, several=len(found) > 1))
         return next((each for each in better if each is not None), found)
 
     def fits_but_for_demands(self, task: Task) -> bool:
-        """Whether there would be room for the task if it asked for no CPUs and no memory."""
+        """Whether there would be room for the task if it requested no CPUs and no memory."""
         shape = self._shapes.undemanding(self.shape(task))
         return (self._fit_zero(task.id, shape) if task.slots == 0 else self._fit(task.id, shape)) is not None
 
     def with_slots(self, task: Task) -> list[Node]:
-        """The agents that have all slots for the task free, whatever is of their CPUs and their memory."""
+        """List the agents that have all slots for the task free, regardless of their CPUs and memory."""
         return [
             node
             for node in self.open_to(self.shape(task))
@@ -163,7 +163,7 @@ class FreeCapacity:
         ]
 
     def largest(self, task: Task) -> int:
-        """The largest number of slots with which the task would fit now; 0 if there is none."""
+        """Return the largest number of slots with which the task would fit now; 0 if it fits with none."""
         sizes = self._sizes(self.shape(task))
         one = min(max((size.free for size in sizes), default=0), task.slots)
         if task.single_node:
@@ -176,12 +176,12 @@ class FreeCapacity:
         return one
 
     def free_slots(self, task: Task) -> int:
-        """How many slots are free on open agents that are suitable for the task, whatever else it asks for."""
+        """Count the free slots on open agents that are suitable for the task, regardless of its other requests."""
         sizes = self._sizes(self._shapes.undemanding(self.shape(task)))
         return sum(size.free * len(ranks) for size, ranks in sizes.items())
 
     def fit_counter_for(self, shape: Shape) -> FitCounter:
-        """Whether there is room for tasks of a shape, which wants slots, and how that changes."""
+        """Return a counter that tells whether tasks of a shape with slots would fit as free slots change."""
         return self._fit_counter(shape, self._sizes(shape))
 
     def _fit_counter(self, shape: Shape, sizes: Sizes) -> FitCounter:
@@ -189,7 +189,7 @@ class FreeCapacity:
         return FitCounter(shape.slots, sizes, several=several, heterogeneous=self._pool.heterogeneous)
 
     def _index(self, kind: Kind) -> Index:
-        """The open agents that are suitable for a kind of tasks."""
+        """Return the index of the open agents that are suitable for a kind of tasks."""
         found = self._indexes.get(kind)
         if found is None:
             suitable = self._shapes.suitable(kind)
@@ -199,7 +199,7 @@ class FreeCapacity:
         return found
 
     def _sizes(self, shape: Shape) -> Sizes:
-        """The agents that a task of this shape may have now."""
+        """Return the agents that a task of this shape may use now, by size."""
         index = self._index(shape.kind)
         sizes = index.able(shape) if shape.demanding else index.sizes
         if not shape.blocked_nodes:
@@ -225,7 +225,7 @@ class FreeCapacity:
         return {min(fitting, key=lambda node: (-self._zero_score(node), (far - node.rank) % total)).agent.id: 0}
 
     def _zero_score(self, node: Node) -> float:
-        """The score of an agent for a task without slots."""
+        """Score an agent for a task without slots."""
         agent, most = node.agent, node.agent.max_zero_slot_tasks
         if node.free != agent.slots:
             return score(self._pool, node.size)

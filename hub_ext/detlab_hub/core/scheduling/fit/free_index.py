@@ -1,9 +1,9 @@
 """An index of agents by their free slots: lists in the order of hashes, so that a fit costs a few binary searches.
 
-In the lists agents are numbers, their ranks in the order of hashes: those compare faster than names.
+In the lists, agents are represented by their ranks in the order of hashes, which compare faster than names.
 
-There is one such index for all tasks that the same agents suit, whatever CPUs and memory they request: these are
-checked on the way through a list, and of each list a bound is known above which no agent of it can fit.
+One index serves all tasks that the same agents suit, whatever CPUs and memory they request: these are checked on the
+way through a list, and each list has a known bound above which none of its agents can fit.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Sizes: TypeAlias = Mapping[Size, list[int]]
 
 @lru_cache(maxsize=10_000)
 def size_of(free: int, slots: int) -> Size:
-    """One object for each size."""
+    """Return the one object for each size."""
     return Size(free, slots)
 
 
 @lru_cache(maxsize=100_000)
 def hash_of(name: str) -> int:
-    """The first 8 bytes of the MD5 of a name, little-endian, as Determined takes them."""
+    """Return the first 8 bytes of the MD5 of a name as a little-endian number, as Determined does."""
     digest = hashlib.md5(name.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:8], "little")
 
@@ -48,7 +48,7 @@ class Order:
     """The agents of a pool in the order of their hashes; of equal ones the last name first.
 
     Args:
-        names: Theirs.
+        names: The agents' names.
 
     Attributes:
         names: By rank.
@@ -61,9 +61,10 @@ class Order:
         self._hashes = [hash_of(name) for name in self.names]
 
     def end(self, name: str) -> int:
-        """The rank after that from which on one goes down to find the agents nearest to a task of this name.
+        """Return the rank after that of the agent nearest to a task of this name; lower ranks are farther away.
 
-        That is the one of which the task's hash minus its own is least modulo 2**64: below 0 it goes round.
+        The nearest agent is the one for which the task's hash minus the agent's is smallest modulo 2**64: below rank 0
+        the order wraps around.
         """
         return bisect_right(self._hashes, hash_of(name))
 
@@ -72,13 +73,13 @@ class Node:
     """The free resources of one agent during a pass.
 
     Attributes:
-        agent: It.
-        free: Its slots that nobody holds.
-        zero_slot_tasks: So many it runs.
-        rank: Its place in the lists.
-        size: In which it is.
-        millicpus: Thousandths of a CPU that nobody asked for.
-        memory: Bytes of its own memory that nobody asked for.
+        agent: The agent.
+        free: Its free slots.
+        zero_slot_tasks: Number of tasks without slots that it runs.
+        rank: Its rank in the lists.
+        size: The size under which it is listed.
+        millicpus: Unrequested thousandths of a CPU.
+        memory: Unrequested bytes of its main memory.
     """
 
     __slots__ = ("agent", "free", "memory", "millicpus", "rank", "size", "zero_slot_tasks")
@@ -93,7 +94,7 @@ class Node:
         self.memory = agent.host_memory
 
     def copy(self) -> Node:
-        """Another that has as much left now."""
+        """Copy the node with what is left now."""
         other = Node.__new__(Node)
         other.agent, other.rank = self.agent, self.rank
         other.free, other.size, other.zero_slot_tasks = self.free, self.size, self.zero_slot_tasks
@@ -101,7 +102,7 @@ class Node:
         return other
 
     def has(self, wanted: Shape | Task) -> bool:
-        """Whether the CPUs and the memory are there, whatever is of the slots; what asks for none is not counted."""
+        """Whether CPUs and memory suffice, regardless of slots; a resource that is not requested is not checked."""
         return (not wanted.millicpus or self.millicpus >= wanted.millicpus) and (
             not wanted.memory or self.memory >= wanted.memory
         )
@@ -112,8 +113,8 @@ class Index:
 
     Attributes:
         sizes: Their ranks.
-        nodes: They by rank.
-        looked: At so many of them it was looked for CPUs and memory.
+        nodes: The agents by rank.
+        checked: How many of them were checked for CPUs and memory.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -126,7 +127,7 @@ class Index:
         self.checked = 0
 
     def move(self, node: Node, old: Size) -> None:
-        """An agent has another number of free slots."""
+        """Record that an agent's number of free slots has changed."""
         rank, sizes = node.rank, self.sizes
         if rank not in self.nodes:
             return
@@ -144,7 +145,7 @@ class Index:
             self.reindex(node)
 
     def reindex(self, node: Node) -> None:
-        """An agent that has its size may have more CPUs or memory left than before."""
+        """Record that an agent of unchanged size may have more CPUs or memory left than before."""
         most = self._most.get(node.size)
         if most is not None and node.rank in self.nodes:
             self._most[node.size] = max(most[0], node.millicpus), max(most[1], node.memory)
@@ -164,7 +165,7 @@ class Index:
         return None
 
     def able(self, shape: Shape) -> dict[Size, list[int]]:
-        """By size, the agents with free slots that have the CPUs and the memory."""
+        """Return, by size, the agents with free slots that have the CPUs and the memory."""
         nodes, found = self.nodes, dict[Size, list[int]]()
         millicpus, memory = shape.millicpus or -WORD, shape.memory or -WORD
         for size, ranks in self.sizes.items():
@@ -189,14 +190,14 @@ class Index:
 
 
 class FitCounter:
-    """Whether a task would fit if agents had other numbers of free slots: counted only, nothing is changed.
+    """Whether a task would fit if agents had other numbers of free slots: this only counts and changes nothing.
 
     A task fits on one agent that has all its slots; on several if enough of them have the same part of its slots each,
     or, where they may have different parts, as many slots together. Idle agents are no exception to that.
 
     Args:
-        slots: So many it needs.
-        sizes: The agents that it may have.
+        slots: Slots that the task needs.
+        sizes: The agents that it may use.
         several: It may be on several of them.
         heterogeneous: With different numbers of slots on them.
     """
@@ -215,7 +216,7 @@ class FitCounter:
         self._total = sum([free * count for free, count in agents.items()])
 
     def change(self, before: int, after: int) -> None:
-        """An agent has another number of free slots."""
+        """Record that an agent's number of free slots has changed."""
         self._total += after - before
         for place, each in self._parts:
             self._counts[place] += (after >= each) - (before >= each)
@@ -235,7 +236,7 @@ def first_before(end: int, ranks: Sequence[int]) -> int:
 
 
 def nearest(end: int, ranks: Sequence[int], count: int | None = None) -> Iterator[int]:
-    """The nearest ones, so many at most."""
+    """Yield the nearest ranks, at most `count` of them (None: all)."""
     start = bisect_left(ranks, end) - 1
     for step in range(len(ranks) if count is None else min(count, len(ranks))):
         yield ranks[start - step]

@@ -26,10 +26,10 @@ def on_several(pool: Pool, end: int, slots: int, sizes: Sizes) -> _Placed | None
     """Place a task on idle agents of one size; on idle ones of any size; on parts of any.
 
     Args:
-        pool: Its scores, and whether agents may give different numbers of slots.
-        end: From where on agents are near to it, see `Order.end`.
-        slots: So many it needs.
-        sizes: The agents that it may have.
+        pool: Sets the scores, and whether agents may give different numbers of slots.
+        end: Where the search for near agents begins, see `Order.end`.
+        slots: Slots that it needs.
+        sizes: The agents that it may use.
     """
     idle: dict[int, list[int]] = {}
     for size, ranks in sizes.items():
@@ -44,7 +44,7 @@ def on_several(pool: Pool, end: int, slots: int, sizes: Sizes) -> _Placed | None
 
 
 def _whole_nodes(end: int, slots: int, idle: Mapping[int, list[int]]) -> _Placed | None:
-    """All slots of idle agents, from the largest to the smallest, if that comes out exactly."""
+    """Take all slots of idle agents, from the largest to the smallest, if the sum is exact."""
     found: _Placed = {}
     left = slots
     for each in sorted(idle, reverse=True):
@@ -55,7 +55,7 @@ def _whole_nodes(end: int, slots: int, idle: Mapping[int, list[int]]) -> _Placed
 
 
 def _parts(pool: Pool, end: int, slots: int, sizes: Sizes) -> _Placed | None:
-    """The same number of slots of each of as few agents as can be; else, where that may be, different numbers."""
+    """Take the same number of slots on each of as few agents as possible; else different ones if allowed."""
     largest = max((size.free for size in sizes), default=0)
     for each in range(min(largest, slots // 2), 0, -1):
         if slots % each:
@@ -78,7 +78,7 @@ def _parts(pool: Pool, end: int, slots: int, sizes: Sizes) -> _Placed | None:
 
 
 def _take(pool: Pool, end: int, count: int, roomy: Sequence[Size], sizes: Sizes) -> list[int]:
-    """`count` agents, those with the best scores first."""
+    """Take `count` agents, those with the best scores first."""
     taken: list[int] = []
     for _, ranks in _merged({size: sizes[size] for size in roomy}, lambda size: -score(pool, size)):
         taken += nearest(end, ranks, count - len(taken))
@@ -88,7 +88,7 @@ def _take(pool: Pool, end: int, count: int, roomy: Sequence[Size], sizes: Sizes)
 
 
 def _merged(sizes: Sizes, rank: Callable[[Size], float]) -> Iterator[tuple[float, Sequence[int]]]:
-    """The agents of sizes of equal rank together, in the order of hashes; the least rank first."""
+    """Yield the agents of all sizes of equal rank together, in the order of hashes; the lowest rank first."""
     for least, group in groupby(sorted(sizes, key=rank), rank):
         lists = [sizes[size] for size in group]
         yield least, lists[0] if len(lists) == 1 else sorted(chain.from_iterable(lists))

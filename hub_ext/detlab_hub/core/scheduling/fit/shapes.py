@@ -37,12 +37,12 @@ class Shape:
         slots: Of the task.
         single_node: Of the task.
         kind: Which agents are suitable.
-        blocked_nodes: Those of them that the task must not have.
-        millicpus: Of the task: agents with less left are as good as full.
-        memory: The same.
-        demanding: Whether it asks for CPUs or memory.
+        blocked_nodes: Those of them where the task must not run.
+        millicpus: Of the task: agents with less left count as full.
+        memory: Likewise.
+        demanding: Whether it requests CPUs or memory.
         aside: Whether it needs nothing that another task may need.
-        preferred: Which of the agents it had better get: decides where it fits, never whether.
+        preferred: Which of the agents it prefers: decides where it fits, never whether.
     """
 
     slots: int
@@ -57,7 +57,7 @@ class Shape:
 
 
 class Shapes:
-    """The shapes of tasks, as far as they are known; all that is made of the same agents may share them.
+    """The known shapes of tasks; everything made from the same agents may share them.
 
     Args:
         agents: All of the pool.
@@ -110,20 +110,21 @@ class Shapes:
         return self._one(task.slots, task.single_node, kind, blocked, task.millicpus, task.memory, preferred)
 
     def suitable(self, kind: Kind) -> Sequence[Agent]:
-        """The agents on which tasks of a kind may run, whether or not they are open."""
+        """List the agents on which tasks of a kind may run, whether or not they are open."""
         found = self._suitable.get(kind)
         if found is None:
             found = self._suitable[kind] = [agent for agent in self._agents if suits(kind, agent)]
         return found
 
     def better(self, shape: Shape, *, several: bool) -> Iterator[Shape]:
-        """The same for only the agents that tasks of a shape prefer most, for those next to them, and so on.
+        """Yield the shape limited to the agents that its tasks prefer most, then to those they prefer next, and so on.
 
-        The last ones, which they prefer least, are not among these.
+        The agents that they prefer least are not among these.
 
         Args:
-            shape: It.
-            several: For those that they prefer most, for these and the next together, and so on.
+            shape: The shape with the preferences.
+            several: Whether each step adds its agents to those of the steps before, instead of replacing them; a task
+                may then use several agents.
         """
         key = shape.kind, shape.preferred
         kinds = self._better.get(key)
@@ -135,14 +136,14 @@ class Shapes:
             yield self._one(shape.slots, single, kind, shape.blocked_nodes, shape.millicpus, shape.memory)
 
     def _preferring(self, kind: Kind, preferred: frozenset[Preference]) -> Iterator[tuple[Kind, Kind]]:
-        """Kinds for the suitable agents that are preferred equally, and for these and all that are preferred more."""
+        """Yield kinds for suitable agents that are preferred equally, and for these and all that are preferred more."""
         scores = [liking(preferred, alike[0].labels) for alike in self._alike(kind)]
         for score in sorted(set(scores), reverse=True)[:-1]:
             alone = frozenset(number for number, each in enumerate(scores) if each == score)
             yield self._part(kind, alone), self._part(kind, alone.union(n for n, s in enumerate(scores) if s > score))
 
     def _alike(self, kind: Kind) -> Sequence[Sequence[Agent]]:
-        """The suitable agents, those with the same labels together."""
+        """Group the suitable agents by their labels."""
         found = self._labelled.get(kind)
         if found is None:
             by_labels: dict[frozenset[tuple[str, str]], list[Agent]] = {}
@@ -152,7 +153,7 @@ class Shapes:
         return found
 
     def _part(self, kind: Kind, numbers: frozenset[int]) -> Kind:
-        """A kind for some of the suitable agents: one, whatever was preferred that comes to these."""
+        """Return the one kind for some of the suitable agents, whatever preferences lead to these."""
         found = self._parts.get((kind, numbers))
         if found is None:
             found = self._parts[kind, numbers] = Kind(kind.constraints, kind.runtime, kind.user)
@@ -161,18 +162,18 @@ class Shapes:
         return found
 
     def undemanding(self, shape: Shape) -> Shape:
-        """The same of tasks that ask for no CPUs and no memory."""
+        """Return the shape of the same tasks without a request for CPUs or memory."""
         return self._one(shape.slots, shape.single_node, shape.kind, shape.blocked_nodes, 0, 0)
 
     def coarser(self, shape: Shape) -> Shape:
-        """The same of tasks that ask for less, one for many: CPUs and memory of a power of two, then none."""
+        """Return a shape of lower demands that many share: CPUs and memory rounded down to powers of two, then 0."""
         millicpus, memory = _power(shape.millicpus), _power(shape.memory)
         if (millicpus, memory) == (shape.millicpus, shape.memory):
             return self.undemanding(shape)
         return self._one(shape.slots, shape.single_node, shape.kind, shape.blocked_nodes, millicpus, memory)
 
     def avoiding(self, shape: Shape, names: frozenset[str]) -> Shape:
-        """The same with more blocked nodes."""
+        """Return the shape with more blocked nodes."""
         blocked = shape.blocked_nodes | names
         said = shape.millicpus, shape.memory, shape.preferred
         return self._one(shape.slots, shape.single_node, shape.kind, blocked, *said)
@@ -195,7 +196,7 @@ class Shapes:
 
 
 def _power(number: int) -> int:
-    """The largest power of two that is no more; 0 of 0."""
+    """Return the largest power of two that is not above `number`; 0 for 0."""
     return 1 << number.bit_length() - 1 if number else 0
 
 
@@ -215,5 +216,5 @@ def suits(kind: Kind, agent: Agent) -> bool:
 
 @lru_cache(maxsize=1000)
 def _model(name: str) -> re.Pattern[str]:
-    """A pattern that finds a GPU's model as words of a longer name: `A10` is not in `NVIDIA A100`."""
+    """Return a pattern that finds a GPU's model as whole words in a longer name: `A10` is not in `NVIDIA A100`."""
     return re.compile(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", re.IGNORECASE)

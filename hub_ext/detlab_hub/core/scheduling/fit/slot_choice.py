@@ -1,7 +1,7 @@
 """The choice of an agent's free slots for a task, once the scheduler has decided how many.
 
 Where devices are divided into shares, a task gets its shares on as few devices as possible: each is one process.
-Among suitable devices the one with the fewest free shares is chosen, so that whole ones stay for tasks that need
+Among suitable devices the one with the fewest free shares is chosen, so that whole devices remain for tasks that need
 several.
 """
 

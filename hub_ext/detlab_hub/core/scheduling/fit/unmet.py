@@ -25,7 +25,7 @@ class _Demand(NamedTuple):
 
 
 def named(names: Sequence[str], between: str) -> str:
-    """The first few names; the others are counted."""
+    """Join the first few names; count the others."""
     more = len(names) - _NAMED
     return between.join([*names[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
@@ -38,17 +38,20 @@ def _broken(rule: LabelRule) -> str:
 
 
 def _short(text: str) -> str:
-    """A name or value of a label as a reason has room for it."""
+    """Shorten a label's name or value to what fits in a reason."""
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def why_unsuitable(task: Task, agents: Sequence[Agent], *, private: bool) -> str:
-    """The first of a task's demands that no agent meets which meets those before; for people.
+    """Explain, for people, why no agent suits a task.
+
+    The reason is the first of its demands that no agent meets, among the agents that meet the demands before it.
 
     Args:
-        task: It.
-        agents: Of the pool.
-        private: No other user is named (I9): whom an agent serves is between that user and the administrators.
+        task: The task that cannot be scheduled.
+        agents: The agents of its pool.
+        private: Whether no other user may be named (I9): only that user and administrators may learn whom an agent
+            serves.
     """
     wanted, blocked = task.constraints, ", ".join(sorted(task.blocked_nodes))
     rules = sorted(wanted.required, key=lambda rule: (not rule.negated, rule.label, sorted(rule.values)))

@@ -1,6 +1,6 @@
 """Redundant victims: chosen for one of several pending tasks, and not needed in the end.
 
-For each pending task as few victims as possible are chosen. Together they may be more than are needed: a victim for the
+For each pending task as few victims as possible are chosen. Together they may be more than needed: a victim for the
 second task may make room for the first one, too.
 """
 
@@ -20,13 +20,14 @@ _FITS = 20_000
 def redundant_victims(planner: Planner, victims: Sequence[Task], served: Sequence[Task]) -> set[str]:
     """Return the names of redundant victims: all pending tasks that wait for their slots fit without them, too.
 
-    What is free, but kept for a task that comes first, is room: for that one waits, it is no reason to take more. As
-    who waits takes nearly all that is freed, most victims hold more than would be left: for those nothing is tried.
+    Slots that are free but reserved for a task ahead count as room: that task waits anyway, so they are no reason to
+    take more. As the pending tasks use nearly all that is freed, most victims hold more than would be left: for those
+    nothing is tried.
 
     Args:
         planner: The pass.
-        victims: The most valuable first: it is the first that keeps its slots.
-        served: Who waits, in the order in which they were served.
+        victims: The most valuable first: it is the first to keep its slots.
+        served: The pending tasks, in the order in which they were served.
     """
     if not victims or planner.reserved < 2:
         return set()  # for one alone as few leave as will do
@@ -56,12 +57,12 @@ def redundant_victims(planner: Planner, victims: Sequence[Task], served: Sequenc
 
 
 def all_fit(capacity: FreeCapacity, tasks: Sequence[Task]) -> bool:
-    """Whether the tasks fit, one after the other; the rooms are afterwards as they were."""
+    """Whether the tasks fit, one after the other; leave the capacity as it was."""
     return _how_many_fit(capacity, tasks) == len(tasks)
 
 
 def _how_many_fit(capacity: FreeCapacity, tasks: Sequence[Task]) -> int:
-    """How many tasks fit, one after the other, up to the first that does not; the rooms are afterwards as they were."""
+    """Count the tasks that fit, one after the other, up to the first that does not; leave the capacity as it was."""
     placed: list[tuple[Task, Mapping[str, int]]] = []
     for task in tasks:
         placement = capacity.fit(task)
@@ -86,7 +87,7 @@ class _Amount(NamedTuple):
 class _Left:
     """What remains on the suitable agents of pending tasks when these have their slots, wherever they are placed.
 
-    Who holds more than that cannot stay, however the others are placed.
+    A victim that holds more than that cannot stay, however the others are placed.
     """
 
     def __init__(self, capacity: FreeCapacity, served: Sequence[Task]) -> None:
@@ -105,7 +106,7 @@ class _Left:
         self._left = _less(free, needed)
 
     def held(self, victim: Task) -> _Amount:
-        """How much less others could have if a task stayed that is not there; an agent may be overfull as it is."""
+        """Return how much less others could have if a removed task stayed; an agent may be overfull already."""
         slots = zero = millicpus = memory = 0
         for name, count in victim.on.items():
             node = self._nodes.get(name)
@@ -117,11 +118,11 @@ class _Left:
         return _Amount(slots, zero, millicpus, memory)
 
     def covers(self, held: _Amount) -> bool:
-        """Whether as much is left."""
+        """Whether this amount is left."""
         return min(_less(self._left, held)) >= 0
 
     def take(self, held: _Amount) -> None:
-        """A victim keeps its slots."""
+        """Let a victim keep its slots."""
         self._left = _less(self._left, held)
 
 

@@ -4,7 +4,7 @@ Determined preempts tasks from the lowest priority and the newest on until the p
 them, needed or not. Here redundant victims keep their slots.
 
 Victims are found by counting, without a change to the working copy: whether a task fits depends on how many agents have
-how many free slots, and only what runs on a suitable agent can make room for a task that needs a single one.
+how many free slots, and only a task on a suitable agent can make room for a task that needs a single one.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from detlab_hub.core.scheduling.fit.shapes import Kind, Shape
 from detlab_hub.core.scheduling.model import Task
 
 _Where: TypeAlias = tuple[Kind, frozenset[str]]
-"""Which agents a task may have: its kind, and those that it blocks."""
+"""Which agents a task may use: its kind, and those that it blocks."""
 
 
 _STALE = 32
-"""A row of candidates is made anew when so many have been taken, and more of a long one."""
+"""A row of candidates is rebuilt when this many have been taken, and more of a long one."""
 
 
 class _Reaches:
-    """For tasks of so many slots on one agent: how far one has to go in the row of candidates on each agent.
+    """How far down the row of candidates one has to go on each agent, for tasks of a number of slots on one agent.
 
     Attributes:
-        heap: (number of the last candidate that has to go, agent), as a heap; true or too low, as where something was
-            placed since.
-        seen: So many changes are in it.
+        heap: (number of the last candidate to preempt, agent), as a heap; exact or too low, for instance where a task
+            was placed since.
+        seen: Number of changes that it includes.
     """
 
     __slots__ = ("heap", "seen")
@@ -53,14 +53,14 @@ class _Left:
         self._slots, self._millicpus, self._memory = node.free, node.millicpus, node.memory
 
     def change(self, task: Task, slots: int, sign: int) -> None:
-        """A task releases what it holds there (1), or keeps it after all (-1)."""
+        """Release what a task holds there (`sign` 1), or let it keep that after all (-1)."""
         self._slots += sign * slots
         self._millicpus += sign * task.millicpus
         self._memory += sign * task.memory
 
     @property
     def slots(self) -> int:
-        """As many as tasks of the shape find: none where they find too little else."""
+        """Slots that tasks of the shape can use: none if CPUs or memory are short."""
         wanted = self._shape
         short = (wanted.millicpus and self._millicpus < wanted.millicpus) or (
             wanted.memory and self._memory < wanted.memory
@@ -72,8 +72,8 @@ class Victims:
     """Running tasks that may be preempted, the least valuable first.
 
     Args:
-        rooms: The working copy; what `make_room` decides is changed there.
-        candidates: The first one goes first.
+        capacity: The working copy; what `make_room` decides is changed there.
+        candidates: In the order in which they are preempted.
     """
 
     def __init__(self, capacity: FreeCapacity, candidates: Sequence[Task]) -> None:
@@ -91,7 +91,7 @@ class Victims:
         """Agents on which candidates were taken, one after the other."""
         self._failed: dict[Shape, int] = {}
         self.checked = 0
-        """How often it was looked how far one has to go on an agent."""
+        """How often an agent was checked for how far one has to go."""
 
     @property
     def count(self) -> int:
@@ -108,8 +108,8 @@ class Victims:
         """Take as few of the first `limit` candidates as let the task fit.
 
         Returns:
-            Where it then fits, though it is not placed there, and who was taken; None and nobody if all of them would
-            not do.
+            Where it then fits, though it is not placed there, and the victims; None and no victims if even all of the
+            candidates are not enough.
         """
         shape = self._capacity.shape(task)
         if self._failed.get(shape, 0) >= limit:
@@ -131,7 +131,7 @@ class Victims:
         return self._capacity.fit(task), victims
 
     def _on_one_agent(self, task: Task, shape: Shape, victims: Sequence[Task]) -> bool:
-        """Whether the task can be nowhere else than on the one agent of those who leave."""
+        """Whether the task can only be placed on the one agent of the victims."""
         return task.slots > 0 and (shape.single_node or task.slots == 1) and all(len(one.on) == 1 for one in victims)
 
     def _take(self, number: int) -> None:
@@ -141,7 +141,7 @@ class Victims:
         self._gained += victim.on
 
     def _may_have(self, shape: Shape) -> frozenset[str]:
-        """The agents with candidates that such a task may have."""
+        """Return the agents with candidates that a task of this shape may use."""
         where = shape.kind, shape.blocked_nodes
         found = self._suits.get(where)
         if found is None:
@@ -174,7 +174,7 @@ class Victims:
         return chosen
 
     def _on_its_agent(self, last: int, slots: int) -> list[int]:
-        """The victims on the agent of the last one, without which the task would not fit."""
+        """List the victims on the last one's agent without which the task would not fit."""
         ((name, _),) = self._candidates[last].on.items()
         chosen = [number for number in self._by_agent[name] if number <= last and not self._taken[number]]
         held = [self._candidates[number].on[name] for number in chosen]
@@ -192,7 +192,7 @@ class Victims:
                 left[name].change(task, slots, sign)
 
     def _first_reach(self, shape: Shape, limit: int) -> int | None:
-        """The number of the last candidate that has to go until one agent has room; None: it never has."""
+        """Return the number of the last candidate to preempt until one agent has room; None if that is never enough."""
         heap = self._reaches_of(shape, limit).heap
         while heap and heap[0][0] < limit:
             reach, name = heap[0]
@@ -206,9 +206,9 @@ class Victims:
         return None
 
     def _reaches_of(self, shape: Shape, limit: int) -> _Reaches:
-        """How far one has to go at least on each agent; how far really is looked up where it matters.
+        """Return how far one has to go at least on each agent; the exact number is computed where it matters.
 
-        Tasks are as different as they like, above all in CPUs and memory: of few of them all agents are looked at.
+        Tasks may differ widely, above all in CPUs and memory: only for few of them are all agents checked.
         """
         known, gained = self._reaches.get(shape), self._gained
         if known is None or (shape.demanding and known.seen + _STALE < len(gained)):
@@ -223,7 +223,7 @@ class Victims:
         return known
 
     def _begun(self, shape: Shape, limit: int) -> _Reaches:
-        """As far as tasks have to go that ask for less, as many do; in the end, to the first candidate."""
+        """Start from the reach of tasks that request less, which many share; failing that, from the first candidate."""
         if shape.demanding:
             less = self._capacity.coarser(shape)
             self._first_reach(less, limit)  # what is looked up for it need not be for the others
@@ -242,7 +242,7 @@ class Victims:
         return None
 
     def _reach(self, name: str, shape: Shape) -> int | None:
-        """The number of the last candidate that has to go for room on an agent; None: there never is."""
+        """Return the number of the last candidate to preempt for room on an agent; None if that is never enough."""
         self.checked += 1
         slots, node = shape.slots, self._capacity.nodes[name]
         free, taken, candidates = node.free, self._taken, self._candidates
@@ -307,7 +307,7 @@ class Victims:
         return change
 
     def _counting_all(self, shape: Shape, names: frozenset[str], room: FitCounter) -> Callable[[int, int], None]:
-        """The same for tasks that ask for CPUs or memory, too."""
+        """Return the same counter for tasks that request CPUs or memory, too."""
         lefts: dict[str, _Left] = {}
 
         def change(number: int, sign: int) -> None:
@@ -324,7 +324,7 @@ class Victims:
         return change
 
     def _row(self, where: _Where, names: frozenset[str]) -> list[int]:
-        """The candidates on agents that such a task may have; without most of those that were taken."""
+        """List the candidates on agents that a task of this shape may use, without most of those that were taken."""
         known = self._rows.get(where)
         if known is not None and len(self._gained) - known[1] < _STALE + len(known[0]) // _STALE:
             return known[0]

@@ -43,7 +43,7 @@ def upgrade() -> None:
 
 
 def _take_from_configs() -> None:
-    """What the scheduler looks at was in the config alone; the queue changes it now."""
+    """Copy `max_slots` out of the configs into a column, which the queue changes from now on."""
     connection = op.get_bind()
     table = sa.table(
         "experiments",

@@ -156,7 +156,10 @@ def downgrade() -> None:
 
 
 def _keep_requests_whole() -> None:
-    """What waits was asked for when all slots of a request were of one agent, and is put so, as `is_single_node` is."""
+    """Keep pending trials' requests on a single node, as `is_single_node` does.
+
+    They were made when all slots of a request were of one agent.
+    """
     connection = op.get_bind()
     waiting = sa.select(_REQUESTS.c.id, _REQUESTS.c.constraints).where(
         _REQUESTS.c.state == "PENDING", _REQUESTS.c.trial_id.is_not(None)

@@ -57,7 +57,7 @@ def downgrade() -> None:
 
 
 def _keep_output_as_asked() -> None:
-    """What a config says of its output holds over the operator's default, which would remove it for good."""
+    """Keep the retention of output that a config states: the operator's default would remove that output for good."""
     connection, columns, after = op.get_bind(), _EXPERIMENTS.c, 0
     unset = columns.log_retention_days.is_(None), columns.config.contains("log_retention_days")
     page = sa.select(columns.id, columns.config).where(*unset).order_by(columns.id).limit(_PAGE)
@@ -77,7 +77,7 @@ def _days_of(config: Mapping[str, Any]) -> int | None:
 
 
 def _count_what_lives() -> None:
-    """What runs or waits holds what its config asks for: it would be given away a second time."""
+    """Record the CPUs and memory that running and pending tasks request: else they would be given away again."""
     connection, living = op.get_bind(), _REQUESTS.c.state != "TERMINATED"
     for holders, key in ((_EXPERIMENTS, _REQUESTS.c.experiment_id), (_TASKS, _REQUESTS.c.task_id)):
         ids = sa.select(key).where(living, key.is_not(None)).distinct()

@@ -1,4 +1,4 @@
 """Queries of output: lines packed in chunks, read by page or filter, cut by retention, by node.
 
-No matching of users' patterns, no masking: those are services.
+Not here: matching of users' patterns, and masking; these are in the services.
 """

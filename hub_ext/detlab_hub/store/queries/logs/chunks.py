@@ -1,8 +1,8 @@
 """The format of chunks of lines: packing and unpacking. Pure.
 
-A chunk holds some consecutive lines of one attempt, about `CHUNK_CHARS` characters of text, as they are: a database
-finds a part of a text in it without unpacking anything. Beside it lie the facts of the lines, by column, a value that
-is the same for all lines only once; and what a filter needs to pass by a chunk as a whole.
+A chunk holds some consecutive lines of one attempt, about `CHUNK_CHARS` characters of text, unpacked: a database can
+search the text directly. Beside it are the facts of the lines, by column, a value that is the same for all lines only
+once; and what a filter needs to skip a whole chunk.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-"""From the least severe to the most."""
+"""From the least to the most severe."""
 STREAMS = ("stdout", "stderr", "launcher")
 CHUNK_CHARS = 6000
-"""Text of a chunk, about: with all beside it less than a page of PostgreSQL, which then keeps it in its row."""
+"""Approximate characters of a chunk: with the other columns less than a PostgreSQL page, so that it is kept inline."""
 SMALL_CHARS = 3000
-"""The next lines are put into a chunk that has less."""
+"""A chunk with fewer characters takes the next lines, too."""
 CAPITALS_CHARS = 400
-"""Of text of words with capitals; where there are more, a search does without."""
+"""Most characters of words with capitals; if there are more, a search does without them."""
 MOST_RANKS = 32
 ANY_RANK = "*"
 _WORDS = bytes(code if chr(code).isascii() and chr(code).isalpha() else ord(" ") for code in range(256))
@@ -36,12 +36,12 @@ class Stored(NamedTuple):
     time: float
     text: str
     node: int | None = None
-    """Of an attempt over several agents: on which, in their order."""
+    """For an attempt over several agents: the agent's place in their order."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A chunk, but for whose it is."""
+    """A chunk without its holder."""
 
     first: int
     last: int
@@ -57,7 +57,7 @@ class Packed:
 
 
 def levels_from(level: str) -> int:
-    """Return the bits of a level and all that are more severe."""
+    """Return the bits of a level and all more severe ones."""
     at = LEVELS.index(level)
     return _NO_LEVEL - (1 << at)
 
@@ -75,8 +75,9 @@ def rank_mark(rank: int) -> str:
 def capitals(body: str) -> str | None:
     """Return the words (letters of ASCII in a row) of a text that have capitals, in lower case; None: too many.
 
-    A database that minds the case finds a text as it is. Where it is written otherwise, one of its words is part of one
-    of these: all else need not be put into lower case, which takes PostgreSQL three times as long as the search.
+    A case-sensitive database finds a text only as it is written. If the case differs, one of the text's words is part
+    of one of these: nothing else needs to be converted to lower case, which takes PostgreSQL three times as long as the
+    search.
     """
     if body.islower():
         return ""
@@ -134,7 +135,7 @@ def _pack(lines: Sequence[Stored]) -> Packed:
 
 
 def _column(values: list[Any]) -> Any:
-    """A value that all lines share, or the list of theirs."""
+    """Return the value that all lines share, or else the list of their values."""
     first = values[0]
     return first if values.count(first) == len(values) else values
 

@@ -23,11 +23,11 @@ class Cut:
 
     lines: int
     at: float
-    """When, the last time; seconds since the epoch."""
+    """When it last did so, in seconds since the epoch."""
 
 
 def of(s: Session, holder: Holder) -> Cut | None:
-    """Return what was removed of a holder's lines; None: nothing."""
+    """Return what was removed of a holder's lines; None if nothing was."""
     row = s.execute(select(LogCut.lines, LogCut.cut_at).where(LogCut.holder == holder_key(holder))).first()
     return None if row is None else Cut(row.lines, row.cut_at)
 
@@ -38,12 +38,12 @@ def window(s: Session, after: int, length: int, now: float, days: int) -> tuple[
     Args:
         s: A session.
         after: Only trials of greater ids …
-        length: … and so many of those at most.
+        length: … and at most this many of them.
         now: The time.
-        days: For how long lines are kept where an experiment does not say it; -1: for ever.
+        days: Days for which lines are kept if an experiment does not set it; -1: for ever.
 
     Returns:
-        Those trials, and after which one to go on; None: that was the last.
+        Those trials, and the id after which to continue; None: that was the last.
     """
     inside = (TrialRow.id > after,)
     end = s.scalar(select(TrialRow.id).where(*inside).order_by(TrialRow.id).offset(length - 1).limit(1))
@@ -59,10 +59,10 @@ def window(s: Session, after: int, length: int, now: float, days: int) -> tuple[
 
 
 def cut(s: Session, trial_id: int, chunks: int, now: float, days: int) -> int:
-    """Remove the oldest chunks of a trial, at most so many, if its lines are still to go; note what is gone.
+    """Remove the oldest chunks of a trial, at most `chunks`, if its lines are still due; note what was removed.
 
     Returns:
-        How many; fewer than `chunks` mean that nothing more is to go.
+        How many; fewer than `chunks` means that nothing more is due.
     """
     due = (
         select(TrialRow.id)
@@ -85,13 +85,13 @@ def cut(s: Session, trial_id: int, chunks: int, now: float, days: int) -> int:
 
 
 def keep(s: Session, days: int | None, experiment_ids: Collection[int] | None, owner: str) -> list[int]:
-    """Say for how long the lines of experiments are kept; return those for which that is new.
+    """Set for how long the lines of experiments are kept; return those for which that changed.
 
     Args:
         s: A session.
-        days: Days after the end of a trial, -1 for ever; None: as the master says.
-        experiment_ids: Of these; None: of all that `owner` has.
-        owner: Whose.
+        days: Days after the end of a trial, -1 for ever; None: the master's default.
+        experiment_ids: The experiments; None: all of `owner`.
+        owner: The owner, for `experiment_ids` None.
     """
     whose = ExperimentRow.owner == owner if experiment_ids is None else ExperimentRow.id.in_(experiment_ids)
     changed = ExperimentRow.log_retention_days.is_distinct_from(days)
@@ -104,7 +104,7 @@ def keep(s: Session, days: int | None, experiment_ids: Collection[int] | None, o
 
 
 def _over(now: float, days: int) -> tuple[ColumnElement[bool], ...]:
-    """Conditions on a trial, and its experiment, whose lines are to go: it has ended, and so long ago."""
+    """Return the conditions on a trial and its experiment whose lines are due: it has ended long enough ago."""
     kept = func.coalesce(ExperimentRow.log_retention_days, days)
     return (
         TrialRow.state.in_(_ENDED),

@@ -38,20 +38,20 @@ from detlab_hub.store.tables.base import decode_json, encode_bulk
 
 LINE_BYTES = 16_000
 SCAN = 24_000
-"""Most chunks that one question with a filter looks at, some 1.5 million lines of usual length: a word that is rare in
-a longer log must not hold a reader up."""
+"""Most chunks that one query with a filter reads, some 1.5 million lines of usual length: a word that is rare in a
+longer log must not block a reader."""
 SECONDS = 1.0
-"""After so long a question with a filter ends its page: a database has few readers, and others wait for one."""
+"""Seconds after which a query with a filter ends its page: a database has few readers, and others wait for one."""
 SEARCH_CHARS = 200
-"""Of a text that is searched: what a database compares grows with its length times that of the log."""
+"""Most characters of a search text: the database's work grows with its length times that of the log."""
 LIKE_CHARS = 20
 """SQLite's LIKE is the fastest for a word, but compares a longer text at each letter where it could begin, in a log of
 dashes at each one: that can take a minute. `instr` never takes much longer than it does for a word."""
 MOST_WORDS = 8
-"""Of a text that is searched: so many are looked for among the words of a chunk that have capitals."""
+"""Most words of a search text that are looked up among a chunk's words with capitals."""
 CUT_MARK = " … [line cut at 16 kB]"
 _LEAST_STRETCH, _MOST_STRETCH = 8, 1024
-"""Chunks that one query reads; more as long as more lines are wanted."""
+"""Fewest and most chunks that one query reads: more as long as more lines are wanted."""
 _COLUMNS = (
     "trial_id", "task_id", "run", "first", "last", "lines", "first_time", "last_time",
     "levels", "streams", "ranks", "size", "facts", "body", "capitals",
@@ -62,7 +62,7 @@ _CHANGING = (*_CHANGED, "capitals")
 
 
 def _newest(of: Any) -> Prepared:
-    """The last chunk of a holder; what is in it only where it is small."""
+    """Make the statement for a holder's last chunk; it reads the contents only if the chunk is small."""
     small = LogChunk.size < logchunks.SMALL_CHARS
     chosen = (
         LogChunk.id, LogChunk.run, LogChunk.first, LogChunk.last, LogChunk.lines, LogChunk.size,
@@ -76,7 +76,7 @@ _NEWEST_OF_TRIAL = _newest(LogChunk.trial_id)
 _NEWEST_OF_TASK = _newest(LogChunk.task_id)
 _REWRITE = Prepared(update(LogChunk).where(LogChunk.id == bindparam("chunk_id")), _CHANGING)
 Places: TypeAlias = Mapping[int, frozenset[int | None]]
-"""By attempt, which of its agents are wanted."""
+"""By attempt, the places of its agents that are wanted."""
 Holder: TypeAlias = int | str
 """A trial's number, or a user task's id."""
 _Chunk: TypeAlias = Row[tuple[int, int, int, int, Any, str]]
@@ -99,10 +99,10 @@ def append(s: Session, holder: Holder, run: int, records: Sequence[LogRecord], n
 
     Args:
         s: The transaction.
-        holder: Whose.
-        run: Of which attempt.
+        holder: The trial or user task.
+        run: The attempt.
         records: The lines.
-        node: On which of the attempt's agents, in their order; None where it has one.
+        node: Place among the attempt's agents, in their order; None if it has only one.
     """
     if not records:
         return 0
@@ -123,7 +123,7 @@ def append(s: Session, holder: Holder, run: int, records: Sequence[LogRecord], n
 
 
 def _open_chunk(s: Session, holder: Holder, run: int) -> tuple[int | None, list[Stored], int]:
-    """Return the last chunk if it is a small one of this run, its lines, and the id of the last line of all."""
+    """Return the last chunk if it is a small one of this run, its lines, and the id of the very last line."""
     found = (_NEWEST_OF_TASK if isinstance(holder, str) else _NEWEST_OF_TRIAL).first(s, {"holder": holder})
     if found is None:
         return None, [], s.scalar(select(LogCut.through).where(LogCut.holder == holder_key(holder))) or 0
@@ -145,11 +145,11 @@ def _is_sqlite(s: Session) -> bool:
 
 
 def _no_capitals(_: str) -> None:
-    """SQLite's LIKE has no use for them."""
+    """Return nothing: SQLite's LIKE does not need words with capitals."""
 
 
 def remove(s: Session, holder: Holder, limit: int) -> int:
-    """Remove the oldest lines, by chunk, until `limit` of them are gone; return how many: fewer means that was all."""
+    """Remove the oldest lines, by chunk, until `limit` are removed; return how many: fewer means that was all."""
     gone, ids = 0, []
     query = select(LogChunk.id, LogChunk.lines).where(_of(holder)).order_by(LogChunk.last).limit(max(1, limit))
     for chunk_id, lines in s.execute(query):
@@ -177,22 +177,22 @@ class Wanted:
     """Only lines with a smaller id; without `after` and `tail` the page ends there, to read backwards."""
     limit: int = 1000
     tail: int | None = None
-    """The last so many lines instead (at most `limit`)."""
+    """Instead, this many of the last lines (at most `limit`)."""
     rank: int | None = None
     level: str | None = None
     """At least as severe as this (one of `LEVELS`); lines without a level are left out."""
     search: str | None = None
     """Only lines that contain this text, whatever the case of ASCII letters."""
     stream: str | None = None
-    """Only lines that were written there (one of `logchunks.STREAMS`)."""
+    """Only lines of this stream (one of `logchunks.STREAMS`)."""
     since: float | None = None
-    """Seconds since the epoch, the first moment."""
+    """Seconds since the epoch, included."""
     until: float | None = None
-    """Seconds since the epoch, the first moment that is too late."""
+    """Seconds since the epoch, excluded."""
     node: str | None = None
     """Only lines that were written on this agent."""
     chars: int | None = None
-    """The page is full, too, when its lines have so much text."""
+    """The page also ends when its lines have this many characters."""
 
     @property
     def backwards(self) -> bool:
@@ -211,7 +211,7 @@ class Wanted:
         return bool(self.search) or any(one is not None for one in chosen)
 
     def takes(self, line: Stored) -> bool:
-        """Whether a line is one of those, but for the text."""
+        """Whether a line is wanted, except for the search text."""
         return (
             (self.after is None or line.id > self.after)
             and (self.before is None or line.id < self.before)
@@ -225,14 +225,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Edges:
-    """Where to go on, or None where there is nothing more."""
+    """Where to continue; None if there is nothing more."""
 
     next: int | None = None
     """`after` of the lines that follow."""
     older: int | None = None
     """`before` of the lines that come before."""
     removed: int = 0
-    """Lines that retention has removed, told with every page that is not the next one of another …"""
+    """Lines that retention has removed, given with every page that does not continue another …"""
     removed_at: float | None = None
     """… and when."""
 
@@ -255,10 +255,10 @@ def page(
 def pick(
     s: Session, holder: Holder, wanted: Wanted, clock: Callable[[], float] = time.monotonic
 ) -> tuple[list[LogLine], Edges]:
-    """Return lines of a trial or a user task in order, and where to go on.
+    """Return lines of a trial or a user task in order, and where to continue.
 
-    With a filter it looks at some `SCAN` chunks at most, and not much longer than `SECONDS`, so that few lines, or
-    none, may come with an edge to go on from.
+    With a filter it reads about `SCAN` chunks at most, and not for much longer than `SECONDS`, so that there may be few
+    lines, or none, with an edge from which to continue.
     """
     if wanted.count <= 0:
         return [], Edges()
@@ -271,7 +271,7 @@ def pick(
 def _gathered(
     s: Session, holder: Holder, wanted: Wanted, clock: Callable[[], float]
 ) -> tuple[list[LogLine], int | None]:
-    """Return the lines that are wanted, in the order of the question, and the edge behind them."""
+    """Return the wanted lines, in the order of the query, and the edge behind them."""
     lines: list[LogLine] = []
     nodes = lognodes.of(s, holder)
     places = None if wanted.node is None else lognodes.runs_on(nodes, wanted.node)
@@ -330,7 +330,7 @@ def _lines(chunk: _Chunk) -> Iterator[Stored]:
 def _taken(
     chunk: _Chunk, holder: Holder, wanted: Wanted, needle: bytes, nodes: Nodes, places: Places | None
 ) -> Iterator[LogLine]:
-    """Yield the lines of a chunk that are wanted, in the order of the question."""
+    """Yield the wanted lines of a chunk, in the order of the query."""
     trial_id, task_id = (0, holder) if isinstance(holder, str) else (holder, None)
     names = nodes.get(chunk.run, {})
     where = None if places is None else places.get(chunk.run, frozenset())
@@ -348,13 +348,13 @@ class _Stretch:
 
     chunks: Sequence[_Chunk]
     length: int
-    """With those that it does not ask for; more than there are in the last one."""
+    """Including those that it does not read; more than there are in the last one."""
     edge: int | None
-    """Where the next one continues, as a position of a page; None in the last one."""
+    """Where the next one continues, as a position of a page; None for the last one."""
 
 
 def _walk(s: Session, holder: Holder, wanted: Wanted, places: Places | None) -> Iterator[_Stretch]:
-    """Yield the chunks with lines that are wanted, in the order of the question and no further than it goes."""
+    """Yield the chunks with wanted lines, in the order of the query and no further than it goes."""
     inside = [_of(holder)]
     if wanted.before is not None:
         # The chunk that has the last line before there, or would have it.
@@ -378,8 +378,8 @@ def _stretches(
 ) -> Iterator[_Stretch]:
     """Yield chunks in order, or from the last to the first, of those `inside`.
 
-    They are asked for by stretches, each twice the one before: the first lines come soon, and no database can get the
-    idea of looking through all chunks, and sorting them, for a few that it takes to be rare.
+    They are read in stretches, each twice as long as the one before: the first lines come soon, and no database's
+    planner can decide to scan and sort all chunks for a few that it estimates to be rare.
     """
     column = LogChunk.last
     order = column.desc() if backwards else column
@@ -398,7 +398,7 @@ def _stretches(
 
 
 def _conditions(s: Session, wanted: Wanted) -> Iterator[ColumnElement[bool]]:
-    """Yield what a chunk must be like to have a line that is wanted."""
+    """Yield the conditions for a chunk to have a wanted line."""
     if wanted.rank is not None:
         mark = LogChunk.ranks.contains(logchunks.rank_mark(wanted.rank))
         yield mark | (LogChunk.ranks == logchunks.ANY_RANK)
@@ -422,10 +422,10 @@ def _conditions(s: Session, wanted: Wanted) -> Iterator[ColumnElement[bool]]:
 
 
 def _has_text(text: str) -> ColumnElement[bool]:
-    """Whether a chunk on PostgreSQL has a text, which is in lower case.
+    """Return the condition that a chunk on PostgreSQL has a text, which is in lower case.
 
-    By the search for a text, which skips what cannot match (LIKE tries each character), in the lines as they are. To
-    put them into lower case takes three times as long: only those are in which the text may have capitals.
+    It searches the lines as they are with a search that skips what cannot match (LIKE tries each character). Conversion
+    to lower case takes three times as long: only lines in which the text may have capitals are converted.
     """
     plain = func.strpos(collate(LogChunk.body, "C"), text) > 0
     words = logchunks.words_of(text)
@@ -440,7 +440,7 @@ def _has_text(text: str) -> ColumnElement[bool]:
 
 
 def _folded(text: str) -> bytes:
-    """ASCII letters in lower case, and only those: as both databases compare here."""
+    """Return the text with only its ASCII letters in lower case, as both databases compare here."""
     return text.encode().lower()
 
 

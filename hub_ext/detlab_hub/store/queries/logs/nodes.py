@@ -1,4 +1,4 @@
-"""On which agents output was written. A line of an attempt over several tells its node by its place in their order."""
+"""The agents on which output was written. A line of an attempt over several has its agent's place in their order."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def of(s: Session, holder: int | str) -> Nodes:
 
 
 def runs_on(nodes: Nodes, agent_id: str) -> dict[int, frozenset[int | None]]:
-    """Return the places that an agent had, by attempt."""
+    """Return the places of an agent, by attempt."""
     places = {run: frozenset(at for at, name in places.items() if name == agent_id) for run, places in nodes.items()}
     return {run: had for run, had in places.items() if had}

@@ -1,6 +1,6 @@
 """Reports turned into columns: of each metric its steps, values and times, in step order. Pure.
 
-Reports of one kind have the same names, nearly always, so a batch of them is turned at once and by C: a thousand values
+Reports nearly always have the same names, so a batch of them is transposed in one go and in C: a thousand values
 cost a few dozen calls. Only a name that reports of several kinds have is gathered value by value.
 """
 
@@ -31,7 +31,7 @@ class Said:
 
 @dataclass(slots=True)
 class Column:
-    """The values of one metric; no step is there twice, and they grow."""
+    """The values of one metric, by strictly increasing steps."""
 
     steps: Sequence[int]
     values: Sequence[float]
@@ -68,7 +68,7 @@ def columns_of(reports: Iterable[Said]) -> dict[Key, Column]:
 
 
 def _shared(kinds: Iterable[_Kind]) -> set[Key]:
-    """The metrics that several kinds have, or one has twice: by names that are stored as the same one."""
+    """Return the metrics that several kinds have, or one has twice: under names that are stored as the same one."""
     seen: set[Key] = set()
     shared: set[Key] = set()
     for kind in kinds:
@@ -88,7 +88,7 @@ def _turned(kind: _Kind, shared: set[Key]) -> Iterable[tuple[Key, Column]]:
 
 
 def _gathered(order: Iterable[tuple[Said, _Kind]], shared: set[Key]) -> dict[Key, Gathered]:
-    """The values of metrics that several kinds have, in the order of the reports."""
+    """Collect the values of metrics that several kinds have, in the order of the reports."""
     found: dict[Key, Gathered] = {key: {} for key in shared}
     takers: dict[int, list[tuple[str, Gathered]]] = {}
     for said, kind in order:

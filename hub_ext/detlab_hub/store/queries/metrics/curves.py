@@ -1,6 +1,6 @@
-"""Reading metrics: curves, summaries, names, structured values. Writing them is in `reports`, named here, too.
+"""Reading metrics: curves, summaries, names, structured values. `reports` writes them, and is exported here, too.
 
-Cost, for `n` stored points of one series and `m` points asked for: up to `32 m` points are read as they are (an
+Cost, for `n` stored points of one series and `m` requested points: up to `32 m` points are read directly (an
 index range, many series per statement) and thinned; a longer series is read through its rollups, `n / 128` rows.
 Lists, tables and searches for the best use the summaries in `series` and never read points.
 """
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 RAW_FACTOR = 32
-"""Up to this many stored points per point asked for are read as they are."""
+"""Up to this many stored points per requested point are read directly."""
 POINTS_PER_STATEMENT = 50_000
 _TOTALS = [getattr(Series, column.name) for column in fields(scalars.Totals)]
 
@@ -78,8 +78,8 @@ def series(
         trial_ids: The trials.
         group: One group, or None for all.
         names: Some names, or None for all.
-        max_points: Most points per curve, at least `downsample.MIN_POINTS` (less is taken as that); None for
-            all of them: only for series that are known to be short.
+        max_points: Most points per curve; raised to `downsample.MIN_POINTS` if less. None for all of them: only for
+            series that are known to be short.
         limit: Most curves; None: all.
     """
     heads = [head for part in chunks(trial_ids) for head in s.execute(_heads(part, group, names).limit(limit))]

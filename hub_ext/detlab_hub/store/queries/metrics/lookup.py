@@ -1,4 +1,4 @@
-"""Finding names and series, or making them; each transaction looks each one up once."""
+"""Names and series, looked up or created; each transaction looks each one up once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SOME_SERIES = _ALL_SERIES.where(_SERIES.c.name_id.in_(bindparam("names", expand
 
 
 def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:
-    """Return the id of each name, making those that are new."""
+    """Return the id of each name, creating those that are new."""
     known = memo_of(s).names
     wanted = sorted({clean for name in names if (clean := clean_text(name)) not in known})
     if len(wanted) == 1 and (one := _ONE_NAME.scalar(s, {"name": wanted[0]})) is not None:
@@ -58,7 +58,7 @@ def name_ids(s: Session, names: Iterable[str]) -> dict[str, int]:
 
 
 def prefetch(s: Session, trial: TrialRow, group: str, name: str) -> None:
-    """Look up the name and the series of one metric with one statement, for `name_ids` and `series_of` to have them."""
+    """Look up the name and the series of one metric with one statement, for `name_ids` and `series_of`."""
     memo, clean = memo_of(s), clean_text(name)
     if s.info.get(_MEMO) is not memo or clean in memo.names:
         return  # nothing would remember it, or it is known
@@ -69,7 +69,7 @@ def prefetch(s: Session, trial: TrialRow, group: str, name: str) -> None:
 
 @dataclass
 class Memo:
-    """A cache of one transaction's look-ups: a batch of a thousand small reports needs each once."""
+    """A cache of one transaction's look-ups: a batch of a thousand small reports needs each of them once."""
 
     transaction: object
     trials: dict[int, TrialRow] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Memo:
 
 
 def memo_of(s: Session) -> Memo:
-    """Return what the session's present transaction remembers."""
+    """Return the cache of the session's present transaction."""
     if s.in_nested_transaction():
         # A savepoint may be rolled back and take rows with it that the memo would go on to name; and where it is
         # kept, rows that were remembered before it are no longer what they were.
@@ -91,12 +91,12 @@ def memo_of(s: Session) -> Memo:
 
 
 def forget(s: Session) -> None:
-    """Drop what this transaction remembers, because series or trials are about to be removed."""
+    """Drop the cache of this transaction, because series or trials are about to be removed."""
     s.info.pop(_MEMO, None)
 
 
 def series_of(s: Session, trial: TrialRow, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], SeriesLine]:
-    """Return the series of each (group, name id) of a trial, making those that are new."""
+    """Return the series of each (group, name id) of a trial, creating those that are new."""
     known = memo_of(s).series
     found: dict[tuple[str, int], SeriesLine] = {}
     by_group: dict[str, list[int]] = {}

@@ -1,10 +1,10 @@
 """The newest points of series that are being written, remembered from one transaction to the next.
 
-Rollups are made of points that were written a moment before; to read them back took a large report a tenth of its
-time. What is remembered is believed only where the row of the series, which each transaction reads, says that nothing
-else has happened to it since: its count, its last step, and where its rollups end. So whatever a transaction left that
-was rolled back, another series by the same number, or points that were removed, is found out, and the points are read.
-A stored point that changes its value leaves that row as it is; code that changes one calls `forget`.
+Rollups are made from points that were written a moment before; reading them back took a tenth of a large report's time.
+The cached points are used only if the row of the series, which each transaction reads, shows that nothing else has
+happened to it since: its count, its last step, and where its rollups end. So leftovers of a transaction that was rolled
+back, another series with the same number, and removed points are detected, and the points are read. A change of a
+stored point's value leaves that row as it is; code that changes one calls `forget`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from detlab_hub.store.queries.appending import PointRow
 from detlab_hub.store.queries.metrics.series_rows import SeriesLine
 
 MOST = 100_000
-"""Points that are remembered, of all series together: about 20 MB."""
+"""Most cached points of all series together: about 20 MB."""
 _EACH = 4
 """The overhead of a cached series, in points."""
 _KEY = "detlab_hub.store.queries.metrics.newest"
@@ -55,9 +55,9 @@ class NewestPoints:
         """Note points that were appended to a series.
 
         Args:
-            before: Its count and last step before them.
-            series: It, with them.
-            rows: They.
+            before: The series' count and last step before them.
+            series: The series, with the new points.
+            rows: The new points.
         """
         tail = self._tails.get(series.id)
         if before[0] == 0:
@@ -78,7 +78,7 @@ class NewestPoints:
         self._keep(series, rows)
 
     def of(self, series: SeriesLine) -> Sequence[PointRow] | None:
-        """All points of a series beyond its rollups; None: they are to be read."""
+        """Return all points of a series beyond its rollups; None if they must be read."""
         tail = self._tails.get(series.id)
         if tail is None or (tail.count, tail.last_step, tail.rolled_step) != (
             series.count,
@@ -89,7 +89,7 @@ class NewestPoints:
         return tail.rows
 
     def rolled(self, series: SeriesLine, count: int) -> None:
-        """Note that rollups were made of the first so many of its points."""
+        """Note that rollups were made from the first `count` of its points."""
         tail = self._tails.get(series.id)
         if tail is not None:
             del tail.rows[:count]
@@ -97,7 +97,7 @@ class NewestPoints:
             self._size -= count
 
     def forget(self, series_id: int) -> None:
-        """Remember nothing of a series."""
+        """Drop a series from the cache."""
         tail = self._tails.pop(series_id, None)
         if tail is not None:
             self._size -= len(tail.rows) + _EACH
@@ -114,7 +114,7 @@ class NewestPoints:
 
 
 def newest_points(s: Session) -> NewestPoints:
-    """Return what is remembered on the session's connection to its database."""
+    """Return the cache of the session's connection to its database."""
     info = driver_of(s)[0].info
     found = info.get(_KEY)
     if not isinstance(found, NewestPoints):

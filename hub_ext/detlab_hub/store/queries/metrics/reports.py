@@ -62,7 +62,7 @@ class Report:
 
 
 def check_report(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, float]:
-    """Refuse a report that could never be stored; return those of its metrics that are numbers.
+    """Refuse a report that could never be stored; return the metrics that are numbers.
 
     Raises:
         BadReport: Its code is `report.group`, `report.step`, `report.name` or `report.too_large`.
@@ -120,7 +120,7 @@ def insert_reports(
     Args:
         s: A write session.
         trial_id: The trial.
-        run: The attempt that reports. The first report of a new run supersedes what earlier runs reported
+        run: The attempt that reports. The first report of a new run supersedes the values of earlier runs
             beyond `resume_step`.
         reports: Any number; one call for many is much faster than many calls.
         resume_step: Steps of the checkpoint that this run resumed from; None = it began from scratch.
@@ -145,7 +145,7 @@ def insert_reports(
 
 
 def begin_run(s: Session, trial: TrialRow, run: int, resume_step: int | None) -> None:
-    """Note that `run` reports; when that is news, supersede the earlier ones.
+    """Note that `run` reports; if it is new, supersede the earlier ones.
 
     Raises:
         StaleAttempt: A newer run has reported.
@@ -289,7 +289,7 @@ _STRUCTURED: Table = StructuredValue.__table__
 
 @dataclass
 class _Merge:
-    """The effect on a series of points between stored ones, or in their place."""
+    """The effect on a series of points between stored ones, or that replace them."""
 
     changed: bool = False
     """Whether a stored value is replaced by another."""

@@ -2,7 +2,7 @@
 
 A curve of ten million points would take seconds to read whole. Appending keeps, for every 128 points, one row with the
 first, least, greatest and first NaN point, so such a curve reads 78,000 rows instead. Rollups follow the points:
-where a stored point changes, those from there on are cut off and made again with the next append.
+if a stored point changes, the rollups from there on are cut off and made again with the next append.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def is_due(series: SeriesLine) -> bool:
 
 
 def roll(s: Session, touched: Iterable[SeriesLine]) -> None:
-    """Make rollups of what was appended. The newest `CHUNK` points stay out: they may still be merged into.
+    """Make rollups of appended points. The newest `CHUNK` points stay out: points may still be merged into them.
 
     Changes the series, which the caller saves.
     """
@@ -74,7 +74,7 @@ def roll(s: Session, touched: Iterable[SeriesLine]) -> None:
 def _tails(
     s: Session, newest: NewestPoints, wanted: Sequence[tuple[SeriesLine, int]]
 ) -> Iterator[tuple[SeriesLine, Sequence[PointRow]]]:
-    """The first so many points beyond the rollups of each series, as a rule those that are remembered."""
+    """Yield the first points beyond each series' rollups, up to its number; usually those that are remembered."""
     unknown: list[tuple[SeriesLine, int]] = []
     for series, most in wanted:
         rows = newest.of(series)
@@ -92,7 +92,7 @@ def _tails(
 
 
 def _read(s: Session, wanted: Sequence[tuple[SeriesLine, int]]) -> list[list[PointRow]]:
-    """Read them, and those behind them where that is all and not many more: then they are known from here on."""
+    """Read these points; if only few more follow, read all of them, so that they are cached from here on."""
     asked = [
         (series.id, _rolled(series), series.unrolled if series.unrolled < most + 2 * CHUNK else most)
         for series, most in wanted
@@ -132,7 +132,7 @@ def _extremes_of_any(part: Sequence[Row]) -> set[int]:
 
 
 def cut(s: Session, series: SeriesLine, beyond_step: int) -> None:
-    """Forget the rollups that reach beyond a step, because points there change. The caller saves the series."""
+    """Drop the rollups that reach beyond a step, because points there change. The caller saves the series."""
     if series.rolled_step is None or series.rolled_step <= beyond_step:
         return
     s.execute(delete(Rollup).where(Rollup.series_id == series.id, Rollup.last_step > beyond_step))

@@ -1,7 +1,7 @@
-"""Rows of `series` while reports are folded into them: plain objects, read and written past the ORM.
+"""Rows of `series` while reports are folded into them: plain objects, read and written without the ORM.
 
 A report of a thousand points changes eleven columns of each of its series. Setting a mapped attribute costs a hundred
-times the addition behind it, and a flush more than the write; nothing else in a transaction of reports needs mapped
+times as much as the addition, and a flush more than the write; nothing else in a transaction of reports needs mapped
 rows of series.
 """
 
@@ -64,7 +64,7 @@ def where(s: Session, *conditions: ColumnElement[bool]) -> list[SeriesLine]:
 
 
 def made(rows: Iterable[Sequence[Any]]) -> list[SeriesLine]:
-    """Return what `SELECT` has found."""
+    """Return the row that a `SELECT` has found."""
     return [SeriesLine(*row) for row in rows]
 
 
@@ -87,16 +87,16 @@ def add(s: Session, trial_id: int, keys: Sequence[tuple[str, int]]) -> list[Seri
 
 
 def save(s: Session, rows: Iterable[SeriesLine]) -> None:
-    """Write what was changed of rows."""
+    """Write the changes of rows."""
     values = list(map(_changing, rows))
     if values:
         run_many(s, _update(driver_of(s)[0].dialect.name), values)
 
 
 def append_point(s: Session, row: SeriesLine, point: PointRow) -> None:
-    """Insert a point that is not there yet and write what it changed of its series.
+    """Insert a point that does not exist yet and write the changes of its series.
 
-    On PostgreSQL by one statement: a question and its answer are most of such a change.
+    On PostgreSQL this is one statement, since the round trip is most of the cost.
     """
     if driver_of(s)[0].dialect.name == "postgresql":
         run_many(s, _INSERT_AND_UPDATE, [(*point, *_changing(row))])
