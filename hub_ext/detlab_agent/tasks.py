@@ -106,13 +106,13 @@ class TaskTable:
     # --- the connection -------------------------------------------------------------------------------------
 
     def attach(self, send: Send) -> None:
-        """A connection is authenticated and welcomed: say how things stand."""
+        """Report the state of all tasks on a connection that was authenticated and welcomed."""
         self._send = send
         for entry in self._entries.values():
             self._announce(entry)
 
     def detach(self) -> None:
-        """The connection is gone; what happens meanwhile is said to the next one."""
+        """Forget the connection; what happens until the next one is reported there."""
         self._send = None
 
     def repeat_exits(self) -> None:

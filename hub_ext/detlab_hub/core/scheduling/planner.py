@@ -114,7 +114,7 @@ class Planner:
         return reason is None
 
     def start(self, task: Task, placement: Placement) -> None:
-        """The task starts there."""
+        """Start the task there."""
         self.capacity.place(task, placement)
         self._free.place(task, placement)
         self.limits.hold(task)
@@ -188,7 +188,7 @@ class Planner:
     # --- what is said of others ---------------------------------------------------------------------------
 
     def name_for(self, other: Task, task: Task) -> str:
-        """The name of another task for a task's owner: its id, if both have one owner or nothing is private (I9)."""
+        """Return what a task's owner may read of another: its id, if both have one owner or nothing is private (I9)."""
         return "another user's task" if self._private and other.user != task.user else other.id
 
     def wait_for_release(self, task: Task, victims: Sequence[Task]) -> Reason:

@@ -395,7 +395,7 @@ def _subject(agent_id: str) -> str:
 
 
 def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> Order:
-    """An order with a token that lives as long as the agent is waited for, whichever ask for it brings the instance."""
+    """Make an order with a token that is valid while the agent is waited for, whichever request brings the instance."""
     until = turn.now + _LISTED_WITHIN + pool.limits.max_agent_starting_period
     token = tokens.issue(turn.session, "enrol", _subject(agent_id), until, turn.now)
     instance_records.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))

@@ -84,7 +84,7 @@ def with_shares(hello: Hello, pools: Pools) -> Hello:
 
 
 def without(node: Node, off: Collection[str]) -> Node:
-    """A node without the slots that an administrator closed."""
+    """Return a node without the slots that an administrator closed."""
     return replace(node, slots=tuple(slot for slot in node.slots if not is_off(slot, off)))
 
 

@@ -202,7 +202,7 @@ async def test_what_is_taken_over_is_in_the_first_report_already(folder: StateFo
 async def orphans(folder: StateFolder, plan: Plan) -> dict[str, int]:
     """Start the programs under a supervisor in another process and kill that one; returns their pids."""
     here = Path(__file__)
-    places = [str(here.parent), str(here.parents[2])]
+    places = [str(here.parent), str(here.parents[3])]
     code = f"import sys; sys.path[:0] = {places!r}; import {here.stem} as t; t.run_alone(sys.argv[1])"
     folder.write_plan(plan)
     child = subprocess.Popen([sys.executable, "-c", code, str(folder.root)], start_new_session=True)
