@@ -46,6 +46,13 @@ class Place:
         assert asked.status_code in {201, 202}, asked.text
         return until(lambda: self._path(name), self.tell, 90)
 
+    def stop_all(self) -> None:
+        """Stop the servers that tests have left: they would outlive the agent."""
+        user = f"hub/api/users/{self.cluster.user}"
+        for name in self.browser.get(user).json()["servers"]:
+            self.browser.delete(f"{user}/servers/{name}")
+        until(lambda: not self.browser.get(user).json()["servers"], self.tell)
+
     def _path(self, name: str) -> str | None:
         model = self.browser.get(f"hub/api/users/{self.cluster.user}").json()["servers"].get(name) or {}
         return str(model["url"]).lstrip("/") if model.get("ready") else None
@@ -93,6 +100,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         found = Place(cluster, url, net.islands[0], root / "node.log", browser)
         stack.enter_context(_node(found, root))
         yield found
+        found.stop_all()
 
 
 @contextmanager
