@@ -164,7 +164,7 @@ def test_no_tenant_sees_anothers_experiments(cluster: Cluster, bearers: dict[str
         }
         theirs = [item for item in operator.get("experiments").json()["items"] if item["owner"] != "ben"]
         assert theirs
-        assert {item["owner"] for item in client.get("experiments").json()["items"]} <= {"ben"}, "others use this cluster"
+        assert {item["owner"] for item in client.get("experiments").json()["items"]} <= {"ben"}, "of other tests"
         for suffix in ("", "/trials", "/curves", "/checkpoints", "/stream", "/bundle"):
             assert client.get(f"experiments/{theirs[0]['id']}{suffix}").status_code == 404, suffix
         assert client.post(f"experiments/{theirs[0]['id']}/kill").status_code == 404
