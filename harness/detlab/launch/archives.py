@@ -151,7 +151,7 @@ def _fields(body: bytes) -> dict[str, str]:
         end = start + int(body[start:space])
         key, equals, value = body[space + 1 : end].partition(b"=")
         if not equals or not value.endswith(b"\n") or end > len(body):
-            raise ValueError("a header that is none")
+            raise ValueError("not a tar header")
         found[key.decode(errors="surrogateescape")] = value[:-1].decode(errors="surrogateescape")
         start = end
     return found

@@ -21,7 +21,7 @@ _NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z_-]")
 
 
 class Leftovers:
-    """Removes old stages, whoever made them, once per process; off a cluster their age is the only clue.
+    """Removes old stages of every process, once per process; off a cluster their age is the only clue.
 
     Args:
         storage: Where checkpoints lie. One that knows no marks is left alone.

@@ -145,7 +145,7 @@ class Mode(enum.Enum):
 class Ending(enum.Enum):
     """How a delivery stands, or how it ended."""
 
-    OPEN = "it goes on, or broke down with an exception"
+    OPEN = "still open, or ended by an exception"
     DELIVERED = "all is committed"
     FENCED = "a newer attempt writes: nothing of this one counts"
     STOPPED = "it was told to stop"
