@@ -175,11 +175,13 @@ class Session(_Connection):
         """Send one call, again where that is safe, and return its result.
 
         Raises:
+            ClusterGuessed: The call could change a cluster that nobody named.
             ClusterUnreachable: No answer, after the retries.
             DetlabError: The master answered with an error.
         """
         import httpx
 
+        self.address.unchanged(call.method)
         attempts = self._attempts(call)
         while True:
             try:
@@ -273,11 +275,13 @@ class AsyncSession(_Connection):
         """Send one call, again where that is safe, and return its result.
 
         Raises:
+            ClusterGuessed: The call could change a cluster that nobody named.
             ClusterUnreachable: No answer, after the retries.
             DetlabError: The master answered with an error.
         """
         import httpx
 
+        self.address.unchanged(call.method)
         attempts = self._attempts(call)
         while True:
             try:
