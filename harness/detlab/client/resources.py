@@ -480,7 +480,8 @@ class Checkpoint(CheckpointFacts):
         Every file is verified by its digest, and the folder appears complete or not at all.
 
         Args:
-            path: Folder to create. If it already holds the checkpoint, nothing is transferred.
+            path: Folder to create. If it already holds the checkpoint, nothing is transferred; the unchanged result
+                of an earlier download is replaced.
             mode: `direct` copies from the storage, which must be mounted here; `master` downloads through the
                 master; `auto` copies if it can.
             progress: Called with (bytes done, bytes in all).
