@@ -30,6 +30,7 @@ from detlab.client.ordering import CheckpointSortBy, OrderBy, newest_checkpoint
 from detlab.client.transport.calls import Flow, Progress
 from detlab.client.transport.downloads import DownloadMode, download
 from detlab.client.transport.feeds import Notice, follow, log_lines
+from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import Session
 from detlab.client.transport.streaming import Feed, event_feed, log_feed
 from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
@@ -123,8 +124,9 @@ class Experiment(ExperimentFacts):
             self.learn(snapshot)
             if not self.state.terminal:
                 feed = states_feed(self.id, snapshot.cursor)
-                for event in self._follow(feed, deadline=deadline, notice=notice):
-                    self.learn(event)
+                with short_interrupts(stopped_waiting("experiment", self.id)):
+                    for event in self._follow(feed, deadline=deadline, notice=notice):
+                        self.learn(event)
             if self.state is not ExperimentState.DELETED:
                 self.reload()
         except NotFound as error:
@@ -148,12 +150,13 @@ class Experiment(ExperimentFacts):
         trials = self.list_trials(limit=1)
         if trials:
             return trials[0]
-        for event in self._follow(states_feed(self.id, snapshot.cursor), deadline=deadline):
-            self.learn(event)
-            if isinstance(event, CurvesView) or event.kind == "trial":
-                trials = self.list_trials(limit=1)
-                if trials:
-                    return trials[0]
+        with short_interrupts(stopped_waiting("experiment", self.id)):
+            for event in self._follow(states_feed(self.id, snapshot.cursor), deadline=deadline):
+                self.learn(event)
+                if isinstance(event, CurvesView) or event.kind == "trial":
+                    trials = self.list_trials(limit=1)
+                    if trials:
+                        return trials[0]
         if self.reload().state.terminal:
             raise DetlabError(f"experiment {self.id} ended ({self.state.value}) without a trial")
         raise timed_out(self.view, timeout)
