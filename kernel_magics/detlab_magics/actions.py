@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from detlab.client import Client, Submitted
 
 SECOND_INTERRUPT_SECONDS = 2.0
+UNSAVED = 8
+"""Number of trials named whose work a pause may lose."""
 RECENT = 100
 """Number of experiments searched for the one that a cell has already submitted."""
 
@@ -218,6 +220,10 @@ def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
 def act(session: KernelSession, experiment_id: int, action: Literal["pause", "activate", "kill"]) -> str:
     """Pause, activate or kill an experiment; return one line about the result."""
     experiment = session.client().get_experiment(experiment_id)
+    unsaved = [str(trial.id) for trial in experiment.unsaved_trials()] if action == "pause" else []
+    if unsaved:
+        named = ", ".join(unsaved[:UNSAVED]) + (" …" if len(unsaved) > UNSAVED else "")
+        print(f"warning: no checkpoint yet of trial {named}: code that saves none when asked to leave begins anew")
     {"pause": experiment.pause, "activate": experiment.activate, "kill": experiment.kill}[action]()
     return f"experiment {experiment.id}: {experiment.state.value.lower().replace('_', ' ')}"
 

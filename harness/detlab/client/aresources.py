@@ -165,6 +165,12 @@ class AsyncExperiment(ExperimentFacts):
         views = await self._session.run(experiments.experiment_trials(self.id, limit=limit))
         return [AsyncTrial(self._session, view) for view in views]
 
+    async def unsaved_trials(self) -> list[AsyncTrial]:
+        """Return the running trials that have no checkpoint yet: a pause loses what they did, unless they save then."""
+        if not (await self.reload()).view.trials.get("RUNNING"):
+            return []
+        return [trial for trial in await self.list_trials() if trial.unsaved]
+
     async def iter_trials(self) -> AsyncIterator[AsyncTrial]:
         """Yield its trials in creation order."""
         for trial in await self.list_trials():

@@ -14,6 +14,7 @@ from detlab.client.transport.streaming import Feed, event_feed
 from detlab.errors import DetlabError, NotFound
 from detlab.files import write_atomic
 from detlab.schemas.wire import (
+    AllocationState,
     BestView,
     CheckpointFile,
     CheckpointView,
@@ -220,6 +221,11 @@ class TrialFacts:
     def state(self) -> TrialState:
         """State as of the last answer; `reload` fetches the current one."""
         return self.view.state
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether it runs and has no checkpoint, as of the last answer."""
+        return self.view.allocation_state is AllocationState.RUNNING and self.view.latest_checkpoint is None
 
     @property
     def nodes(self) -> list[str]:

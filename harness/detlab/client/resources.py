@@ -166,6 +166,12 @@ class Experiment(ExperimentFacts):
         views = self._session.run(experiments.experiment_trials(self.id, limit=limit))
         return [Trial(self._session, view) for view in views]
 
+    def unsaved_trials(self) -> list[Trial]:
+        """Return the running trials that have no checkpoint yet: a pause loses what they did, unless they save then."""
+        if not self.reload().view.trials.get("RUNNING"):
+            return []
+        return [trial for trial in self.list_trials() if trial.unsaved]
+
     def iter_trials(self) -> Iterator[Trial]:
         """Yield its trials in creation order."""
         yield from self.list_trials()

@@ -34,6 +34,8 @@ from detlab.client.facts import no_checkpoint
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.schemas.wire import ExperimentState, ExperimentView
 
+SHOWN_UNSAVED = 8
+
 SHORT = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"}
 
 
@@ -299,6 +301,21 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
     return ended(item)
 
 
+def _pause(item: Experiment) -> None:
+    """Pause an experiment; name the trials whose work may be lost by that before it is."""
+    unsaved = item.unsaved_trials()
+    if unsaved:
+        named = ", ".join(str(trial.id) for trial in unsaved[:SHOWN_UNSAVED])
+        more = f" and {len(unsaved) - SHOWN_UNSAVED} more" if len(unsaved) > SHOWN_UNSAVED else ""
+        note(
+            f"warning: no checkpoint yet of trial {named}{more} of experiment {item.id}: code that saves none when"
+            " asked to leave begins anew"
+        )
+        if sys.stdin.isatty():
+            click.confirm(f"Pause experiment {item.id}?", abort=True, err=True)
+    item.pause()
+
+
 def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> None:
     @experiment.command(name=name, help=f"{help_text}\n\n\b\nExample:\n  det experiment {name} 7")
     @click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
@@ -316,7 +333,7 @@ def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> N
             say_json(views)
 
 
-_steering("pause", "Pause experiments: trials write a checkpoint and free their slots.", Experiment.pause)
+_steering("pause", "Pause experiments: trials write a checkpoint and free their slots.", _pause)
 _steering("activate", "Resume paused experiments.", Experiment.activate)
 _steering("cancel", "Stop experiments gracefully: trials may write a checkpoint.", Experiment.cancel)
 _steering("kill", "Kill experiments immediately.", Experiment.kill)
