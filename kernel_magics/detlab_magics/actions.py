@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from detlab.client import Experiment
+from detlab.client.facts import missed_metric
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine, ProblemView
 from detlab_magics.cells.prepare import Prepared, prepare, read_config
@@ -206,6 +207,10 @@ def interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
 
 
 def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
+    missed = missed_metric(view)
+    if wait and missed is not None:
+        hint = f"make searcher.metric ({plain(view.metric)}) one of the names that the code reports"
+        raise ExperimentFailed(f"experiment {view.id} has no result: {plain(missed, 300)}", hint=hint)
     if not wait or view.state is ExperimentState.COMPLETED:
         return
     failure: FailureView | None = view.card or view.failure

@@ -14,8 +14,8 @@ from detlab.cli.commands.experiment_share import share
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.experiment_progress import connection_notes, ended, progress_line, stopped_watching
-from detlab.cli.output.failures import TIMED_OUT, failure_card, status_of
+from detlab.cli.output.experiment_progress import connection_notes, ended, exit_status, progress_line, stopped_watching
+from detlab.cli.output.failures import TIMED_OUT, failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
 from detlab.cli.output.printing import (
     clean,
@@ -276,7 +276,7 @@ def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, optio
 def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> int:
     """Wait for an experiment to end.
 
-    The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed, 5 after the timeout. Ctrl-C
+    The exit status is 0 only if it ended COMPLETED with the searcher's metric (or without any); 3 if it was canceled, 4 if it failed, 5 after the timeout. Ctrl-C
     stops waiting, not the experiment.
 
     \b
@@ -286,7 +286,7 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
     """
     item = invocation.client.get_experiment(experiment_id)
     try:
-        state = item.wait(timeout, notice=connection_notes())
+        item.wait(timeout, notice=connection_notes())
     except KeyboardInterrupt:
         stopped_watching(experiment_id)
         return 130
@@ -297,7 +297,7 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
         return TIMED_OUT
     if invocation.as_json:
         say_json(item.view)
-        return status_of(state)
+        return exit_status(item)
     return ended(item)
 
 
