@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from detlab.client import tabular
 from detlab.client.facts import (
     CheckpointFacts,
     ExperimentFacts,
@@ -164,6 +165,30 @@ class AsyncExperiment(ExperimentFacts):
         """Return its trials in creation order."""
         views = await self._session.run(experiments.experiment_trials(self.id, limit=limit))
         return [AsyncTrial(self._session, view) for view in views]
+
+    async def trials_frame(self) -> Any:
+        """Return its trials as a pandas frame, a row each; hyperparameters are columns `hparams.NAME`.
+
+        Raises:
+            DetlabError: pandas is not installed.
+        """
+        return tabular.frame(tabular.trial_rows(await self._session.run(experiments.experiment_trials(self.id))))
+
+    async def metrics_frame(
+        self, group: str | None = None, name: str | None = None, *, max_points: int | None = None
+    ) -> Any:
+        """Return the metrics of its trials as a pandas frame, a row for each value.
+
+        Args:
+            group: Only this group: `training`, `validation` or one of the code's own.
+            name: Only this metric.
+            max_points: Most points of a curve; longer ones are thinned. None: 10,000, the most there can be.
+
+        Raises:
+            DetlabError: pandas is not installed.
+        """
+        snapshot = await self.curves(group=group, name=name, max_points=max_points or tabular.MOST_POINTS)
+        return tabular.frame(tabular.metric_rows(snapshot.curves), tabular.METRIC_COLUMNS)
 
     async def unsaved_trials(self) -> list[AsyncTrial]:
         """Return the running trials that have no checkpoint yet: a pause loses what they did, unless they save then."""
@@ -422,6 +447,25 @@ class AsyncTrial(TrialFacts):
         series = await self._session.run(experiments.trial_metrics(self.id, group=group, max_points=max_points))
         for report in reports(series):
             yield report
+
+    async def metrics_frame(self, group: str | None = None, *, max_points: int | None = None) -> Any:
+        """Return its metrics as a pandas frame, a row for each value.
+
+        Args:
+            group: Only this group: `training`, `validation` or one of the code's own.
+            max_points: Most points of a curve; longer ones are thinned. None: 10,000.
+
+        Raises:
+            DetlabError: pandas is not installed.
+        """
+        return tabular.frame(await self.metric_rows(group, max_points=max_points), tabular.METRIC_COLUMNS)
+
+    async def metric_rows(self, group: str | None = None, *, max_points: int | None = None) -> list[dict[str, Any]]:
+        """Return its metrics as plain rows, as `metrics_frame` has them."""
+        most = max_points or tabular.MOST_POINTS
+        return tabular.metric_rows(
+            await self._session.run(experiments.trial_metrics(self.id, group=group, max_points=most))
+        )
 
     async def plot(self, **options: Any) -> Any:
         """Return a plotly figure of its metrics, with the options of `detlab.viz.trial_metrics`.

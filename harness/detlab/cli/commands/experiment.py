@@ -32,6 +32,7 @@ from detlab.cli.output.printing import (
 )
 from detlab.client.facts import no_checkpoint
 from detlab.client.resources import Checkpoint, Experiment, Trial
+from detlab.client.tabular import csv_text, trial_rows
 from detlab.schemas.wire import ExperimentState, ExperimentView
 
 SHOWN_UNSAVED = 8
@@ -188,17 +189,21 @@ def print_trials(trials: list[Trial]) -> None:
 
 @experiment.command(name="list-trials")
 @click.argument("experiment_id", metavar="ID", type=int)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a column for each hyperparameter.")
 @json_option
 @pass_invocation
-def list_trials(invocation: Invocation, experiment_id: int) -> None:
+def list_trials(invocation: Invocation, experiment_id: int, as_csv: bool) -> None:
     """List the trials of an experiment in creation order.
 
     \b
-    Example:
+    Examples:
       det experiment list-trials 7
+      det e list-trials 7 --csv > trials.csv
     """
     trials = invocation.client.get_experiment(experiment_id).list_trials()
-    if invocation.as_json:
+    if as_csv:
+        say(csv_text(trial_rows(trial.view for trial in trials)).rstrip("\n"))
+    elif invocation.as_json:
         say_json([trial.view for trial in trials])
     elif not trials:
         say("No trials yet.")
@@ -276,8 +281,8 @@ def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, optio
 def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> int:
     """Wait for an experiment to end.
 
-    The exit status is 0 only if it ended COMPLETED with the searcher's metric (or without any); 3 if it was canceled, 4 if it failed, 5 after the timeout. Ctrl-C
-    stops waiting, not the experiment.
+    The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed (or its trials reported other
+    metrics than the searcher's), 5 after the timeout. Ctrl-C stops waiting, not the experiment.
 
     \b
     Examples:

@@ -220,3 +220,11 @@ def test_a_misspelt_searcher_metric_is_a_failure_though_the_experiment_completed
 def test_code_that_validates_nothing_has_not_failed(master, det) -> None:
     master.add_experiment(state=ExperimentState.COMPLETED, warnings=["trial 3 never reported 'val_loss'"])
     assert det("e", "wait", 1).exit_code == 0
+
+
+def test_trials_as_csv(master, det) -> None:
+    master.add_trial(master.add_experiment().id, hparams={"lr": 0.25, "name": "a,b"})
+    header, row = det("e", "list-trials", 1, "--csv").stdout.splitlines()
+    assert header.startswith("trial_id,index,state,")
+    assert header.endswith(",hparams.lr,hparams.name")
+    assert row.endswith(',0.25,"a,b"')
