@@ -135,6 +135,14 @@ async def test_services_a_time_metric_with_another_name_is_suggested(make_world)
     assert f"; the report of trial {view.failure.trial_id} has none; " in view.failure.message
 
 
+async def test_services_an_experiment_in_error_is_not_done(make_world):
+    world = await make_world(failing(3))
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    view = await world.finish(made.id)
+    assert (view.state, view.progress) == (ExperimentState.ERROR, 0.0)
+
+
 async def test_services_an_experiment_with_one_good_trial_is_completed(make_world):
     def script(launch):
         if launch.info.trial_index == 0:
