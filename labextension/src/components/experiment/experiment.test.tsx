@@ -246,6 +246,18 @@ describe('the view', () => {
     await screen.findByText('paused');
   });
 
+  it('asks for the metrics anew when one is to be chosen', async () => {
+    const { fixtures } = open();
+    await screen.findByRole('grid');
+    fireEvent.click(screen.getByRole('tab', { name: /curves/i }));
+    const menu = await screen.findByLabelText('Metric');
+    const asked = (): number => fixtures.asked.filter(path => /^GET trials\/\d+$/.test(path)).length;
+    await waitFor(() => expect(asked()).toBeGreaterThan(0));
+    const before = asked();
+    fireEvent.focus(menu);
+    await waitFor(() => expect(asked()).toBe(before + 1));
+  });
+
   it('shows labels and description, and of a failed search how far it came', async () => {
     const { fixtures } = open();
     await screen.findByRole('grid');
