@@ -67,6 +67,7 @@ def client() -> str:
     intro = """
 What commands and magics do, as Python: `from detlab.client import Client`. Without arguments a client finds the cluster
 as `det` does (`DET_URL` and `DET_TOKEN`, the folder `.detlab` here or above, the cluster started last, `det login`).
+The cluster started last is a guess: it is read, and a call that would change it raises `ClusterGuessed`.
 `AsyncClient` has the same methods as coroutines.
 
     with Client() as client:

@@ -12,6 +12,7 @@
          ├─ InvalidHP               invalid_hp          user code: these hyperparameters cannot be trained
          ├─ NotInCluster            not_in_cluster      needs a task's environment, found none
          ├─ ClusterNotFound         cluster.not_found   no cluster is configured here
+         │   └─ ClusterGuessed      cluster.guessed     nobody named the cluster that would be changed
          ├─ ClusterUnreachable      cluster.unreachable the master does not answer
          │   └─ UntrustedMaster     cluster.untrusted   the certificate of the server is not trusted
          └─ ApiError                api.error           the master answered with an error (HTTP status)
@@ -168,6 +169,12 @@ class ClusterNotFound(DetlabError):
     """Neither environment, folder nor login names a cluster."""
 
     default_code = "cluster.not_found"
+
+
+class ClusterGuessed(ClusterNotFound):
+    """A cluster was found that nobody named here: it may be read, and is not changed."""
+
+    default_code = "cluster.guessed"
 
 
 class ClusterUnreachable(DetlabError):

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,16 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
-_dir_option = click.option(
+_found_dir_option = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The state folder itself.  [default: of the cluster that other commands run here talk to]",
+)
+
+
+@click.command()
+@click.option(
     "--dir",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -36,10 +46,6 @@ _dir_option = click.option(
     show_default=True,
     help="The state folder itself.",
 )
-
-
-@click.command()
-@_dir_option
 @click.option("--port", type=click.IntRange(1, 65535), default=8642, show_default=True, help="Port of the Hub.")
 @click.option("--slots", type=click.IntRange(min=1), help="CPU slots.  [default: GPUs if there are, else cores]")
 @click.option("--foreground", is_flag=True, help="Stay attached; Ctrl-C shuts the cluster down.")
@@ -137,7 +143,7 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
 
 
 @click.command()
-@_dir_option
+@_found_dir_option
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
@@ -145,11 +151,18 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
     show_default=True,
     help="Seconds that running trials may take to save.",
 )
-def down(folder: Path, timeout: float) -> None:
+def down(folder: Path | None, timeout: float) -> None:
     """Stop the cluster: running trials save and leave (uncounted) and go on at the next `det up`."""
-    from detlab_hub.embedded import lifecycle
+    from detlab.errors import ClusterGuessed
+    from detlab_hub.embedded import inspection, lifecycle
     from detlab_hub.embedded.state import StateFolder
 
+    folder, guessed = inspection.meant(folder, click.get_current_context().obj)
+    if guessed is not None and guessed.folder == folder:
+        raise ClusterGuessed(
+            f"nothing here names the cluster to stop; {guessed.url} is a guess ({guessed.guess})",
+            hint=f"If it is the right one: det down --dir {shlex.quote(str(folder))}",
+        )
     ending = lifecycle.down(StateFolder(folder), timeout, click.echo)
     if not ending.was_running:
         click.echo(f"No cluster runs on {folder}.")
@@ -163,13 +176,16 @@ def down(folder: Path, timeout: float) -> None:
 
 
 @click.command()
-@_dir_option
+@_found_dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(folder: Path, as_json: bool) -> None:
+def status(folder: Path | None, as_json: bool) -> None:
     """Show the parts of the cluster, its slots and its experiments; exit 0 only if it is healthy."""
     from detlab_hub.embedded import inspection
     from detlab_hub.embedded.state import StateFolder
 
+    folder, guessed = inspection.meant(folder, click.get_current_context().obj)
+    if guessed is not None:
+        click.echo(inspection.guess_line(folder, guessed), err=True)
     found = inspection.status(StateFolder(folder))
     if as_json:
         data = dataclasses.asdict(dataclasses.replace(found, view=None))

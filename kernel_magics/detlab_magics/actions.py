@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from detlab.client import Experiment
+from detlab.client.facts import missed_metric
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine, ProblemView
 from detlab_magics.cells.prepare import Prepared, prepare, read_config
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from detlab.client import Client, Submitted
 
 SECOND_INTERRUPT_SECONDS = 2.0
+UNSAVED = 8
+"""Number of trials named whose work a pause may lose."""
 RECENT = 100
 """Number of experiments searched for the one that a cell has already submitted."""
 
@@ -204,6 +207,10 @@ def interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
 
 
 def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
+    missed = missed_metric(view)
+    if wait and missed is not None:
+        hint = f"make searcher.metric ({plain(view.metric)}) one of the names that the code reports"
+        raise ExperimentFailed(f"experiment {view.id} has no result: {plain(missed, 300)}", hint=hint)
     if not wait or view.state is ExperimentState.COMPLETED:
         return
     failure: FailureView | None = view.card or view.failure
@@ -218,6 +225,10 @@ def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
 def act(session: KernelSession, experiment_id: int, action: Literal["pause", "activate", "kill"]) -> str:
     """Pause, activate or kill an experiment; return one line about the result."""
     experiment = session.client().get_experiment(experiment_id)
+    unsaved = [str(trial.id) for trial in experiment.unsaved_trials()] if action == "pause" else []
+    if unsaved:
+        named = ", ".join(unsaved[:UNSAVED]) + (" …" if len(unsaved) > UNSAVED else "")
+        print(f"warning: no checkpoint yet of trial {named}: code that saves none when asked to leave begins anew")
     {"pause": experiment.pause, "activate": experiment.activate, "kill": experiment.kill}[action]()
     return f"experiment {experiment.id}: {experiment.state.value.lower().replace('_', ' ')}"
 

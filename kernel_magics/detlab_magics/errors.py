@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 from detlab.errors import DetlabError
 from detlab_magics.plaintext import in_notebook, plain_lines
 
@@ -39,6 +41,14 @@ class StoppedWatching(MagicError, KeyboardInterrupt):
     """The user interrupted a cell that watches; the experiment continues."""
 
     shown_as = "Interrupted"
+
+
+def as_cell_error(problem: SyntaxError) -> MagicError:
+    """Return a syntax error of a cell as Python prints it, without the frames of those who compiled it."""
+    *place, reason = traceback.format_exception_only(problem)
+    where = "".join(place).rstrip("\n").expandtabs()
+    kind, _, what = reason.strip().partition(": ")
+    return MagicError(f"{what}\n{where}", kind=kind)
 
 
 def as_magic_error(problem: DetlabError) -> MagicError:

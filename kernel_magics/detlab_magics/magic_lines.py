@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 
 from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable, DetlabError
 from detlab_magics.cells.expand import Expansion
-from detlab_magics.errors import MagicError, as_magic_error
+from detlab_magics.errors import MagicError, as_cell_error, as_magic_error
 
 T = TypeVar("T")
 
@@ -26,6 +26,11 @@ def short_errors(method: Callable[..., T]) -> Callable[..., T]:
         except MagicError as problem:
             self.session.last_error = problem.__cause__ or problem
             raise
+        except SyntaxError as problem:
+            if not (problem.filename or "").startswith("cell "):
+                raise
+            self.session.last_error = problem
+            raise as_cell_error(problem) from None
         except DetlabError as problem:
             self.session.last_error = problem
             if isinstance(problem, ClusterUnreachable | ClusterNotFound | AuthError):

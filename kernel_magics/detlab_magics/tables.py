@@ -55,7 +55,9 @@ class Status:
         agents, active = _counted(cluster.agents, "agent"), _counted(cluster.experiments_active, "experiment")
         busy = f"{cluster.slots_used} of {_counted(cluster.slots_total, 'slot')} in use on {agents}, {active} active"
         drained = ["the cluster is being drained: nothing new starts"] if cluster.draining else []
-        return cls([f"{client.address.url} as {plain(user.name)}", busy, *drained], magics)
+        guess = client.address.guess
+        guessed = [f"a guess ({plain(guess, 400)}): name it by DET_URL to change anything there"] if guess else []
+        return cls([f"{client.address.url} as {plain(user.name)}", *guessed, busy, *drained], magics)
 
     def __repr__(self) -> str:
         """Return the text form."""

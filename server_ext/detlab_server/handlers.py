@@ -116,7 +116,7 @@ class JudgeHandler(DetlabHandler):
         with self.told():
             body = JudgeBody.model_validate_json(self.request.body or b"{}")
             async with AsyncClient() as client:
-                self.finish(await judge(client, body))
+                self.finish(await judge(client, self.root(), body))
 
 
 class SubmitHandler(DetlabHandler):

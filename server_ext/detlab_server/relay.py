@@ -89,6 +89,7 @@ class RelayHandler(GuardedHandler):
             return
         try:
             address = find_cluster()
+            address.unchanged(self.request.method or "GET")
             # Proxies of the environment are for the world outside, not for a cluster on this machine; and reading the
             # certificates of the world holds up everybody here for 50 ms, for a master without TLS for nothing.
             async with httpx.AsyncClient(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from detlab.client import AsyncClient
 from detlab.client.bundling.bundle import Bundle, build_bundle
 from detlab.client.bundling.capture import capture_imports
+from detlab.client.notebook_runs import needs_the_cluster, read_notebook
 from detlab.client.operations import experiments as operations
 from detlab.client.transport.calls import Call, model
-from detlab.errors import BundleError, ConfigError, NotFound
+from detlab.errors import BundleError, ConfigError, NotFound, Problem
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind
 from detlab.schemas.wire import CreateExperiment, CreateExperimentReply, ProblemView
 
@@ -45,6 +47,8 @@ class JudgeBody(BaseModel):
     """Digest of the code, as `detlab/code` answered."""
     notebook: str = ""
     """Name of the notebook of a notebook run."""
+    path: str | None = None
+    """That notebook, relative to the Jupyter server's root: its cells are judged, too."""
 
 
 class SubmitBody(CodeBody):
@@ -111,8 +115,9 @@ async def send_code(client: AsyncClient, bundle: Bundle | None) -> dict[str, Any
     return {"bundle": bundle.digest, "files": [file.path for file in bundle.files], "size": bundle.size}
 
 
-async def judge(client: AsyncClient, body: JudgeBody) -> dict[str, Any]:
+async def judge(client: AsyncClient, root: str, body: JudgeBody) -> dict[str, Any]:
     """Have the master judge a config: {"problems", "config"}; mistakes are an answer here, not an error."""
+    found = await asyncio.to_thread(_of_notebook, root, body)
     shared: dict[str, Any] = {"config_yaml": body.config, "bundle": body.bundle, "dry_run": True}
     if body.kind == "notebook_run":
         request = CreateTask(kind=TaskKind.NOTEBOOK_RUN, source={"notebook": body.notebook}, **shared)
@@ -122,8 +127,19 @@ async def judge(client: AsyncClient, body: JudgeBody) -> dict[str, Any]:
     try:
         reply = await client.session.run(operations.one(call))
     except ConfigError as problem:
-        return {"problems": [found.to_dict() for found in problem.problems], "config": None}
-    return {"problems": [warning.model_dump() for warning in reply.warnings], "config": reply.config}
+        return {"problems": [*(one.to_dict() for one in problem.problems), *found], "config": None}
+    return {"problems": [*(warning.model_dump() for warning in reply.warnings), *found], "config": reply.config}
+
+
+def _of_notebook(root: str, body: JudgeBody) -> list[dict[str, Any]]:
+    """Return what is wrong with the cells of the notebook that is to be run."""
+    if body.kind != "notebook_run" or body.path is None:
+        return []
+    try:
+        notebook = read_notebook(local_path(root, body.path))
+    except (BundleError, NotFound) as problem:
+        return [Problem("", problem.message, problem.hint).to_dict()]
+    return [warning.to_dict() for warning in needs_the_cluster(notebook, body.config)]
 
 
 async def send(client: AsyncClient, body: SubmitBody, bundle: Bundle | None) -> dict[str, Any]:

@@ -31,9 +31,13 @@ class Invocation:
     def client(self) -> Client:
         """The client of the cluster, found on first use."""
         if self._client is None:
+            from detlab.cli.output.printing import clean, note
             from detlab.client.client import Client
 
             self._client = Client(self.master)
+            address = self._client.address
+            if address.guess is not None:
+                note(f"Cluster: {clean(address.url)} (a guess: {clean(address.guess)})")
         return self._client
 
     def close(self) -> None:

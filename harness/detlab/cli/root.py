@@ -142,8 +142,8 @@ class Root(LazyGroup):
     "-m",
     "--master",
     metavar="URL",
-    help="Address of the cluster. Default: DET_URL, the folder .detlab here or above, the cluster started last,"
-    " det login.",
+    help="Address of the cluster. Default: DET_URL, the folder .detlab here or above, the cluster started last"
+    " (a guess: read, not changed), det login.",
 )
 @click.version_option(None, "--version", package_name="detlab", message="det %(version)s")
 @click.pass_obj

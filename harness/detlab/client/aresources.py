@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from detlab.client import tabular
 from detlab.client.facts import (
     CheckpointFacts,
     ExperimentFacts,
@@ -29,6 +30,7 @@ from detlab.client.ordering import CheckpointSortBy, OrderBy, newest_checkpoint
 from detlab.client.transport.afeeds import Notice, follow, log_lines
 from detlab.client.transport.calls import Flow, Progress
 from detlab.client.transport.downloads import DownloadMode, download
+from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import AsyncSession
 from detlab.client.transport.streaming import Feed, event_feed, log_feed
 from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
@@ -122,8 +124,9 @@ class AsyncExperiment(ExperimentFacts):
             self.learn(snapshot)
             if not self.state.terminal:
                 feed = states_feed(self.id, snapshot.cursor)
-                async for event in self._follow(feed, deadline=deadline, notice=notice):
-                    self.learn(event)
+                with short_interrupts(stopped_waiting("experiment", self.id)):
+                    async for event in self._follow(feed, deadline=deadline, notice=notice):
+                        self.learn(event)
             if self.state is not ExperimentState.DELETED:
                 await self.reload()
         except NotFound as error:
@@ -147,12 +150,13 @@ class AsyncExperiment(ExperimentFacts):
         trials = await self.list_trials(limit=1)
         if trials:
             return trials[0]
-        async for event in self._follow(states_feed(self.id, snapshot.cursor), deadline=deadline):
-            self.learn(event)
-            if isinstance(event, CurvesView) or event.kind == "trial":
-                trials = await self.list_trials(limit=1)
-                if trials:
-                    return trials[0]
+        with short_interrupts(stopped_waiting("experiment", self.id)):
+            async for event in self._follow(states_feed(self.id, snapshot.cursor), deadline=deadline):
+                self.learn(event)
+                if isinstance(event, CurvesView) or event.kind == "trial":
+                    trials = await self.list_trials(limit=1)
+                    if trials:
+                        return trials[0]
         if (await self.reload()).state.terminal:
             raise DetlabError(f"experiment {self.id} ended ({self.state.value}) without a trial")
         raise timed_out(self.view, timeout)
@@ -161,6 +165,36 @@ class AsyncExperiment(ExperimentFacts):
         """Return its trials in creation order."""
         views = await self._session.run(experiments.experiment_trials(self.id, limit=limit))
         return [AsyncTrial(self._session, view) for view in views]
+
+    async def trials_frame(self) -> Any:
+        """Return its trials as a pandas frame, a row each; hyperparameters are columns `hparams.NAME`.
+
+        Raises:
+            DetlabError: pandas is not installed.
+        """
+        return tabular.frame(tabular.trial_rows(await self._session.run(experiments.experiment_trials(self.id))))
+
+    async def metrics_frame(
+        self, group: str | None = None, name: str | None = None, *, max_points: int | None = None
+    ) -> Any:
+        """Return the metrics of its trials as a pandas frame, a row for each value.
+
+        Args:
+            group: Only this group: `training`, `validation` or one of the code's own.
+            name: Only this metric.
+            max_points: Most points of a curve; longer ones are thinned. None: 10,000, the most there can be.
+
+        Raises:
+            DetlabError: pandas is not installed.
+        """
+        snapshot = await self.curves(group=group, name=name, max_points=max_points or tabular.MOST_POINTS)
+        return tabular.frame(tabular.metric_rows(snapshot.curves), tabular.METRIC_COLUMNS)
+
+    async def unsaved_trials(self) -> list[AsyncTrial]:
+        """Return the running trials that have no checkpoint yet: a pause loses what they did, unless they save then."""
+        if not (await self.reload()).view.trials.get("RUNNING"):
+            return []
+        return [trial for trial in await self.list_trials() if trial.unsaved]
 
     async def iter_trials(self) -> AsyncIterator[AsyncTrial]:
         """Yield its trials in creation order."""
@@ -414,6 +448,25 @@ class AsyncTrial(TrialFacts):
         for report in reports(series):
             yield report
 
+    async def metrics_frame(self, group: str | None = None, *, max_points: int | None = None) -> Any:
+        """Return its metrics as a pandas frame, a row for each value.
+
+        Args:
+            group: Only this group: `training`, `validation` or one of the code's own.
+            max_points: Most points of a curve; longer ones are thinned. None: 10,000.
+
+        Raises:
+            DetlabError: pandas is not installed.
+        """
+        return tabular.frame(await self.metric_rows(group, max_points=max_points), tabular.METRIC_COLUMNS)
+
+    async def metric_rows(self, group: str | None = None, *, max_points: int | None = None) -> list[dict[str, Any]]:
+        """Return its metrics as plain rows, as `metrics_frame` has them."""
+        most = max_points or tabular.MOST_POINTS
+        return tabular.metric_rows(
+            await self._session.run(experiments.trial_metrics(self.id, group=group, max_points=most))
+        )
+
     async def plot(self, **options: Any) -> Any:
         """Return a plotly figure of its metrics, with the options of `detlab.viz.trial_metrics`.
 
@@ -487,7 +540,8 @@ class AsyncCheckpoint(CheckpointFacts):
         Every file is verified by its digest, and the folder appears complete or not at all.
 
         Args:
-            path: Folder to create. If it already holds the checkpoint, nothing is transferred.
+            path: Folder to create. If it already holds the checkpoint, nothing is transferred; the unchanged result
+                of an earlier download is replaced.
             mode: `direct` copies from the storage, which must be mounted here; `master` downloads through the
                 master; `auto` copies if it can.
             progress: Called with (bytes done, bytes in all).

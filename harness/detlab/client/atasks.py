@@ -21,6 +21,7 @@ from detlab.client.task_facts import (
     write_output,
 )
 from detlab.client.transport.afeeds import Notice, follow, log_lines
+from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.taskwire import OutputView, TaskView
 from detlab.schemas.wire import LogLine, TrialState
@@ -56,8 +57,9 @@ class AsyncTask(TaskFacts):
         if not (await self.reload()).state.terminal:
             last = await self.logs(tail=1)
             feed = task_log_feed(self.id, last[-1].id if last else None)
-            async for _ in follow(self._session, feed, self._ended, deadline=deadline, notice=notice):
-                pass
+            with short_interrupts(stopped_waiting("task", self.id)):
+                async for _ in follow(self._session, feed, self._ended, deadline=deadline, notice=notice):
+                    pass
             await self.reload()
         if not self.state.terminal:
             raise timed_out(self.view, timeout)
@@ -88,11 +90,12 @@ class AsyncTask(TaskFacts):
 
         if await look():
             return self.up
-        async for event in follow(self._session, feed, look, deadline=deadline, notice=notice):
-            if event.kind == "resync":
-                feed.resume_from(event.id)
-            if (event.kind in {"resync", "cluster"} or event.task_id == self.id) and await look():
-                return self.up
+        with short_interrupts(stopped_waiting("task", self.id)):
+            async for event in follow(self._session, feed, look, deadline=deadline, notice=notice):
+                if event.kind == "resync":
+                    feed.resume_from(event.id)
+                if (event.kind in {"resync", "cluster"} or event.task_id == self.id) and await look():
+                    return self.up
         if not ((await self.reload()).up or self.state.terminal):
             raise timed_out(self.view, timeout)
         return self.up

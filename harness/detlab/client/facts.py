@@ -14,6 +14,7 @@ from detlab.client.transport.streaming import Feed, event_feed
 from detlab.errors import DetlabError, NotFound
 from detlab.files import write_atomic
 from detlab.schemas.wire import (
+    AllocationState,
     BestView,
     CheckpointFile,
     CheckpointView,
@@ -37,6 +38,14 @@ def moment(seconds: float | None) -> str | None:
     if not seconds:
         return None
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def missed_metric(view: ExperimentView) -> str | None:
+    """Return the warning of an experiment that completed with validations, none of which had its searcher's metric."""
+    if view.state is not ExperimentState.COMPLETED or view.best is not None:
+        return None
+    sign = f"never reported {view.metric!r} (its validations reported: "
+    return next((warning for warning in view.warnings if sign in warning), None)
 
 
 class ExperimentFacts:
@@ -74,6 +83,15 @@ class ExperimentFacts:
     def warnings(self) -> list[str]:
         """The master's warnings."""
         return list(self.view.warnings)
+
+    @property
+    def misspelt_metric(self) -> str | None:
+        """The master's warning if it completed without a result: its validations had other metrics than the searcher's.
+
+        Code that validates nothing may have been run for its output; a searcher metric that the code calls otherwise
+        is a mistake.
+        """
+        return missed_metric(self.view)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, ExperimentFacts) and other.id == self.id
@@ -220,6 +238,11 @@ class TrialFacts:
     def state(self) -> TrialState:
         """State as of the last answer; `reload` fetches the current one."""
         return self.view.state
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether it runs and has no checkpoint, as of the last answer."""
+        return self.view.allocation_state is AllocationState.RUNNING and self.view.latest_checkpoint is None
 
     @property
     def nodes(self) -> list[str]:

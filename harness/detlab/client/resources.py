@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from detlab.client import tabular
 from detlab.client.facts import (
     CheckpointFacts,
     ExperimentFacts,
@@ -30,6 +31,7 @@ from detlab.client.ordering import CheckpointSortBy, OrderBy, newest_checkpoint
 from detlab.client.transport.calls import Flow, Progress
 from detlab.client.transport.downloads import DownloadMode, download
 from detlab.client.transport.feeds import Notice, follow, log_lines
+from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import Session
 from detlab.client.transport.streaming import Feed, event_feed, log_feed
 from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
@@ -123,8 +125,9 @@ class Experiment(ExperimentFacts):
             self.learn(snapshot)
             if not self.state.terminal:
                 feed = states_feed(self.id, snapshot.cursor)
-                for event in self._follow(feed, deadline=deadline, notice=notice):
-                    self.learn(event)
+                with short_interrupts(stopped_waiting("experiment", self.id)):
+                    for event in self._follow(feed, deadline=deadline, notice=notice):
+                        self.learn(event)
             if self.state is not ExperimentState.DELETED:
                 self.reload()
         except NotFound as error:
@@ -148,12 +151,13 @@ class Experiment(ExperimentFacts):
         trials = self.list_trials(limit=1)
         if trials:
             return trials[0]
-        for event in self._follow(states_feed(self.id, snapshot.cursor), deadline=deadline):
-            self.learn(event)
-            if isinstance(event, CurvesView) or event.kind == "trial":
-                trials = self.list_trials(limit=1)
-                if trials:
-                    return trials[0]
+        with short_interrupts(stopped_waiting("experiment", self.id)):
+            for event in self._follow(states_feed(self.id, snapshot.cursor), deadline=deadline):
+                self.learn(event)
+                if isinstance(event, CurvesView) or event.kind == "trial":
+                    trials = self.list_trials(limit=1)
+                    if trials:
+                        return trials[0]
         if self.reload().state.terminal:
             raise DetlabError(f"experiment {self.id} ended ({self.state.value}) without a trial")
         raise timed_out(self.view, timeout)
@@ -162,6 +166,34 @@ class Experiment(ExperimentFacts):
         """Return its trials in creation order."""
         views = self._session.run(experiments.experiment_trials(self.id, limit=limit))
         return [Trial(self._session, view) for view in views]
+
+    def trials_frame(self) -> Any:
+        """Return its trials as a pandas frame, a row each; hyperparameters are columns `hparams.NAME`.
+
+        Raises:
+            DetlabError: pandas is not installed.
+        """
+        return tabular.frame(tabular.trial_rows(self._session.run(experiments.experiment_trials(self.id))))
+
+    def metrics_frame(self, group: str | None = None, name: str | None = None, *, max_points: int | None = None) -> Any:
+        """Return the metrics of its trials as a pandas frame, a row for each value.
+
+        Args:
+            group: Only this group: `training`, `validation` or one of the code's own.
+            name: Only this metric.
+            max_points: Most points of a curve; longer ones are thinned. None: 10,000, the most there can be.
+
+        Raises:
+            DetlabError: pandas is not installed.
+        """
+        snapshot = self.curves(group=group, name=name, max_points=max_points or tabular.MOST_POINTS)
+        return tabular.frame(tabular.metric_rows(snapshot.curves), tabular.METRIC_COLUMNS)
+
+    def unsaved_trials(self) -> list[Trial]:
+        """Return the running trials that have no checkpoint yet: a pause loses what they did, unless they save then."""
+        if not self.reload().view.trials.get("RUNNING"):
+            return []
+        return [trial for trial in self.list_trials() if trial.unsaved]
 
     def iter_trials(self) -> Iterator[Trial]:
         """Yield its trials in creation order."""
@@ -409,6 +441,23 @@ class Trial(TrialFacts):
         series = self._session.run(experiments.trial_metrics(self.id, group=group, max_points=max_points))
         yield from reports(series)
 
+    def metrics_frame(self, group: str | None = None, *, max_points: int | None = None) -> Any:
+        """Return its metrics as a pandas frame, a row for each value.
+
+        Args:
+            group: Only this group: `training`, `validation` or one of the code's own.
+            max_points: Most points of a curve; longer ones are thinned. None: 10,000.
+
+        Raises:
+            DetlabError: pandas is not installed.
+        """
+        return tabular.frame(self.metric_rows(group, max_points=max_points), tabular.METRIC_COLUMNS)
+
+    def metric_rows(self, group: str | None = None, *, max_points: int | None = None) -> list[dict[str, Any]]:
+        """Return its metrics as plain rows, as `metrics_frame` has them."""
+        most = max_points or tabular.MOST_POINTS
+        return tabular.metric_rows(self._session.run(experiments.trial_metrics(self.id, group=group, max_points=most)))
+
     def plot(self, **options: Any) -> Any:
         """Return a plotly figure of its metrics, with the options of `detlab.viz.trial_metrics`.
 
@@ -480,7 +529,8 @@ class Checkpoint(CheckpointFacts):
         Every file is verified by its digest, and the folder appears complete or not at all.
 
         Args:
-            path: Folder to create. If it already holds the checkpoint, nothing is transferred.
+            path: Folder to create. If it already holds the checkpoint, nothing is transferred; the unchanged result
+                of an earlier download is replaced.
             mode: `direct` copies from the storage, which must be mounted here; `master` downloads through the
                 master; `auto` copies if it can.
             progress: Called with (bytes done, bytes in all).

@@ -22,6 +22,7 @@ from detlab.client.task_facts import (
     write_output,
 )
 from detlab.client.transport.feeds import Notice, follow, log_lines
+from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import Session
 from detlab.schemas.taskwire import OutputView, TaskView
 from detlab.schemas.wire import LogLine, TrialState
@@ -57,8 +58,9 @@ class Task(TaskFacts):
         if not self.reload().state.terminal:
             last = self.logs(tail=1)
             feed = task_log_feed(self.id, last[-1].id if last else None)
-            for _ in follow(self._session, feed, self._ended, deadline=deadline, notice=notice):
-                pass
+            with short_interrupts(stopped_waiting("task", self.id)):
+                for _ in follow(self._session, feed, self._ended, deadline=deadline, notice=notice):
+                    pass
             self.reload()
         if not self.state.terminal:
             raise timed_out(self.view, timeout)
@@ -87,11 +89,12 @@ class Task(TaskFacts):
 
         if look():
             return self.up
-        for event in follow(self._session, feed, look, deadline=deadline, notice=notice):
-            if event.kind == "resync":
-                feed.resume_from(event.id)
-            if (event.kind in {"resync", "cluster"} or event.task_id == self.id) and look():
-                return self.up
+        with short_interrupts(stopped_waiting("task", self.id)):
+            for event in follow(self._session, feed, look, deadline=deadline, notice=notice):
+                if event.kind == "resync":
+                    feed.resume_from(event.id)
+                if (event.kind in {"resync", "cluster"} or event.task_id == self.id) and look():
+                    return self.up
         if not (self.reload().up or self.state.terminal):
             raise timed_out(self.view, timeout)
         return self.up

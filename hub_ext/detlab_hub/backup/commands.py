@@ -47,7 +47,12 @@ def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[int], None]]]
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@_dir_option
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The state folder itself.  [default: of the cluster that other commands run here talk to]",
+)
 @click.option("--without-secrets", is_flag=True, help="Leave out tokens, passwords and keys of certificates.")
 @click.option("--without-bundles", is_flag=True, help="Leave out the code of experiments and the outputs of tasks.")
 @click.option("--with-checkpoints", is_flag=True, help="Copy the checkpoints in the state folder, too.")
@@ -56,7 +61,7 @@ def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[int], None]]]
 def backup(
     *,
     file: Path | None,
-    folder: Path,
+    folder: Path | None,
     without_secrets: bool,
     without_bundles: bool,
     with_checkpoints: bool,
@@ -75,8 +80,12 @@ def backup(
     """
     from detlab_hub.backup.writing import BackupOptions, report_of
     from detlab_hub.backup.writing import backup as make
+    from detlab_hub.embedded import inspection
     from detlab_hub.embedded.state import StateFolder
 
+    folder, guessed = inspection.meant(folder, click.get_current_context().obj)
+    if guessed is not None:
+        click.echo(inspection.guess_line(folder, guessed), err=True)
     options = BackupOptions(
         file=file,
         secrets=not without_secrets,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
+from detlab.client.transport.discovery import ClusterAddress, Discovery
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded import process
@@ -51,6 +53,27 @@ class Status:
     def healthy(self) -> bool:
         """Whether all parts work."""
         return self.problem is None
+
+
+def meant(folder: Path | None, invocation: object) -> tuple[Path, ClusterAddress | None]:
+    """Return the state folder of a command, and the cluster of other commands run here if that one is a guess.
+
+    Args:
+        folder: What `--dir` says; None: by the order in which all commands look for their cluster.
+        invocation: Of `det`, with what `--master` says.
+
+    Raises:
+        DetlabError: The cluster that is named has no state folder on this machine.
+    """
+    if folder is not None:
+        return folder, None
+    return Discovery.default().state_folder_of(getattr(invocation, "master", None))
+
+
+def guess_line(folder: Path, guessed: ClusterAddress) -> str:
+    """Return the line that says which cluster was guessed, for this command or for others run here."""
+    what = "Cluster:" if guessed.folder == folder else "Other commands run here read from"
+    return f"{what} {guessed.url} (a guess: {guessed.guess})"
 
 
 def status(folder: StateFolder) -> Status:

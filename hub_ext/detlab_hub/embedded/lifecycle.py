@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from detlab.client.transport.logins import user_state_folder
 from detlab.errors import DetlabError
 from detlab.files import write_atomic
+from detlab.schemas.taskwire import TaskView
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded import process
@@ -30,6 +32,8 @@ from detlab_hub.embedded.state import Plan, StateFolder
 Say = Callable[[str], None]
 
 _POLL = 0.1
+_NAMED_SERVERS = 10
+"""Kinds of servers and their owners that `det down` lists."""
 _SUPERVISOR = "supervisor"
 _EXITS_THAT_CONDEMN = 2
 """A part that ends this often while we wait for it is considered failed."""
@@ -427,6 +431,8 @@ def drain(plan: Plan, token: str, timeout: float, say: Say) -> tuple[bool, int]:
     master = MasterClient(plan.master_url, token)
     try:
         before = master.view()
+        if (servers := master.servers()) and before is not None:
+            say(_ending_servers(servers))
         if before is None or not master.drain(timeout):
             say(
                 "The master does not answer, so running trials are not asked to save; they continue at the next det up,"
@@ -445,6 +451,15 @@ def drain(plan: Plan, token: str, timeout: float, say: Say) -> tuple[bool, int]:
         return used == 0, used
     finally:
         master.close()
+
+
+def _ending_servers(servers: list[TaskView]) -> str:
+    """Return the line that says whose notebooks and shells end with the cluster."""
+    counts = Counter(f"{task.kind.value} of {task.owner}" for task in servers)
+    named = [what if count == 1 else f"{what} ({count})" for what, count in sorted(counts.items())]
+    more = f" and {len(named) - _NAMED_SERVERS} more" if len(named) > _NAMED_SERVERS else ""
+    listed = ", ".join(named[:_NAMED_SERVERS])
+    return f"This ends: {listed}{more}. Files stay; what is only in the memory of their kernels is lost."
 
 
 def _stop_supervisor(report: Report, folder: StateFolder) -> None:

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from detlab import loopback
-from detlab.schemas.wire import API_PREFIX, ClusterView
+from detlab.schemas.taskwire import TaskKind, TaskPage, TaskView
+from detlab.schemas.wire import API_PREFIX, ClusterView, TrialState
 from detlab.trust import tls_context, trust_for
 from detlab_hub.embedded.sockets import unavailable
 
@@ -47,6 +48,18 @@ class MasterClient:
         except httpx.HTTPError:
             return None
         return ClusterView.model_validate_json(reply.content) if reply.is_success else None
+
+    def servers(self) -> list[TaskView]:
+        """Return the notebooks and shells that have not ended, at most a page of each; none if the master is silent."""
+        found: list[TaskView] = []
+        for kind in (TaskKind.NOTEBOOK, TaskKind.SHELL):
+            asked = {"kind": kind.value, "state": TrialState.ACTIVE.value, "limit": "1000"}
+            try:
+                reply = self._client.get(f"{self._base}{API_PREFIX}tasks", params=asked)
+            except httpx.HTTPError:
+                return []
+            found += TaskPage.model_validate_json(reply.content).items if reply.is_success else []
+        return found
 
     def drain(self, timeout: float) -> bool:
         """Let all tasks save and leave; return False if the master does not accept the order."""

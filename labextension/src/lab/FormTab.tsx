@@ -52,7 +52,7 @@ export function FormTab({ chosen, api, submit }: {
   const code = useLoaded(`${context}`, () => api.own<Code>('code', { path: script ? path : null, folder: chosen.folder, context }));
   const bundle = code.loading ? null : code.data?.bundle ?? null;
   const validate = (text: string): Promise<Validation> =>
-    api.own<Validation>('judge', { config: text, kind, bundle, notebook: run ? base(path!) : '' });
+    api.own<Validation>('judge', { config: text, kind, bundle, notebook: run ? base(path!) : '', path: run ? path : null });
   const file = path && base(path);
   const folder = chosen.folder ? `the folder ${chosen.folder}` : 'the top folder';
   return (

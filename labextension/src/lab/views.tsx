@@ -37,6 +37,11 @@ export function placeTitle(place: Place): string {
   }
 }
 
+/** What a tab reads: the number first, since many tabs side by side show no more than their first letters. */
+export function tabLabel(place: Place): string {
+  return place.kind === 'new' || place.kind === 'task' ? placeTitle(place) : `#${place.id} ${place.kind}`;
+}
+
 /** A tab of the main area for a place; `form` makes the one of new experiments. */
 export function makeTab(
   app: AppContext, place: Place, form: (place: Place & { kind: 'new' }) => ReactElement
@@ -51,7 +56,8 @@ export function makeTab(
   };
   const tab = new MainAreaWidget({ content: new View(app, element(), placeTitle(place)) });
   tab.id = `detlab-${placeKey(place)}`;
-  tab.title.label = placeTitle(place);
+  tab.title.label = tabLabel(place);
+  tab.title.caption = placeTitle(place);
   tab.title.icon = detlabIcon;
   tab.title.closable = true;
   tab.toolbar.hide();

@@ -28,7 +28,7 @@ export function LiveView({ view, advice }: { view: View; advice: string | null }
           <Toggle on={options.smoothing > 0} label="Smooth" tip="Moving average over the raw curve" onChange={on => set({ smoothing: on ? 0.6 : 0 })} />
         </span>
       </div>
-      <Progress value={e.ended ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
+      <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
       <div className="det-live-line det-soft det-num">{e.line}</div>
       <div className="det-live-plot" role="group" aria-label={`Learning curves of ${e.metric}: ${plural(view.curves.size, 'trial')}, ${view.points} points`}>
         <div className="det-live-metric">{e.metric}</div>

@@ -174,6 +174,14 @@ def test_never_reported_is_a_visible_warning(notebook):
     assert "val_loss" in bundle["text/plain"]
 
 
+def test_a_misspelt_metric_stops_run_all(notebook):
+    notebook.run(TRAIN.format(name="misspelt", metric="loss"))
+    cell = notebook.run(SINGLE.format(name="misspelt", options="", metric="los"))
+    assert cell.ename == "ExperimentFailed"
+    assert "never reported 'los' (its validations reported: loss" in cell.traceback
+    assert "searcher.metric" in cell.traceback
+
+
 def test_nan_loss_is_shown_and_does_not_break_the_view(notebook):
     some_nan = "lr if lr < 0.5 and step < 4 else float('nan')"
     notebook.run(TRAIN.format(name="nans", metric="loss").replace("lr / step", some_nan))

@@ -91,9 +91,10 @@ def test_downloads(master, det, det_json, workplace: Path) -> None:
     assert (workplace / "checkpoints" / worse.uuid / "w").read_bytes() == b"worse"
     assert det_json("c", "download", better.uuid, "-o", "here")["path"] == "here"
     assert det("t", "download", 1, "--best", "--latest").exit_code == 2
+    (workplace / "best" / "w").write_bytes(b"mine")
     result = det("c", "download", worse.uuid, "-o", "best")
     assert result.exit_code == 1
-    assert "best exists and is not this checkpoint" in result.stderr
+    assert "best exists and is neither this checkpoint nor an unchanged download" in result.stderr
     assert det("e", "download-model-def", 1, "-o", "out").exit_code == 0
     assert (workplace / "out" / "experiment_1_code.tar.gz").read_bytes() == next(iter(master.bundles.values()))
 

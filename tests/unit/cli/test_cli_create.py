@@ -198,6 +198,18 @@ def test_steering_several(master, det, det_json, action: str, state: str) -> Non
     assert [item["state"] for item in det_json("e", action, 3)] == [state]
 
 
+def test_pause_names_running_trials_that_have_saved_nothing(master, det, det_json) -> None:
+    master.add_experiment(trials={"RUNNING": 2})
+    master.add_trial(1, allocation_state="RUNNING", latest_checkpoint="abc")
+    bare = master.add_trial(1, allocation_state="RUNNING")
+    master.add_trial(1, allocation_state="PENDING")
+    result = det("e", "pause", 1)
+    assert result.exit_code == 0
+    assert f"no checkpoint yet of trial {bare.id} of experiment 1" in result.stderr
+    assert result.stdout == "Experiment 1: PAUSED\n"
+    assert "warning" not in det("e", "activate", 1).stderr
+
+
 def test_deleting_asks(master, det, workplace: Path) -> None:
     master.add_experiment(state=ExperimentState.COMPLETED)
     result = det("e", "delete", 1)

@@ -8,7 +8,7 @@ import pytest
 
 from detlab.client.transport.discovery import Discovery, service_url
 from detlab.client.transport.logins import Logins
-from detlab.errors import ClusterNotFound, ClusterUnreachable, DetlabError
+from detlab.errors import ClusterGuessed, ClusterNotFound, ClusterUnreachable, DetlabError
 
 
 class Place:
@@ -128,9 +128,68 @@ def test_the_cluster_started_last_comes_after_folders(place: Place, tmp_path: Pa
     assert place.search().find().url.startswith("http://127.0.0.1:4/")
 
 
-def test_a_folder_whose_cluster_is_down_is_named_and_nothing_else_is_taken(place: Place, tmp_path: Path) -> None:
+def test_a_stopped_folder_does_not_hide_a_running_cluster_which_is_a_guess_then(place: Place, tmp_path: Path) -> None:
     last = place.cluster(tmp_path / "elsewhere", 3)
     (place.state / "last").write_text(str(last))
+    near = place.cluster(place.work, 4)
+    (near / "cluster.json").unlink()
+    found = place.search().find()
+    assert found.folder == last
+    assert str(near) in str(found.guess)
+    (place.state / "last").unlink()
+    place.logins.store("http://h/services/detlab/", "login-token")
+    assert str(near) in str(place.search().find().guess)
+    above = place.cluster(place.work.parent, 5)
+    found = place.search().find()
+    assert found.folder == above
+    assert found.guess is not None
+
+
+def test_what_nobody_named_is_a_guess_and_only_read(place: Place, tmp_path: Path) -> None:
+    last = place.cluster(tmp_path / "elsewhere", 3)
+    (place.state / "last").write_text(str(last))
+    guessed = place.search().find()
+    assert str(last) in str(guessed.guess)
+    guessed.unchanged("GET")
+    for method in ("POST", "PUT", "DELETE"):
+        with pytest.raises(ClusterGuessed) as caught:
+            guessed.unchanged(method)
+        assert "det -m http://127.0.0.1:3 " in str(caught.value.hint)
+    assert place.search(DET_TOKEN="env").find().guess is not None  # a token names no cluster
+    named = [place.search().find("http://127.0.0.1:3"), place.search(DET_URL="http://127.0.0.1:3").find()]
+    place.cluster(place.work, 4)
+    named.append(place.search().find())
+    for address in named:
+        assert address.guess is None
+        address.unchanged("POST")
+
+
+def test_a_command_about_a_state_folder_follows_the_same_order(place: Place, tmp_path: Path) -> None:
+    assert place.search().state_folder_of() == (Path(".detlab"), None)
+    last = place.cluster(tmp_path / "elsewhere", 3)
+    (place.state / "last").write_text(str(last))
+    folder, guessed = place.search().state_folder_of()
+    assert folder == last
+    assert guessed is not None
+    assert guessed.folder == last
+    assert place.search().state_folder_of("http://127.0.0.1:3") == (last, None)
+    assert place.search(DET_URL="http://127.0.0.1:3").state_folder_of() == (last, None)
+    above = place.cluster(place.work.parent, 4)
+    assert place.search().state_folder_of() == (above, None)
+    with pytest.raises(DetlabError, match="no state folder"):
+        place.search().state_folder_of("http://h:1")
+    with pytest.raises(DetlabError, match="no state folder"):
+        place.search(DET_URL="http://h:1").state_folder_of()
+    (above / "cluster.json").unlink()
+    folder, other = place.search().state_folder_of()
+    assert folder == above  # a command about a folder means the near one, running or not
+    assert other is not None
+    assert other.folder == last
+    (place.state / "last").unlink()
+    assert place.search().state_folder_of() == (above, None)
+
+
+def test_a_folder_whose_cluster_is_down_is_named_where_there_is_no_other(place: Place) -> None:
     near = place.cluster(place.work, 4)
     (near / "cluster.json").unlink()
     with pytest.raises(ClusterUnreachable) as caught:

@@ -63,6 +63,32 @@ def test_a_folder_with_something_else_is_kept(master: FakeMaster, client: Client
     assert (tmp_path / "best" / "mine").read_text() == "precious"
 
 
+def test_a_download_onto_its_own_earlier_result_replaces_it(master: FakeMaster, client: Client, tmp_path: Path) -> None:
+    # The tutorial's last cell run a second time, after another search with another best checkpoint.
+    master.add_trial(master.add_experiment().id)
+    first = client.get_checkpoint(master.add_checkpoint(1, FILES).uuid)
+    second = client.get_checkpoint(master.add_checkpoint(1, {"model.bin": b"new"}).uuid)
+    target = first.download(tmp_path / "best")
+    assert second.download(target) == target
+    assert [path.name for path in target.iterdir()] == ["model.bin"]
+    assert (target / "model.bin").read_bytes() == b"new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".best.detlab", "best"]
+    (target / "model.bin").write_bytes(b"mine")
+    with pytest.raises(StorageError, match="unchanged download"):
+        first.download(target)
+    assert (target / "model.bin").read_bytes() == b"mine"
+
+
+def test_a_failed_download_leaves_the_earlier_result(master: FakeMaster, client: Client, tmp_path: Path) -> None:
+    master.add_trial(master.add_experiment().id)
+    target = client.get_checkpoint(master.add_checkpoint(1, FILES).uuid).download(tmp_path / "best")
+    damaged = master.add_checkpoint(1, {"model.bin": b"new"})
+    master.blobs[damaged.files["model.bin"].digest] = b"bad"
+    with pytest.raises(CheckpointError):
+        client.get_checkpoint(damaged.uuid).download(target)
+    assert (target / "model.bin").read_bytes() == FILES["model.bin"]
+
+
 def test_direct_copies_from_the_storage(master: FakeMaster, client: Client, tmp_path: Path) -> None:
     master.add_trial(master.add_experiment().id)
     storage = {"type": "shared_fs", "host_path": str(tmp_path / "shared"), "storage_path": "ckpt"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+import httpx
 import pytest
 
 from detlab.client import aclient, aresources, atasks, client, resources, tasks
@@ -111,9 +113,41 @@ def test_an_interrupt_ends_a_wait_at_once(master: FakeMaster, client: Client) ->
         sent.append(time.monotonic())
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-    with _aside(interrupt), pytest.raises(KeyboardInterrupt):
+    with _aside(interrupt), pytest.raises(KeyboardInterrupt) as caught:
         experiment.wait(timeout=60)
     assert time.monotonic() - sent[0] < 5
+    assert _as_ipython_shows(caught.value) == (
+        "Interrupted: stopped waiting; experiment 1 continues (det experiment kill 1 ends it)"
+    )
+
+
+def test_an_interrupt_of_any_other_wait_is_one_line_too(master: FakeMaster, client: Client) -> None:
+    client.create_experiment({"name": "x"})
+    trial = client.get_trial(master.add_trial(1).id)
+
+    def interrupt() -> None:
+        master.await_request("GET", f"trials/{trial.id}/logs/stream")
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    with _aside(interrupt), pytest.raises(KeyboardInterrupt) as caught:
+        list(trial.iter_logs(follow=True))
+    assert "Interrupted: stopped following" in _as_ipython_shows(caught.value)
+
+    def answered_late(_request: httpx.Request) -> httpx.Response:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        raise AssertionError("not interrupted")
+
+    with (
+        Client(master.url, master.token, transport=httpx.MockTransport(answered_late)) as slow,
+        pytest.raises(KeyboardInterrupt) as caught,
+    ):
+        slow.whoami()
+    assert "Interrupted: stopped waiting for the answer of http://" in _as_ipython_shows(caught.value)
+
+
+def _as_ipython_shows(error: BaseException) -> str:
+    [line] = error._render_traceback_()  # type: ignore[attr-defined]  # IPython calls it where there is one
+    return re.sub("\x1b\\[[0-9;]*m", "", line)
 
 
 @contextmanager

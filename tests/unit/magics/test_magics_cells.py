@@ -6,9 +6,12 @@ import traceback
 import pytest
 import yaml
 
+from detlab_magics.borrowed.shipping import check_text
 from detlab_magics.cells.expand import Expansion
 from detlab_magics.cells.modules import CellModules
 from detlab_magics.errors import MagicError
+from detlab_magics.kernel import KernelSession
+from detlab_magics.magic_lines import short_errors
 from detlab_magics.plaintext import name_cells
 
 
@@ -55,6 +58,30 @@ def test_a_syntax_error_is_at_the_cells_own_line(modules):
     with pytest.raises(SyntaxError) as caught:
         modules.capture("cell_d", "x = 1\ny = = 2\n", 5)
     assert (caught.value.filename, caught.value.lineno) == ("cell 5 (cell_d.py)", 3)
+
+
+def test_a_syntax_error_of_a_cell_is_shown_without_our_frames(modules):
+    class Magics:
+        session = KernelSession()
+
+        @short_errors
+        def run(self, compile_cell):
+            compile_cell()
+
+    with pytest.raises(MagicError) as caught:
+        Magics().run(lambda: modules.capture("cell_d", "x = 1\ny = = 2\n", 5))
+    [shown] = caught.value._render_traceback_()
+    assert shown.splitlines() == [
+        "\x1b[0;31mSyntaxError\x1b[0m: invalid syntax",
+        '  File "cell 5 (cell_d.py)", line 3',
+        "    y = = 2",
+        "        ^",
+    ]
+    with pytest.raises(MagicError) as caught:
+        Magics().run(lambda: check_text("# %%det_run\n x = 1\n", "cell 3"))
+    assert caught.value.kind == "IndentationError"
+    with pytest.raises(SyntaxError):  # of a file of the user's own: Python's frames say who imports it
+        Magics().run(lambda: compile("y = = 2", "train.py", "exec"))
 
 
 @pytest.mark.parametrize("name", ["1a", "a-b", "class", "a.b", "", "../x"])

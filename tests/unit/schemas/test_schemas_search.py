@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schemas_problems import GOOD, errors, warnings
+from schemas_problems import GOOD, errors, hints, warnings
 
 from detlab.schemas.expconf import check, errors_of, parse, resolve
 from detlab.schemas.expconf.blocks.searchers import MEMBERS
@@ -287,3 +287,42 @@ def test_what_check_accepts_can_be_searched_and_has_as_many_points_as_it_counts(
     assert grid.trials_total == grid_points(space) <= MAX_GRID_POINTS
     make_searcher({"name": "random", "max_trials": 2}, resolved, 0).step(Started())
     grid.step(Started())
+
+
+# --- likely mistakes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        ({"base": 10, "minval": 1e-4, "maxval": 1e-1}, "minval: -4, maxval: -1"),
+        ({"base": 10, "minval": 0.0001, "maxval": 1}, "minval: -4, maxval: 0"),
+        ({"base": 2, "minval": 16, "maxval": 512}, "minval: 4, maxval: 9"),
+    ],
+)
+def test_exponents_that_look_like_values_are_warned_about_with_the_right_line(
+    spec: dict[str, float], meant: str
+) -> None:
+    raw = {"hyperparameters": {"a": {"lr": {"type": "log", **spec}}}}
+    assert "are exponents" in warnings(raw)["hyperparameters.a.lr"]
+    assert meant in str(hints(raw)["hyperparameters.a.lr"])
+    assert errors(raw) == {}
+
+
+@pytest.mark.parametrize(
+    ("base", "low", "high"), [(10, -4, -1), (10, 0.5, 1), (10, 0, 1), (2, 3, 9), (10, -4, 0.5), (10, 1, 3), (0.5, 1, 9)]
+)
+def test_exponents_that_may_be_meant_are_not_warned_about(base: float, low: float, high: float) -> None:
+    assert check({"hyperparameters": {"x": {"type": "log", "base": base, "minval": low, "maxval": high}}}) == []
+
+
+def test_a_range_inside_a_choice_is_warned_about_by_its_path() -> None:
+    momentum = {"type": "double", "minval": 0.0, "maxval": 0.9}
+    vals = ["adam", {"name": "sgd", "more": [{"momentum": momentum}]}, {"type": "categorical", "vals": [1]}]
+    found = warnings({"hyperparameters": {"optimizer": {"type": "categorical", "vals": vals}}})
+    assert set(found) == {
+        "hyperparameters.optimizer.vals[1].more[0].momentum",
+        "hyperparameters.optimizer.vals[2]",
+    }
+    plain = [{"type": "adam"}, {"type": "log"}, {"minval": 1, "maxval": 2}]  # words of the user's own code
+    assert warnings({"hyperparameters": {"optimizer": {"type": "categorical", "vals": plain}}}) == {}

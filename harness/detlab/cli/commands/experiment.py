@@ -14,8 +14,8 @@ from detlab.cli.commands.experiment_share import share
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.experiment_progress import connection_notes, ended, progress_line, stopped_watching
-from detlab.cli.output.failures import TIMED_OUT, failure_card, status_of
+from detlab.cli.output.experiment_progress import connection_notes, ended, exit_status, progress_line, stopped_watching
+from detlab.cli.output.failures import TIMED_OUT, failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
 from detlab.cli.output.printing import (
     clean,
@@ -32,7 +32,10 @@ from detlab.cli.output.printing import (
 )
 from detlab.client.facts import no_checkpoint
 from detlab.client.resources import Checkpoint, Experiment, Trial
+from detlab.client.tabular import csv_text, trial_rows
 from detlab.schemas.wire import ExperimentState, ExperimentView
+
+SHOWN_UNSAVED = 8
 
 SHORT = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"}
 
@@ -186,17 +189,21 @@ def print_trials(trials: list[Trial]) -> None:
 
 @experiment.command(name="list-trials")
 @click.argument("experiment_id", metavar="ID", type=int)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a column for each hyperparameter.")
 @json_option
 @pass_invocation
-def list_trials(invocation: Invocation, experiment_id: int) -> None:
+def list_trials(invocation: Invocation, experiment_id: int, as_csv: bool) -> None:
     """List the trials of an experiment in creation order.
 
     \b
-    Example:
+    Examples:
       det experiment list-trials 7
+      det e list-trials 7 --csv > trials.csv
     """
     trials = invocation.client.get_experiment(experiment_id).list_trials()
-    if invocation.as_json:
+    if as_csv:
+        say(csv_text(trial_rows(trial.view for trial in trials)).rstrip("\n"))
+    elif invocation.as_json:
         say_json([trial.view for trial in trials])
     elif not trials:
         say("No trials yet.")
@@ -274,8 +281,8 @@ def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, optio
 def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> int:
     """Wait for an experiment to end.
 
-    The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed, 5 after the timeout. Ctrl-C
-    stops waiting, not the experiment.
+    The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed (or its trials reported other
+    metrics than the searcher's), 5 after the timeout. Ctrl-C stops waiting, not the experiment.
 
     \b
     Examples:
@@ -284,7 +291,7 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
     """
     item = invocation.client.get_experiment(experiment_id)
     try:
-        state = item.wait(timeout, notice=connection_notes())
+        item.wait(timeout, notice=connection_notes())
     except KeyboardInterrupt:
         stopped_watching(experiment_id)
         return 130
@@ -295,8 +302,23 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
         return TIMED_OUT
     if invocation.as_json:
         say_json(item.view)
-        return status_of(state)
+        return exit_status(item)
     return ended(item)
+
+
+def _pause(item: Experiment) -> None:
+    """Pause an experiment; name the trials whose work may be lost by that before it is."""
+    unsaved = item.unsaved_trials()
+    if unsaved:
+        named = ", ".join(str(trial.id) for trial in unsaved[:SHOWN_UNSAVED])
+        more = f" and {len(unsaved) - SHOWN_UNSAVED} more" if len(unsaved) > SHOWN_UNSAVED else ""
+        note(
+            f"warning: no checkpoint yet of trial {named}{more} of experiment {item.id}: code that saves none when"
+            " asked to leave begins anew"
+        )
+        if sys.stdin.isatty():
+            click.confirm(f"Pause experiment {item.id}?", abort=True, err=True)
+    item.pause()
 
 
 def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> None:
@@ -316,7 +338,7 @@ def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> N
             say_json(views)
 
 
-_steering("pause", "Pause experiments: trials write a checkpoint and free their slots.", Experiment.pause)
+_steering("pause", "Pause experiments: trials write a checkpoint and free their slots.", _pause)
 _steering("activate", "Resume paused experiments.", Experiment.activate)
 _steering("cancel", "Stop experiments gracefully: trials may write a checkpoint.", Experiment.cancel)
 _steering("kill", "Kill experiments immediately.", Experiment.kill)

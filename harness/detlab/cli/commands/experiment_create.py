@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
-from detlab.cli.output.experiment_progress import Story, connection_notes, ended, stopped_watching
-from detlab.cli.output.failures import problem_line, status_of
+from detlab.cli.output.experiment_progress import Story, connection_notes, ended, exit_status, stopped_watching
+from detlab.cli.output.failures import problem_line
 from detlab.cli.output.logs import LogOptions, follow_lines
 from detlab.cli.output.printing import clean, counted, note, say, say_json, size
 from detlab.cli.output.progress import bar
@@ -117,7 +117,8 @@ def _follow(submitted: Submitted, *, quiet: bool) -> int:
     if not quiet:
         return follow(submitted.experiment)
     try:
-        return status_of(submitted.experiment.wait(notice=connection_notes()))
+        submitted.experiment.wait(notice=connection_notes())
+        return exit_status(submitted.experiment)
     except KeyboardInterrupt:
         stopped_watching(submitted.experiment.id)
         return 130

@@ -14,6 +14,7 @@ from detlab.cli.output.failures import failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
 from detlab.cli.output.printing import clean, facts, moment, say, say_json, show, table
 from detlab.client.resources import Trial
+from detlab.client.tabular import csv_text
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -156,9 +157,10 @@ def kill(invocation: Invocation, trial_ids: tuple[int, ...]) -> None:
 @click.argument("trial_id", metavar="ID", type=int)
 @click.option("--group", metavar="NAME", help="Only this group: training, validation or a custom one.")
 @click.option("--max-points", type=click.IntRange(2), default=1000, show_default=True, help="Maximum points per curve.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a line for each value.")
 @json_option
 @pass_invocation
-def metrics(invocation: Invocation, trial_id: int, group: str | None, max_points: int) -> None:
+def metrics(invocation: Invocation, trial_id: int, group: str | None, max_points: int, as_csv: bool) -> None:
     """Show the reported metrics of a trial, one line per group and step.
 
     Long curves are thinned to --max-points; extremes and the last point stay exact.
@@ -167,7 +169,11 @@ def metrics(invocation: Invocation, trial_id: int, group: str | None, max_points
     Examples:
       det trial metrics 31 --group validation
       det t metrics 31 --json | jq '.[-1].metrics'
+      det t metrics 31 --csv > metrics.csv
     """
+    if as_csv:
+        say(csv_text(invocation.client.get_trial(trial_id).metric_rows(group, max_points=max_points)).rstrip("\n"))
+        return
     found = list(invocation.client.get_trial(trial_id).iter_metrics(group, max_points=max_points))
     if invocation.as_json:
         say_json(

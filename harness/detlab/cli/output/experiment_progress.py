@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from detlab.cli.output.failures import failure_card, status_of
+from detlab.cli.output.failures import FAILED, failure_card, status_of
 from detlab.cli.output.printing import clean, duration, note, say, settings, show
 from detlab.client.resources import Experiment
 from detlab.client.transport.feeds import Notice
@@ -112,7 +112,8 @@ def ended(experiment: Experiment) -> int:
     view = experiment.view
     span = duration((view.ended_at or time.time()) - (view.started_at or view.created_at))
     for warning in view.warnings:
-        note(f"warning: {clean(warning)}")
+        if warning != experiment.misspelt_metric:
+            note(f"warning: {clean(warning)}")
     card = view.card or view.failure
     if card is not None:
         for line in failure_card(card, experiment_id=view.id):
@@ -123,4 +124,14 @@ def ended(experiment: Experiment) -> int:
         say(clean(f"Best {view.metric}: {show(best.value)} (trial {best.trial_id}, step {best.steps_completed})"))
         if best.checkpoint:
             say(clean(f"  → det checkpoint download {best.checkpoint}"))
-    return status_of(view.state)
+    return exit_status(experiment)
+
+
+def exit_status(experiment: Experiment) -> int:
+    """Return the exit status for an experiment that has ended; one without the searcher's metric has failed."""
+    missed = experiment.misspelt_metric
+    if missed is None:
+        return status_of(experiment.state)
+    note(f"Error: experiment {experiment.id} has no result: {clean(missed)}")
+    note(f"  → make searcher.metric ({clean(experiment.view.metric)}) one of the names that the code reports")
+    return FAILED

@@ -30,10 +30,12 @@ def ask(address: ClusterAddress, method: str, url: str, **body: Any) -> httpx.Re
     """Send one request to a server of the Hub and return the answer, of any status.
 
     Raises:
+        ClusterGuessed: It could change something on a cluster that nobody named.
         ClusterUnreachable: There is no answer.
     """
     import httpx
 
+    address.unchanged(method)
     try:
         with httpx.Client(
             headers=headers(address),

@@ -3,9 +3,14 @@
 1. what the caller said (`url`, `token`);
 2. `DET_URL` and `DET_TOKEN`;
 3. `DET_URL` with `JUPYTERHUB_API_TOKEN` (a notebook server that the Hub started);
-4. a state folder `.detlab` here or in a folder above;
+4. a state folder `.detlab` here or in a folder above whose cluster runs;
 5. the cluster that this user started last;
 6. the file that `det login` writes.
+
+The fifth is a guess, and so is whatever is found although the cluster of a nearer `.detlab` does not run: all shells of
+an account share it, so that it may be somebody else's work. Commands say which cluster they guessed and only read from
+it; what would change it is refused (`ClusterAddress.unchanged`). `det status` and `det down` follow the same order
+to find a state folder (`Discovery.state_folder_of`).
 
 A token goes only to the address it belongs to: naming another URL never sends it the token of the folder or
 of the login file. State folders count only if they belong to this user or to root, so that no other user can leave a
@@ -24,12 +29,20 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from detlab.client.transport.logins import Logins, user_state_folder
-from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable, UntrustedMaster
+from detlab.errors import (
+    AuthError,
+    ClusterGuessed,
+    ClusterNotFound,
+    ClusterUnreachable,
+    DetlabError,
+    UntrustedMaster,
+)
 from detlab.trust import environment_certificate, fingerprint_of, naming
 
 STATE_FOLDER = ".detlab"
 SERVICE_PATH = "/services/detlab"
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_READING = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,7 @@ class ClusterAddress:
         source: How it was found, for people: `DET_URL`, `the folder /x/.detlab`, …
         folder: The state folder, if one named the cluster.
         certificate: The pinned certificate (PEM) of a master with TLS; None to trust what the system trusts.
+        guess: Why this cluster was taken although nobody named it here; None if somebody did.
     """
 
     url: str
@@ -49,11 +63,29 @@ class ClusterAddress:
     source: str
     folder: Path | None = None
     certificate: str | None = field(default=None, repr=False)
+    guess: str | None = None
 
     @property
     def loopback(self) -> bool:
         """Whether the address is on this machine (proxies of the environment are then bypassed)."""
         return urlsplit(self.url).hostname in _LOOPBACK
+
+    def unchanged(self, method: str) -> None:
+        """Refuse a request that could change a cluster that was only guessed.
+
+        Args:
+            method: The HTTP verb.
+
+        Raises:
+            ClusterGuessed: It may change something, and nobody named this cluster.
+        """
+        if self.guess is None or method in _READING:
+            return
+        base = self.url.removesuffix(f"{SERVICE_PATH}/")
+        raise ClusterGuessed(
+            f"nothing here names the cluster to change; {self.url} is a guess ({self.guess})",
+            hint=f"If it is the right one, name it: det -m {base} … or export DET_URL={base}",
+        )
 
     def untrusted(self) -> UntrustedMaster:
         """Return the error for a server at this address whose certificate is not trusted."""
@@ -137,6 +169,7 @@ class Discovery:
         logins: The file of `det login`.
         uid: Whose state folders count, besides root's.
         tried: What was searched without success, for the error message.
+        stopped: The nearest state folder whose cluster does not run; None if there is none.
     """
 
     environ: Mapping[str, str]
@@ -145,6 +178,7 @@ class Discovery:
     logins: Logins
     uid: int
     tried: list[str] = field(default_factory=list)
+    stopped: Path | None = None
 
     @classmethod
     def default(cls) -> Discovery:
@@ -166,9 +200,10 @@ class Discovery:
 
         Raises:
             ClusterNotFound: Nothing names a cluster; the message says what was tried.
-            ClusterUnreachable: The nearest state folder's cluster has been shut down.
+            ClusterUnreachable: The nearest state folder's cluster has been shut down, and there is no other.
         """
         self.tried.clear()
+        self.stopped = None
         found = self._named(url) if url else self._search()
         return replace(found, token=token) if token else found
 
@@ -182,8 +217,15 @@ class Discovery:
         for look in (self._environment, self._folders, self._last, self._login):
             found = look()
             if found is not None:
+                if self.stopped is not None:
+                    found = replace(found, guess=f"{found.source}; the cluster of {self.stopped} does not run")
                 explicit = self.environ.get("DET_TOKEN")
                 return replace(found, token=explicit) if explicit else found
+        if self.stopped is not None:
+            raise ClusterUnreachable(
+                f"the cluster of the folder {self.stopped} is not running",
+                hint=f"Start it: det up --dir {self.stopped}\nor name another one by DET_URL and DET_TOKEN",
+            )
         raise ClusterNotFound(
             "no cluster found; searched " + "; ".join(self.tried),
             hint="Start one on this machine: det up\nor name a running one: det login URL (or DET_URL and DET_TOKEN)",
@@ -241,11 +283,8 @@ class Discovery:
             found = self._recorded(folder)
             if found is not None:
                 return found
-            if self._mine(folder) and self._mine(folder / "secrets"):
-                raise ClusterUnreachable(
-                    f"the cluster of the folder {folder} is not running",
-                    hint=f"Start it: det up --dir {folder}\nor name another one by DET_URL and DET_TOKEN",
-                )
+            if self.stopped is None and self._mine(folder) and self._mine(folder / "secrets"):
+                self.stopped = folder
         self.tried.append(f"{STATE_FOLDER} in {self.start} and above (none that you own)")
         return None
 
@@ -265,7 +304,43 @@ class Discovery:
         found = self._recorded(folder)
         if found is None:
             self.tried.append(f"the cluster started last ({folder}: not running)")
-        return found
+            return None
+        return replace(found, guess=f"the cluster started last, {folder}")
+
+    def state_folder_of(self, url: str | None = None) -> tuple[Path, ClusterAddress | None]:
+        """Return the state folder that a command about a whole cluster means, by the same order.
+
+        Args:
+            url: Address of the cluster, said by the caller.
+
+        Returns:
+            The folder, whose cluster need not run; `.detlab` here if nothing names another. And the cluster of other
+            commands run here if nobody named that one: with a guess of its own.
+
+        Raises:
+            DetlabError: The cluster that is named has no state folder on this machine.
+        """
+        try:
+            found = self.find(url)
+        except ClusterUnreachable:
+            return self.stopped or Path(STATE_FOLDER), None
+        except ClusterNotFound:
+            if url or self.environ.get("DET_URL"):
+                raise
+            return Path(STATE_FOLDER), None
+        if self.stopped is not None:
+            return self.stopped, found
+        folder = found.folder or next((path for path in self._candidates() if self._records(path, found.url)), None)
+        if folder is None:
+            raise DetlabError(
+                f"the cluster {found.url} (named by {found.source}) has no state folder of yours on this machine",
+                hint="This command works where it was started: name the folder by --dir",
+            )
+        return folder, found if found.guess else None
+
+    def _records(self, folder: Path, url: str) -> bool:
+        found = self._recorded(folder)
+        return found is not None and found.url == url
 
     def _login(self) -> ClusterAddress | None:
         current = self.logins.current()
@@ -322,7 +397,7 @@ def find_cluster(url: str | None = None, token: str | None = None) -> ClusterAdd
 
     Raises:
         ClusterNotFound: Nothing names a cluster.
-        ClusterUnreachable: The nearest state folder's cluster has been shut down.
+        ClusterUnreachable: The nearest state folder's cluster has been shut down, and there is no other.
     """
     return Discovery.default().find(url, token)
 

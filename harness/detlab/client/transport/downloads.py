@@ -1,17 +1,19 @@
 """Downloading a checkpoint: every file verified by its digest, the folder complete or absent.
 
 Files are requested by digest, never by path. They are written to a hidden folder beside the target, which is renamed at
-the end; a broken download leaves nothing under the target's name.
+the end; a broken download leaves nothing under the target's name. What was downloaded to a name of the user's choice is
+noted in a hidden file beside it, so that the next download of a script may replace it while nobody has changed it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -20,6 +22,7 @@ from urllib.parse import quote
 
 from detlab.client.transport.calls import Call, Flow, Progress
 from detlab.errors import CheckpointError, StorageError
+from detlab.files import write_atomic
 from detlab.schemas.wire import CheckpointFile, CheckpointView
 from detlab.storage import from_config
 from detlab.storage.posix import PosixStorage
@@ -68,11 +71,13 @@ class Assembly:
         view: The checkpoint.
         target: The folder's final path.
         progress: Called with (bytes done, bytes in all).
+        replaces: Whether the target is an earlier download that may be replaced.
     """
 
     view: CheckpointView
     target: Path
     progress: Progress | None = None
+    replaces: bool = False
     done: int = 0
     _written: dict[str, str] = field(default_factory=dict)
 
@@ -138,28 +143,59 @@ class Assembly:
         Raises:
             StorageError: Something else has taken that name in the meantime.
         """
-        if self.target.is_dir() and not any(self.target.iterdir()):
-            self.target.rmdir()
+        old = self.work.with_suffix(".old")
         try:
+            if self.replaces:
+                self.target.rename(old)
+            elif self.target.is_dir() and not any(self.target.iterdir()):
+                self.target.rmdir()
             self.work.rename(self.target)
         except OSError as error:
+            if old.exists():
+                old.rename(self.target)
             raise _taken(self.target) from error
+        shutil.rmtree(old, ignore_errors=True)
+        self._note()
+
+    def _note(self) -> None:
+        """Note what the folder holds, unless its name says so already."""
+        if self.target.name == self.view.uuid:
+            return
+        found = {path: file.digest for path, file in self.view.files.items()}
+        with suppress(OSError):  # then the next download there is refused
+            write_atomic(_note_of(self.target), json.dumps({"uuid": self.view.uuid, "files": found}).encode())
 
 
 def _taken(target: Path) -> StorageError:
     return StorageError(
-        f"{target} exists and is not this checkpoint", hint="Name another folder, or remove that one first"
+        f"{target} exists and is neither this checkpoint nor an unchanged download of another",
+        hint="Name another folder, or remove that one first",
     )
 
 
 def complete(view: CheckpointView, target: Path) -> bool:
     """Tell whether a folder holds the checkpoint already, every file verified and nothing else."""
-    if not target.is_dir():
+    return _holds(target, {path: file.digest for path, file in view.files.items()})
+
+
+def _holds(target: Path, digests: Mapping[str, object]) -> bool:
+    if target.is_symlink() or not target.is_dir():
         return False
-    here = {path.relative_to(target).as_posix() for path in target.rglob("*") if not path.is_dir()}
-    return here == set(view.files) and all(
-        file_digest(target / path) == file.digest for path, file in view.files.items()
-    )
+    here = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_symlink() or not path.is_dir()}
+    return here == set(digests) and all(file_digest(target / path) == found for path, found in digests.items())
+
+
+def _note_of(target: Path) -> Path:
+    return target.absolute().with_name(f".{target.name}.detlab")
+
+
+def replaceable(target: Path) -> bool:
+    """Tell whether a folder is what an earlier download left there, unchanged since."""
+    try:
+        noted = json.loads(_note_of(target).read_text(encoding="utf-8"))["files"]
+        return isinstance(noted, dict) and _holds(target, noted)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def file_digest(path: Path) -> str:
@@ -187,7 +223,8 @@ def download(
 
     Args:
         view: The checkpoint.
-        target: Folder to create. If it already holds the checkpoint, nothing is transferred.
+        target: Folder to create. If it already holds the checkpoint, nothing is transferred; the unchanged result of
+            an earlier download is replaced.
         mode: `direct` copies from the storage, which must be mounted here; `master` downloads through the master;
             `auto` copies if it can.
         progress: Called with (bytes done, bytes in all).
@@ -201,7 +238,8 @@ def download(
         raise ValueError(f"the mode is one of auto, direct and master, not {mode!r}")
     if complete(view, target):
         return target
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+    taken = target.exists() and not (target.is_dir() and not any(target.iterdir()))
+    if taken and not replaceable(target):
         raise _taken(target)
     folder = None if mode == "master" else local_folder(view)
     if mode == "direct" and folder is None:
@@ -209,7 +247,7 @@ def download(
             f"the storage of checkpoint {view.uuid} is not readable on this machine",
             hint="Download it through the master: --mode master",
         )
-    with Assembly(view, target, progress) as assembly:
+    with Assembly(view, target, progress, replaces=taken) as assembly:
         for path, file in assembly.wanted():
             if folder is not None:
                 _copy(folder / path, assembly, path)

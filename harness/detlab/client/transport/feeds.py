@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from detlab.client.transport.calls import Flow, Reply
+from detlab.client.transport.interrupts import short_interrupts
 from detlab.client.transport.session import Session
 from detlab.client.transport.streaming import Feed, Item, Lines, Reconnect
 from detlab.errors import ClusterUnreachable, DetlabError, Unavailable
@@ -55,33 +56,34 @@ def follow(
     import httpx
 
     feed.backoff = session.backoff
-    while not feed.finished and not _over(deadline):
-        try:
-            with session.open(feed.call(), limit=_left(deadline)) as response:
-                feed.check(_head(response, b"" if response.is_success else response.read()))
-                for data in _lines(response):
-                    item = feed.line(data)
-                    if item is not None:
-                        yield item
-                    if feed.silent:
-                        feed.checked(ended())
-                    if feed.done_here or _over(deadline):
-                        break
-            if feed.finished or _over(deadline):
+    with short_interrupts("stopped following; what runs on the cluster continues"):
+        while not feed.finished and not _over(deadline):
+            try:
+                with session.open(feed.call(), limit=_left(deadline)) as response:
+                    feed.check(_head(response, b"" if response.is_success else response.read()))
+                    for data in _lines(response):
+                        item = feed.line(data)
+                        if item is not None:
+                            yield item
+                        if feed.silent:
+                            feed.checked(ended())
+                        if feed.done_here or _over(deadline):
+                            break
+                if feed.finished or _over(deadline):
+                    return
+                pause = feed.jump() if feed.jumped else None if ended() else feed.lost(feed.ended_early())
+            except httpx.TransportError as error:
+                if _over(deadline):
+                    return
+                pause = _lost(feed, session.address.unreachable(str(error) or type(error).__name__), notice)
+            except Reconnect as broken:
+                pause = _lost(feed, broken.error, notice)
+            except (ClusterUnreachable, Unavailable) as error:  # asking whether it has ended found nobody
+                pause = _lost(feed, error, notice)
+            if pause is None:
                 return
-            pause = feed.jump() if feed.jumped else None if ended() else feed.lost(feed.ended_early())
-        except httpx.TransportError as error:
-            if _over(deadline):
-                return
-            pause = _lost(feed, session.address.unreachable(str(error) or type(error).__name__), notice)
-        except Reconnect as broken:
-            pause = _lost(feed, broken.error, notice)
-        except (ClusterUnreachable, Unavailable) as error:  # asking whether it has ended found nobody
-            pause = _lost(feed, error, notice)
-        if pause is None:
-            return
-        left = _left(deadline)
-        time.sleep(pause if left is None else max(0.0, min(pause, left)))
+            left = _left(deadline)
+            time.sleep(pause if left is None else max(0.0, min(pause, left)))
 
 
 def _lines(response: httpx.Response) -> Iterator[bytes]:

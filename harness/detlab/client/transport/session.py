@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from detlab import loopback
 from detlab.client.transport.calls import Call, Flow, Reply, Retries, Writer, run_flow
 from detlab.client.transport.discovery import ClusterAddress
+from detlab.client.transport.interrupts import short_interrupts
 from detlab.client.transport.version import USER_AGENT
 from detlab.errors import DetlabError
 from detlab.trust import is_refusal, trust_for
@@ -175,22 +176,25 @@ class Session(_Connection):
         """Send one call, again where that is safe, and return its result.
 
         Raises:
+            ClusterGuessed: The call could change a cluster that nobody named.
             ClusterUnreachable: No answer, after the retries.
             DetlabError: The master answered with an error.
         """
         import httpx
 
+        self.address.unchanged(call.method)
         attempts = self._attempts(call)
-        while True:
-            try:
-                reply = self._once(call)
-            except httpx.TransportError as error:
-                pause = attempts.unanswered(error)
-            else:
-                if (again := attempts.answered(reply)) is None:
-                    return call.result(reply)
-                pause = again
-            self._sleep(pause)
+        with short_interrupts(f"stopped waiting for the answer of {self.address.url}"):
+            while True:
+                try:
+                    reply = self._once(call)
+                except httpx.TransportError as error:
+                    pause = attempts.unanswered(error)
+                else:
+                    if (again := attempts.answered(reply)) is None:
+                        return call.result(reply)
+                    pause = again
+                self._sleep(pause)
 
     def _once(self, call: Call) -> Reply:
         if call.sink is not None:
@@ -273,11 +277,13 @@ class AsyncSession(_Connection):
         """Send one call, again where that is safe, and return its result.
 
         Raises:
+            ClusterGuessed: The call could change a cluster that nobody named.
             ClusterUnreachable: No answer, after the retries.
             DetlabError: The master answered with an error.
         """
         import httpx
 
+        self.address.unchanged(call.method)
         attempts = self._attempts(call)
         while True:
             try:

@@ -381,6 +381,10 @@ def _finish(turn: Turn, row: ExperimentRow) -> None:
     row.ended_at = turn.now
     if row.state == ExperimentState.COMPLETED:
         row.progress = 1.0
+    if row.state == ExperimentState.ERROR:
+        # The search counts a failed trial as closed; what its trials had done is what was done.
+        done = turn.session.scalar(select(func.avg(TrialRow.progress)).where(TrialRow.experiment_id == row.id))
+        row.progress = min(row.progress, float(done or 0.0))
     if row.state == ExperimentState.ERROR and row.failure is None:
         failed = turn.session.scalar(
             select(TrialRow)

@@ -24,6 +24,10 @@ _KILLED_BY_SIGNAL = frozenset({None, -signal.SIGKILL, -signal.SIGTERM})
 """Exit codes of tasks that others ended; unknown, when even the launcher died."""
 _OWN_FAILURES = frozenset({"oom", "setup"})
 """Reasons for such a code that are the task's own: its memory limit, code or files that could not be made ready."""
+_LEFT = frozenset({allocations.EndKind.PREEMPTED, allocations.EndKind.KILLED})
+"""Ends of attempts that were asked to leave: for a pause, a drain, a task of higher priority."""
+_COMES_BACK = frozenset({TrialState.ACTIVE, TrialState.PAUSED})
+_ANEW = "it begins anew, since its code saves nothing when it is asked to leave"
 
 
 class TrialHolder:
@@ -118,6 +122,22 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
     elif (given_up := lost_attempts.given_up(turn, trial, row, kind)) is not None:
         kind, retry, trial.failure = allocations.EndKind.FAILED, trials.Retry.NEVER, given_up.model_dump()
     apply_trial(turn, trial, trials.AttemptEnded(kind, retry, killed))
+    if kind in _LEFT and trial.state in _COMES_BACK:
+        _warn_nothing_saved(turn, trial)
+
+
+def _warn_nothing_saved(turn: Turn, trial: TrialRow) -> None:
+    """Warn once that a trial left without a checkpoint, and will do again what it had done."""
+    if trial.latest_checkpoint is not None or not trial.steps_completed:
+        return
+    if any(_ANEW in said for said in trial.warnings):
+        return
+    warning = f"left at step {trial.steps_completed} without a checkpoint: {_ANEW}"
+    experiment = turn.experiment(trial.experiment_id)
+    trial.warnings = [*trial.warnings, warning]
+    experiment.warnings = cards.with_warning(experiment.warnings, f"trial {trial.id} {warning}")
+    turn.changed_trial(trial)
+    turn.changed_experiment(experiment.id)
 
 
 def _after_attempt(

@@ -116,7 +116,7 @@ def _experiment_view(
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
-        pending_reason=None if state.terminal else reason,
+        pending_reason=reason if state is ExperimentState.ACTIVE else None,
         warnings=row.warnings,
         bundle=row.bundle,
         config=masked_config(row.config) if full else None,

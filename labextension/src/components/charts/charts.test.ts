@@ -154,6 +154,13 @@ describe('parallel coordinates', () => {
     expect(ticks(axes[1]!).map(t => t.text)).toContain('16');
   });
 
+  it('have whole labels where all values are whole numbers', () => {
+    const layers: Item[] = [1, 2, 3].map(n => ({ id: n, values: { layers: n, rate: n / 4 } }));
+    const [whole, other] = axesOf(layers, ['layers', 'rate']);
+    expect(ticks(whole!).map(t => t.text)).toEqual(['1', '2', '3']);
+    expect(ticks(other!).length).toBeGreaterThan(3);
+  });
+
   it('brush', () => {
     const brushes = new Map([['lr', [0.5, 1] as const], ['opt', [0, 0.2] as const]]);
     expect(items.filter(item => within(item, axes, brushes)).map(i => i.id)).toEqual([3]);

@@ -38,6 +38,8 @@ export interface Hover {
 }
 
 const ROOM = 0.12;
+/** Distances of labels on the axis of steps, of which there is no half. */
+const WHOLE = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map(factor => factor * 10 ** power)).flat();
 const REACH = 26;
 /** Fewer pixels than this dragged in a direction do not zoom in it. */
 const DRAGGED = 24;
@@ -245,7 +247,7 @@ export class CurveChart {
         y: { ...(data.options.log ? { distr: 3 as const } : {}), auto: false, min: y[0], max: y[1] }
       },
       axes: [
-        { ...axis, label: time ? 'time since the start' : 'steps', labelSize: 18, size: 32,
+        { ...axis, label: time ? 'time since the start' : 'steps', labelSize: 18, size: 32, ...(time ? {} : { incrs: WHOLE }),
           values: (_u, splits) => splits.map(v => (v === null ? '' : time ? clock(v) : tick(v))) },
         { ...axis, size: 58, values: (_u, splits) => splits.map(tick) }
       ],

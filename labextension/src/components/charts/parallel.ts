@@ -20,6 +20,8 @@ export interface Axis {
   high: number;
   /** Of a logarithmic axis: its labels stand at powers of it. */
   base: number;
+  /** Whether all its values are whole numbers, and so its labels. */
+  whole: boolean;
   /** Of a category axis, from the bottom up. */
   categories: string[];
 }
@@ -74,7 +76,7 @@ function axisOf(name: string, values: (number | string)[], scale: Scale | undefi
   const numeric = numbers.length > 0 && numbers.length === values.filter(value => !endless(value)).length;
   if (!numeric || scale?.kind === 'category') {
     const categories = ordered(new Set(values.map(String)), scale?.kind === 'category' ? scale.order : []);
-    return { name, kind: 'category', low: 0, high: 1, base: 10, categories };
+    return { name, kind: 'category', low: 0, high: 1, base: 10, whole: false, categories };
   }
   let [low, high] = [Infinity, -Infinity];
   for (const value of numbers) {
@@ -82,7 +84,8 @@ function axisOf(name: string, values: (number | string)[], scale: Scale | undefi
     high = Math.max(high, value);
   }
   const log = low > 0 && (scale ? scale.kind === 'log' : high / low > LOG_SPAN);
-  return { name, kind: log ? 'log' : 'linear', low, high, base: scale?.kind === 'log' ? scale.base : 10, categories: [] };
+  const base = scale?.kind === 'log' ? scale.base : 10;
+  return { name, kind: log ? 'log' : 'linear', low, high, base, whole: numbers.every(Number.isInteger), categories: [] };
 }
 
 /** Values as the config lists them, then the others by their names; what nobody has tried has no place. */
@@ -142,7 +145,8 @@ function powers(axis: Axis, most: number): number[] {
 function round(axis: Axis, most: number): number[] {
   const raw = (axis.high - axis.low) / most;
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map(factor => factor * power).find(candidate => candidate >= raw)!;
+  const found = [1, 2, 5, 10].map(factor => factor * power).find(candidate => candidate >= raw)!;
+  const step = axis.whole ? Math.max(1, found) : found;
   const values: number[] = [];
   for (let i = Math.ceil(axis.low / step); i * step <= axis.high; i += 1) values.push(i * step);
   return values;

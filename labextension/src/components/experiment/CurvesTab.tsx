@@ -50,7 +50,7 @@ function Controls({ feed, metric, options, onOptions }: {
   feed: ExperimentFeed; metric: Metric; options: PlotOptions; onOptions: (options: PlotOptions) => void;
 }): ReactElement {
   const id = useId();
-  const metrics = useMetrics(feed, metric);
+  const { metrics, reload } = useMetrics(feed, metric);
   const set = (change: Partial<PlotOptions>): void => onOptions({ ...options, ...change });
   const keyOf = (m: Metric): string => `${m.group}\n${m.name}`;
   return (
@@ -58,7 +58,7 @@ function Controls({ feed, metric, options, onOptions }: {
       <span className="det-labelled">
         <label htmlFor={`${id}-m`}>Metric</label>
         <select
-          id={`${id}-m`} className="det-input" value={keyOf(metric)}
+          id={`${id}-m`} className="det-input" value={keyOf(metric)} onFocus={reload}
           onChange={event => {
             const chosen = metrics.find(m => keyOf(m) === event.target.value);
             if (chosen) feed.show(chosen);
@@ -87,15 +87,16 @@ function Controls({ feed, metric, options, onOptions }: {
   );
 }
 
-/** The metrics to choose from: those that one trial reported, the best or the first. */
-function useMetrics(feed: ExperimentFeed, current: Metric): Metric[] {
+/** The metrics to choose from: those that one trial has reported, the best or the first; asked anew when one is to be chosen. */
+function useMetrics(feed: ExperimentFeed, current: Metric): { metrics: Metric[]; reload: () => void } {
   const { api } = useApp();
   const model = feed.getState().model!;
   const e = model.experiment;
   const trial = e.best?.trial_id ?? [...model.curves.keys()][0] ?? [...model.trials.keys()][0];
-  const { data } = useLoaded(trial === undefined ? null : `${trial}`, signal => api.get<TrialView>(`trials/${trial}`, signal));
-  return useMemo(
+  const { data, reload } = useLoaded(trial === undefined ? null : `${trial}`, signal => api.get<TrialView>(`trials/${trial}`, signal));
+  const metrics = useMemo(
     () => metricsOf(data?.summary ?? {}, { group: current.group, name: current.name }, e.metric),
     [data, current.group, current.name, e.metric]
   );
+  return { metrics, reload };
 }

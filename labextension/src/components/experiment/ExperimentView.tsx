@@ -65,11 +65,14 @@ function Shown({ feed, state, tab, onTab }: {
     <>
       <Header
         title={e.name || `experiment ${e.id}`} kind={`Experiment ${e.id}`} state={experimentState(e)} about={e.pending_reason}
-        facts={[nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), `submitted ${ago(e.created_at, now)}`]}
+        facts={[
+          nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), `submitted ${ago(e.created_at, now)}`,
+          ...e.labels.map(label => `#${nameText(label, 40)}`), e.description && nameText(e.description, 200)
+        ]}
         actions={experimentActions(e, me)} onAction={run}
       />
       <div className="det-head-progress">
-        <Progress value={isOver(e.state) ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
+        <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
         <p className="det-head-numbers">{progressParts(e, now).map((part, i) => <span key={i}>{part}</span>)}</p>
       </div>
       <LinkNotice link={state.link} onRetry={feed.retry} />

@@ -246,6 +246,30 @@ describe('the view', () => {
     await screen.findByText('paused');
   });
 
+  it('asks for the metrics anew when one is to be chosen', async () => {
+    const { fixtures } = open();
+    await screen.findByRole('grid');
+    fireEvent.click(screen.getByRole('tab', { name: /curves/i }));
+    const menu = await screen.findByLabelText('Metric');
+    const asked = (): number => fixtures.asked.filter(path => /^GET trials\/\d+$/.test(path)).length;
+    await waitFor(() => expect(asked()).toBeGreaterThan(0));
+    const before = asked();
+    fireEvent.focus(menu);
+    await waitFor(() => expect(asked()).toBe(before + 1));
+  });
+
+  it('shows labels and description, and of a failed search how far it came', async () => {
+    const { fixtures } = open();
+    await screen.findByRole('grid');
+    act(() => fixtures.say('stream', {
+      id: 11, kind: 'experiment', time: 0, experiment_id: 12, trial_id: null, task_id: null,
+      data: { ...experiment({ state: 'ERROR', progress: 0.25, labels: ['nightly'], description: 'A second try' }) }
+    }));
+    await screen.findByText('#nightly');
+    screen.getByText('A second try');
+    expect(screen.getByRole('progressbar', { name: 'Progress of the search' }).getAttribute('aria-valuenow')).toBe('25');
+  });
+
   it('takes the snapshot again when the stream asks for a resync', async () => {
     const { fixtures } = open();
     await screen.findByRole('grid');

@@ -276,6 +276,9 @@ describe('work', () => {
     const all = workList([experiment(3, { state: 'ERROR' }), experiment(2)], [task('a', { created_at: 1 })]);
     expect(all.map(w => w.key)).toEqual(['e2', 'ta', 'e3']);
     expect(matches(all[0]!, '#2 running')).toBe(true);
+    expect(all.map(work => matches(work, 'state:error'))).toEqual([false, false, true]);
+    expect(all.map(work => matches(work, 'kind:experiment id:2'))).toEqual([true, false, false]);
+    expect(all.map(work => matches(work, 'name:error') || matches(work, 'constructor:error'))).toEqual([false, false, false]);
   });
 
   it('puts neighbours of one experiment together', () => {

@@ -26,22 +26,35 @@ export function workList(experiments: readonly ExperimentView[], tasks: readonly
   return all.sort((a, b) => Number(a.over) - Number(b.over) || b.time - a.time);
 }
 
-/** Whether each word of a filter occurs in the name, id, kind, state, owner or labels. */
+/** Whether each word of a filter occurs in the name, id, kind, state, owner or labels; `state:error` in the state only. */
 export function matches(work: Work, filter: string): boolean {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return true;
-  const text = searched(work).toLowerCase();
-  return words.every(word => text.includes(word));
+  const fields = searched(work);
+  const all = Object.values(fields).join(' ').toLowerCase();
+  return words.every(word => {
+    const [, field, rest] = /^(\w+):(.*)$/.exec(word) ?? [];
+    return field && Object.hasOwn(fields, field) ? fields[field as Searched].toLowerCase().includes(rest!) : all.includes(word);
+  });
 }
 
-function searched(work: Work): string {
+type Searched = 'id' | 'name' | 'owner' | 'kind' | 'state' | 'searcher' | 'label';
+
+function searched(work: Work): Record<Searched, string> {
   if (work.kind === 'experiment') {
     const e = work.experiment;
     const state = experimentState(e);
-    return [e.id, `#${e.id}`, e.name, e.owner, 'experiment', state, stateWord(state), e.searcher, ...e.labels].join(' ');
+    return {
+      id: `${e.id} #${e.id}`, name: e.name, owner: e.owner, kind: 'experiment', state: `${state} ${stateWord(state)}`,
+      searcher: e.searcher, label: e.labels.join(' ')
+    };
   }
   const t = work.task;
-  return [t.id, t.name, t.owner, KIND_WORDS[t.kind], t.kind, shownState(t), stateWord(shownState(t))].join(' ');
+  const state = shownState(t);
+  return {
+    id: t.id, name: t.name, owner: t.owner, kind: `${KIND_WORDS[t.kind]} ${t.kind}`, state: `${state} ${stateWord(state)}`,
+    searcher: '', label: ''
+  };
 }
 
 /** An experiment's name; of a name that the master generated, only its distinctive part. */

@@ -53,7 +53,7 @@ function notNow(state: string, verb: Verb, noun: string): string | null {
 }
 
 const TIPS: Record<Verb, string> = {
-  pause: 'Trials save a checkpoint and release their slots; Activate resumes them',
+  pause: 'Trials save a checkpoint and release their slots; Activate resumes them. Code that saves none begins anew',
   activate: 'Resume the paused trials',
   cancel: 'Trials save a checkpoint, then end',
   kill: 'Trials end now; work since their last checkpoints is lost'

@@ -135,6 +135,14 @@ async def test_services_a_time_metric_with_another_name_is_suggested(make_world)
     assert f"; the report of trial {view.failure.trial_id} has none; " in view.failure.message
 
 
+async def test_services_an_experiment_in_error_is_not_done(make_world):
+    world = await make_world(failing(3))
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    view = await world.finish(made.id)
+    assert (view.state, view.progress) == (ExperimentState.ERROR, 0.0)
+
+
 async def test_services_an_experiment_with_one_good_trial_is_completed(make_world):
     def script(launch):
         if launch.info.trial_index == 0:
@@ -199,6 +207,33 @@ async def test_services_the_warning_about_a_missing_metric_names_what_was_report
     (trial,) = await world.trials(made.id)
     assert trial.warnings == ["never reported 'val_loss' (its validations reported: epoch, test_loss)"]
     assert view.warnings == [f"trial {trial.id} {trial.warnings[0]}"]
+
+
+async def test_services_a_pause_of_code_that_saves_nothing_is_told(make_world):
+    def script(launch):
+        yield report(40, loss=0.5)
+        while not (yield ("poll",)):
+            pass
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config({"name": "single", "metric": "loss"}))
+
+    async def reported():
+        return [trial.steps_completed for trial in await world.trials(made.id)] == [40]
+
+    await world.until(reported)
+    for _ in range(2):  # said once, however often it is paused
+        await world.services.experiments.pause(ALICE, made.id)
+        await world.steps(200)
+        await world.services.experiments.activate(ALICE, made.id)
+        await world.steps(20)
+    (trial,) = await world.trials(made.id)
+    assert trial.warnings == [
+        "left at step 40 without a checkpoint: it begins anew, since its code saves nothing when it is asked to leave"
+    ]
+    assert (await world.view(made.id)).warnings == [f"trial {trial.id} {trial.warnings[0]}"]
 
 
 async def test_services_invalid_hp_is_completed_and_replaced(make_world):

@@ -90,6 +90,27 @@ async def test_faces_overview_and_stream_are_one_story(make_world):
     assert one.data["state"] == "PAUSED"
 
 
+async def test_a_paused_experiment_tells_when_its_trials_have_left(make_world):
+    """No page may show `1 pausing` for long, nor a reason to wait: it waits for nothing."""
+    world = await make_world(training(1000, save_every=1000))
+    await world.add_agent(slots=1)
+    made = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 2}))
+
+    async def one_runs_and_one_waits():
+        view = await world.view(made.id)
+        return view.trials.get("RUNNING") == 1 and view.pending_reason
+
+    await world.until(one_runs_and_one_waits)
+    look = await world.services.overview.view(ALICE)
+    assert (await world.services.experiments.pause(ALICE, made.id)).pending_reason is None
+    assert (await world.view(made.id)).pending_reason is None
+    await world.steps(40)
+    assert (await world.view(made.id)).trials.get("RUNNING", 0) == 0
+    got = await collect(world.services.stream.events(ALICE, None, after=look.cursor), bool)
+    last = [event.data for event in got if event.kind == "experiment"][-1]
+    assert (last["state"], last["trials"].get("RUNNING", 0), last["pending_reason"]) == ("PAUSED", 0, None)
+
+
 async def test_faces_overview_keeps_living_tasks_and_the_newest_ended(make_world, monkeypatch):
     monkeypatch.setattr("detlab_hub.services.cluster.overview.ENDED_TASKS", 3)
     world = await make_world()

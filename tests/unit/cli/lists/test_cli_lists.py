@@ -205,3 +205,26 @@ def test_warnings_of_an_experiment_are_shown(master, det) -> None:
     master.add_experiment(state=ExperimentState.COMPLETED, warnings=["trial 3 never reported 'val_loss'"])
     for words in (("e", "describe", 1), ("e", "wait", 1)):
         assert "warning: trial 3 never reported 'val_loss'" in det(*words).output
+
+
+@pytest.mark.parametrize("words", [("e", "wait", 1), ("e", "wait", 1, "--json")])
+def test_a_misspelt_searcher_metric_is_a_failure_though_the_experiment_completed(master, det, words) -> None:
+    warning = "trial 3 never reported 'val_los' (its validations reported: val_loss)"
+    master.add_experiment(state=ExperimentState.COMPLETED, metric="val_los", warnings=[warning])
+    result = det(*words)
+    assert result.exit_code == 4
+    assert f"Error: experiment 1 has no result: {warning}" in result.stderr
+    assert "searcher.metric" in result.stderr
+
+
+def test_code_that_validates_nothing_has_not_failed(master, det) -> None:
+    master.add_experiment(state=ExperimentState.COMPLETED, warnings=["trial 3 never reported 'val_loss'"])
+    assert det("e", "wait", 1).exit_code == 0
+
+
+def test_trials_as_csv(master, det) -> None:
+    master.add_trial(master.add_experiment().id, hparams={"lr": 0.25, "name": "a,b"})
+    header, row = det("e", "list-trials", 1, "--csv").stdout.splitlines()
+    assert header.startswith("trial_id,index,state,")
+    assert header.endswith(",hparams.lr,hparams.name")
+    assert row.endswith(',0.25,"a,b"')

@@ -271,6 +271,8 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     grid_counts,
     search_spaces.grid_size,
     search_spaces.widths,
+    search_spaces.exponents,
+    search_spaces.searched_choices,
     warm_start,
     azure_credentials,
     storage_path,

@@ -1,4 +1,4 @@
-"""Which search spaces can be searched: how many points a grid has, and ranges that numbers cannot hold.
+"""Which search spaces can be searched: how many points a grid has, ranges that numbers cannot hold, likely mistakes.
 
 What is refused here is refused alike by `det experiment config check`, by `det preview-search` and by the master: all
 of them ask `check`. Nothing is expanded to be counted.
@@ -11,13 +11,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from detlab.errors import Problem
+from detlab.schemas.expconf.blocks.hyperparameters import TYPES
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
-from detlab.schemas.expconf.raw.paths import render
+from detlab.schemas.expconf.raw.paths import Path, render
 
 MAX_GRID_POINTS = 100_000
 """Points of a grid search. Each is a trial: a row, a decision of the searcher, a line wherever trials are listed."""
 _LARGEST_SHOWN = 10**30
 _INT_RANGE_LIMIT = 2**63
+_WIDE = 10
+"""How many times larger than `minval` a `maxval` of at most 1 is where both are values rather than exponents."""
+_HUGE = 1e18
+"""A largest value beyond this is no hyperparameter: its exponent was meant as a value."""
+_DEEP = 20
+"""Levels of a choice that are searched for ranges."""
 
 
 def _number(value: object) -> int | float | None:
@@ -87,6 +94,58 @@ def widths(raw: dict[str, Any]) -> Iterator[Problem]:
         message = _too_wide(spec, low, high)
         if message:
             yield Problem(render(path), message)
+
+
+def exponents(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of a log range whose ends are values, where Determined's configuration has exponents of `base`."""
+    for path, spec in visit_hyperparameters(raw.get("hyperparameters")):
+        if not isinstance(spec, dict) or spec.get("type") != "log" or any(isinstance(part, int) for part in path):
+            continue
+        base, low, high = _number(spec.get("base")), _number(spec.get("minval")), _number(spec.get("maxval"))
+        if base is None or low is None or high is None or base <= 1 or not 0 < low < high:
+            continue
+        if _overflows(float(base), float(high)):
+            continue  # refused by `widths`
+        first, last = math.pow(base, low), math.pow(base, high)
+        if not (high <= 1 and high >= _WIDE * low) and last <= _HUGE:
+            continue
+        meant = f"minval: {_exponent(low, base)}, maxval: {_exponent(high, base)}"
+        yield Problem(
+            render(path),
+            f"minval and maxval of a log are exponents: this searches from {first:g} to {last:g}",
+            f"for values from {low:g} to {high:g} write {{type: log, base: {base:g}, {meant}}}",
+            "warning",
+        )
+
+
+def _exponent(value: float, base: float) -> str:
+    return f"{round(math.log(value, base), 4) + 0.0:g}"
+
+
+def searched_choices(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of a range inside a choice of a categorical: code gets it as it is written."""
+    for path, spec in visit_hyperparameters(raw.get("hyperparameters")):
+        if not isinstance(spec, dict) or spec.get("type") != "categorical" or not isinstance(spec.get("vals"), list):
+            continue
+        for where in _spaces_in(spec["vals"], (*path, "vals"), _DEEP):
+            yield Problem(
+                render(where),
+                "is inside a choice of a categorical: it is passed to the code as it is written, not searched",
+                "make it a hyperparameter beside the categorical, and have the code ignore it for other choices",
+                "warning",
+            )
+
+
+def _spaces_in(value: object, path: Path, depth: int) -> Iterator[Path]:
+    """Yield where a value holds a hyperparameter that would be searched anywhere else."""
+    if isinstance(value, dict) and value.get("type") in TYPES and not {"minval", "maxval", "vals"}.isdisjoint(value):
+        yield path
+    elif depth and isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _spaces_in(inner, (*path, str(key)), depth - 1)
+    elif depth and isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _spaces_in(inner, (*path, index), depth - 1)
 
 
 def _too_wide(spec: dict[str, Any], low: float, high: float) -> str | None:

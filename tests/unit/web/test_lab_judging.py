@@ -1,0 +1,33 @@
+"""What JupyterLab's form says of a notebook that is to be run as a task."""
+
+import json
+from pathlib import Path
+
+from detlab.client import AsyncClient
+from detlab.testing.api import FakeMaster
+from detlab_server.submission import JudgeBody, judge
+
+
+async def problems(root: Path, path: str | None, config: str = "resources: {slots: 1}\n") -> list[dict[str, str]]:
+    body = JudgeBody(config=config, kind="notebook_run", notebook="run.ipynb", path=path)
+    with FakeMaster() as master:
+        async with AsyncClient(master.url, master.token) as client:
+            return list((await judge(client, str(root), body))["problems"])
+
+
+async def test_a_notebook_whose_cells_need_the_cluster_is_not_without_mistakes(tmp_path: Path) -> None:
+    cells = [{"cell_type": "code", "source": source} for source in ("x = 1", "%%det_experiment\nentrypoint: true")]
+    (tmp_path / "run.ipynb").write_text(json.dumps({"nbformat": 4, "cells": cells}))
+    [warning] = await problems(tmp_path, "run.ipynb")
+    assert warning["level"] == "warning"
+    assert "code cell 2 has %%det_experiment" in warning["message"]
+    given = "environment: {environment_variables: [DET_TOKEN=abc]}\n"
+    assert await problems(tmp_path, "run.ipynb", given) == []
+
+
+async def test_a_file_that_is_no_notebook_any_more_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "run.ipynb").write_text("{")
+    [broken] = await problems(tmp_path, "run.ipynb")
+    assert broken["level"] == "error"
+    [missing] = await problems(tmp_path, "gone.ipynb")
+    assert "gone.ipynb" in missing["message"]
