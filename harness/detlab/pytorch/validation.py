@@ -82,6 +82,7 @@ class Validation:
         self._state = state
         self._test_mode = test_mode
         self._full = overrides(trial, "evaluate_full_dataset")
+        self._warned: set[str] = set()
         self._loader: Any = None
         distributed = context.distributed
         if not self._full:
@@ -117,7 +118,7 @@ class Validation:
     def _evaluate_batches(self) -> tuple[dict[str, Any], str]:
         """Return the metrics, and how much data of all ranks together they are of."""
         self._callbacks.call("on_validation_epoch_start")
-        collected = ValidationMetrics()
+        collected = ValidationMetrics(self._warned)
         evaluate: Any = self._trial.evaluate_batch
         numbered = _takes_index(evaluate)
         outputs: list[Any] | None = [] if self._callbacks.wants("on_validation_epoch_end") else None
