@@ -81,6 +81,7 @@ class TorchsOwnValidation(OneWeightTrial):
 def test_torchs_own_loader_is_refused_in_words(storage: str, trial_class: Any, builder: str) -> None:
     with pytest.raises(pytorch.TrainerError) as caught:
         train(storage, trial_class, fit={"max_length": Batch(2)})
+    assert isinstance(caught.value, RuntimeError)  # Determined's
     text = str(caught.value)
     for words in (
         f"{builder}() returned a torch.utils.data.dataloader.DataLoader",
