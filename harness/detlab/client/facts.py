@@ -61,6 +61,16 @@ class ExperimentFacts:
         return self.view.state
 
     @property
+    def description(self) -> str | None:
+        """Longer text."""
+        return self.view.description
+
+    @property
+    def labels(self) -> set[str]:
+        """Tags."""
+        return set(self.view.labels)
+
+    @property
     def config(self) -> dict[str, Any] | None:
         """The resolved config; None on an item of a list until `reload`."""
         return self.view.config
@@ -349,6 +359,16 @@ class TrialMetrics:
         self.steps_completed = steps_completed
         self.metrics = metrics
         self.report_time = report_time
+
+    @property
+    def end_time(self) -> datetime | None:
+        """When it was reported, in UTC."""
+        return None if self.report_time is None else datetime.fromtimestamp(self.report_time, UTC)
+
+    @property
+    def total_batches(self) -> int:
+        """The step, under Determined's old name."""
+        return self.steps_completed
 
     def __repr__(self) -> str:
         return f"TrialMetrics(trial_id={self.trial_id}, {self.group}@{self.steps_completed}, {self.metrics})"

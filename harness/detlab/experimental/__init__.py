@@ -9,15 +9,12 @@ from typing import Any
 
 from detlab.experimental import client as client
 
-_RENAMED = {"ExperimentReference": "Experiment", "TrialReference": "Trial"}
-"""What these classes were called before Determined 0.21."""
-
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(client, _RENAMED.get(name, name))
+    return getattr(client, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_RENAMED, *dir(client)})
+    return sorted({*globals(), *dir(client)})

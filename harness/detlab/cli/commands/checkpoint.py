@@ -12,7 +12,7 @@ from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, facts, moment, say, say_json, size, table
 from detlab.client.resources import Experiment, Trial
-from detlab.client.transport.downloads import DownloadMode
+from detlab.client.transport.downloads import AnyMode
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -101,7 +101,7 @@ def describe(invocation: Invocation, uuid: str) -> None:
 )
 @json_option
 @pass_invocation
-def download(invocation: Invocation, uuid: str, output_dir: Path | None, mode: DownloadMode) -> None:
+def download(invocation: Invocation, uuid: str, output_dir: Path | None, mode: AnyMode) -> None:
     """Download a checkpoint; every file is verified, and no partial folder is left behind.
 
     \b
