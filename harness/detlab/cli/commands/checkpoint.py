@@ -8,7 +8,7 @@ import click
 
 from detlab.cli.commands.download import fetch
 from detlab.cli.commands.experiment import print_checkpoints
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, facts, moment, say, say_json, size, table
 from detlab.client.resources import Experiment, Trial
@@ -29,6 +29,7 @@ def checkpoint() -> None:
 @checkpoint.command(name="list")
 @click.argument("experiment_id", metavar="[EXPERIMENT]", type=int, required=False)
 @click.option("--trial", "trial_id", type=int, metavar="ID", help="List the checkpoints of this trial instead.")
+@csv_option
 @json_option
 @pass_invocation
 def list_command(invocation: Invocation, experiment_id: int | None, trial_id: int | None) -> None:

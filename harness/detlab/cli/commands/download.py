@@ -11,11 +11,15 @@ from detlab.client.resources import Checkpoint
 from detlab.client.transport.downloads import AnyMode
 
 
-def fetch(invocation: Invocation, found: Checkpoint, output_dir: Path | None, mode: AnyMode) -> None:
-    """Download a checkpoint with a progress bar and print where it is."""
-    path = fetch_files(found, output_dir, mode, quiet=invocation.as_json)
+def fetch(
+    invocation: Invocation, found: Checkpoint, output_dir: Path | None, mode: AnyMode, *, quiet: bool = False
+) -> None:
+    """Download a checkpoint with a progress bar and print where it is; `quiet` prints the folder alone."""
+    path = fetch_files(found, output_dir, mode, quiet=quiet or invocation.as_json)
     if invocation.as_json:
         say_json({"uuid": found.uuid, "path": str(path)})
+    elif quiet:
+        say(clean(path))
     else:
         say(where_it_is(found, path))
 
