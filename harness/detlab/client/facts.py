@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -333,6 +334,14 @@ class CheckpointFacts:
             "size": f"{view.size:,} bytes in {len(view.files)} files",
         }
         return card(f"Checkpoint {view.uuid}", rows)
+
+    def write_metadata_file(self, path: str | Path) -> Path:
+        """Write its metadata as JSON and return the file; a relative path counts from here.
+
+        Args:
+            path: The file; its folder must exist.
+        """
+        return write_atomic(Path(path), json.dumps(self.metadata, indent=2).encode(), mode=None)
 
     def _default_target(self) -> Path:
         return Path("checkpoints") / self.uuid

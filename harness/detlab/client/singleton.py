@@ -44,6 +44,26 @@ class Determined(Client):
         _no_password(user, password)
         super().__init__(master, token)
 
+    def logout(self) -> None:
+        """Close the connections; the token stays valid: the Hub revokes it."""
+        self.close()
+
+    def get_session_username(self) -> str:
+        """Return the name of the user that the token belongs to."""
+        return self.whoami().name
+
+    def stream_trials_metrics(self, trial_ids: Iterable[int], group: str) -> Iterator[TrialMetrics]:
+        """Do the same as `iter_trials_metrics`, which replaced it in Determined."""
+        return self.iter_trials_metrics(trial_ids, group)
+
+    def stream_trials_training_metrics(self, trial_ids: Iterable[int]) -> Iterator[TrialMetrics]:
+        """Do the same as `iter_trials_metrics` of `training`, which replaced it in Determined."""
+        return self.iter_trials_metrics(trial_ids, "training")
+
+    def stream_trials_validation_metrics(self, trial_ids: Iterable[int]) -> Iterator[TrialMetrics]:
+        """Do the same as `iter_trials_metrics` of `validation`, which replaced it in Determined."""
+        return self.iter_trials_metrics(trial_ids, "validation")
+
 
 class _Current:
     """The client of this process, and the cluster it was made for."""

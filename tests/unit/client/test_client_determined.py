@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,6 +182,26 @@ def test_checkpoints_under_determineds_names(master: FakeMaster, client: Client)
     assert trial.select_checkpoint(True).uuid == new.uuid
     assert trial.select_checkpoint(best=True).reload().uuid == old.uuid
     assert client.get_checkpoint(old.uuid).view.state == sdk.CheckpointState.COMPLETED
+
+
+def test_the_metadata_of_a_checkpoint_is_written(master: FakeMaster, client: Client, tmp_path: Path) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    uuid = master.add_checkpoint(1, {"a": b"1"}, metadata={"steps_completed": 3, "note": "grün"}).uuid
+    written = client.get_checkpoint(uuid).write_metadata_file(tmp_path / "metadata.json")
+    assert json.loads(written.read_bytes()) == {"steps_completed": 3, "note": "grün"}
+
+
+def test_the_session_under_determineds_names(master: FakeMaster) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    master.series[1] = [SeriesView(trial_id=1, group="training", name="loss", steps=[1], values=[0.5])]
+    session = determined.Determined(master.url, token=master.token)
+    assert session.get_session_username() == "alice"
+    assert len(list(session.stream_trials_metrics([1], "training"))) == 1
+    assert len(list(session.stream_trials_training_metrics([1]))) == 1
+    assert list(session.stream_trials_validation_metrics([1])) == []
+    session.logout()
 
 
 def test_a_mode_of_download_may_be_the_enum(master: FakeMaster, client: Client, tmp_path: Any) -> None:
