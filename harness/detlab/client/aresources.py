@@ -220,18 +220,32 @@ class AsyncExperiment(ExperimentFacts):
             for item in self.sorted_checkpoints(found, sort_by, order_by, max_results)
         ]
 
-    async def top_n_checkpoints(self, limit: int) -> list[AsyncCheckpoint]:
-        """Return the validated checkpoints with the best values of the searcher metric."""
-        found = await self._session.run(experiments.experiment_checkpoints(self.id))
-        return [AsyncCheckpoint(self._session, item) for item in self.best_first(found, limit)]
+    async def top_n_checkpoints(
+        self, limit: int, sort_by: CheckpointSortBy | str | None = None, smaller_is_better: bool | None = None
+    ) -> list[AsyncCheckpoint]:
+        """Return the validated checkpoints with the best values of the searcher metric.
 
-    async def top_checkpoint(self) -> AsyncCheckpoint:
-        """Return the checkpoint with the best value of the searcher metric.
+        Args:
+            limit: Return at most this many.
+            sort_by: The name of the searcher metric, or another key.
+            smaller_is_better: Which end of it is best; goes together with `sort_by`.
+
+        Raises:
+            ValueError: One of the last two is given without the other, or there is no such key.
+        """
+        found = await self._session.run(experiments.experiment_checkpoints(self.id))
+        best = self.best_first(found, limit, sort_by, smaller_is_better)
+        return [AsyncCheckpoint(self._session, item) for item in best]
+
+    async def top_checkpoint(
+        self, sort_by: CheckpointSortBy | str | None = None, smaller_is_better: bool | None = None
+    ) -> AsyncCheckpoint:
+        """Return the checkpoint with the best value of the searcher metric (see `top_n_checkpoints`).
 
         Raises:
             DetlabError: No checkpoint was validated yet.
         """
-        best = await self.top_n_checkpoints(1)
+        best = await self.top_n_checkpoints(1, sort_by, smaller_is_better)
         if not best:
             raise no_checkpoint(self.id)
         return best[0]
@@ -553,22 +567,36 @@ class AsyncTrial(TrialFacts):
         """Do the same as `list_checkpoints`, which replaced it in Determined."""
         return await self.list_checkpoints(sort_by, order_by)
 
-    async def top_checkpoint(self) -> AsyncCheckpoint:
-        """Return its checkpoint with the best value of the searcher metric.
+    async def top_checkpoint(
+        self, sort_by: CheckpointSortBy | str | None = None, smaller_is_better: bool | None = None
+    ) -> AsyncCheckpoint:
+        """Return its checkpoint with the best value of the searcher metric (see `Experiment.top_n_checkpoints`).
 
         Raises:
             DetlabError: No checkpoint was validated yet.
         """
         found = await self._session.run(experiments.trial_checkpoints(self.id))
-        best = (await self.get_experiment()).best_first(found, 1)
+        best = (await self.get_experiment()).best_first(found, 1, sort_by, smaller_is_better)
         if not best:
             raise no_checkpoint(self.experiment_id)
         return AsyncCheckpoint(self._session, best[0])
 
     async def select_checkpoint(
-        self, latest: bool = False, best: bool = False, uuid: str | None = None
+        self,
+        latest: bool = False,
+        best: bool = False,
+        uuid: str | None = None,
+        sort_by: CheckpointSortBy | str | None = None,
+        smaller_is_better: bool | None = None,
     ) -> AsyncCheckpoint:
-        """Return one checkpoint: the latest, the best, or the one with this id; give exactly one of the arguments.
+        """Return one checkpoint: the latest, the best, or the one with this id; give exactly one of these arguments.
+
+        Args:
+            latest: The one of the most steps.
+            best: The one with the best value of the searcher metric.
+            uuid: The one with this id.
+            sort_by: With `best`: see `Experiment.top_n_checkpoints`.
+            smaller_is_better: Goes together with `sort_by`.
 
         Raises:
             ValueError: None or several of the arguments were given.
@@ -579,7 +607,7 @@ class AsyncTrial(TrialFacts):
         if uuid is not None:
             return AsyncCheckpoint(self._session, await self._session.run(experiments.checkpoint(uuid)))
         if best:
-            return await self.top_checkpoint()
+            return await self.top_checkpoint(sort_by, smaller_is_better)
         newest = newest_checkpoint(await self._session.run(experiments.trial_checkpoints(self.id)))
         if newest is None:
             raise no_checkpoint(self.experiment_id)

@@ -130,10 +130,29 @@ class ExperimentFacts:
             max_results=max_results,
         )
 
-    def best_first(self, found: list[CheckpointView], count: int) -> list[CheckpointView]:
-        """Return the best validated checkpoints that still have their files."""
+    def best_first(
+        self,
+        found: list[CheckpointView],
+        count: int,
+        sort_by: CheckpointSortBy | str | None = None,
+        smaller_is_better: bool | None = None,
+    ) -> list[CheckpointView]:
+        """Return the best validated checkpoints that still have their files.
+
+        Args:
+            found: Checkpoints of the experiment.
+            count: Return at most this many.
+            sort_by: The searcher metric, by which checkpoints are compared anyway, or another key.
+            smaller_is_better: Which end of it is best; goes together with `sort_by`.
+
+        Raises:
+            ValueError: One of the last two is given without the other, or there is no such key.
+        """
+        if (sort_by is None) != (smaller_is_better is None):
+            raise ValueError("give sort_by and smaller_is_better together, or neither: then the searcher metric counts")
+        order = None if smaller_is_better is None else OrderBy.ASCENDING if smaller_is_better else OrderBy.DESCENDING
         validated = [item for item in found if item.validation is not None and item.state != "DELETED"]
-        return self.sorted_checkpoints(validated, None, None, count)
+        return self.sorted_checkpoints(validated, sort_by, order, count)
 
     def resync_event(self, snapshot: CurvesView) -> Event:
         """Return the event that carries a fresh snapshot."""

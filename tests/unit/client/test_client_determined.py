@@ -181,6 +181,16 @@ def test_checkpoints_under_determineds_names(master: FakeMaster, client: Client)
     ]
     assert trial.select_checkpoint(True).uuid == new.uuid
     assert trial.select_checkpoint(best=True).reload().uuid == old.uuid
+    experiment = client.get_experiment(1)
+    for owner in (trial, experiment):
+        assert owner.top_checkpoint().uuid == owner.top_checkpoint("val_loss", True).uuid == old.uuid
+        assert owner.top_checkpoint("val_loss", False).uuid == new.uuid
+        with pytest.raises(ValueError, match="together"):
+            owner.top_checkpoint("val_loss")
+        with pytest.raises(ValueError, match="accuracy"):
+            owner.top_checkpoint("accuracy", False)
+    assert trial.select_checkpoint(False, True, None, "val_loss", False).uuid == new.uuid
+    assert [item.uuid for item in experiment.top_n_checkpoints(5, "steps_completed", False)] == [new.uuid, old.uuid]
     assert client.get_checkpoint(old.uuid).view.state == sdk.CheckpointState.COMPLETED
 
 
