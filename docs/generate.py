@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from reference_pages.command_line import cli
+from reference_pages.determined import determined_names
 from reference_pages.http_api import http_api
 from reference_pages.limits import limits
 from reference_pages.magics import magics
@@ -36,6 +37,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "limits.md": limits,
     "plugins.md": plugins,
     "rights.md": rights,
+    "determined-names.md": determined_names,
 }
 
 

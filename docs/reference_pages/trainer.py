@@ -98,6 +98,12 @@ DIFFERENCES: list[tuple[str, ...]] = [
         "counts batches",
         "counts steps of the scheduler's own optimizer",
     ),
+    (
+        "metrics that are None, text, lists or dicts",
+        "averaged to `None` in training, an error in validation",
+        "kept out of means, with one warning for each name (none for `None`); `on_training_workload_end` gets them "
+        "with the single batches",
+    ),
     ("metrics that are tensors", "copied to the host in every batch", "copied to the host when a report is due"),
     ("a callback that raises", "a traceback", "and its name, the hook, the rank and the batch"),
     (

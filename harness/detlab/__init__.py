@@ -19,24 +19,28 @@ if TYPE_CHECKING:
     from detlab import client as client
     from detlab import core as core
     from detlab import errors as errors
+    from detlab import experimental as experimental
     from detlab import pytorch as pytorch
+    from detlab import util as util
     from detlab import viz as viz
     from detlab.errors import InvalidHP as InvalidHP
     from detlab.info import ClusterInfo as ClusterInfo
     from detlab.info import TrialInfo as TrialInfo
     from detlab.info import get_cluster_info as get_cluster_info
+    from detlab.isolated_import import import_from_path as import_from_path
 
     __version__: str
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """Format for `logging.basicConfig` from which the launcher reads each line's level (Determined's format)."""
 
-_SUBMODULES = frozenset({"client", "core", "errors", "pytorch", "viz"})
+_SUBMODULES = frozenset({"client", "core", "errors", "experimental", "pytorch", "util", "viz"})
 _NAMES = {
     "InvalidHP": "detlab.errors",
     "ClusterInfo": "detlab.info",
     "TrialInfo": "detlab.info",
     "get_cluster_info": "detlab.info",
+    "import_from_path": "detlab.isolated_import",
 }
 
 __all__ = [
@@ -48,8 +52,11 @@ __all__ = [
     "client",
     "core",
     "errors",
+    "experimental",
     "get_cluster_info",
+    "import_from_path",
     "pytorch",
+    "util",
     "viz",
 ]
 

@@ -26,6 +26,9 @@
 
 Codes are part of the wire protocol: a reply carries `code`, `message` and `hint`, and `from_reply` turns it
 back into the class above. Only the standard library is imported here.
+
+Names of Determined's `determined.errors` are there, too, for `except` clauses: those of an error that can happen here
+are the class above it (`OF_DETERMINED`), the rest are classes that nothing raises.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 Level = Literal["error", "warning"]
@@ -145,18 +149,26 @@ class CheckpointMissing(CheckpointError):
 
 
 class InvalidHP(DetlabError):
-    """Raise in training code: these hyperparameters cannot be trained, draw others."""
+    """Raise in training code: these hyperparameters cannot be trained, draw others.
+
+    Args:
+        msg: Why, for the trial's card; also the attribute `msg`.
+        hint: As for `DetlabError`.
+        code: As for `DetlabError`.
+
+    Raises:
+        TypeError: The message is not a string.
+    """
 
     default_code = "invalid_hp"
 
     def __init__(
-        self,
-        message: str = "these hyperparameters are invalid",
-        *,
-        hint: str | None = None,
-        code: str | None = None,
+        self, msg: str = "these hyperparameters are invalid", *, hint: str | None = None, code: str | None = None
     ) -> None:
-        super().__init__(message, hint=hint, code=code)
+        if not isinstance(msg, str):
+            raise TypeError(f"the message of InvalidHP must be a string, not {type(msg).__name__}: {msg!r}")
+        super().__init__(msg, hint=hint, code=code)
+        self.msg = msg
 
 
 class NotInCluster(DetlabError):
@@ -321,3 +333,59 @@ def from_reply(status: int, body: Mapping[str, Any]) -> DetlabError:
     by_status = {cls.default_status: cls for cls in kinds}
     api = named if named is not None and issubclass(named, ApiError) else by_status.get(status, ApiError)
     return api(message, status=status, hint=hint, code=code or None, problems=problems)
+
+
+OF_DETERMINED: Mapping[str, type[DetlabError]] = MappingProxyType(
+    {
+        "APIException": ApiError,
+        "CheckpointNotFound": CheckpointMissing,
+        "CheckpointStateException": CheckpointError,
+        "ForbiddenException": Forbidden,
+        "InvalidCheckpointException": CheckpointError,
+        "InvalidConfigurationException": ConfigError,
+        "InvalidDataTypeException": DetlabError,
+        "InvalidExperimentException": DetlabError,
+        "InvalidModelException": DetlabError,
+        "MasterNotFoundException": ClusterUnreachable,
+        "MultipleDownloadsFailed": StorageError,
+        "NoDirectStorageAccess": StorageError,
+        "NotFoundException": NotFound,
+        "ProxiedDownloadFailed": StorageError,
+        "UnauthenticatedException": AuthError,
+    }
+)
+"""Determined's names for errors that can happen here."""
+
+
+class _Unraised(Exception):
+    """Base of Determined's errors of its own machinery, which nothing here raises."""
+
+
+class EnterpriseOnlyError(_Unraised):
+    """Determined's, where its paid edition was missing."""
+
+
+class InternalException(_Unraised):
+    """Determined's, about itself."""
+
+
+class SkipWorkloadException(_Unraised):
+    """Determined's, of its old harness."""
+
+
+class StopLoadingImplementation(_Unraised):
+    """Determined's, of its old harness."""
+
+
+class WorkerError(_Unraised):
+    """Determined's, of its old harness."""
+
+
+class WorkerFinishedGracefully(_Unraised):
+    """Determined's, of its old harness."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in OF_DETERMINED:
+        return OF_DETERMINED[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

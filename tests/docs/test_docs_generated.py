@@ -18,6 +18,7 @@ NAMES = (
     "limits.md",
     "plugins.md",
     "rights.md",
+    "determined-names.md",
 )
 
 
@@ -39,3 +40,14 @@ def test_the_page_is_what_the_code_says(generate: ModuleType, name: str) -> None
 
 def test_every_generated_page_is_checked(generate: ModuleType) -> None:
     assert set(generate.MAKERS) == set(NAMES)
+
+
+def test_commands_of_other_names_exist(generate: ModuleType) -> None:
+    """The page of Determined's names sends nobody to a command that is not there, or past one that is."""
+    names = importlib.import_module("reference_pages.determined")
+    targets = {words: target.split(" --")[0].removeprefix("det ") for words, target in names.OTHER_COMMANDS.items()}
+    assert [target for target in targets.values() if not names.exists(target)] == []
+    assert [words for words in targets if names.exists(words)] == []
+    listed = {f"{group} {leaf}" for group, leaves in names.COMMANDS.items() for leaf in leaves.split()}
+    assert set(targets) <= listed
+    assert not names.exists("experiment nothing-of-that-name")

@@ -21,10 +21,12 @@ class Invocation:
     Attributes:
         master: Address given by `--master`.
         as_json: Whether the command was asked for JSON; errors are then JSON too.
+        as_csv: Whether it was asked for its table as CSV.
     """
 
     master: str | None = None
     as_json: bool = False
+    as_csv: bool = False
     _client: Client | None = field(default=None, repr=False)
 
     @property
@@ -60,3 +62,23 @@ def json_option(function: F) -> F:
         "--json", is_flag=True, expose_value=False, is_eager=True, callback=_set_json, help="Print strict JSON."
     )
     return option(function)
+
+
+def _set_csv(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    ctx.ensure_object(Invocation).as_csv = value
+    return value
+
+
+def csv_option(function: F) -> F:
+    """Add `--csv`: the command's table as CSV, with its header even if there are no rows."""
+    option: Callable[[F], F] = click.option(
+        "--csv", is_flag=True, expose_value=False, is_eager=True, callback=_set_csv, help="Print the table as CSV."
+    )
+    return option(function)
+
+
+def wants_csv() -> bool:
+    """Return whether the command that runs was asked for CSV."""
+    context = click.get_current_context(silent=True)
+    found = context.find_object(Invocation) if context is not None else None
+    return found is not None and found.as_csv

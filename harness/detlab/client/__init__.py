@@ -35,7 +35,11 @@ if TYPE_CHECKING:
     from detlab.client.client import SubmittedTask as SubmittedTask
     from detlab.client.facts import TrialMetrics as TrialMetrics
     from detlab.client.ordering import CheckpointSortBy as CheckpointSortBy
+    from detlab.client.ordering import CheckpointState as CheckpointState
+    from detlab.client.ordering import ExperimentSortBy as ExperimentSortBy
+    from detlab.client.ordering import LogLevel as LogLevel
     from detlab.client.ordering import OrderBy as OrderBy
+    from detlab.client.ordering import TrialSortBy as TrialSortBy
     from detlab.client.resources import Checkpoint as Checkpoint
     from detlab.client.resources import Experiment as Experiment
     from detlab.client.resources import Trial as Trial
@@ -45,8 +49,10 @@ if TYPE_CHECKING:
     from detlab.client.singleton import current_client as current_client
     from detlab.client.singleton import get_checkpoint as get_checkpoint
     from detlab.client.singleton import get_experiment as get_experiment
+    from detlab.client.singleton import get_session_username as get_session_username
     from detlab.client.singleton import get_task as get_task
     from detlab.client.singleton import get_trial as get_trial
+    from detlab.client.singleton import iter_trials_metrics as iter_trials_metrics
     from detlab.client.singleton import list_agents as list_agents
     from detlab.client.singleton import list_experiments as list_experiments
     from detlab.client.singleton import list_pools as list_pools
@@ -54,10 +60,14 @@ if TYPE_CHECKING:
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
     from detlab.client.singleton import run_notebook as run_notebook
+    from detlab.client.singleton import stream_trials_metrics as stream_trials_metrics
+    from detlab.client.singleton import stream_trials_training_metrics as stream_trials_training_metrics
+    from detlab.client.singleton import stream_trials_validation_metrics as stream_trials_validation_metrics
     from detlab.client.singleton import whoami as whoami
     from detlab.client.tasks import Task as Task
     from detlab.client.transport.discovery import ClusterAddress as ClusterAddress
     from detlab.client.transport.discovery import find_cluster as find_cluster
+    from detlab.client.transport.downloads import DownloadMode as DownloadMode
     from detlab.schemas.taskwire import TaskKind as TaskKind
     from detlab.schemas.wire import ExperimentState as ExperimentState
     from detlab.schemas.wire import TrialState as TrialState
@@ -70,8 +80,16 @@ _HOMES = {
     "detlab.client.bundling.capture": ("Captured", "capture_imports"),
     "detlab.client.client": ("Client", "Submitted", "SubmittedTask"),
     "detlab.client.transport.discovery": ("ClusterAddress", "find_cluster"),
+    "detlab.client.transport.downloads": ("DownloadMode",),
     "detlab.client.facts": ("TrialMetrics",),
-    "detlab.client.ordering": ("CheckpointSortBy", "OrderBy"),
+    "detlab.client.ordering": (
+        "CheckpointSortBy",
+        "CheckpointState",
+        "ExperimentSortBy",
+        "LogLevel",
+        "OrderBy",
+        "TrialSortBy",
+    ),
     "detlab.client.resources": ("Checkpoint", "Experiment", "Trial"),
     "detlab.client.singleton": (
         "Determined",
@@ -80,8 +98,10 @@ _HOMES = {
         "current_client",
         "get_checkpoint",
         "get_experiment",
+        "get_session_username",
         "get_task",
         "get_trial",
+        "iter_trials_metrics",
         "list_agents",
         "list_pools",
         "list_experiments",
@@ -89,6 +109,9 @@ _HOMES = {
         "login",
         "logout",
         "run_notebook",
+        "stream_trials_metrics",
+        "stream_trials_training_metrics",
+        "stream_trials_validation_metrics",
         "whoami",
     ),
     "detlab.client.tasks": ("Task",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any
 from detlab.client.aresources import AsyncCheckpoint, AsyncExperiment, AsyncTrial
 from detlab.client.atasks import AsyncTask
 from detlab.client.bundling.bundle import Bundle
+from detlab.client.facts import TrialMetrics, reports
 from detlab.client.notebook_runs import prepare_notebook_run
 from detlab.client.operations import experiments as operations
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
+from detlab.client.ordering import ExperimentSortBy, OrderBy, choose_experiments, sort_views
 from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
 from detlab.client.transport.calls import Progress, Retries
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
-from detlab.schemas.wire import AgentView, ClusterView, ForecastView, ProblemView, UserView
+from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, ProblemView, UserView
 
 if TYPE_CHECKING:
     import httpx
@@ -214,14 +216,42 @@ class AsyncClient:
 
     async def list_experiments(
         self,
+        sort_by: ExperimentSortBy | str | None = None,
+        order_by: OrderBy | str = OrderBy.ASCENDING,
+        experiment_ids: Collection[int] | None = None,
+        labels: Collection[str] | None = None,
+        users: Collection[str] | None = None,
+        states: Collection[ExperimentState | str] | None = None,
+        name: str | None = None,
         *,
         limit: int | None = None,
         state: str | None = None,
         owner: str | None = None,
-        name: str | None = None,
     ) -> list[AsyncExperiment]:
-        """Return experiments, newest first."""
-        views = await self.session.run(operations.experiments(limit=limit, state=state, owner=owner, name=name))
+        """Return experiments, newest first unless told otherwise; those without the key come last.
+
+        Args:
+            sort_by: The key.
+            order_by: The direction, if there is a key.
+            experiment_ids: Only these.
+            labels: Only those with all of these labels.
+            users: Only those of these users.
+            states: Only those in one of these states.
+            name: Only those of this name.
+            limit: Return at most this many of them.
+            state: Only those in this state.
+            owner: Only those of this user.
+
+        Raises:
+            ValueError: There is no such key, direction or state.
+        """
+        key = None if sort_by is None else ExperimentSortBy(sort_by)
+        here = any(given is not None for given in (key, experiment_ids, labels, users, states))
+        first = None if here else limit
+        views = await self.session.run(operations.experiments(limit=first, state=state, owner=owner, name=name))
+        if here:
+            views = choose_experiments(views, experiment_ids=experiment_ids, labels=labels, users=users, states=states)
+            views = (sort_views(views, key, order_by) if key is not None else views)[:limit]
         return [AsyncExperiment(self.session, view) for view in views]
 
     async def iter_experiments(self) -> AsyncIterator[AsyncExperiment]:
@@ -234,6 +264,18 @@ class AsyncClient:
     async def get_trial(self, trial_id: int) -> AsyncTrial:
         """Return one trial, with its summary."""
         return AsyncTrial(self.session, await self.session.run(operations.trial(trial_id)))
+
+    async def iter_trials_metrics(self, trial_ids: Iterable[int], group: str) -> AsyncIterator[TrialMetrics]:
+        """Yield the reports of some trials, trial by trial and in order of step.
+
+        Args:
+            trial_ids: The trials.
+            group: `training`, `validation` or a group of the code's own.
+        """
+        for trial_id in trial_ids:
+            series = await self.session.run(operations.trial_metrics(trial_id, group=group))
+            for report in reports(series):
+                yield report
 
     async def get_checkpoint(self, uuid: str) -> AsyncCheckpoint:
         """Return one checkpoint."""

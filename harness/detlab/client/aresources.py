@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,10 +29,18 @@ from detlab.client.facts import (
 )
 from detlab.client.operations import experiments
 from detlab.client.operations import logs as log_operations
-from detlab.client.ordering import CheckpointSortBy, OrderBy, newest_checkpoint
+from detlab.client.ordering import (
+    CheckpointSortBy,
+    LogLevel,
+    OrderBy,
+    TrialSortBy,
+    line_filter,
+    newest_checkpoint,
+    sort_views,
+)
 from detlab.client.transport.afeeds import Notice, follow, log_lines
 from detlab.client.transport.calls import Flow, Progress
-from detlab.client.transport.downloads import DownloadMode, download
+from detlab.client.transport.downloads import AnyMode, download
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import AsyncSession
 from detlab.client.transport.streaming import Feed, event_feed, log_feed
@@ -106,12 +117,15 @@ class AsyncExperiment(ExperimentFacts):
         """Remove an ended experiment with its checkpoints."""
         await self._session.run(experiments.delete_experiment(self.id))
 
-    async def wait(self, timeout: float | None = None, *, notice: Notice | None = None) -> ExperimentState:
+    async def wait(
+        self, timeout: float | None = None, *, interval: float | None = None, notice: Notice | None = None
+    ) -> ExperimentState:
         """Follow the experiment to its end and return the state it ended in.
 
         Args:
             timeout: Seconds to wait at most; None waits to the end, through outages of the master of up to an
                 hour.
+            interval: Not used: events are followed, nothing is polled. For Determined's scripts.
             notice: Called whenever the connection breaks.
 
         Raises:
@@ -135,11 +149,12 @@ class AsyncExperiment(ExperimentFacts):
             raise timed_out(self.view, timeout)
         return self.state
 
-    async def await_first_trial(self, timeout: float | None = None) -> AsyncTrial:
+    async def await_first_trial(self, timeout: float | None = None, *, interval: float | None = None) -> AsyncTrial:
         """Wait for the first trial and return it.
 
         Args:
             timeout: Seconds to wait at most; None waits without a limit.
+            interval: Not used: events are followed, nothing is polled. For Determined's scripts.
 
         Raises:
             TimeoutError: There is no trial within `timeout`.
@@ -161,10 +176,24 @@ class AsyncExperiment(ExperimentFacts):
             raise DetlabError(f"experiment {self.id} ended ({self.state.value}) without a trial")
         raise timed_out(self.view, timeout)
 
-    async def list_trials(self, *, limit: int | None = None) -> list[AsyncTrial]:
-        """Return its trials in creation order."""
-        views = await self._session.run(experiments.experiment_trials(self.id, limit=limit))
-        return [AsyncTrial(self._session, view) for view in views]
+    async def list_trials(
+        self,
+        sort_by: TrialSortBy | str = TrialSortBy.ID,
+        order_by: OrderBy | str = OrderBy.ASCENDING,
+        *,
+        limit: int | None = None,
+    ) -> list[AsyncTrial]:
+        """Return its trials, in creation order unless told otherwise; those without the key come last.
+
+        Args:
+            sort_by: The key.
+            order_by: The direction.
+            limit: Return at most this many of them.
+        """
+        plain = (TrialSortBy(sort_by), OrderBy(order_by)) == (TrialSortBy.ID, OrderBy.ASCENDING)
+        views = await self._session.run(experiments.experiment_trials(self.id, limit=limit if plain else None))
+        chosen = views if plain else sort_views(views, TrialSortBy(sort_by), order_by)[:limit]
+        return [AsyncTrial(self._session, view) for view in chosen]
 
     async def trials_frame(self) -> Any:
         """Return its trials as a pandas frame, a row each; hyperparameters are columns `hparams.NAME`.
@@ -196,10 +225,21 @@ class AsyncExperiment(ExperimentFacts):
             return []
         return [trial for trial in await self.list_trials() if trial.unsaved]
 
-    async def iter_trials(self) -> AsyncIterator[AsyncTrial]:
-        """Yield its trials in creation order."""
-        for trial in await self.list_trials():
+    async def iter_trials(
+        self,
+        sort_by: TrialSortBy | str = TrialSortBy.ID,
+        order_by: OrderBy | str = OrderBy.ASCENDING,
+        limit: int | None = None,
+    ) -> AsyncIterator[AsyncTrial]:
+        """Yield its trials in the order of `list_trials`."""
+        for trial in await self.list_trials(sort_by, order_by, limit=limit):
             yield trial
+
+    async def get_trials(
+        self, sort_by: TrialSortBy | str = TrialSortBy.ID, order_by: OrderBy | str = OrderBy.ASCENDING
+    ) -> list[AsyncTrial]:
+        """Do the same as `list_trials`, which replaced it in Determined."""
+        return await self.list_trials(sort_by, order_by)
 
     async def list_checkpoints(
         self,
@@ -214,18 +254,32 @@ class AsyncExperiment(ExperimentFacts):
             for item in self.sorted_checkpoints(found, sort_by, order_by, max_results)
         ]
 
-    async def top_n_checkpoints(self, limit: int) -> list[AsyncCheckpoint]:
-        """Return the validated checkpoints with the best values of the searcher metric."""
-        found = await self._session.run(experiments.experiment_checkpoints(self.id))
-        return [AsyncCheckpoint(self._session, item) for item in self.best_first(found, limit)]
+    async def top_n_checkpoints(
+        self, limit: int, sort_by: CheckpointSortBy | str | None = None, smaller_is_better: bool | None = None
+    ) -> list[AsyncCheckpoint]:
+        """Return the validated checkpoints with the best values of the searcher metric.
 
-    async def top_checkpoint(self) -> AsyncCheckpoint:
-        """Return the checkpoint with the best value of the searcher metric.
+        Args:
+            limit: Return at most this many.
+            sort_by: The name of the searcher metric, or another key.
+            smaller_is_better: Which end of it is best; goes together with `sort_by`.
+
+        Raises:
+            ValueError: One of the last two is given without the other, or there is no such key.
+        """
+        found = await self._session.run(experiments.experiment_checkpoints(self.id))
+        best = self.best_first(found, limit, sort_by, smaller_is_better)
+        return [AsyncCheckpoint(self._session, item) for item in best]
+
+    async def top_checkpoint(
+        self, sort_by: CheckpointSortBy | str | None = None, smaller_is_better: bool | None = None
+    ) -> AsyncCheckpoint:
+        """Return the checkpoint with the best value of the searcher metric (see `top_n_checkpoints`).
 
         Raises:
             DetlabError: No checkpoint was validated yet.
         """
-        best = await self.top_n_checkpoints(1)
+        best = await self.top_n_checkpoints(1, sort_by, smaller_is_better)
         if not best:
             raise no_checkpoint(self.id)
         return best[0]
@@ -368,6 +422,14 @@ class AsyncTrial(TrialFacts):
         self,
         follow: bool = False,
         *,
+        head: int | None = None,
+        tail: int | None = None,
+        rank_ids: Collection[int] | None = None,
+        stdtypes: Collection[str] | None = None,
+        min_level: LogLevel | str | None = None,
+        timestamp_before: datetime | float | str | None = None,
+        timestamp_after: datetime | float | str | None = None,
+        search_text: str | None = None,
         after: int | None = None,
         rank: int | None = None,
         search: str | None = None,
@@ -378,12 +440,61 @@ class AsyncTrial(TrialFacts):
 
         Args:
             follow: Continue until the trial has ended, through disconnects.
+            head: Yield at most this many lines.
+            tail: Yield the last lines only, this many; with `follow`, those that come, too.
+            rank_ids: Only these ranks' lines.
+            stdtypes: Only lines written to these: `stdout`, `stderr`, `launcher`.
+            min_level: Only lines at least this severe; those without a level count as INFO.
+            timestamp_before: Only lines written before: a time, seconds since the epoch, or text in ISO 8601.
+            timestamp_after: Only lines written at or after.
+            search_text: The same as `search`, under Determined's name.
             after: Id of the last line that is already known.
             rank: Only this rank's lines.
             search: Only lines that contain this text.
             node: Only lines that were written on this agent.
             notice: Called whenever the connection breaks while following.
+
+        Raises:
+            ValueError: There is no such level, or a time cannot be read.
         """
+        passes = line_filter(
+            rank_ids=rank_ids,
+            stdtypes=stdtypes,
+            min_level=min_level,
+            timestamp_before=timestamp_before,
+            timestamp_after=timestamp_after,
+        )
+        text = search if search is not None else search_text
+        count = 0
+        if tail is not None:
+            last: deque[LogLine] = deque(maxlen=tail)
+            async for line in self._lines(False, after, rank, text, node, notice):
+                after = line.id
+                if passes(line):
+                    last.append(line)
+            for line in itertools.islice(last, head):
+                count += 1
+                yield line
+            if not follow:
+                return
+        if head is not None and count >= head:
+            return
+        async for line in self._lines(follow, after, rank, text, node, notice):
+            if passes(line):
+                count += 1
+                yield line
+                if head is not None and count >= head:
+                    return
+
+    async def _lines(
+        self,
+        follow: bool,
+        after: int | None,
+        rank: int | None,
+        search: str | None,
+        node: str | None,
+        notice: Notice | None,
+    ) -> AsyncIterator[LogLine]:
         if follow:
             async for line in self._follow_logs(after, notice):
                 if wanted(line, rank, search, node):
@@ -467,6 +578,21 @@ class AsyncTrial(TrialFacts):
             await self._session.run(experiments.trial_metrics(self.id, group=group, max_points=most))
         )
 
+    async def stream_metrics(self, group: str) -> AsyncIterator[TrialMetrics]:
+        """Do the same as `iter_metrics`, which replaced it in Determined."""
+        async for report in self.iter_metrics(group):
+            yield report
+
+    async def stream_training_metrics(self) -> AsyncIterator[TrialMetrics]:
+        """Do the same as `iter_metrics("training")`, which replaced it in Determined."""
+        async for report in self.iter_metrics("training"):
+            yield report
+
+    async def stream_validation_metrics(self) -> AsyncIterator[TrialMetrics]:
+        """Do the same as `iter_metrics("validation")`, which replaced it in Determined."""
+        async for report in self.iter_metrics("validation"):
+            yield report
+
     async def plot(self, **options: Any) -> Any:
         """Return a plotly figure of its metrics, with the options of `detlab.viz.trial_metrics`.
 
@@ -488,22 +614,42 @@ class AsyncTrial(TrialFacts):
         order = (await self.get_experiment()).sorted_checkpoints(found, sort_by, order_by, max_results)
         return [AsyncCheckpoint(self._session, item) for item in order]
 
-    async def top_checkpoint(self) -> AsyncCheckpoint:
-        """Return its checkpoint with the best value of the searcher metric.
+    async def get_checkpoints(
+        self, sort_by: CheckpointSortBy | str | None = None, order_by: OrderBy | str | None = None
+    ) -> list[AsyncCheckpoint]:
+        """Do the same as `list_checkpoints`, which replaced it in Determined."""
+        return await self.list_checkpoints(sort_by, order_by)
+
+    async def top_checkpoint(
+        self, sort_by: CheckpointSortBy | str | None = None, smaller_is_better: bool | None = None
+    ) -> AsyncCheckpoint:
+        """Return its checkpoint with the best value of the searcher metric (see `Experiment.top_n_checkpoints`).
 
         Raises:
             DetlabError: No checkpoint was validated yet.
         """
         found = await self._session.run(experiments.trial_checkpoints(self.id))
-        best = (await self.get_experiment()).best_first(found, 1)
+        best = (await self.get_experiment()).best_first(found, 1, sort_by, smaller_is_better)
         if not best:
             raise no_checkpoint(self.experiment_id)
         return AsyncCheckpoint(self._session, best[0])
 
     async def select_checkpoint(
-        self, *, latest: bool = False, best: bool = False, uuid: str | None = None
+        self,
+        latest: bool = False,
+        best: bool = False,
+        uuid: str | None = None,
+        sort_by: CheckpointSortBy | str | None = None,
+        smaller_is_better: bool | None = None,
     ) -> AsyncCheckpoint:
-        """Return one checkpoint: the latest, the best, or the one with this id; give exactly one of the arguments.
+        """Return one checkpoint: the latest, the best, or the one with this id; give exactly one of these arguments.
+
+        Args:
+            latest: The one of the most steps.
+            best: The one with the best value of the searcher metric.
+            uuid: The one with this id.
+            sort_by: With `best`: see `Experiment.top_n_checkpoints`.
+            smaller_is_better: Goes together with `sort_by`.
 
         Raises:
             ValueError: None or several of the arguments were given.
@@ -514,7 +660,7 @@ class AsyncTrial(TrialFacts):
         if uuid is not None:
             return AsyncCheckpoint(self._session, await self._session.run(experiments.checkpoint(uuid)))
         if best:
-            return await self.top_checkpoint()
+            return await self.top_checkpoint(sort_by, smaller_is_better)
         newest = newest_checkpoint(await self._session.run(experiments.trial_checkpoints(self.id)))
         if newest is None:
             raise no_checkpoint(self.experiment_id)
@@ -528,10 +674,15 @@ class AsyncCheckpoint(CheckpointFacts):
         super().__init__(view)
         self._session = session
 
+    async def reload(self) -> AsyncCheckpoint:
+        """Fetch the current state from the master; return itself."""
+        self.view = await self._session.run(experiments.checkpoint(self.uuid))
+        return self
+
     async def download(
         self,
         path: str | Path | None = None,
-        mode: DownloadMode = "auto",
+        mode: AnyMode = "auto",
         *,
         progress: Progress | None = None,
     ) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,16 @@ class ExperimentFacts:
     def state(self) -> ExperimentState:
         """State as of the last answer; `reload` fetches the current one."""
         return self.view.state
+
+    @property
+    def description(self) -> str | None:
+        """Longer text."""
+        return self.view.description
+
+    @property
+    def labels(self) -> set[str]:
+        """Tags."""
+        return set(self.view.labels)
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -137,10 +148,29 @@ class ExperimentFacts:
             max_results=max_results,
         )
 
-    def best_first(self, found: list[CheckpointView], count: int) -> list[CheckpointView]:
-        """Return the best validated checkpoints that still have their files."""
+    def best_first(
+        self,
+        found: list[CheckpointView],
+        count: int,
+        sort_by: CheckpointSortBy | str | None = None,
+        smaller_is_better: bool | None = None,
+    ) -> list[CheckpointView]:
+        """Return the best validated checkpoints that still have their files.
+
+        Args:
+            found: Checkpoints of the experiment.
+            count: Return at most this many.
+            sort_by: The searcher metric, by which checkpoints are compared anyway, or another key.
+            smaller_is_better: Which end of it is best; goes together with `sort_by`.
+
+        Raises:
+            ValueError: One of the last two is given without the other, or there is no such key.
+        """
+        if (sort_by is None) != (smaller_is_better is None):
+            raise ValueError("give sort_by and smaller_is_better together, or neither: then the searcher metric counts")
+        order = None if smaller_is_better is None else OrderBy.ASCENDING if smaller_is_better else OrderBy.DESCENDING
         validated = [item for item in found if item.validation is not None and item.state != "DELETED"]
-        return self.sorted_checkpoints(validated, None, None, count)
+        return self.sorted_checkpoints(validated, sort_by, order, count)
 
     def resync_event(self, snapshot: CurvesView) -> Event:
         """Return the event that carries a fresh snapshot."""
@@ -347,6 +377,14 @@ class CheckpointFacts:
         }
         return card(f"Checkpoint {view.uuid}", rows)
 
+    def write_metadata_file(self, path: str | Path) -> Path:
+        """Write its metadata as JSON and return the file; a relative path counts from here.
+
+        Args:
+            path: The file; its folder must exist.
+        """
+        return write_atomic(Path(path), json.dumps(self.metadata, indent=2).encode(), mode=None)
+
     def _default_target(self) -> Path:
         return Path("checkpoints") / self.uuid
 
@@ -372,6 +410,16 @@ class TrialMetrics:
         self.steps_completed = steps_completed
         self.metrics = metrics
         self.report_time = report_time
+
+    @property
+    def end_time(self) -> datetime | None:
+        """When it was reported, in UTC."""
+        return None if self.report_time is None else datetime.fromtimestamp(self.report_time, UTC)
+
+    @property
+    def total_batches(self) -> int:
+        """The step, under Determined's old name."""
+        return self.steps_completed
 
     def __repr__(self) -> str:
         return f"TrialMetrics(trial_id={self.trial_id}, {self.group}@{self.steps_completed}, {self.metrics})"

@@ -1,12 +1,16 @@
-"""Sorting checkpoints and trials for people: Determined's names for the keys and directions."""
+"""Sort and choose experiments, trials, checkpoints and lines of output: Determined's names for keys and filters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
 from enum import StrEnum
+from typing import Any, TypeVar
 
-from detlab.schemas.wire import CheckpointView
+from detlab.schemas.wire import CheckpointView, ExperimentState, ExperimentView, LogLine, TrialView
+
+_View = TypeVar("_View", ExperimentView, TrialView)
 
 
 class OrderBy(StrEnum):
@@ -27,6 +31,148 @@ class CheckpointSortBy(StrEnum):
     END_TIME = "created_at"
     STATE = "state"
     SEARCHER_METRIC = "validation"
+
+
+class ExperimentSortBy(StrEnum):
+    """Key of a list of experiments."""
+
+    ID = "id"
+    DESCRIPTION = "description"
+    START_TIME = "started_at"
+    END_TIME = "ended_at"
+    STATE = "state"
+    NUM_TRIALS = "num_trials"
+    PROGRESS = "progress"
+    USER = "owner"
+    NAME = "name"
+    SEARCHER_METRIC_VAL = "best"
+
+
+class TrialSortBy(StrEnum):
+    """Key of a list of trials."""
+
+    ID = "id"
+    START_TIME = "started_at"
+    END_TIME = "ended_at"
+    STATE = "state"
+    BEST_VALIDATION_METRIC = "best_validation"
+    LATEST_VALIDATION_METRIC = "latest_validation"
+    BATCHES_PROCESSED = "steps_completed"
+    DURATION = "duration"
+    RESTARTS = "restarts"
+
+
+class CheckpointState(StrEnum):
+    """What has become of a checkpoint."""
+
+    COMPLETED = "COMPLETED"
+    DELETED = "DELETED"
+
+
+class LogLevel(StrEnum):
+    """How severe a line of output is, in order."""
+
+    TRACE = "TRACE"
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+    CRITICAL = "CRITICAL"
+
+
+_COMPUTED: dict[str, Callable[[Any], Any]] = {
+    "best": lambda view: view.best.value if view.best is not None else None,
+    "num_trials": lambda view: sum(view.trials.values()),
+    "duration": lambda view: view.ended_at - view.started_at if view.ended_at and view.started_at else None,
+}
+
+
+def sort_views(views: Iterable[_View], sort_by: StrEnum, order_by: OrderBy | str) -> list[_View]:
+    """Return experiments or trials in order; those without the key come last, whatever the direction.
+
+    Args:
+        views: In any order; equal ones stay in theirs.
+        sort_by: `ExperimentSortBy` for experiments, `TrialSortBy` for trials.
+        order_by: Direction.
+    """
+    key = _COMPUTED.get(sort_by.value) or (lambda view: getattr(view, sort_by.value))
+    keyed = [(key(view), view) for view in views]
+    present = [item for item in keyed if _ordered(item[0])]
+    present.sort(key=lambda item: item[0], reverse=OrderBy(order_by) is OrderBy.DESCENDING)
+    return [view for _, view in present] + [view for value, view in keyed if not _ordered(value)]
+
+
+def choose_experiments(
+    views: Iterable[ExperimentView],
+    *,
+    experiment_ids: Collection[int] | None = None,
+    labels: Collection[str] | None = None,
+    users: Collection[str] | None = None,
+    states: Collection[ExperimentState | str] | None = None,
+) -> list[ExperimentView]:
+    """Return the experiments that pass all filters; None lets everything pass.
+
+    Args:
+        views: Experiments.
+        experiment_ids: One of these.
+        labels: With all of these labels.
+        users: Of one of these users.
+        states: In one of these states.
+
+    Raises:
+        ValueError: There is no such state.
+    """
+    wanted_states = None if states is None else {ExperimentState(state) for state in states}
+    return [
+        view
+        for view in views
+        if (experiment_ids is None or view.id in experiment_ids)
+        and (labels is None or set(labels) <= set(view.labels))
+        and (users is None or view.owner in users)
+        and (wanted_states is None or view.state in wanted_states)
+    ]
+
+
+def line_filter(
+    *,
+    rank_ids: Collection[int] | None = None,
+    stdtypes: Collection[str] | None = None,
+    min_level: LogLevel | str | None = None,
+    timestamp_before: datetime | float | str | None = None,
+    timestamp_after: datetime | float | str | None = None,
+) -> Callable[[LogLine], bool]:
+    """Return the test for lines of output that pass all filters; None lets everything pass.
+
+    Args:
+        rank_ids: Lines of these ranks.
+        stdtypes: Lines written to these: `stdout`, `stderr`, `launcher`.
+        min_level: Lines at least this severe; those without a level count as INFO.
+        timestamp_before: Lines written before: a time, seconds since the epoch, or text in ISO 8601.
+        timestamp_after: Lines written at or after.
+
+    Raises:
+        ValueError: There is no such level, or a time cannot be read.
+    """
+    severity = {level.value: at for at, level in enumerate(LogLevel)}
+    least, info = None if min_level is None else severity[LogLevel(min_level)], severity[LogLevel.INFO]
+    before, after = _seconds(timestamp_before), _seconds(timestamp_after)
+
+    def passes(line: LogLine) -> bool:
+        return (
+            (rank_ids is None or line.rank in rank_ids)
+            and (stdtypes is None or line.stdtype in stdtypes)
+            and (least is None or severity.get(line.level or "", info) >= least)
+            and (before is None or line.time < before)
+            and (after is None or line.time >= after)
+        )
+
+    return passes
+
+
+def _seconds(moment: datetime | float | str | None) -> float | None:
+    if isinstance(moment, str):
+        moment = datetime.fromisoformat(moment)
+    return moment.timestamp() if isinstance(moment, datetime) else moment
 
 
 def sort_checkpoints(

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,9 +30,17 @@ from detlab.client.facts import (
 )
 from detlab.client.operations import experiments
 from detlab.client.operations import logs as log_operations
-from detlab.client.ordering import CheckpointSortBy, OrderBy, newest_checkpoint
+from detlab.client.ordering import (
+    CheckpointSortBy,
+    LogLevel,
+    OrderBy,
+    TrialSortBy,
+    line_filter,
+    newest_checkpoint,
+    sort_views,
+)
 from detlab.client.transport.calls import Flow, Progress
-from detlab.client.transport.downloads import DownloadMode, download
+from detlab.client.transport.downloads import AnyMode, download
 from detlab.client.transport.feeds import Notice, follow, log_lines
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import Session
@@ -107,12 +118,15 @@ class Experiment(ExperimentFacts):
         """Remove an ended experiment with its checkpoints."""
         self._session.run(experiments.delete_experiment(self.id))
 
-    def wait(self, timeout: float | None = None, *, notice: Notice | None = None) -> ExperimentState:
+    def wait(
+        self, timeout: float | None = None, *, interval: float | None = None, notice: Notice | None = None
+    ) -> ExperimentState:
         """Follow the experiment to its end and return the state it ended in.
 
         Args:
             timeout: Seconds to wait at most; None waits to the end, through outages of the master of up to an
                 hour.
+            interval: Not used: events are followed, nothing is polled. For Determined's scripts.
             notice: Called whenever the connection breaks.
 
         Raises:
@@ -136,11 +150,12 @@ class Experiment(ExperimentFacts):
             raise timed_out(self.view, timeout)
         return self.state
 
-    def await_first_trial(self, timeout: float | None = None) -> Trial:
+    def await_first_trial(self, timeout: float | None = None, *, interval: float | None = None) -> Trial:
         """Wait for the first trial and return it.
 
         Args:
             timeout: Seconds to wait at most; None waits without a limit.
+            interval: Not used: events are followed, nothing is polled. For Determined's scripts.
 
         Raises:
             TimeoutError: There is no trial within `timeout`.
@@ -162,10 +177,24 @@ class Experiment(ExperimentFacts):
             raise DetlabError(f"experiment {self.id} ended ({self.state.value}) without a trial")
         raise timed_out(self.view, timeout)
 
-    def list_trials(self, *, limit: int | None = None) -> list[Trial]:
-        """Return its trials in creation order."""
-        views = self._session.run(experiments.experiment_trials(self.id, limit=limit))
-        return [Trial(self._session, view) for view in views]
+    def list_trials(
+        self,
+        sort_by: TrialSortBy | str = TrialSortBy.ID,
+        order_by: OrderBy | str = OrderBy.ASCENDING,
+        *,
+        limit: int | None = None,
+    ) -> list[Trial]:
+        """Return its trials, in creation order unless told otherwise; those without the key come last.
+
+        Args:
+            sort_by: The key.
+            order_by: The direction.
+            limit: Return at most this many of them.
+        """
+        plain = (TrialSortBy(sort_by), OrderBy(order_by)) == (TrialSortBy.ID, OrderBy.ASCENDING)
+        views = self._session.run(experiments.experiment_trials(self.id, limit=limit if plain else None))
+        chosen = views if plain else sort_views(views, TrialSortBy(sort_by), order_by)[:limit]
+        return [Trial(self._session, view) for view in chosen]
 
     def trials_frame(self) -> Any:
         """Return its trials as a pandas frame, a row each; hyperparameters are columns `hparams.NAME`.
@@ -195,9 +224,20 @@ class Experiment(ExperimentFacts):
             return []
         return [trial for trial in self.list_trials() if trial.unsaved]
 
-    def iter_trials(self) -> Iterator[Trial]:
-        """Yield its trials in creation order."""
-        yield from self.list_trials()
+    def iter_trials(
+        self,
+        sort_by: TrialSortBy | str = TrialSortBy.ID,
+        order_by: OrderBy | str = OrderBy.ASCENDING,
+        limit: int | None = None,
+    ) -> Iterator[Trial]:
+        """Yield its trials in the order of `list_trials`."""
+        yield from self.list_trials(sort_by, order_by, limit=limit)
+
+    def get_trials(
+        self, sort_by: TrialSortBy | str = TrialSortBy.ID, order_by: OrderBy | str = OrderBy.ASCENDING
+    ) -> list[Trial]:
+        """Do the same as `list_trials`, which replaced it in Determined."""
+        return self.list_trials(sort_by, order_by)
 
     def list_checkpoints(
         self,
@@ -211,18 +251,32 @@ class Experiment(ExperimentFacts):
             Checkpoint(self._session, item) for item in self.sorted_checkpoints(found, sort_by, order_by, max_results)
         ]
 
-    def top_n_checkpoints(self, limit: int) -> list[Checkpoint]:
-        """Return the validated checkpoints with the best values of the searcher metric."""
-        found = self._session.run(experiments.experiment_checkpoints(self.id))
-        return [Checkpoint(self._session, item) for item in self.best_first(found, limit)]
+    def top_n_checkpoints(
+        self, limit: int, sort_by: CheckpointSortBy | str | None = None, smaller_is_better: bool | None = None
+    ) -> list[Checkpoint]:
+        """Return the validated checkpoints with the best values of the searcher metric.
 
-    def top_checkpoint(self) -> Checkpoint:
-        """Return the checkpoint with the best value of the searcher metric.
+        Args:
+            limit: Return at most this many.
+            sort_by: The name of the searcher metric, or another key.
+            smaller_is_better: Which end of it is best; goes together with `sort_by`.
+
+        Raises:
+            ValueError: One of the last two is given without the other, or there is no such key.
+        """
+        found = self._session.run(experiments.experiment_checkpoints(self.id))
+        best = self.best_first(found, limit, sort_by, smaller_is_better)
+        return [Checkpoint(self._session, item) for item in best]
+
+    def top_checkpoint(
+        self, sort_by: CheckpointSortBy | str | None = None, smaller_is_better: bool | None = None
+    ) -> Checkpoint:
+        """Return the checkpoint with the best value of the searcher metric (see `top_n_checkpoints`).
 
         Raises:
             DetlabError: No checkpoint was validated yet.
         """
-        best = self.top_n_checkpoints(1)
+        best = self.top_n_checkpoints(1, sort_by, smaller_is_better)
         if not best:
             raise no_checkpoint(self.id)
         return best[0]
@@ -365,6 +419,14 @@ class Trial(TrialFacts):
         self,
         follow: bool = False,
         *,
+        head: int | None = None,
+        tail: int | None = None,
+        rank_ids: Collection[int] | None = None,
+        stdtypes: Collection[str] | None = None,
+        min_level: LogLevel | str | None = None,
+        timestamp_before: datetime | float | str | None = None,
+        timestamp_after: datetime | float | str | None = None,
+        search_text: str | None = None,
         after: int | None = None,
         rank: int | None = None,
         search: str | None = None,
@@ -375,12 +437,61 @@ class Trial(TrialFacts):
 
         Args:
             follow: Continue until the trial has ended, through disconnects.
+            head: Yield at most this many lines.
+            tail: Yield the last lines only, this many; with `follow`, those that come, too.
+            rank_ids: Only these ranks' lines.
+            stdtypes: Only lines written to these: `stdout`, `stderr`, `launcher`.
+            min_level: Only lines at least this severe; those without a level count as INFO.
+            timestamp_before: Only lines written before: a time, seconds since the epoch, or text in ISO 8601.
+            timestamp_after: Only lines written at or after.
+            search_text: The same as `search`, under Determined's name.
             after: Id of the last line that is already known.
             rank: Only this rank's lines.
             search: Only lines that contain this text.
             node: Only lines that were written on this agent.
             notice: Called whenever the connection breaks while following.
+
+        Raises:
+            ValueError: There is no such level, or a time cannot be read.
         """
+        passes = line_filter(
+            rank_ids=rank_ids,
+            stdtypes=stdtypes,
+            min_level=min_level,
+            timestamp_before=timestamp_before,
+            timestamp_after=timestamp_after,
+        )
+        text = search if search is not None else search_text
+        count = 0
+        if tail is not None:
+            last: deque[LogLine] = deque(maxlen=tail)
+            for line in self._lines(False, after, rank, text, node, notice):
+                after = line.id
+                if passes(line):
+                    last.append(line)
+            for line in itertools.islice(last, head):
+                count += 1
+                yield line
+            if not follow:
+                return
+        if head is not None and count >= head:
+            return
+        for line in self._lines(follow, after, rank, text, node, notice):
+            if passes(line):
+                count += 1
+                yield line
+                if head is not None and count >= head:
+                    return
+
+    def _lines(
+        self,
+        follow: bool,
+        after: int | None,
+        rank: int | None,
+        search: str | None,
+        node: str | None,
+        notice: Notice | None,
+    ) -> Iterator[LogLine]:
         if follow:
             for line in self._follow_logs(after, notice):
                 if wanted(line, rank, search, node):
@@ -458,6 +569,18 @@ class Trial(TrialFacts):
         most = max_points or tabular.MOST_POINTS
         return tabular.metric_rows(self._session.run(experiments.trial_metrics(self.id, group=group, max_points=most)))
 
+    def stream_metrics(self, group: str) -> Iterator[TrialMetrics]:
+        """Do the same as `iter_metrics`, which replaced it in Determined."""
+        yield from self.iter_metrics(group)
+
+    def stream_training_metrics(self) -> Iterator[TrialMetrics]:
+        """Do the same as `iter_metrics("training")`, which replaced it in Determined."""
+        yield from self.iter_metrics("training")
+
+    def stream_validation_metrics(self) -> Iterator[TrialMetrics]:
+        """Do the same as `iter_metrics("validation")`, which replaced it in Determined."""
+        yield from self.iter_metrics("validation")
+
     def plot(self, **options: Any) -> Any:
         """Return a plotly figure of its metrics, with the options of `detlab.viz.trial_metrics`.
 
@@ -479,20 +602,42 @@ class Trial(TrialFacts):
         order = self.get_experiment().sorted_checkpoints(found, sort_by, order_by, max_results)
         return [Checkpoint(self._session, item) for item in order]
 
-    def top_checkpoint(self) -> Checkpoint:
-        """Return its checkpoint with the best value of the searcher metric.
+    def get_checkpoints(
+        self, sort_by: CheckpointSortBy | str | None = None, order_by: OrderBy | str | None = None
+    ) -> list[Checkpoint]:
+        """Do the same as `list_checkpoints`, which replaced it in Determined."""
+        return self.list_checkpoints(sort_by, order_by)
+
+    def top_checkpoint(
+        self, sort_by: CheckpointSortBy | str | None = None, smaller_is_better: bool | None = None
+    ) -> Checkpoint:
+        """Return its checkpoint with the best value of the searcher metric (see `Experiment.top_n_checkpoints`).
 
         Raises:
             DetlabError: No checkpoint was validated yet.
         """
         found = self._session.run(experiments.trial_checkpoints(self.id))
-        best = self.get_experiment().best_first(found, 1)
+        best = self.get_experiment().best_first(found, 1, sort_by, smaller_is_better)
         if not best:
             raise no_checkpoint(self.experiment_id)
         return Checkpoint(self._session, best[0])
 
-    def select_checkpoint(self, *, latest: bool = False, best: bool = False, uuid: str | None = None) -> Checkpoint:
-        """Return one checkpoint: the latest, the best, or the one with this id; give exactly one of the arguments.
+    def select_checkpoint(
+        self,
+        latest: bool = False,
+        best: bool = False,
+        uuid: str | None = None,
+        sort_by: CheckpointSortBy | str | None = None,
+        smaller_is_better: bool | None = None,
+    ) -> Checkpoint:
+        """Return one checkpoint: the latest, the best, or the one with this id; give exactly one of these arguments.
+
+        Args:
+            latest: The one of the most steps.
+            best: The one with the best value of the searcher metric.
+            uuid: The one with this id.
+            sort_by: With `best`: see `Experiment.top_n_checkpoints`.
+            smaller_is_better: Goes together with `sort_by`.
 
         Raises:
             ValueError: None or several of the arguments were given.
@@ -503,7 +648,7 @@ class Trial(TrialFacts):
         if uuid is not None:
             return Checkpoint(self._session, self._session.run(experiments.checkpoint(uuid)))
         if best:
-            return self.top_checkpoint()
+            return self.top_checkpoint(sort_by, smaller_is_better)
         newest = newest_checkpoint(self._session.run(experiments.trial_checkpoints(self.id)))
         if newest is None:
             raise no_checkpoint(self.experiment_id)
@@ -517,10 +662,15 @@ class Checkpoint(CheckpointFacts):
         super().__init__(view)
         self._session = session
 
+    def reload(self) -> Checkpoint:
+        """Fetch the current state from the master; return itself."""
+        self.view = self._session.run(experiments.checkpoint(self.uuid))
+        return self
+
     def download(
         self,
         path: str | Path | None = None,
-        mode: DownloadMode = "auto",
+        mode: AnyMode = "auto",
         *,
         progress: Progress | None = None,
     ) -> Path:

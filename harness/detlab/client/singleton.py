@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from detlab.client.client import Client
+from detlab.client.facts import TrialMetrics
+from detlab.client.ordering import ExperimentSortBy, OrderBy
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.submission import ConfigSource
 from detlab.client.tasks import Task
@@ -15,7 +17,7 @@ from detlab.client.transport.discovery import ClusterAddress, find_cluster
 from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import TaskKind
-from detlab.schemas.wire import AgentView, UserView
+from detlab.schemas.wire import AgentView, ExperimentState, UserView
 
 
 class Determined(Client):
@@ -41,6 +43,26 @@ class Determined(Client):
     ) -> None:
         _no_password(user, password)
         super().__init__(master, token)
+
+    def logout(self) -> None:
+        """Close the connections; the token stays valid: the Hub revokes it."""
+        self.close()
+
+    def get_session_username(self) -> str:
+        """Return the name of the user that the token belongs to."""
+        return self.whoami().name
+
+    def stream_trials_metrics(self, trial_ids: Iterable[int], group: str) -> Iterator[TrialMetrics]:
+        """Do the same as `iter_trials_metrics`, which replaced it in Determined."""
+        return self.iter_trials_metrics(trial_ids, group)
+
+    def stream_trials_training_metrics(self, trial_ids: Iterable[int]) -> Iterator[TrialMetrics]:
+        """Do the same as `iter_trials_metrics` of `training`, which replaced it in Determined."""
+        return self.iter_trials_metrics(trial_ids, "training")
+
+    def stream_trials_validation_metrics(self, trial_ids: Iterable[int]) -> Iterator[TrialMetrics]:
+        """Do the same as `iter_trials_metrics` of `validation`, which replaced it in Determined."""
+        return self.iter_trials_metrics(trial_ids, "validation")
 
 
 class _Current:
@@ -140,14 +162,47 @@ def get_experiment(experiment_id: int) -> Experiment:
 
 
 def list_experiments(
+    sort_by: ExperimentSortBy | str | None = None,
+    order_by: OrderBy | str = OrderBy.ASCENDING,
+    experiment_ids: Collection[int] | None = None,
+    labels: Collection[str] | None = None,
+    users: Collection[str] | None = None,
+    states: Collection[ExperimentState | str] | None = None,
+    name: str | None = None,
     *,
     limit: int | None = None,
     state: str | None = None,
     owner: str | None = None,
-    name: str | None = None,
 ) -> list[Experiment]:
-    """Return experiments, newest first."""
-    return current_client().list_experiments(limit=limit, state=state, owner=owner, name=name)
+    """Return experiments, newest first unless told otherwise (see `Client.list_experiments`)."""
+    return current_client().list_experiments(
+        sort_by, order_by, experiment_ids, labels, users, states, name, limit=limit, state=state, owner=owner
+    )
+
+
+def get_session_username() -> str:
+    """Return the name of the user that the token belongs to."""
+    return current_client().whoami().name
+
+
+def iter_trials_metrics(trial_ids: Iterable[int], group: str) -> Iterator[TrialMetrics]:
+    """Yield the reports of some trials (see `Client.iter_trials_metrics`)."""
+    return current_client().iter_trials_metrics(trial_ids, group)
+
+
+def stream_trials_metrics(trial_ids: Iterable[int], group: str) -> Iterator[TrialMetrics]:
+    """Do the same as `iter_trials_metrics`, which replaced it in Determined."""
+    return iter_trials_metrics(trial_ids, group)
+
+
+def stream_trials_training_metrics(trial_ids: Iterable[int]) -> Iterator[TrialMetrics]:
+    """Do the same as `iter_trials_metrics` of `training`, which replaced it in Determined."""
+    return iter_trials_metrics(trial_ids, "training")
+
+
+def stream_trials_validation_metrics(trial_ids: Iterable[int]) -> Iterator[TrialMetrics]:
+    """Do the same as `iter_trials_metrics` of `validation`, which replaced it in Determined."""
+    return iter_trials_metrics(trial_ids, "validation")
 
 
 def get_trial(trial_id: int) -> Trial:

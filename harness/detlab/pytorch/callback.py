@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from detlab.errors import InvalidHP
 from detlab.pytorch.errors import CallbackFailed, TrainerError
+
+logger = logging.getLogger("detlab.pytorch")
 
 
 class PyTorchCallback:
@@ -77,6 +81,10 @@ HOOKS = tuple(
 )
 
 
+_EPOCH_START = "on_training_epoch_start"
+"""Before Determined 0.17.8 it had no argument."""
+
+
 class CallbackSet:
     """The callbacks of a trial on one rank: calls the overridden hooks only, in order.
 
@@ -97,6 +105,7 @@ class CallbackSet:
         self._callbacks = callbacks
         self._where = where
         self._overridden = {hook: self._that_override(hook) for hook in HOOKS}
+        self._without_index = {name for name in self._overridden[_EPOCH_START] if not self._takes_index(name)}
 
     def _that_override(self, hook: str) -> list[str]:
         base = getattr(PyTorchCallback, hook)
@@ -105,6 +114,20 @@ class CallbackSet:
             for name, callback in self._callbacks.items()
             if getattr(getattr(callback, hook), "__func__", None) is not base
         ]
+
+    def _takes_index(self, name: str) -> bool:
+        """Return whether a callback's hook wants the index of the epoch; warn if it does not."""
+        callback = self._callbacks[name]
+        if inspect.signature(getattr(callback, _EPOCH_START)).parameters:
+            return True
+        logger.warning(
+            "callback %r (%s): %s(self) without the index of the epoch is deprecated: define %s(self, epoch_idx)",
+            name,
+            type(callback).__name__,
+            _EPOCH_START,
+            _EPOCH_START,
+        )
+        return False
 
     def wants(self, *hooks: str) -> bool:
         """Return whether a callback overrides one of the hooks."""
@@ -144,6 +167,8 @@ class CallbackSet:
 
     def _call(self, name: str, hook: str, *args: Any) -> Any:
         callback = self._callbacks[name]
+        if hook == _EPOCH_START and name in self._without_index:
+            args = ()
         try:
             return getattr(callback, hook)(*args)
         except InvalidHP:

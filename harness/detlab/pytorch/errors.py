@@ -18,6 +18,20 @@ class TrainerError(DetlabError):
         return cls("\n".join([headline, *(f"  {problem}" for problem in problems)]), hint=hint)
 
 
+class DataError(TrainerError, ValueError):
+    """A dataset, loader, sampler or batch that cannot be used."""
+
+    default_code = "trainer.data"
+
+
+class UncountableBatch(DataError, TypeError):
+    """A batch whose samples cannot be counted: it holds no tensor or array."""
+
+
+class LoaderRefused(DataError, RuntimeError):
+    """What a trial built is no data loader that the trainer can shard over ranks and resume."""
+
+
 class CallbackFailed(TrainerError):
     """A hook of a callback raised; the cause is chained."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch.utils.data
 
-from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.errors import DataError
 
 
 def _repeat(source: Iterable[Any]) -> Iterator[Any]:
@@ -24,9 +24,7 @@ def _repeat(source: Iterable[Any]) -> Iterator[Any]:
             empty = False
             yield item
         if empty:
-            raise TrainerError(
-                f"cannot repeat {type(source).__name__}: it yields nothing", hint="is the dataset empty?"
-            )
+            raise DataError(f"cannot repeat {type(source).__name__}: it yields nothing", hint="is the dataset empty?")
 
 
 def _check_shard(num_workers: int, rank: int) -> None:
@@ -36,12 +34,17 @@ def _check_shard(num_workers: int, rank: int) -> None:
     if not 0 <= rank < max(num_workers, 1):
         problems.append(f"rank is {rank}, it must be from 0 to num_workers - 1 = {num_workers - 1}")
     if problems:
-        raise TrainerError.of("this sampler cannot shard:", problems)
+        raise DataError.of("this sampler cannot shard:", problems)
+
+
+def _share(total: int, num_workers: int, rank: int) -> int:
+    """Return how many of `total` items the rank gets that takes every `num_workers`-th, beginning with its own."""
+    return total // num_workers + (total % num_workers > rank)
 
 
 def _check_skip(skip: int) -> None:
     if skip < 0:
-        raise TrainerError(f"skip is {skip}, it must not be negative")
+        raise DataError(f"skip is {skip}, it must not be negative")
 
 
 class RepeatSampler(torch.utils.data.Sampler):
@@ -73,8 +76,8 @@ class RepeatBatchSampler(torch.utils.data.BatchSampler):
 class DistributedSampler(torch.utils.data.Sampler):
     """Every `num_workers`-th sample of `sampler`, beginning with the `rank`-th.
 
-    Unlike torch's class of this name it shards any sampler, not a dataset, and shuffles nothing. `len()` is rounded up,
-    so that it is the same on all ranks; iterating it once may yield one sample less.
+    Unlike torch's class of this name it shards any sampler, not a dataset, and shuffles nothing. `len()` is what this
+    rank yields: one less on the last ranks where the samples do not divide.
 
     Args:
         sampler: Yields the same samples on all ranks.
@@ -82,7 +85,7 @@ class DistributedSampler(torch.utils.data.Sampler):
         rank: This rank, from 0.
 
     Raises:
-        TrainerError: There is no such rank.
+        DataError: There is no such rank.
     """
 
     def __init__(self, sampler: Any, num_workers: int, rank: int) -> None:
@@ -92,7 +95,7 @@ class DistributedSampler(torch.utils.data.Sampler):
         self._rank = rank
 
     def __len__(self) -> int:
-        return (len(self._sampler) + self._num_workers - 1) // self._num_workers
+        return _share(len(self._sampler), self._num_workers, self._rank)
 
     def __iter__(self) -> Iterator[Any]:
         return itertools.islice(self._sampler, self._rank, None, self._num_workers)
@@ -101,7 +104,7 @@ class DistributedSampler(torch.utils.data.Sampler):
 class DistributedBatchSampler(torch.utils.data.BatchSampler):
     """Every `num_workers`-th batch of `batch_sampler`, beginning with the `rank`-th.
 
-    `len()` is rounded up, so that it is the same on all ranks; iterating it once may yield one batch less.
+    `len()` is what this rank yields: one less on the last ranks where the batches do not divide.
 
     Args:
         batch_sampler: Yields the same batches on all ranks.
@@ -109,7 +112,7 @@ class DistributedBatchSampler(torch.utils.data.BatchSampler):
         rank: This rank, from 0.
 
     Raises:
-        TrainerError: There is no such rank.
+        DataError: There is no such rank.
     """
 
     def __init__(self, batch_sampler: Any, num_workers: int, rank: int) -> None:
@@ -119,7 +122,7 @@ class DistributedBatchSampler(torch.utils.data.BatchSampler):
         self.rank = rank
 
     def __len__(self) -> int:
-        return (len(self.batch_sampler) + self.num_workers - 1) // self.num_workers
+        return _share(len(self.batch_sampler), self.num_workers, self.rank)
 
     def __iter__(self) -> Iterator[list[Any]]:
         return itertools.islice(self.batch_sampler, self.rank, None, self.num_workers)

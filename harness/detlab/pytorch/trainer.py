@@ -146,6 +146,23 @@ class Trainer:
         self._core = context._core
         self._info = _trial_info()
 
+    def configure_profiler(
+        self,
+        sync_timings: bool = True,
+        enabled: bool = False,
+        begin_on_batch: int = 0,
+        end_after_batch: int | None = None,
+    ) -> None:
+        """Do nothing but warn: as in Determined 0.38, `fit(profiling_enabled=True)` replaced it.
+
+        Args:
+            sync_timings: Not used.
+            enabled: Not used.
+            begin_on_batch: Not used.
+            end_after_batch: Not used.
+        """
+        logger.warning("Trainer.configure_profiler() has no effect: call fit(..., profiling_enabled=True)")
+
     def fit(
         self,
         checkpoint_period: TrainUnit | None = None,

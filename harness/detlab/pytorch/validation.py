@@ -13,7 +13,7 @@ from detlab.core.distributed.heartbeat import LoopState
 from detlab.pytorch.callback import CallbackSet
 from detlab.pytorch.data.loader import DataLoader, dataset_repro_warning
 from detlab.pytorch.data.resumable import ValidationShare, validation_loader
-from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.errors import LoaderRefused, TrainerError
 from detlab.pytorch.metrics.aggregate import ValidationMetrics, to_plain
 from detlab.pytorch.trial import PyTorchTrial, overrides
 
@@ -41,12 +41,12 @@ def check_loader(loader: Any, builder: str, context: PyTorchTrialContext) -> Any
     """Return a data loader that a trial has built, if the trainer can use it.
 
     Raises:
-        TrainerError: It is not a data loader, or not detlab's own and the check is not disabled.
+        LoaderRefused: It is not a data loader, or not detlab's own and the check is not disabled.
     """
     if loader is None:
-        raise TrainerError(f"{builder}() returned None: return a detlab.pytorch.DataLoader")
+        raise LoaderRefused(f"{builder}() returned None: return a detlab.pytorch.DataLoader")
     if not isinstance(loader, DataLoader) and not context.experimental._data_repro_checks_disabled:
-        raise TrainerError(dataset_repro_warning(builder, loader))
+        raise LoaderRefused(dataset_repro_warning(builder, loader))
     return loader
 
 
@@ -82,6 +82,7 @@ class Validation:
         self._state = state
         self._test_mode = test_mode
         self._full = overrides(trial, "evaluate_full_dataset")
+        self._warned: set[str] = set()
         self._loader: Any = None
         distributed = context.distributed
         if not self._full:
@@ -117,7 +118,7 @@ class Validation:
     def _evaluate_batches(self) -> tuple[dict[str, Any], str]:
         """Return the metrics, and how much data of all ranks together they are of."""
         self._callbacks.call("on_validation_epoch_start")
-        collected = ValidationMetrics()
+        collected = ValidationMetrics(self._warned)
         evaluate: Any = self._trial.evaluate_batch
         numbered = _takes_index(evaluate)
         outputs: list[Any] | None = [] if self._callbacks.wants("on_validation_epoch_end") else None

@@ -238,6 +238,12 @@ class RequestHandler(BaseHTTPRequestHandler):
         self.master.update_trial(int(number), state=TrialState.CANCELED)
         self.tell(self.master.trial(number))
 
+    def list_series(self, number: str) -> None:
+        """Answer with the curves of a trial, of one group and name if they are given."""
+        like = {key: self.query[key] for key in ("group", "name") if key in self.query}
+        found = self.master.series.get(int(number), [])
+        self.tell({"items": [one for one in found if all(getattr(one, key) == value for key, value in like.items())]})
+
     def list_checkpoints(self, kind: str, number: str) -> None:
         """GET experiments|trials/{id}/checkpoints."""
         key = "experiment_id" if kind == "experiments" else "trial_id"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 import threading
 import time
@@ -129,6 +130,20 @@ def test_only_the_tasks_gpus_are_read(
 def test_no_package_for_gpus_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert NodeReader({}).read().gpus == ()
+
+
+def test_how_full_the_file_system_of_each_path_is(tmp_path: Path) -> None:
+    reader = NodeReader(
+        {"CUDA_VISIBLE_DEVICES": ""}, folders=[Path("/"), tmp_path / "nowhere", Path("/"), Path("/proc")]
+    )
+    disks = dict(reader.read().disks)
+    assert list(disks) == ["/", "/proc"]  # each file system once, and only those that exist
+    usage = shutil.disk_usage("/")
+    assert disks["/"] == pytest.approx(100 * usage.used / (usage.used + usage.free), abs=1.0)
+    sample = sample_between(FIRST, replace(SECOND, disks=(("/", 42.0), ("/determined_shared_fs", 7.5))))
+    assert sample["disk"]["disk_util_/"] == 42.0
+    assert sample["disk"]["disk_util_/determined_shared_fs"] == 7.5
+    assert "/" in dict(NodeReader({"CUDA_VISIBLE_DEVICES": ""}).read().disks)
 
 
 class Node:

@@ -40,6 +40,19 @@ def test_progress_that_ends_with_the_return():
     assert split(b"1%\r", b"2%\r", b"done\n") == [b"1%", b"done"]
 
 
+def test_a_line_that_ends_with_the_return_is_there_at_once():
+    """Regression: a progress bar that writes its return last was one update late."""
+    splitter = LineSplitter()
+    assert list(splitter.feed(b"1%\r", 0.0)) == [b"1%"]
+    assert list(splitter.feed(b"2%\r", 0.5)) == []
+    assert list(splitter.feed(b"3%\r4%\r", 1.5)) == [b"4%"]
+    assert list(splitter.feed(b"\n", 3.0)) == []  # the other half of \r\n
+    assert list(splitter.feed(b"\n", 3.0)) == [b""]
+    assert list(splitter.feed(b"5%\r", 3.0)) == [b"5%"]
+    assert list(splitter.feed(b"\r\nend\n", 3.0)) == [b"", b"end"]
+    assert list(splitter.flush()) == []
+
+
 def test_long_lines_are_cut_between_characters():
     text = "äöü€😀" * 50
     pieces = split(text.encode() + b"\n", max_line=64)

@@ -118,3 +118,26 @@ def test_the_loader_takes_determineds_arguments() -> None:
         "torch_load_kwargs": None,
     }
     assert parameters["kwargs"].kind is inspect.Parameter.VAR_KEYWORD
+
+
+def test_configure_profiler_warns_and_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    trainer = object.__new__(pytorch.Trainer)
+    trainer.configure_profiler(True, enabled=True, begin_on_batch=1, end_after_batch=2)
+    assert "call fit(..., profiling_enabled=True)" in caplog.text
+    assert list(arguments(pytorch.Trainer.configure_profiler).values()) == [True, False, 0, None]
+
+
+def test_contexts_take_determineds_arguments_by_position() -> None:
+    names = {
+        pytorch.PyTorchTrialContext: (
+            "core_context trial_seed hparams slots_per_trial num_gpus exp_conf aggregation_frequency steps_completed "
+            "managed_training debug_enabled enable_tensorboard_logging"
+        ),
+        pytorch.CheckpointLoadContext: "hparams exp_conf",
+    }
+    for context, expected in names.items():
+        parameters = inspect.signature(context).parameters.values()
+        positional = [item.name for item in parameters if item.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        assert positional == expected.split()
+    context = pytorch.CheckpointLoadContext({"lr": 0.5}, {"name": "mine"})
+    assert (context.get_hparam("lr"), context.get_experiment_config()["name"]) == (0.5, "mine")

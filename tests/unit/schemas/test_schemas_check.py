@@ -185,17 +185,62 @@ def test_bad_values_have_their_path(raw: object, path: str) -> None:
     assert set(errors(raw)) == {path}
 
 
-@pytest.mark.parametrize(
-    "key", ["min_validation_period", "min_checkpoint_period", "scheduling_unit", "records_per_epoch", "optimizations"]
-)
+@pytest.mark.parametrize("key", ["min_validation_period", "min_checkpoint_period", "scheduling_unit", "optimizations"])
 def test_deprecated_keys_earn_a_warning(key: str) -> None:
-    values = {"scheduling_unit": 1, "records_per_epoch": 1, "optimizations": {}}
+    values = {"scheduling_unit": 1, "optimizations": {}}
     assert warnings({key: values.get(key, {"batches": 1})}) == {key: "is deprecated"}
 
 
-@pytest.mark.parametrize("key", ["data_layer", "internal", "security", "tensorboard_storage"])
+@pytest.mark.parametrize(
+    ("entrypoint", "hint"),
+    [
+        ("python3 train.py", "a script passes it to the trainer"),
+        ("model_def:Trial", "it counts as long as the entrypoint has the form module:Class"),
+    ],
+)
+def test_a_period_is_told_where_it_counts(entrypoint: str, hint: str) -> None:
+    """Regression: a trial class was told to pass its periods to the trainer, and they were honoured."""
+    periods = {"min_validation_period": {"batches": 1}, "min_checkpoint_period": {"epochs": 1}, "scheduling_unit": 5}
+    found = {problem.path: problem.hint or "" for problem in check({"entrypoint": entrypoint, **periods})}
+    assert {key: hint in found[key] for key in periods} == dict.fromkeys(periods, True)
+    assert all("passes it to the trainer" not in found[key] for key in periods) == (entrypoint == "model_def:Trial")
+
+
+@pytest.mark.parametrize("key", ["data_layer", "internal", "tensorboard_storage"])
 def test_ignored_keys_earn_a_warning(key: str) -> None:
     assert warnings({key: {"anything": ["at", "all"]}}) == {key: "is accepted and has no effect"}
+
+
+@pytest.mark.parametrize("value", [{}, {"kerberos": None}, {"kerberos": {"config_file": "/etc/krb5.conf"}}])
+def test_security_earns_a_warning(value: object) -> None:
+    assert check({"security": value}) == [
+        Problem("security", "is accepted and has no effect", "Kerberos support was removed", "warning")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"tls": True}, "security.tls"),
+        ({"kerberos": {}}, "security.kerberos.config_file"),
+        ({"kerberos": {"config_file": 3}}, "security.kerberos.config_file"),
+        ({"kerberos": {"config_file": "x", "realm": "y"}}, "security.kerberos.realm"),
+    ],
+)
+def test_security_that_determined_refuses_is_refused(value: object, path: str) -> None:
+    assert set(errors({"security": value})) == {path}
+
+
+def test_a_range_of_profiled_batches_holds_one() -> None:
+    """Determined refuses it where profiling is enabled, and only there."""
+    backwards = {"begin_on_batch": 5, "end_after_batch": 4}
+    assert set(errors({"profiling": {"enabled": True, **backwards}})) == {"profiling.begin_on_batch"}
+    assert errors({"profiling": {"enabled": False, **backwards}}) == errors({"profiling": backwards}) == {}
+    assert errors({"profiling": {"enabled": True, "begin_on_batch": 4, "end_after_batch": 4}}) == {}
+
+
+def test_records_of_an_epoch_have_no_effect() -> None:
+    assert warnings({"records_per_epoch": 1}) == {"records_per_epoch": "is accepted and has no effect"}
 
 
 def test_ignored_fields_of_blocks_earn_a_warning() -> None:

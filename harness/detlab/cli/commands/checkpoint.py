@@ -8,11 +8,11 @@ import click
 
 from detlab.cli.commands.download import fetch
 from detlab.cli.commands.experiment import print_checkpoints
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, facts, moment, say, say_json, size, table
 from detlab.client.resources import Experiment, Trial
-from detlab.client.transport.downloads import DownloadMode
+from detlab.client.transport.downloads import AnyMode
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -29,6 +29,7 @@ def checkpoint() -> None:
 @checkpoint.command(name="list")
 @click.argument("experiment_id", metavar="[EXPERIMENT]", type=int, required=False)
 @click.option("--trial", "trial_id", type=int, metavar="ID", help="List the checkpoints of this trial instead.")
+@csv_option
 @json_option
 @pass_invocation
 def list_command(invocation: Invocation, experiment_id: int | None, trial_id: int | None) -> None:
@@ -101,7 +102,7 @@ def describe(invocation: Invocation, uuid: str) -> None:
 )
 @json_option
 @pass_invocation
-def download(invocation: Invocation, uuid: str, output_dir: Path | None, mode: DownloadMode) -> None:
+def download(invocation: Invocation, uuid: str, output_dir: Path | None, mode: AnyMode) -> None:
     """Download a checkpoint; every file is verified, and no partial folder is left behind.
 
     \b

@@ -9,7 +9,7 @@ import click
 
 from detlab.cli.commands.agents import holder_of, part_of, words_of
 from detlab.cli.commands.certificates import agents_way
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.instances import say_instances
 from detlab.cli.output.printing import clean, duration, moment, note, say, say_json, table
@@ -93,6 +93,7 @@ def instances(invocation: Invocation) -> None:
 
 
 @agent.command(name="list")
+@csv_option
 @json_option
 @pass_invocation
 def list_agents(invocation: Invocation) -> None:
@@ -106,7 +107,7 @@ def list_agents(invocation: Invocation) -> None:
     if invocation.as_json:
         say_json(found)
         return
-    if not found:
+    if not found and not invocation.as_csv:
         say(NO_AGENTS)
         return
     labelled = any(item.labels for item in found)
@@ -212,6 +213,7 @@ def slot() -> None:
 
 
 @slot.command(name="list")
+@csv_option
 @json_option
 @pass_invocation
 def list_slots(invocation: Invocation) -> None:
@@ -230,7 +232,7 @@ def list_slots(invocation: Invocation) -> None:
         for item in agents
         for each in item.slots
     ]
-    if not rows:
+    if not rows and not invocation.as_csv:
         say(NO_AGENTS if not agents else "The agents have no slots.")
         return
     table(("Agent", "Slot", "Kind", "Name", "Part", "Held by"), rows)

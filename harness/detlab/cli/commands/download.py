@@ -8,21 +8,23 @@ from detlab.cli.invocation import Invocation
 from detlab.cli.output.printing import clean, say, say_json
 from detlab.cli.output.progress import bar
 from detlab.client.resources import Checkpoint
-from detlab.client.transport.downloads import DownloadMode
+from detlab.client.transport.downloads import AnyMode
 
 
-def fetch(invocation: Invocation, found: Checkpoint, output_dir: Path | None, mode: DownloadMode) -> None:
-    """Download a checkpoint with a progress bar and print where it is."""
-    path = fetch_files(found, output_dir, mode, quiet=invocation.as_json)
+def fetch(
+    invocation: Invocation, found: Checkpoint, output_dir: Path | None, mode: AnyMode, *, quiet: bool = False
+) -> None:
+    """Download a checkpoint with a progress bar and print where it is; `quiet` prints the folder alone."""
+    path = fetch_files(found, output_dir, mode, quiet=quiet or invocation.as_json)
     if invocation.as_json:
         say_json({"uuid": found.uuid, "path": str(path)})
+    elif quiet:
+        say(clean(path))
     else:
         say(where_it_is(found, path))
 
 
-def fetch_files(
-    found: Checkpoint, output_dir: Path | None, mode: DownloadMode = "auto", *, quiet: bool = False
-) -> Path:
+def fetch_files(found: Checkpoint, output_dir: Path | None, mode: AnyMode = "auto", *, quiet: bool = False) -> Path:
     """Download a checkpoint with a progress bar and return its folder."""
     with bar(f"Checkpoint {found.uuid[:8]}", quiet=quiet) as progress:
         return found.download(output_dir, mode, progress=progress)

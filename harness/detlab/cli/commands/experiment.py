@@ -12,7 +12,7 @@ from detlab.cli.commands.download import fetch_files, where_it_is
 from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_share import share
 from detlab.cli.commands.log_retention import kept_for, set_group
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation, wants_csv
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import connection_notes, ended, exit_status, progress_line, stopped_watching
 from detlab.cli.output.failures import TIMED_OUT, failure_card
@@ -31,11 +31,13 @@ from detlab.cli.output.printing import (
     table,
 )
 from detlab.client.facts import no_checkpoint
+from detlab.client.ordering import ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.tabular import csv_text, trial_rows
 from detlab.schemas.wire import ExperimentState, ExperimentView
 
 SHOWN_UNSAVED = 8
+_DIRECTIONS = click.Choice([order.value for order in OrderBy], case_sensitive=False)
 
 SHORT = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"}
 
@@ -62,24 +64,43 @@ experiment.add_command(set_group)
 @click.option("--state", type=click.Choice([state.value for state in ExperimentState], case_sensitive=False))
 @click.option("--owner", metavar="USER", help="Only this user's (administrators see all users').")
 @click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
+@click.option("-a", "--all", "every", is_flag=True, help="All of them, however many there are.")
+@click.option("--sort-by", type=click.Choice([key.name for key in ExperimentSortBy], case_sensitive=False))
+@click.option("--order-by", type=_DIRECTIONS, default="asc", help="With --sort-by: asc or desc.")
+@csv_option
 @json_option
 @pass_invocation
-def list_command(invocation: Invocation, limit: int, state: str | None, owner: str | None, name: str | None) -> None:
+def list_command(
+    invocation: Invocation,
+    limit: int,
+    state: str | None,
+    owner: str | None,
+    name: str | None,
+    every: bool,
+    sort_by: str | None,
+    order_by: str,
+) -> None:
     """List experiments, newest first.
 
     \b
     Examples:
       det experiment list
       det e list --state ACTIVE
+      det e list --all --csv > experiments.csv
       det e list --json | jq '.[].id'
     """
     found = invocation.client.list_experiments(
-        limit=limit, state=state.upper() if state else None, owner=owner, name=name
+        ExperimentSortBy[sort_by.upper()] if sort_by else None,
+        order_by.lower(),
+        limit=None if every else limit,
+        state=state.upper() if state else None,
+        owner=owner,
+        name=name,
     )
     if invocation.as_json:
         say_json([item.view for item in found])
         return
-    if not found:
+    if not found and not invocation.as_csv:
         filtered = state or owner or name
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
@@ -167,6 +188,14 @@ def _describe(item: Experiment) -> None:
     say(f"→ its config: det experiment config {view.id}")
 
 
+def trial_order(function: Callable[..., None]) -> Callable[..., None]:
+    """Add `--sort-by` and `--order-by` to a list of trials."""
+    keys = click.Choice([key.name for key in TrialSortBy], case_sensitive=False)
+    by_key = click.option("--sort-by", type=keys, default="ID", help="Those without a value come last.")
+    direction = click.option("--order-by", type=_DIRECTIONS, default="asc", help="asc or desc.")
+    return by_key(direction(function))
+
+
 def print_trials(trials: list[Trial]) -> None:
     """Print a table of trials."""
     columns = ("Trial", "Index", "State", "Ended", "Steps", "Best", "Latest", "Restarts", "Hyperparameters")
@@ -189,19 +218,22 @@ def print_trials(trials: list[Trial]) -> None:
 
 @experiment.command(name="list-trials")
 @click.argument("experiment_id", metavar="ID", type=int)
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a column for each hyperparameter.")
+@trial_order
+@csv_option
 @json_option
 @pass_invocation
-def list_trials(invocation: Invocation, experiment_id: int, as_csv: bool) -> None:
-    """List the trials of an experiment in creation order.
+def list_trials(invocation: Invocation, experiment_id: int, sort_by: str, order_by: str) -> None:
+    """List the trials of an experiment, in creation order unless told otherwise.
+
+    --csv has a column for each hyperparameter.
 
     \b
     Examples:
       det experiment list-trials 7
-      det e list-trials 7 --csv > trials.csv
+      det e list-trials 7 --sort-by best_validation_metric --csv > trials.csv
     """
-    trials = invocation.client.get_experiment(experiment_id).list_trials()
-    if as_csv:
+    trials = invocation.client.get_experiment(experiment_id).list_trials(TrialSortBy[sort_by.upper()], order_by.lower())
+    if invocation.as_csv:
         say(csv_text(trial_rows(trial.view for trial in trials)).rstrip("\n"))
     elif invocation.as_json:
         say_json([trial.view for trial in trials])
@@ -214,6 +246,7 @@ def list_trials(invocation: Invocation, experiment_id: int, as_csv: bool) -> Non
 @experiment.command(name="list-checkpoints")
 @click.argument("experiment_id", metavar="ID", type=int)
 @click.option("--best", "most", type=click.IntRange(1), metavar="N", help="Only the N best.")
+@csv_option
 @json_option
 @pass_invocation
 def list_checkpoints(invocation: Invocation, experiment_id: int, most: int | None) -> None:
@@ -228,7 +261,7 @@ def list_checkpoints(invocation: Invocation, experiment_id: int, most: int | Non
     found = item.top_n_checkpoints(most) if most else item.list_checkpoints()
     if invocation.as_json:
         say_json([checkpoint.view for checkpoint in found])
-    elif not found and most and item.list_checkpoints():
+    elif not found and most and not invocation.as_csv and item.list_checkpoints():
         say(f"No checkpoint has a value of the searcher metric. List all: det e list-checkpoints {item.id}")
     else:
         print_checkpoints(found, item)
@@ -236,7 +269,7 @@ def list_checkpoints(invocation: Invocation, experiment_id: int, most: int | Non
 
 def print_checkpoints(found: list[Checkpoint], of: Experiment | Trial) -> None:
     """Print a table of checkpoints, or that there are none (`of`: whose they are)."""
-    if not found:
+    if not found and not wants_csv():
         what = f"{'Experiment' if isinstance(of, Experiment) else 'Trial'} {of.id} has ended ({of.state.value})"
         say(f"{what} without a checkpoint." if of.state.terminal else "No checkpoints yet.")
         return

@@ -7,12 +7,14 @@ from pathlib import Path
 import click
 
 from detlab.cli.commands.download import fetch
-from detlab.cli.commands.experiment import print_trials
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.commands.experiment import print_trials, trial_order
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
 from detlab.cli.output.printing import clean, facts, moment, say, say_json, show, table
+from detlab.client.facts import TrialMetrics
+from detlab.client.ordering import TrialSortBy
 from detlab.client.resources import Trial
 from detlab.client.tabular import csv_text
 
@@ -31,19 +33,21 @@ def trial() -> None:
 
 @trial.command(name="list")
 @click.argument("experiment_id", metavar="EXPERIMENT", type=int)
+@trial_order
+@csv_option
 @json_option
 @pass_invocation
-def list_command(invocation: Invocation, experiment_id: int) -> None:
-    """List the trials of an experiment in creation order.
+def list_command(invocation: Invocation, experiment_id: int, sort_by: str, order_by: str) -> None:
+    """List the trials of an experiment, in creation order unless told otherwise.
 
     \b
     Example:
       det trial list 7
     """
-    trials = invocation.client.get_experiment(experiment_id).list_trials()
+    trials = invocation.client.get_experiment(experiment_id).list_trials(TrialSortBy[sort_by.upper()], order_by.lower())
     if invocation.as_json:
         say_json([item.view for item in trials])
-    elif not trials:
+    elif not trials and not invocation.as_csv:
         say("No trials yet.")
     else:
         print_trials(trials)
@@ -51,23 +55,34 @@ def list_command(invocation: Invocation, experiment_id: int) -> None:
 
 @trial.command()
 @click.argument("trial_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.option("--metrics", "with_metrics", is_flag=True, help="Also all reported metrics, as det trial metrics does.")
+@click.option("--metrics-summary", is_flag=True, help="Not needed: the summary is always there.")
 @json_option
 @pass_invocation
-def describe(invocation: Invocation, trial_ids: tuple[int, ...]) -> None:
+def describe(invocation: Invocation, trial_ids: tuple[int, ...], with_metrics: bool, metrics_summary: bool) -> None:
     """Show the details of trials: hyperparameters, state, summary of metrics, failure.
 
     \b
     Examples:
       det trial describe 31
+      det t describe 31 --metrics
       det t describe 31 --json | jq .summary.validation
     """
     found = [invocation.client.get_trial(number) for number in trial_ids]
     if invocation.as_json:
-        told = [item.view for item in found]
+        told = [_told(item, with_metrics=with_metrics) for item in found]
         say_json(told[0] if len(told) == 1 else told)
         return
     for item in found:
         _describe(item)
+        if with_metrics:
+            say()
+            _print_metrics(list(item.iter_metrics()))
+
+
+def _told(item: Trial, *, with_metrics: bool) -> dict[str, object]:
+    reports = {"metrics": [_report(report) for report in item.iter_metrics()]} if with_metrics else {}
+    return {**item.view.model_dump(mode="json"), **reports}
 
 
 def _describe(item: Trial) -> None:
@@ -157,13 +172,13 @@ def kill(invocation: Invocation, trial_ids: tuple[int, ...]) -> None:
 @click.argument("trial_id", metavar="ID", type=int)
 @click.option("--group", metavar="NAME", help="Only this group: training, validation or a custom one.")
 @click.option("--max-points", type=click.IntRange(2), default=1000, show_default=True, help="Maximum points per curve.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a line for each value.")
+@csv_option
 @json_option
 @pass_invocation
-def metrics(invocation: Invocation, trial_id: int, group: str | None, max_points: int, as_csv: bool) -> None:
+def metrics(invocation: Invocation, trial_id: int, group: str | None, max_points: int) -> None:
     """Show the reported metrics of a trial, one line per group and step.
 
-    Long curves are thinned to --max-points; extremes and the last point stay exact.
+    Long curves are thinned to --max-points; extremes and the last point stay exact. --csv has a line for each value.
 
     \b
     Examples:
@@ -171,23 +186,26 @@ def metrics(invocation: Invocation, trial_id: int, group: str | None, max_points
       det t metrics 31 --json | jq '.[-1].metrics'
       det t metrics 31 --csv > metrics.csv
     """
-    if as_csv:
+    if invocation.as_csv:
         say(csv_text(invocation.client.get_trial(trial_id).metric_rows(group, max_points=max_points)).rstrip("\n"))
         return
     found = list(invocation.client.get_trial(trial_id).iter_metrics(group, max_points=max_points))
     if invocation.as_json:
-        say_json(
-            [
-                {
-                    "group": report.group,
-                    "steps_completed": report.steps_completed,
-                    "time": report.report_time,
-                    "metrics": report.metrics,
-                }
-                for report in found
-            ]
-        )
+        say_json([_report(report) for report in found])
         return
+    _print_metrics(found)
+
+
+def _report(report: TrialMetrics) -> dict[str, object]:
+    return {
+        "group": report.group,
+        "steps_completed": report.steps_completed,
+        "time": report.report_time,
+        "metrics": report.metrics,
+    }
+
+
+def _print_metrics(found: list[TrialMetrics]) -> None:
     if not found:
         say("No metrics yet.")
         return
@@ -200,12 +218,22 @@ def metrics(invocation: Invocation, trial_id: int, group: str | None, max_points
 @click.argument("trial_id", metavar="ID", type=int)
 @click.option("--best", is_flag=True, help="The one with the best searcher metric (the default).")
 @click.option("--latest", is_flag=True, help="The latest one.")
+@click.option("--uuid", metavar="UUID", help="The one with this id.")
 @click.option(
     "-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to create. Default: checkpoints/UUID."
 )
+@click.option("-q", "--quiet", is_flag=True, help="Print the folder alone.")
 @json_option
 @pass_invocation
-def download(invocation: Invocation, trial_id: int, best: bool, latest: bool, output_dir: Path | None) -> None:
+def download(
+    invocation: Invocation,
+    trial_id: int,
+    best: bool,
+    latest: bool,
+    uuid: str | None,
+    output_dir: Path | None,
+    quiet: bool,
+) -> None:
     """Download a checkpoint of a trial; every file is verified.
 
     \b
@@ -213,7 +241,10 @@ def download(invocation: Invocation, trial_id: int, best: bool, latest: bool, ou
       det trial download 31 -o best/
       det t download 31 --latest
     """
-    if best and latest:
-        raise click.UsageError("choose one of --best and --latest")
-    found = invocation.client.get_trial(trial_id).select_checkpoint(latest=latest, best=not latest)
-    fetch(invocation, found, output_dir, "auto")
+    if best + latest + (uuid is not None) > 1:
+        raise click.UsageError("choose one of --best, --latest and --uuid")
+    trial_of = invocation.client.get_trial(trial_id)
+    found = trial_of.select_checkpoint(latest=latest, best=not latest and uuid is None, uuid=uuid)
+    if found.trial_id != trial_id:
+        raise click.UsageError(f"checkpoint {found.uuid} is of trial {found.trial_id}, not of trial {trial_id}")
+    fetch(invocation, found, output_dir, "auto", quiet=quiet)

@@ -43,16 +43,22 @@ def log_options(function: Callable[..., T]) -> Callable[..., T]:
     @click.option("-f", "--follow", is_flag=True, help="Follow until it has ended.")
     @click.option("--tail", type=click.IntRange(0, 10_000), metavar="N", help="Only the last N lines.")
     @click.option("--head", type=click.IntRange(1, 10_000), metavar="N", help="Only the first N lines.")
-    @click.option("--rank", type=int, help="Only this rank's lines.")
-    @click.option("--node", metavar="AGENT", help="Only lines that were written on this agent.")
+    @click.option("--rank", "--rank-id", "rank", type=int, help="Only this rank's lines.")
+    @click.option("--node", "--agent-id", "node", metavar="AGENT", help="Only lines that were written on this agent.")
     @click.option("--search", metavar="TEXT", help="Only lines that contain this text.")
     @click.option("--regex", metavar="PATTERN", help="Only lines that match this regular expression.")
     @click.option(
         "--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only lines of this level or more severe."
     )
-    @click.option("--stream", type=click.Choice(STREAMS), help="Only lines of this stream.")
-    @click.option("--since", metavar="TIME", help="Only lines from this time on: 10m, 2h, 3d ago, or 2026-03-01T12:30.")
-    @click.option("--until", metavar="TIME", help="Only lines before this time.")
+    @click.option("--stream", "--stdtype", "stream", type=click.Choice(STREAMS), help="Only lines of this stream.")
+    @click.option(
+        "--since",
+        "--timestamp-after",
+        "since",
+        metavar="TIME",
+        help="Only lines from this time on: 10m, 2h, 3d ago, or 2026-03-01T12:30.",
+    )
+    @click.option("--until", "--timestamp-before", "until", metavar="TIME", help="Only lines before this time.")
     @wraps(function)
     def wrapped(
         *args: Any,

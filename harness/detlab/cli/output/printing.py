@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import re
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from detlab.cli.invocation import wants_csv
 from detlab.schemas.wire import encode_floats
 from detlab.visible import visible
 
@@ -104,7 +107,10 @@ def json_text(text: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:
-    """Print a table; all texts are cleaned."""
+    """Print a table, as CSV if the command was asked for that; all texts are cleaned."""
+    if wants_csv():
+        _say_csv([columns, *rows])
+        return
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -116,6 +122,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Itera
     for row in rows:
         grid.add_row(*(Text(clean(show(value)), style=STYLES.get(str(value), "")) for value in row))
     console().print(grid)
+
+
+def _say_csv(rows: Iterable[Sequence[Any]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([clean(show(value)) for value in row] for row in rows)
+    say(text.getvalue().removesuffix("\n"))
 
 
 def facts(rows: Iterable[tuple[str, Any]]) -> None:

@@ -15,9 +15,10 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, TypeAlias
 from urllib.parse import quote
 
 from detlab.client.transport.calls import Call, Flow, Progress
@@ -27,7 +28,16 @@ from detlab.schemas.wire import CheckpointFile, CheckpointView
 from detlab.storage import from_config
 from detlab.storage.posix import PosixStorage
 
-DownloadMode = Literal["auto", "direct", "master"]
+
+class DownloadMode(StrEnum):
+    """Where the files of a checkpoint come from."""
+
+    DIRECT = "direct"
+    MASTER = "master"
+    AUTO = "auto"
+
+
+AnyMode: TypeAlias = DownloadMode | Literal["auto", "direct", "master"]
 
 
 class HashingWriter:
@@ -217,7 +227,7 @@ def local_folder(view: CheckpointView) -> Path | None:
 
 
 def download(
-    view: CheckpointView, target: Path, mode: DownloadMode = "auto", progress: Progress | None = None
+    view: CheckpointView, target: Path, mode: AnyMode = "auto", progress: Progress | None = None
 ) -> Flow[Path]:
     """Download a checkpoint to a folder and return that folder.
 

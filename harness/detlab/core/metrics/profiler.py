@@ -24,10 +24,11 @@ class ProfilerContext:
     """System metrics of the trial's node, as metrics of the trial.
 
     They are reported in the groups `cpu` (`cpu_util_simple`, %), `memory` (`memory_free`, `memory_used`, bytes),
-    `disk` (`disk_throughput_read`, `disk_throughput_write`, bytes/s; `disk_iops`, 1/s), `network`
-    (`net_throughput_sent`, `net_throughput_recv`, bytes/s) and, where the package nvidia-ml-py finds GPUs, `gpu`
-    (`gpu_util_<i>`, %; `gpu_free_memory_<i>`, bytes; `<i>` counts the GPUs of this task). All but the GPUs are of the
-    whole node, whichever process uses it. Only the chief (rank 0) samples.
+    `disk` (`disk_throughput_read`, `disk_throughput_write`, bytes/s; `disk_iops`, 1/s; `disk_util_<path>`, % used of
+    the file systems of `/`, of shared storage and of the working directory), `network` (`net_throughput_sent`,
+    `net_throughput_recv`, bytes/s) and, where the package nvidia-ml-py finds GPUs, `gpu` (`gpu_util_<i>`, %;
+    `gpu_free_memory_<i>`, bytes; `<i>` counts the GPUs of this task). All but the GPUs are of the whole node, whichever
+    process uses it. Only the chief (rank 0) samples.
 
     A report stands at the step that the training has reached: in `Trainer.fit` the batches trained, elsewhere the
     `steps_completed` reported last; before the first of these nothing is reported. Reports at one step replace each

@@ -6,9 +6,11 @@ Rates need two readings, so a sample is what lies between one reading and the ne
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ Sample = dict[str, dict[str, float]]
 
 _SECTOR = 512
 """Bytes; /proc/diskstats counts in these, whatever the device's own are."""
+_FOLDERS = (Path("/"), Path("/determined_shared_fs"))
+"""Determined's; the second is where a container has shared storage."""
 _COMPOSED_DISKS = ("loop", "ram", "zram", "dm-", "md")
 """No disks of their own: what they do is counted at the disks beneath them."""
 _COMPOSED_LINKS = ("lo", "docker", "veth", "br-", "virbr", "ifb")
@@ -48,6 +52,7 @@ class Reading:
         net_sent: Bytes.
         net_received: Bytes.
         gpus: Those of the task, in its order.
+        disks: Paths, and how much of the file system of each is used, in percent.
     """
 
     time: float
@@ -61,6 +66,7 @@ class Reading:
     net_sent: float
     net_received: float
     gpus: tuple[Gpu, ...] = ()
+    disks: tuple[tuple[str, float], ...] = ()
 
 
 def sample_between(before: Reading, after: Reading) -> Sample:
@@ -85,6 +91,8 @@ def sample_between(before: Reading, after: Reading) -> Sample:
         },
         "network": {"net_throughput_sent": rate("net_sent"), "net_throughput_recv": rate("net_received")},
     }
+    for path, used in after.disks:
+        sample["disk"][f"disk_util_{path}"] = used
     if after.gpus:
         sample["gpu"] = {}
     for index, gpu in enumerate(after.gpus):
@@ -132,10 +140,16 @@ class NodeReader:
     Args:
         env: Names the GPUs in CUDA_VISIBLE_DEVICES; all are read without it.
         proc: Where Linux shows its counters.
+        folders: Whose file systems are looked at, each file system once; those that do not exist are left out.
     """
 
-    def __init__(self, env: Mapping[str, str], proc: Path = Path("/proc")) -> None:
+    def __init__(
+        self, env: Mapping[str, str], proc: Path = Path("/proc"), folders: Sequence[Path] | None = None
+    ) -> None:
         self._proc = proc
+        self._folders = list(
+            _one_of_each_file_system([*_FOLDERS, _mount_point(Path.cwd())] if folders is None else folders)
+        )
         self._nvml, self._gpus = _open_gpus(env.get("CUDA_VISIBLE_DEVICES"))
 
     def read(self) -> Reading:
@@ -150,7 +164,10 @@ class NodeReader:
         read, written, operations = parse_diskstats(self._text("diskstats"))
         sent, received = parse_net_dev(self._text("net/dev"))
         gpus = tuple(_read_gpu(self._nvml, gpu) for gpu in self._gpus)
-        return Reading(time.monotonic(), busy, total, free, used, read, written, operations, sent, received, gpus)
+        disks = tuple((str(folder), _used_percent(folder)) for folder in self._folders)
+        return Reading(
+            time.monotonic(), busy, total, free, used, read, written, operations, sent, received, gpus, disks
+        )
 
     def _text(self, name: str) -> str:
         return (self._proc / name).read_text(encoding="utf-8", errors="replace")
@@ -212,6 +229,27 @@ def parse_net_dev(text: str) -> tuple[float, float]:
         received += float(fields[0])
         sent += float(fields[8])
     return sent, received
+
+
+def _mount_point(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if path.is_mount() or path == path.parent)
+
+
+def _one_of_each_file_system(folders: Sequence[Path]) -> Iterator[Path]:
+    seen = set()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            device = folder.stat().st_dev
+            if device not in seen:
+                seen.add(device)
+                yield folder
+
+
+def _used_percent(folder: Path) -> float:
+    """Return how full a file system is for programs that are not root's, as `df` says."""
+    usage = os.statvfs(folder)
+    used = usage.f_blocks - usage.f_bfree
+    return 100.0 * used / max(1, used + usage.f_bavail)
 
 
 def _open_gpus(visible: str | None) -> tuple[Any, list[Any]]:

@@ -1,7 +1,8 @@
 r"""Output bytes to log lines: pure, so that every way to cut a stream can be tested.
 
 A line ends with `\n`. A carriage return starts the line again, as a progress bar does: of such updates the last one
-before a `\n` counts, and in between one a second is passed on. Nothing that ends with `\n` is ever dropped.
+before a `\n` counts, and in between one a second is passed on, as soon as its return is there. Nothing that ends with
+`\n` is ever dropped.
 """
 
 from __future__ import annotations
@@ -58,15 +59,23 @@ class LineSplitter:
         self._interval = interval
         self._rest = b""
         self._last_update = float("-inf")
+        self._returned = False
 
     def feed(self, data: bytes, now: float) -> Iterator[bytes]:
         """Take the next bytes of the pipe, yield the lines they complete. `now` is in seconds, any origin."""
+        if self._returned and data:
+            # The line was passed on at its return: a newline right after it is the other half of \r\n.
+            self._returned, data = False, data.removeprefix(b"\n")
         *complete, rest = (self._rest + data).split(b"\n")
         for line in complete:
             overwritten, _, shown = line.rstrip(b"\r").rpartition(b"\r")
             yield from self._progress(overwritten, now)
             yield from self._pieces(shown)
         body = rest.rstrip(b"\r")
+        if len(body) < len(rest) and body and self._due(now):
+            yield from self._pieces(body.rpartition(b"\r")[2])
+            self._rest, self._returned = b"", True
+            return
         # A return at the very end may be half of a \r\n: it overwrites nothing yet.
         pending = b"\r" if len(body) < len(rest) else b""
         overwritten, _, shown = body.rpartition(b"\r")
@@ -86,9 +95,15 @@ class LineSplitter:
     def _progress(self, overwritten: bytes, now: float) -> Iterator[bytes]:
         """Pass on the last of some overwritten updates, unless one was passed on just before."""
         update = overwritten.rstrip(b"\r").rpartition(b"\r")[2]
-        if update and now - self._last_update >= self._interval:
-            self._last_update = now
+        if update and self._due(now):
             yield from self._pieces(update)
+
+    def _due(self, now: float) -> bool:
+        """Return whether an update may be passed on, and count it as passed on."""
+        due = now - self._last_update >= self._interval
+        if due:
+            self._last_update = now
+        return due
 
     def _pieces(self, line: bytes) -> Iterator[bytes]:
         while len(line) > self._max:

@@ -6,18 +6,17 @@ import ast
 import contextlib
 import contextvars
 import importlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from detlab.errors import CheckpointError
+from detlab.isolated_import import isolated
 
 importing: contextvars.ContextVar[Path | None] = contextvars.ContextVar("detlab_importing", default=None)
 """The code that is being imported to load a checkpoint: it must not train."""
 
-_NEVER_HIDDEN = {*sys.stdlib_module_names, "__main__", "detlab", "numpy", "torch"}
 _WAY_OUT = "Pass trial_class=YourTrial."
 
 
@@ -39,7 +38,7 @@ def trial_class(code: Path, spec: str, config: dict[str, Any]) -> Iterator[Any]:
     if "<locals>" in class_name:
         raise CheckpointError(f"the trial's class {class_name} was made inside a function", hint=_WAY_OUT)
     folders, module_name = _locate(code, module_name, class_name, config)
-    with _isolated(folders, module_name):
+    with isolated(folders, {module_name.split(".", maxsplit=1)[0]}):
         before = importing.set(code)
         try:
             module = _imported(module_name, code)
@@ -101,34 +100,3 @@ def _class(module: ModuleType, class_name: str, spec: str) -> Any:
     if not isinstance(found, type):
         raise CheckpointError(f"{module.__file__} of the checkpoint's code has no class for {spec!r}", hint=_WAY_OUT)
     return found
-
-
-@contextlib.contextmanager
-def _isolated(folders: list[Path], module: str) -> Iterator[None]:
-    in_code = {name for folder in folders for name in _top_names(folder)} - _NEVER_HIDDEN
-    hidden_tops = in_code | {module.split(".", maxsplit=1)[0]}
-    path, writes_bytecode = list(sys.path), sys.dont_write_bytecode
-    before = dict(sys.modules)
-    for name in before:
-        if name.partition(".")[0] in hidden_tops and folders:
-            del sys.modules[name]
-    sys.path[:0] = [str(folder) for folder in folders]
-    sys.dont_write_bytecode = True  # the checkpoint's files have digests
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path[:], sys.dont_write_bytecode = path, writes_bytecode
-        for name in [name for name in sys.modules if name.partition(".")[0] in hidden_tops]:
-            if name not in before or sys.modules[name] is not before[name]:
-                del sys.modules[name]
-        sys.modules.update({name: old for name, old in before.items() if name not in sys.modules})
-        importlib.invalidate_caches()
-
-
-def _top_names(folder: Path) -> Iterator[str]:
-    for entry in folder.iterdir():
-        if entry.suffix == ".py":
-            yield entry.stem
-        elif entry.is_dir():
-            yield entry.name

@@ -31,7 +31,7 @@ class CheckpointLoadContext(PyTorchTrialContext):
     """
 
     def __init__(
-        self, *, hparams: dict[str, Any] | None = None, exp_conf: dict[str, Any] | None = None, trial_seed: int = 0
+        self, hparams: dict[str, Any] | None = None, exp_conf: dict[str, Any] | None = None, *, trial_seed: int = 0
     ) -> None:
         slots = ((exp_conf or {}).get("resources") or {}).get("slots_per_trial")
         super().__init__(

@@ -23,7 +23,7 @@ _ADDED_TO_GROUPS = {
 """What schedulers, and names given to parameters, add to a group's options."""
 
 
-class StateMismatch(CheckpointError):
+class StateMismatch(CheckpointError, RuntimeError):
     """The checkpoint is of other models or optimizers; nothing was loaded.
 
     Attributes:

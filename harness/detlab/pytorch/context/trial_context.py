@@ -57,7 +57,6 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
 
     def __init__(
         self,
-        *,
         core_context: core.Context,
         trial_seed: int | None,
         hparams: dict[str, Any] | None,
@@ -69,6 +68,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         managed_training: bool = True,
         debug_enabled: bool = False,
         enable_tensorboard_logging: bool = True,
+        *,
         strategy: str | None = None,
     ) -> None:
         TrialInformation.__init__(

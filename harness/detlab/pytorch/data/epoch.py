@@ -21,7 +21,7 @@ import torch
 import torch.utils.data
 
 from detlab.pytorch import samplers
-from detlab.pytorch.data.loader import DataError
+from detlab.pytorch.errors import DataError
 
 _SHARDING = (
     torch.utils.data.distributed.DistributedSampler,

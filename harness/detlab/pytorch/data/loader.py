@@ -12,20 +12,12 @@ import torch
 import torch.utils.data
 
 from detlab.pytorch import samplers
-from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.errors import DataError, UncountableBatch
 
 logger = logging.getLogger("detlab.pytorch")
 
 # What a data loader yields: a tensor, or tensors in dictionaries, lists and tuples.
 TorchData: TypeAlias = Any
-
-_NEVER_ON_A_DEVICE = (str, bytes, int, float, complex, type(None), np.generic)
-
-
-class DataError(TrainerError, ValueError):
-    """A dataset, loader, sampler or batch that cannot be used."""
-
-    default_code = "trainer.data"
 
 
 class DataLoader:
@@ -229,11 +221,12 @@ def data_length(data: Any) -> int:
     """Return the number of samples in a batch: the length of the first tensor or array found in it.
 
     Raises:
-        DataError: The batch contains no tensor or array; define `get_batch_length` in the trial.
+        UncountableBatch: The batch contains no tensor or array; define `get_batch_length` in the trial. As in
+            Determined, a `TypeError`, and a `ValueError`.
     """
     length = _first_length(data)
     if length is None:
-        raise DataError(
+        raise UncountableBatch(
             f"cannot count the samples of a batch of type {type(data).__name__}: it holds no tensor with a dimension",
             hint="define get_batch_length(self, batch) in the trial",
         )
@@ -259,7 +252,8 @@ def to_device(data: TorchData, device: Any, warned_types: set[type] | None = Non
     """Return a batch with all its tensors on `device`; what is there already is not copied.
 
     Dictionaries, lists and tuples (named ones too) are searched, NumPy arrays become tensors, and anything else that
-    has a `to` method is moved with it. If nothing had to move, `data` itself is returned.
+    has a `to` method is moved with it. The rest, such as text and numbers, is passed on with one warning for each
+    type. If nothing had to move, `data` itself is returned.
 
     Args:
         data: The batch.
@@ -294,8 +288,7 @@ def _moved(data: Any, device: torch.device, warned: set[type]) -> Any:
         return data.to(device)
     if isinstance(data, (dict, list, tuple)):
         return _moved_subclass(data, device, warned)
-    if not isinstance(data, _NEVER_ON_A_DEVICE):
-        _warn_once(kind, device, warned)
+    _warn_once(kind, device, warned)
     return data
 
 
@@ -324,7 +317,7 @@ def _warn_once(kind: type, device: torch.device, warned: set[type]) -> None:
     if kind not in warned:
         warned.add(kind)
         logger.warning(
-            "a batch holds a %s.%s, which cannot be moved to %s and is passed on as it is: add a method to(device)",
+            "not able to move data of type %s.%s to %s, it is passed on as it is; a method to(device) would be called",
             kind.__module__,
             kind.__qualname__,
             device,

@@ -21,7 +21,7 @@ from detlab.pytorch.data.epoch import (
     sample_order,
 )
 from detlab.pytorch.data.fetch import Feed
-from detlab.pytorch.data.loader import DataError, DataLoader
+from detlab.pytorch.data.loader import DataLoader
 from detlab.pytorch.data.sources import (
     EMPTY_HINT,
     TRAINING_BUILDER,
@@ -33,6 +33,7 @@ from detlab.pytorch.data.sources import (
     check_not_empty,
     is_cut,
 )
+from detlab.pytorch.errors import DataError
 
 logger = logging.getLogger("detlab.pytorch")
 

@@ -27,7 +27,8 @@ from detlab.pytorch.data.epoch import (
     sample_order,
 )
 from detlab.pytorch.data.fetch import Feed
-from detlab.pytorch.data.loader import DataError, DataLoader
+from detlab.pytorch.data.loader import DataLoader
+from detlab.pytorch.errors import DataError
 
 logger = logging.getLogger("detlab.pytorch")
 

@@ -39,8 +39,10 @@ class TrainingMetrics:
     def add(self, metrics: Any) -> None:
         """Take the metrics of one batch: a loss tensor, or a dict of name to number, array or tensor.
 
+        Other values, such as None and text, are only in the metrics of the single batches.
+
         Raises:
-            TrainerError: Something else; the metric, its type and the batch are named.
+            TrainerError: Something else; its type and the batch are named.
         """
         self._collected.add(metrics)
 
@@ -51,30 +53,35 @@ class TrainingMetrics:
             distributed: Small messages between the ranks.
 
         Returns:
-            The average of each metric over the batches of all ranks that returned it, the same on all ranks: a float,
-            or an array for metrics of more than one element. And a function that gives, on the chief alone, one dict
-            per batch, averaged over the ranks that returned the metric in that batch.
+            The average of each metric over the batches of all ranks that returned it, and over all elements of arrays
+            as in Determined: a float, the same on all ranks. And a function that gives, on the chief alone, one dict
+            per batch, averaged over the ranks that returned the metric in that batch: a float, or an array for metrics
+            of more than one element. Values that are no numbers are there as the chief returned them.
 
         Raises:
             TrainerError: Some values, on any rank, cannot be averaged; all of them are listed.
         """
         parts = distributed.gather(self._collected.take())
+        others = self._collected.take_others()
         outcome = distributed.broadcast(None if parts is None else _average(parts))
         _raise_problems("the training metrics cannot be averaged:", outcome.problems)
         self.not_finite = outcome.not_finite
-        return outcome.values, functools.partial(_per_batch, parts)
+        return outcome.values, functools.partial(_per_batch, parts, others)
 
 
 class ValidationMetrics:
     """Collects what `evaluate_batch` returned on this rank in one validation.
+
+    Args:
+        warned: Names of metrics already warned of, shared by all validations of a trial.
 
     Attributes:
         batches: After `reduce`: batches of all ranks together.
         samples: After `reduce`: samples of all ranks together, as `get_batch_length` counts them.
     """
 
-    def __init__(self) -> None:
-        self._collected = Collected("evaluate_batch")
+    def __init__(self, warned: set[str] | None = None) -> None:
+        self._collected = Collected("evaluate_batch", warned=warned)
         self._names: list[str] | None = None
         self.batches = 0
         self.samples = 0
@@ -83,7 +90,7 @@ class ValidationMetrics:
         """Take the metrics of one batch: a dict, with the same names in every batch.
 
         Args:
-            metrics: Name to number, array or tensor.
+            metrics: Name to number, array or tensor; other values, such as None and text, are kept out of means.
             batch_length: Samples in the batch; only counted, since every batch weighs the same in an average.
 
         Raises:
@@ -108,8 +115,8 @@ class ValidationMetrics:
             evaluation_reducer: A `Reducer`, or a dict with one for each metric.
 
         Returns:
-            A float per metric, or an array for metrics of more than one element (reduced element by element); empty if
-            no rank has a batch.
+            A float per metric, reduced over batches and over all elements of arrays, as in Determined; without metrics
+            that had no number, and empty if no rank has a batch.
 
         Raises:
             TrainerError: Values cannot be reduced, reducers do not fit the metrics, or ranks have different metrics.
@@ -207,16 +214,12 @@ def _all_problems(parts: list[Series]) -> list[str]:
     return [f"rank {rank}: {problem}" for rank, part in enumerate(parts) for problem in part.problems]
 
 
-def _plain_scalar(value: Any) -> Any:
-    return float(value) if value.ndim == 0 else value
-
-
 def _average(parts: list[Series]) -> _Outcome:
     outcome = _Outcome({}, _all_problems(parts))
     for name, arrays in _series(parts, outcome.problems).items():
         with np.errstate(all="ignore"):  # NaN and infinity are told by name
-            total = sum(array.sum(axis=0) for array in arrays)
-            outcome.values[name] = _plain_scalar(np.asarray(total / sum(map(len, arrays))))
+            total = sum(array.sum() for array in arrays)
+            outcome.values[name] = float(total / sum(array.size for array in arrays))
     for part in parts:
         for name, (where, values) in part.values.items():
             bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
@@ -226,8 +229,8 @@ def _average(parts: list[Series]) -> _Outcome:
     return outcome
 
 
-def _per_batch(parts: list[Series] | None) -> list[dict[str, Any]]:
-    """Return one dict per batch, averaged over ranks."""
+def _per_batch(parts: list[Series] | None, others: dict[str, dict[int, Any]]) -> list[dict[str, Any]]:
+    """Return one dict per batch, averaged over ranks; values that are no numbers are the chief's."""
     if parts is None:
         raise RuntimeError("only the chief (rank 0) has the metrics of each batch; it broadcasts them to the others")
     rows: list[dict[str, Any]] = [{} for _ in range(max(part.batches for part in parts))]
@@ -244,14 +247,17 @@ def _per_batch(parts: list[Series] | None) -> list[dict[str, Any]]:
             means = total[present] / count[present].reshape(-1, *[1] * (total.ndim - 1))
         for index, mean in zip(present.tolist(), means.tolist() if means.ndim == 1 else means, strict=True):
             rows[index][name] = mean
+    for name, by_index in others.items():
+        for index, value in by_index.items():
+            rows[index].setdefault(name, value)
     return rows
 
 
 _REDUCTIONS: dict[Reducer, Callable[[Any], Any]] = {
-    Reducer.AVG: functools.partial(np.mean, axis=0),
-    Reducer.SUM: functools.partial(np.sum, axis=0),
-    Reducer.MAX: functools.partial(np.max, axis=0),
-    Reducer.MIN: functools.partial(np.min, axis=0),
+    Reducer.AVG: np.mean,
+    Reducer.SUM: np.sum,
+    Reducer.MAX: np.max,
+    Reducer.MIN: np.min,
 }
 
 
@@ -262,24 +268,31 @@ def _reduce(parts: list[tuple[Series, int]], evaluation_reducer: Any) -> _Outcom
     with_batches = [(rank, part) for rank, part in enumerate(held) if part.batches and not part.problems]
     for rank, part in with_batches[1:]:
         first, expected = with_batches[0]
-        if part.values.keys() != expected.values.keys():
-            difference = _difference(part.values, expected.values)
+        if part.names != expected.names:
+            difference = _difference(sorted(part.names), sorted(expected.names))
             outcome.problems.append(
                 f"evaluate_batch returned other metrics on rank {rank} than on rank {first}: {difference}"
             )
     series = _series(held, outcome.problems)
     known = bool(outcome.batches) and not outcome.problems
-    reducers, wrong = _reducers(evaluation_reducer, list(series) if known else None)
+    kept_out = {name for part in held for name in part.kept_out} - series.keys()
+    reducers, wrong = _reducers(evaluation_reducer, list(series) if known else None, kept_out)
     outcome.problems.extend(wrong)
     if not outcome.problems:
         with np.errstate(all="ignore"):
             for name, arrays in series.items():
-                outcome.values[name] = _plain_scalar(np.asarray(_REDUCTIONS[reducers[name]](np.concatenate(arrays))))
+                outcome.values[name] = float(_REDUCTIONS[reducers[name]](np.concatenate(arrays)))
     return outcome
 
 
-def _reducers(given: Any, names: list[str] | None) -> tuple[dict[str, Reducer], list[str]]:
-    """Return the reducer of each metric, and what is wrong with those given; `names` is None if they are not known."""
+def _reducers(given: Any, names: list[str] | None, kept_out: set[str]) -> tuple[dict[str, Reducer], list[str]]:
+    """Return the reducer of each metric, and what is wrong with those given.
+
+    Args:
+        given: What the trial's method returned.
+        names: Of the metrics to reduce; None if they are not known.
+        kept_out: Of metrics without a number: they may have a reducer, which has nothing to do.
+    """
     if isinstance(given, Reducer):
         return dict.fromkeys(names or [], given), []
     if not isinstance(given, dict):
@@ -289,9 +302,10 @@ def _reducers(given: Any, names: list[str] | None) -> tuple[dict[str, Reducer], 
         for name, value in given.items()
         if not isinstance(value, Reducer)
     ]
-    if names is not None and given.keys() != set(names):
+    needed = [str(name) for name in given if name not in kept_out]
+    if names is not None and set(needed) != set(names):
         problems.append(
-            f"evaluation_reducer() returned a dict {_difference(list(map(str, given)), names)}: it needs one reducer "
+            f"evaluation_reducer() returned a dict {_difference(needed, names)}: it needs one reducer "
             "for each metric that evaluate_batch returns, and no other (a wrapped reducer reduces its metric itself)"
         )
     return given, problems

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 import numbers
 from typing import Any
 
@@ -12,8 +13,13 @@ import torch
 
 from detlab.pytorch.errors import TrainerError
 
+logger = logging.getLogger("detlab.pytorch")
+
 FOLD_BATCHES = 1024
 """After so many batches their values are stacked into one tensor per metric, so that memory stays small."""
+
+_KEPT_OUT = object()
+"""In a row: a value that is no number."""
 
 _Piece = tuple[Any, Any]
 """Batch indices (array of int64) and their values, stacked: a tensor on any device, or an array."""
@@ -28,11 +34,18 @@ class Series:
         values: By metric: indices of the batches that have it (None: all of them), and their float64 values, of shape
             (batches,) for numbers and (batches, …) for arrays.
         problems: What cannot be used.
+        kept_out: Metrics that had a value which is no number, in some batch or in all.
     """
 
     batches: int
     values: dict[str, tuple[Any, Any]]
     problems: list[str]
+    kept_out: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> set[str]:
+        """All metrics that were returned, numbers or not."""
+        return {*self.values, *self.kept_out}
 
 
 class Collected:
@@ -41,11 +54,14 @@ class Collected:
     Args:
         method: The user's method that returns them, for errors.
         lone: What a tensor is called that comes without a dict; None to refuse it.
+        warned: Names of metrics that were already warned of; shared by those that collect for one trial.
     """
 
-    def __init__(self, method: str, lone: str | None = None) -> None:
+    def __init__(self, method: str, lone: str | None = None, warned: set[str] | None = None) -> None:
         self._method = method
         self._lone = lone
+        self._warned: set[str] = set() if warned is None else warned
+        self._others: dict[str, dict[int, Any]] = {}
         self._rows: list[dict[str, Any]] = []
         self._folded = 0
         self._pieces: dict[str, list[_Piece]] = {}
@@ -56,10 +72,12 @@ class Collected:
         return self._folded + len(self._rows)
 
     def add(self, metrics: Any) -> dict[str, Any]:
-        """Take copies of the metrics of one batch and return them. Never waits for a device.
+        """Take copies of the metrics of one batch and return them, by name. Never waits for a device.
+
+        Values that are no numbers, such as None or text, are kept out of all means; `take_others` has them.
 
         Raises:
-            TrainerError: It is not a dict of names to numbers, tensors or arrays.
+            TrainerError: It is not a dict of names to values.
         """
         row: dict[str, Any]
         if self._lone is not None and isinstance(metrics, torch.Tensor):
@@ -109,11 +127,18 @@ class Collected:
             return np.array(value, dtype=np.float64)
         if isinstance(value, numbers.Real):
             return float(value)
-        raise TrainerError(
-            f"{self._method} returned a {kind_of(value)} as metric {name!r} for batch {self.batches}: "
-            "only real numbers, and tensors and arrays of them, can be reduced over batches",
-            hint="For other values write a reducer (context.wrap_reducer), or return them from evaluate_full_dataset.",
-        )
+        self._others.setdefault(name, {})[self.batches] = _copy(value)
+        if value is not None and name not in self._warned:
+            self._warned.add(name)
+            logger.warning(
+                "%s returned a %s as metric %r for batch %d, which is kept out of means: only real numbers, and "
+                "tensors and arrays of them, can be reduced over batches (others by context.wrap_reducer)",
+                self._method,
+                kind_of(value),
+                name,
+                self.batches,
+            )
+        return _KEPT_OUT
 
     def _fold(self) -> None:
         """Stack the values of each metric where they lie."""
@@ -125,20 +150,40 @@ class Collected:
         for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
             values = [row[name] for row in rows if name in row]
             where = everywhere if len(values) == len(rows) else everywhere[[name in row for row in rows]]
-            self._pieces.setdefault(name, []).extend(_stacked(where, values))
+            if name in self._others:
+                where = where[[value is not _KEPT_OUT for value in values]]
+                values = [value for value in values if value is not _KEPT_OUT]
+            if values:
+                self._pieces.setdefault(name, []).extend(_stacked(where, values))
+
+    def take_others(self) -> dict[str, dict[int, Any]]:
+        """Return the values that are no numbers, by metric and index of the batch, and forget them; after `take`."""
+        others, self._others = self._others, {}
+        return others
 
     def take(self) -> Series:
-        """Return everything on the host, and forget it; waits for the device."""
+        """Return all numbers on the host, and forget them; waits for the device."""
         self._fold()
         batches, pieces = self._folded, self._pieces
         self._folded, self._pieces = 0, {}
-        series = Series(batches, {}, [])
+        series = Series(batches, {}, [], frozenset(self._others))
         for name, of_name in pieces.items():
             try:
                 series.values[name] = _on_host(of_name, batches)
             except TrainerError as error:
                 series.problems.append(f"metric {name!r}, returned by {self._method}: {error.message}")
         return series
+
+
+def _copy(value: Any) -> Any:
+    """Return a value that stays as it is if the user changes the original's lists and dicts later."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if type(value) is dict:
+        return {key: _copy(item) for key, item in value.items()}
+    return type(value)(map(_copy, value)) if type(value) in {list, tuple} else value
 
 
 def kind_of(value: Any) -> str:

@@ -81,6 +81,7 @@ class TorchsOwnValidation(OneWeightTrial):
 def test_torchs_own_loader_is_refused_in_words(storage: str, trial_class: Any, builder: str) -> None:
     with pytest.raises(pytorch.TrainerError) as caught:
         train(storage, trial_class, fit={"max_length": Batch(2)})
+    assert isinstance(caught.value, RuntimeError)  # Determined's
     text = str(caught.value)
     for words in (
         f"{builder}() returned a torch.utils.data.dataloader.DataLoader",
@@ -172,13 +173,31 @@ def test_a_nan_loss_is_named_once(in_trial: Any, caplog: pytest.LogCaptureFixtur
     assert reported(in_trial, "training") == [5, 10, 15, 20, 25, 30]
 
 
-def test_a_metric_that_is_not_a_number_is_named(storage: str) -> None:
+def test_a_metric_that_is_not_a_number_is_named_and_training_continues(
+    storage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in Determined, it is in the metrics of single batches and in no mean."""
+    seen: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+
     class Words(OneWeightTrial):
         def train_batch(self, batch: torch.Tensor, epoch_idx: int, batch_idx: int) -> Any:
             return {"loss": super().train_batch(batch, epoch_idx, batch_idx)["loss"], "mood": "good"}
 
-    with pytorch.init(exp_conf={}, checkpoint_storage=storage) as context, pytest.raises(Exception, match="mood"):
-        pytorch.Trainer(Words(context), context).fit(max_length=Batch(2))
+        def evaluate_batch(self, batch: torch.Tensor, batch_idx: int) -> Any:
+            return {"val_loss": super().evaluate_batch(batch, batch_idx)["val_loss"], "note": None}
+
+        def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+            return {"seen": Seen()}
+
+    class Seen(pytorch.PyTorchCallback):
+        def on_training_workload_end(self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]) -> None:
+            seen.append((avg_metrics, batch_metrics))
+
+    with pytorch.init(exp_conf={}, checkpoint_storage=storage) as context:
+        pytorch.Trainer(Words(context), context).fit(max_length=Batch(4), reporting_period=Batch(2))
+    assert caplog.text.count("train_batch returned a str as metric 'mood' for batch 0") == 1
+    assert [set(averages) for averages, _ in seen] == [{"loss", "batches", "epochs"}] * 2
+    assert [[row["mood"] for row in rows] for _, rows in seen] == [["good", "good"]] * 2
 
 
 def test_a_model_that_was_replaced_is_named(storage: str) -> None:

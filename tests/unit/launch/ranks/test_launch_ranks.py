@@ -50,6 +50,21 @@ def wrap(tmp_path, *command, rank="3", **options):
     )
 
 
+def test_a_line_that_ends_with_a_return_is_shown_at_once(tmp_path):
+    """The command writes nothing after it until it is answered."""
+    code = "import sys; sys.stdout.write('50%\\r'); sys.stdout.flush(); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-m", "detlab.launch.wrap_rank", "3", "--", sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "DET_TASK_DIR": ""},
+    ) as process:
+        assert process.stdout.readline() == b"[rank=3] 50%\n"
+        process.stdin.close()
+        assert process.stdout.read() == b""
+    assert process.returncode == 0
+
+
 def test_every_line_says_its_rank(tmp_path):
     done = wrap(tmp_path, "sh", "-c", "echo a; echo b >&2; printf c; exit 9")
     assert done.returncode == 9

@@ -271,6 +271,7 @@ def test_a_model_of_another_shape_gets_one_error_with_every_difference() -> None
 def test_when_the_second_model_does_not_fit_the_first_is_not_loaded() -> None:
     models = [nn.Linear(2, 2), nn.Linear(2, 2)]
     before = digest(models)
+    assert issubclass(StateMismatch, RuntimeError)  # what torch raises for the same
     with pytest.raises(StateMismatch, match="model 1: extra"):
         load_models(models, [nn.Linear(2, 2).state_dict(), {**nn.Linear(2, 2).state_dict(), "extra": torch.ones(1)}])
     assert digest(models) == before

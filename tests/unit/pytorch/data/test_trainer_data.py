@@ -235,9 +235,17 @@ def test_other_types_are_warned_of_once_and_passed_on(caplog: pytest.LogCaptureF
     assert warned == {Opaque, np.ndarray}
 
 
-def test_text_and_numbers_are_nothing_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
-    to_device({"name": "x", "size": 3, "none": None, "raw": b"", "scalar": np.float32(1)}, CPU)
-    assert not caplog.records
+def test_text_and_numbers_are_warned_of_once_for_each_type(caplog: pytest.LogCaptureFixture) -> None:
+    """As in Determined: once in a call, or once in all calls that share a set."""
+    data = {"name": "x", "other": "y", "size": 3, "none": None}
+    assert to_device(data, CPU) is data
+    assert [record.args[1] for record in caplog.records if record.args] == ["str", "int", "NoneType"]
+    assert "not able to move data of type builtins.str to cpu" in caplog.text
+    caplog.clear()
+    warned: set[type] = set()
+    for _ in range(3):
+        to_device(data, CPU, warned)
+    assert len(caplog.records) == 3
 
 
 # --- data_length
@@ -258,7 +266,9 @@ def test_the_length_is_that_of_the_first_tensor(data: Any, length: int) -> None:
     assert data_length(data) == length
 
 
-@pytest.mark.parametrize("data", [{}, [], "text", None, torch.tensor(1.0), {"a": ["b"]}])
+@pytest.mark.parametrize("data", [{}, [], 0, "text", None, torch.tensor(1.0), {"a": ["b"]}])
 def test_without_a_tensor_there_is_no_length(data: Any) -> None:
-    with pytest.raises(TrainerError, match="get_batch_length"):
+    with pytest.raises(TrainerError, match="get_batch_length") as caught:
         data_length(data)
+    assert isinstance(caught.value, TypeError)  # what Determined raises for a number
+    assert isinstance(caught.value, ValueError)  # and for an empty dict

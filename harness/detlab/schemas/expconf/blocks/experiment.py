@@ -16,6 +16,7 @@ from detlab.schemas.expconf.blocks.extras import (
     ProfilingConfig,
     ReproducibilityConfig,
     RetentionPolicy,
+    SecurityConfig,
     SlurmConfig,
     with_default_policies,
 )
@@ -38,7 +39,10 @@ from detlab.schemas.expconf.blocks.scalars import (
 from detlab.schemas.expconf.blocks.searchers import SearcherConfig
 from detlab.schemas.expconf.blocks.storage import CheckpointStorage
 
-_TRAINER_DECIDES = "training code decides since Determined 0.38; pass it to the trainer"
+_TRAINER_DECIDES = (
+    "training code decides since Determined 0.38: a script passes it to the trainer; for an entrypoint module:Class it "
+    "counts as before"
+)
 
 TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
 """An entrypoint of the deprecated form `module:Class`."""
@@ -119,12 +123,14 @@ class ExperimentConfig(Block):
     min_validation_period: Length = old(Length(batches=0), "Least training between validations.", _TRAINER_DECIDES)
     min_checkpoint_period: Length = old(Length(batches=0), "Least training between checkpoints.", _TRAINER_DECIDES)
     scheduling_unit: PositiveInt = old(100, "Batches between reports.", _TRAINER_DECIDES)
-    records_per_epoch: NonNegativeInt = old(0, "Records of one epoch.", _TRAINER_DECIDES)
+    records_per_epoch: NonNegativeInt = ignored(
+        0, "Records of one epoch.", "an epoch is as long as the data loader says"
+    )
     perform_initial_validation: Flag = Field(False, description="Whether to validate before training.")
     optimizations: OptimizationsConfig = old(
         OptimizationsConfig(), "Knobs of the old Trial classes.", "training code sets them"
     )
     data_layer: dict[str, Any] | None = ignored(None, "Unused.", "the data layer was removed")
     internal: dict[str, Any] | None = ignored(None, "Unused.", "it was for Determined's own use")
-    security: dict[str, Any] | None = ignored(None, "Unused.", "Kerberos support was removed")
+    security: SecurityConfig | None = ignored(None, "Unused.", "Kerberos support was removed")
     tensorboard_storage: dict[str, Any] | None = ignored(None, "Unused.", "checkpoint_storage holds events too")

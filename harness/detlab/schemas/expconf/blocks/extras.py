@@ -99,6 +99,20 @@ class ProfilingConfig(Block):
     sync_timings: Flag = ignored(True, "Synchronise timings.", "timings were removed")
 
 
+class KerberosConfig(Block):
+    """Unused."""
+
+    config_file: Text = Field(description="Unused.")
+
+
+class SecurityConfig(Block):
+    """Unused; Determined refuses other keys, too."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"kerberos"})
+
+    kerberos: KerberosConfig | None = Field(None, description="Unused.")
+
+
 class SlurmConfig(Block):
     """Slurm options."""
 

@@ -19,6 +19,9 @@ from detlab.schemas.expconf.raw.loading import load_yaml
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.expconf.raw.secret_keys import holds_secret
 
+HONOURED_PERIODS = frozenset({"min_checkpoint_period", "min_validation_period", "scheduling_unit"})
+"""Deprecated keys by which a trial class named as the entrypoint is trained."""
+
 _HYPERPARAMETER: TypeAdapter[Any] = TypeAdapter(Hyperparameter)
 
 _SAID_ELSEWHERE = {"extra_forbidden", "union_tag_not_found", "union_tag_invalid"}
@@ -103,6 +106,7 @@ def _top_level_type(hyperparameters: dict[str, Any]) -> Iterator[Problem]:
 
 def _keys(raw: dict[str, Any]) -> Iterator[Problem]:
     unknown = 0
+    trained = is_trial_class(raw.get("entrypoint"))
     for path, model, block in visit_blocks(raw):
         for key, value in block.items():
             field = model.model_fields.get(key)
@@ -114,6 +118,8 @@ def _keys(raw: dict[str, Any]) -> Iterator[Problem]:
             elif value is None:
                 continue
             elif reason := note(field, NOTE_OLD):
+                if trained and where in HONOURED_PERIODS:
+                    reason = "it counts as long as the entrypoint has the form module:Class; a script does not read it"
                 yield Problem(where, "is deprecated", reason, "warning")
             elif reason := note(field, NOTE_IGNORED):
                 yield Problem(where, "is accepted and has no effect", reason, "warning")

@@ -264,6 +264,15 @@ def gpu_synonym(raw: Raw) -> Iterator[Problem]:
             yield Problem(f"environment.{key}.gpu", "is ignored, because cuda is set too", None, "warning")
 
 
+def profiled_batches(raw: Raw) -> Iterator[Problem]:
+    """Refuse a range of batches that holds none, as Determined does, though it has no effect."""
+    profiling = _block(raw, "profiling")
+    begin, end = _number(profiling.get("begin_on_batch")), _number(profiling.get("end_after_batch"))
+    if profiling.get("enabled") is True and begin is not None and end is not None and begin > end:
+        message = f"must be at most end_after_batch, but {begin:g} > {end:g}"
+        yield Problem("profiling.begin_on_batch", message, "leave both out: profiling covers the whole trial")
+
+
 RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     union_names,
     ranges,
@@ -283,6 +292,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     mounts,
     slots,
     gpu_synonym,
+    profiled_batches,
 )
 
 

@@ -83,6 +83,10 @@ def _storage(storage: StorageBlock | None) -> Iterator[Problem]:
         for key in COMMON:
             if getattr(storage, key) != StorageBlock.model_fields[key].default:
                 yield _ignored(f"checkpoint_storage.{key}", "checkpoints are kept until the experiment is deleted")
+    if getattr(storage, "propagation", None) not in {None, "rprivate"}:
+        yield _ignored(
+            "checkpoint_storage.propagation", "the directory is used as the node has it, or mounted rprivate"
+        )
     kind = getattr(storage, "type", None)
     if kind is not None and kind not in STORAGES.names():
         yield Problem(

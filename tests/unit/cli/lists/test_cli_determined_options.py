@@ -1,0 +1,120 @@
+"""Options that Determined's commands have: CSV, orders, and which checkpoint."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from detlab.schemas.wire import SeriesView, TrialState
+from detlab.testing.api import FakeMaster
+
+Det = Callable[..., Result]
+
+
+def rows(result: Result) -> list[dict[str, str]]:
+    assert result.exit_code == 0, result.output
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+def test_lists_are_printed_as_csv(master: FakeMaster, det: Det) -> None:
+    hostile = 'a "quoted", name\x1b[31m\nover two lines ' + "x" * 300
+    master.add_experiment(hostile)
+    master.add_trial(1, hparams={"lr": 0.1}, best_validation=0.5, steps_completed=7)
+    uuid = master.add_checkpoint(1, {"a": b"1"}, steps_completed=7, validation=0.5).uuid
+    master.add_agent("node1", slots=2)
+    (found,) = rows(det("experiment", "list", "--csv"))
+    assert found["ID"] == "1"
+    assert found["Name"] == hostile.replace("\x1b[31m\n", " ")  # uncut, and nothing that a terminal obeys
+    for command in (("e", "list-trials", 1), ("trial", "list", 1)):
+        (trial,) = rows(det(*command, "--csv"))
+        assert (trial["Trial"], trial["Best"], trial["Hyperparameters"]) == ("1", "0.5", "lr=0.1")
+    for command in (("e", "list-checkpoints", 1), ("checkpoint", "list", 1), ("checkpoint", "list", "--trial", 1)):
+        (checkpoint,) = rows(det(*command, "--csv"))
+        assert checkpoint["Checkpoint"] == uuid
+    assert [agent["Agent"] for agent in rows(det("agent", "list", "--csv"))] == ["node1"]
+    assert [slot["Agent"] for slot in rows(det("slot", "list", "--csv"))] == ["node1"] * 2
+
+
+@pytest.mark.parametrize(
+    "command", ["e list", "e list-trials 1", "e list-checkpoints 1", "trial list 1", "agent list", "slot list"]
+)
+def test_an_empty_list_is_a_header(master: FakeMaster, det: Det, command: str) -> None:
+    if "1" in command:
+        master.add_experiment()
+    result = det(*command.split(), "--csv")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)
+    assert "," in result.stdout
+
+
+def test_csv_of_one_command_is_not_of_the_next(master: FakeMaster, det: Det) -> None:
+    master.add_experiment("plain")
+    assert "," in det("e", "list", "--csv").stdout.splitlines()[0]
+    assert "," not in det("e", "list").stdout.splitlines()[0]
+
+
+def test_lists_are_sorted(master: FakeMaster, det: Det) -> None:
+    for name in "bca":
+        master.add_experiment(name)
+    for best in (0.5, 0.25, None):
+        master.add_trial(1, best_validation=best)
+
+    def names(*options: str) -> list[str]:
+        return [found["Name"] for found in rows(det("e", "list", "--csv", *options))]
+
+    assert names() == ["a", "c", "b"]  # newest first
+    assert names("--sort-by", "NAME") == names("--sort-by", "name", "--order-by", "asc") == ["a", "b", "c"]
+    assert names("--sort-by", "name", "--order-by", "desc", "-n", "2") == ["c", "b"]
+    assert names("-n", "1") == ["a"]
+    assert names("-n", "1", "--all") == names("-a") == ["a", "c", "b"]
+    for command in (("e", "list-trials"), ("trial", "list")):
+        options = ("--sort-by", "best_validation_metric", "--json")
+        assert [trial["id"] for trial in json.loads(det(*command, 1, *options).stdout)] == [2, 1, 3]
+    assert det("e", "list", "--sort-by", "shape").exit_code == 2
+
+
+def test_a_trials_checkpoint_is_downloaded_by_its_uuid(master: FakeMaster, det: Det, tmp_path: Path) -> None:
+    master.add_experiment()
+    for trial in (1, 2):
+        master.add_trial(1)
+        master.add_checkpoint(trial, {"a": b"%d" % trial}, steps_completed=1, validation=0.5)
+    old, other = master.checkpoints.values()
+    master.add_checkpoint(1, {"a": b"3"}, steps_completed=2, validation=0.1)
+    result = det("trial", "download", 1, "--uuid", old.uuid, "-q", "-o", tmp_path / "here")
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'here'}\n")
+    assert (tmp_path / "here" / "a").read_bytes() == b"1"
+    result = det("trial", "download", 1, "--uuid", other.uuid)
+    assert result.exit_code == 2
+    assert f"checkpoint {other.uuid} is of trial 2, not of trial 1" in result.output
+    assert "choose one of" in det("trial", "download", 1, "--uuid", old.uuid, "--latest").output
+
+
+def test_a_trial_is_described_with_its_metrics(master: FakeMaster, det: Det) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    master.series[1] = [SeriesView(trial_id=1, group="training", name="loss", steps=[1, 2], values=[0.5, 0.25])]
+    assert "0.25" not in det("t", "describe", 1).stdout
+    assert "0.25" in det("t", "describe", 1, "--metrics").stdout
+    told = json.loads(det("t", "describe", 1, "--metrics", "--json").stdout)
+    assert [report["metrics"] for report in told["metrics"]] == [{"loss": 0.5}, {"loss": 0.25}]
+    assert [found["loss"] for found in rows(det("t", "metrics", 1, "--csv"))] == ["0.5", "0.25"]
+    assert det("t", "describe", 1, "--metrics-summary").exit_code == 0
+
+
+def test_logs_take_determineds_names_of_filters(master: FakeMaster, det: Det) -> None:
+    master.add_experiment()
+    master.add_trial(1, state=TrialState.COMPLETED)
+    master.log(1, "one", rank=0, node="n1", stdtype="stderr")
+    master.log(1, "two", rank=1, node="n2")
+    for option in (("--rank-id", 0), ("--agent-id", "n1"), ("--stdtype", "stderr")):
+        result = det("t", "logs", 1, *option)
+        assert result.exit_code == 0, result.output
+    assert "one" in det("t", "logs", 1, "--rank-id", 0).stdout
+    assert "two" not in det("t", "logs", 1, "--rank-id", 0).stdout
+    result = det("t", "logs", 1, "--timestamp-after", "2001-01-01T00:00", "--timestamp-before", "2101-01-01T00:00")
+    assert result.exit_code == 0, result.output
