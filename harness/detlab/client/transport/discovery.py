@@ -29,7 +29,9 @@ from detlab.trust import environment_certificate, fingerprint_of, naming
 
 STATE_FOLDER = ".detlab"
 SERVICE_PATH = "/services/detlab"
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+USE_PROXY = "DET_USE_PROXY"
+"""Environment variable: `1` sends calls to a master on another machine through the proxies of the environment."""
+_PROXIES = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,16 @@ class ClusterAddress:
 
     @property
     def loopback(self) -> bool:
-        """Whether the address is on this machine (proxies of the environment are then bypassed)."""
-        return urlsplit(self.url).hostname in _LOOPBACK
+        """Whether the address is on this machine."""
+        return is_loopback(urlsplit(self.url).hostname or "")
+
+    @property
+    def proxied(self) -> bool:
+        """Whether calls use the proxies of the environment: where DET_USE_PROXY is 1, and never to this machine.
+
+        A site sets these variables for the world outside; its proxy seldom reaches a master within.
+        """
+        return not self.loopback and os.environ.get(USE_PROXY) == "1"
 
     def untrusted(self) -> UntrustedMaster:
         """Return the error for a server at this address whose certificate is not trusted."""
@@ -66,10 +76,15 @@ class ClusterAddress:
                 f"the cluster recorded in {self.folder} does not answer at {self.url}: {reason}",
                 hint=f"It may have stopped. Start it again: det up --dir {self.folder}",
             )
-        return ClusterUnreachable(
-            f"no answer from {self.url} (named by {self.source}): {reason}",
-            hint="Check the address and that the cluster runs. To start one on this machine: det up",
-        )
+        hint = "Check the address and that the cluster runs. To start one on this machine: det up"
+        proxy = next((name for name in _PROXIES if os.environ.get(name)), None)
+        if proxy is not None and not self.loopback:
+            hint += (
+                f". The proxy in {proxy} was used, because {USE_PROXY} is 1"
+                if self.proxied
+                else f". The proxy in {proxy} was not used; {USE_PROXY}=1 uses it"
+            )
+        return ClusterUnreachable(f"no answer from {self.url} (named by {self.source}): {reason}", hint=hint)
 
 
 def is_loopback(host: str) -> bool:
