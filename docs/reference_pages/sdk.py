@@ -67,8 +67,8 @@ def client() -> str:
     intro = """
 What commands and magics do, as Python: `from detlab.client import Client`. Without arguments a client finds the cluster
 as `det` does (`DET_URL` and `DET_TOKEN`, the folder `.detlab` here or above, the cluster started last, `det login`).
-`AsyncClient` has the same methods as coroutines. The proxies of the environment (`http_proxy`, `all_proxy`) are not used,
-here or by `det`, unless `DET_USE_PROXY=1`, and never for a master on this machine.
+`AsyncClient` has the same methods as coroutines. The proxies of the environment (`http_proxy`, `all_proxy`) are
+used only where `DET_USE_PROXY=1`, by `det` too, and never for a master on this machine.
 
     with Client() as client:
         experiment = client.create_experiment("search.yaml", "code/")

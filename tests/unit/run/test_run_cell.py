@@ -192,6 +192,14 @@ def test_a_refusal_is_told_in_the_masters_words(outputs, master):
     assert caught.value.hint == "less"
 
 
+def test_a_refusal_before_the_body_is_read_is_told_at_once(outputs, master):
+    """The connection broke while the file was sent, which was taken for an outage, for ten minutes."""
+    master.most = 1_000_000
+    with pytest.raises(StorageError, match="status 413"):
+        outputs.put("x.value", bytes(100_000_000))
+    assert len(master.tokens) == 1
+
+
 def test_outside_of_a_task_nothing_can_be_handed_over(monkeypatch):
     monkeypatch.delenv("DET_TASK_DIR", raising=False)
     with pytest.raises(NotInCluster):

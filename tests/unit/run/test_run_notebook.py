@@ -122,6 +122,25 @@ def test_a_notebook_that_cannot_be_kept_is_a_failure_in_words(start, master):
     assert "a task may hold 200 MB" in stderr
 
 
+def test_a_notebook_that_is_too_large_is_stored_without_large_outputs_and_kept_whole(
+    start, master, tmp_path, monkeypatch
+):
+    """It was uploaded for ten minutes, with the slot held, and then lost."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    master.most = 300_000
+    process = start("print('x' * 400_000)", "print('small')")
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "executed.ipynb was stored without its 1 largest outputs" in stderr
+    first, second = said(executed(master))
+    assert "an output of 0.4 MB was left out" in first
+    assert second == "small"
+    (kept,) = (tmp_path / "home").glob("executed-*.ipynb")
+    assert said(nbformat.read(kept, as_version=4)) == ["x" * 400_000, "small"]
+    assert str(kept) in stderr
+
+
 def test_cells_are_counted_as_in_the_notebook_that_was_sent():
     error = {"output_type": "error", "ename": "E", "evalue": "v", "traceback": ["\x1b[0;36mCell\x1b[0m In[2], line 7"]}
     cells = [
