@@ -63,6 +63,8 @@ class ExperimentMagics(Magics):
         module = self.session.modules.capture(args.name, cell, cell_number(), cell_id())
         count = len(cell.splitlines())
         print(f"module {module.name}: {count} line{'' if count == 1 else 's'} from cell {module.cell}")
+        if args.name not in self.session.modules.files:
+            print("note: no folder for it can be written to: worker processes of this notebook cannot import it")
 
     @magic_arguments()
     @argument("file", nargs="?", help="a YAML file (line magic only)")
