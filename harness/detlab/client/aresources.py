@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -407,10 +407,11 @@ class AsyncTrial(TrialFacts):
         return (await self._session.run(experiments.trial(self.id))).state.terminal
 
     async def iter_metrics(
-        self, group: str | None = None, *, max_points: int | None = None
+        self, group: str | None = None, *, names: Sequence[str] | None = None, max_points: int | None = None
     ) -> AsyncIterator[TrialMetrics]:
-        """Yield its reports in order of step, of one group or of all."""
-        series = await self._session.run(experiments.trial_metrics(self.id, group=group, max_points=max_points))
+        """Yield its reports in order of step, of one group or of all, with these metrics or with all."""
+        flow = experiments.trial_metrics(self.id, group=group, names=names, max_points=max_points)
+        series = await self._session.run(flow)
         for report in reports(series):
             yield report
 

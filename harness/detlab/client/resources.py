@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -404,9 +404,12 @@ class Trial(TrialFacts):
     def _ended(self) -> bool:
         return self._session.run(experiments.trial(self.id)).state.terminal
 
-    def iter_metrics(self, group: str | None = None, *, max_points: int | None = None) -> Iterator[TrialMetrics]:
-        """Yield its reports in order of step, of one group or of all."""
-        series = self._session.run(experiments.trial_metrics(self.id, group=group, max_points=max_points))
+    def iter_metrics(
+        self, group: str | None = None, *, names: Sequence[str] | None = None, max_points: int | None = None
+    ) -> Iterator[TrialMetrics]:
+        """Yield its reports in order of step, of one group or of all, with these metrics or with all."""
+        flow = experiments.trial_metrics(self.id, group=group, names=names, max_points=max_points)
+        series = self._session.run(flow)
         yield from reports(series)
 
     def plot(self, **options: Any) -> Any:

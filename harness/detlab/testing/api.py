@@ -82,7 +82,7 @@ _ROUTES: list[Route] = [
     ("GET", r"experiments/(\d+)/stream", RequestHandler.follow_experiment),
     ("GET", r"trials/(\d+)", lambda h, n: h.tell(h.master.trial(n))),
     ("POST", r"trials/(\d+)/kill", RequestHandler.kill_trial),
-    ("GET", r"trials/(\d+)/metrics", lambda h, n: h.tell({"items": h.master.series.get(int(n), [])})),
+    ("GET", r"trials/(\d+)/metrics", lambda h, n: h.tell({"items": h.curves(int(n))})),
     ("GET", r"trials/(\d+)/logs", RequestHandler.list_logs),
     ("GET", r"trials/(\d+)/logs/stream", RequestHandler.follow_logs),
     ("GET", r"checkpoints/([^/]+)", lambda h, n: h.tell(h.master.checkpoint(n))),

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, LogLine, TrialState, Wire
+from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, LogLine, SeriesView, TrialState, Wire
 from detlab.testing.api_state import Fault, MasterState, Refusal
 from detlab.testing.bundles import files_digest, packed_digest
 
@@ -142,6 +142,12 @@ class RequestHandler(BaseHTTPRequestHandler):
         if "name" in self.query:
             found = [view for view in found if self.query["name"] in view.name]
         self.page(found)
+
+    def curves(self, number: int) -> list[SeriesView]:
+        """Return what GET trials/{id}/metrics does, of the wanted names."""
+        found = self.master.series.get(number, [])
+        wanted = json.loads(self.query.get("name", "[]"))
+        return [curve for curve in found if not wanted or curve.name in wanted]
 
     def list_trials(self, number: str) -> None:
         """GET experiments/{id}/trials."""

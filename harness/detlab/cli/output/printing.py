@@ -26,6 +26,12 @@ _SEQUENCES = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 PIPE_WIDTH = 200
+READABLE = 16
+"""Characters of a column at least, where its values have as many: a number, a name."""
+SEPARATION = 3
+"""Characters between two columns."""
+NAMED = 5
+"""How many columns that are left out are named."""
 STYLES = {
     "COMPLETED": "green",
     "ERROR": "red",
@@ -103,19 +109,47 @@ def json_text(text: str) -> str:
     return visible(text, write=lambda found: json.dumps(found)[1:-1])
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:
-    """Print a table; all texts are cleaned."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = (), choose: str | None = None
+) -> None:
+    """Print a table; all texts are cleaned.
+
+    Args:
+        columns: Their names; the important ones come first.
+        rows: The values.
+        right: Columns whose values are aligned to the right.
+        choose: For columns that users make, of any number: those for which there is no room are left out, and a line
+            to standard error says so, and how to see them.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     aligned = set(right)
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
+    out = console()
+    found = list(rows)
+    kept = len(columns) if choose is None else _fitting(columns, found, out.width)
+    for column in columns[:kept]:
         grid.add_column(Text(clean(column)), justify="right" if column in aligned else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(clean(show(value)), style=STYLES.get(str(value), "")) for value in row))
-    console().print(grid)
+    for row in found:
+        grid.add_row(*(Text(clean(show(value)), style=STYLES.get(str(value), "")) for value in row[:kept]))
+    out.print(grid)
+    left = [clean(column) for column in columns[kept:]]
+    if left:
+        names = ", ".join(left[:NAMED]) + (", …" if len(left) > NAMED else "")
+        note(f"{counted(len(left), 'column')} left out ({names[:200]}): {choose}")
+
+
+def _fitting(columns: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> int:
+    """Return how many of the columns a line of `width` holds if each gets what it needs, `READABLE` at most."""
+    room = width
+    for index, column in enumerate(columns):
+        needed = max(len(column), *(len(show(row[index])) for row in rows)) if rows else len(column)
+        room -= min(needed, READABLE) + (SEPARATION if index else 0)
+        if room < 0 and index:
+            return index
+    return len(columns)
 
 
 def facts(rows: Iterable[tuple[str, Any]]) -> None:
