@@ -49,6 +49,13 @@ class Ended(BaseException):
     """The task was told to end (not an Exception: papermill must not take it for a failed cell)."""
 
 
+def strict_json(text: str) -> str:
+    """Return JSON whose non-finite numbers are the texts "NaN", "Infinity" and "-Infinity": Jupyter reads no others."""
+    if "NaN" not in text and "Infinity" not in text:
+        return text
+    return json.dumps(json.loads(text, parse_constant=str), indent=1, ensure_ascii=False) + "\n"
+
+
 class ToOutputs:
     """papermill's way to write a notebook, which hands it over.
 
@@ -73,8 +80,8 @@ class ToOutputs:
         return []
 
     def write(self, buf: str, path: str) -> None:
-        """Take the current state of the notebook."""
-        self.newest = buf.encode()
+        """Take the current state of the notebook, whose parameters and outputs may hold numbers that JSON has not."""
+        self.newest = strict_json(buf).encode()
         self._upload.offer(self.newest)
 
     def pretty_path(self, path: str) -> str:

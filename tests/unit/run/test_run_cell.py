@@ -122,6 +122,14 @@ def test_a_name_that_the_cell_did_not_set_is_an_error_after_the_others_came_back
     assert ran.values == {"x": 1}
 
 
+def test_a_name_that_was_not_set_before_a_clean_exit_is_an_error(run):
+    """The notebook kept its former value of the name, and nothing was said."""
+    ran = run("import sys\nx = 1\nsys.exit(0)\ny = 2", out=("y", "x"))
+    assert ran.status == 1
+    assert "--out y: the cell has set no variable 'y'" in ran.report["error"]["message"]
+    assert ran.values == {"x": 1}
+
+
 def test_a_class_of_the_cell_itself_is_refused_with_what_to_do(run):
     ran = run("class Net: pass\nnet = Net()", out=("net",))
     assert "%%det_module" in ran.report["error"]["message"]

@@ -76,6 +76,18 @@ def test_a_notebook_runs_with_its_parameters_and_is_handed_over(start, master):
     assert "the kernel 'nowhere' is not installed here; python3 is used instead" in stdout
 
 
+def test_a_parameter_that_is_no_number_of_json_leaves_a_notebook_that_is_json(start, master):
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    process = start("lr = 0.1", "print('NaN', lr)", parameters={"lr": float("nan"), "most": float("-inf")})
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert said(executed(master)) == ["NaN nan"]
+    stored = json.loads(master.taken["executed.ipynb"], parse_constant=refuse)
+    assert stored["metadata"]["papermill"]["parameters"] == {"lr": "NaN", "most": "-Infinity"}
+
+
 def test_a_cell_that_raises_is_named_with_its_line_and_the_notebook_is_kept(start, master):
     process = start(
         "x = 1", "print('before')", "def f():\n    return 1 / 0\n\nf()", "print('never')", parameters={"x": 2}
