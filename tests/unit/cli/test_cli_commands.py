@@ -186,3 +186,18 @@ def test_problems_print_as_path_and_message() -> None:
     from detlab.cli.output.failures import problem_line
 
     assert problem_line(Problem("a.b", "is \x1b[1mwrong", "fix it")) == "a.b: is wrong (fix it)"
+
+
+def test_a_working_directory_that_was_removed_is_named(det, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was "[Errno 2] No such file or directory", of nothing."""
+    gone = workplace / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.delenv("DET_URL")
+    gone.rmdir()
+    result = det("e", "list")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "Error: the working directory was removed",
+        "  → cd to a directory that exists, and run it again",
+    ]

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from detlab.client.transport.logins import Logins, user_state_folder
 from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable, UntrustedMaster
+from detlab.pasted import word
 from detlab.trust import environment_certificate, fingerprint_of, naming
 
 STATE_FOLDER = ".detlab"
@@ -74,7 +75,7 @@ class ClusterAddress:
         if self.folder is not None:
             return ClusterUnreachable(
                 f"the cluster recorded in {self.folder} does not answer at {self.url}: {reason}",
-                hint=f"It may have stopped. Start it again: det up --dir {self.folder}",
+                hint=f"It may have stopped. Start it again: det up --dir {word(self.folder)}",
             )
         hint = "Check the address and that the cluster runs. To start one on this machine: det up"
         proxy = next((name for name in _PROXIES if os.environ.get(name)), None)
@@ -259,7 +260,7 @@ class Discovery:
             if self._mine(folder) and self._mine(folder / "secrets"):
                 raise ClusterUnreachable(
                     f"the cluster of the folder {folder} is not running",
-                    hint=f"Start it: det up --dir {folder}\nor name another one by DET_URL and DET_TOKEN",
+                    hint=f"Start it: det up --dir {word(folder)}\nor name another one by DET_URL and DET_TOKEN",
                 )
         self.tried.append(f"{STATE_FOLDER} in {self.start} and above (none that you own)")
         return None
