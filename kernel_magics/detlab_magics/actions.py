@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from detlab.client import Experiment
 from detlab.errors import ConfigError, NotFound
-from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine, ProblemView
+from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine
 from detlab_magics.cells.prepare import Prepared, prepare, read_config
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
 from detlab_magics.kernel import KernelSession, cell_id, cell_number, notebook_path
-from detlab_magics.plaintext import in_notebook, name_cells, plain
+from detlab_magics.plaintext import in_notebook, name_cells, plain, print_warnings
 from detlab_magics.tables import Listing, Status
 from detlab_magics.view.screen import headless, screen
 from detlab_magics.view.show import Showing, show_ended
@@ -114,7 +114,7 @@ def _submit(session: KernelSession, prepared: Prepared) -> Experiment:
     assert reply.experiment is not None  # only a dry run has none
     session.submitted[client.address.url, prepared.key] = reply.experiment.id
     print(f"experiment {reply.experiment.id} submitted with {_shipped(prepared)}")
-    _print_warnings(reply.warnings)
+    print_warnings(reply.warnings)
     return reply.experiment
 
 
@@ -131,7 +131,7 @@ def _dry_run(client: Client, prepared: Prepared) -> None:
     print(f"would upload {_shipped(prepared)}")
     for file in prepared.bundle.files:
         print(f"  {file.size:>9,}  {plain(file.path)}")
-    _print_warnings(reply.warnings)
+    print_warnings(reply.warnings)
     print("nothing was submitted (--dry-run)")
 
 
@@ -141,13 +141,6 @@ def _shipped(prepared: Prepared) -> str:
         return "no files"
     listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return f"{len(names)} file{'s' if len(names) > 1 else ''}, {prepared.bundle.size:,} bytes: {listed}"
-
-
-def _print_warnings(warnings: list[ProblemView]) -> None:
-    for warning in warnings:
-        path = f"{warning.path}: " if warning.path else ""
-        hint = f" ({warning.hint})" if warning.hint else ""
-        print(plain(f"warning: {path}{warning.message}{hint}", 400))
 
 
 def watch(session: KernelSession, experiment_id: int, *, wait: bool | None = None) -> None:
