@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from detlab.client import Experiment
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine
+from detlab_magics.cells.outside import outside_warnings
 from detlab_magics.cells.prepare import Prepared, prepare, read_config
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
 from detlab_magics.kernel import KernelSession, cell_id, cell_number, notebook_path
@@ -70,6 +71,7 @@ def run(
         source=source,
         places=places,
     )
+    print_warnings(outside_warnings(prepared.bundle, request.context))
     if request.dry_run:
         _dry_run(session.client(), prepared)
         return None
