@@ -218,14 +218,20 @@ def act(session: KernelSession, experiment_id: int, action: Literal["pause", "ac
 
 
 def logs(
-    session: KernelSession, trial_id: int, *, tail: int, follow: bool, rank: int | None = None, node: str | None = None
+    session: KernelSession,
+    trial_id: int,
+    *,
+    tail: int | None,
+    follow: bool,
+    rank: int | None = None,
+    node: str | None = None,
 ) -> None:
     """Print a trial's output, with cells named where their lines appear in tracebacks.
 
     Args:
         session: The kernel's session.
         trial_id: The trial.
-        tail: Number of last lines to print; 0: all.
+        tail: Number of last lines to print; None: all.
         follow: Continue until the trial has ended.
         rank: Only this rank's lines.
         node: Only lines that were written on this agent.
@@ -233,8 +239,8 @@ def logs(
     Raises:
         MagicError: `tail` is negative.
     """
-    if tail < 0:
-        raise MagicError("--tail must be 0 (all) or more")
+    if tail is not None and tail < 0:
+        raise MagicError("--tail must be 0 or more; --all prints every line")
     trial = session.client().get_trial(trial_id)
     cells = trial.get_experiment().view.source.get("cells", {})
     pruned = trial.removed_logs()
@@ -242,9 +248,11 @@ def logs(
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(pruned.removed_at))
         print(f"[{pruned.removed:,} lines from before {day} were removed by retention]")
     several, last = len(trial.nodes) > 1, None
-    for line in trial.logs(tail=tail or None, rank=rank, node=node):
+    # With 0 the last line is fetched for its id alone.
+    for line in trial.logs(tail=1 if tail == 0 else tail, rank=rank, node=node):
         last = line.id
-        _print_line(line, cells, several=several)
+        if tail != 0:
+            _print_line(line, cells, several=several)
     if not follow:
         return
     for line in trial.iter_logs(follow=True, after=last, rank=rank, node=node):

@@ -160,7 +160,8 @@ class ExperimentMagics(Magics):
 
     @magic_arguments()
     @argument("trial", type=int, help="trial id")
-    @argument("--tail", "-n", type=int, default=50, help="last lines only (0: all)")
+    @argument("--tail", "-n", type=int, default=50, help="only so many last lines (default 50; 0: none)")
+    @argument("--all", "-a", action="store_true", help="all lines")
     @argument("--follow", "-f", action="store_true", help="follow until the trial ends")
     @argument("--rank", type=int, help="only this rank's lines")
     @argument("--node", help="only lines that were written on this agent")
@@ -176,7 +177,8 @@ class ExperimentMagics(Magics):
         from detlab_magics import actions
 
         args = parse_line(self.det_logs, line)
-        actions.logs(self.session, args.trial, tail=args.tail, follow=args.follow, rank=args.rank, node=args.node)
+        tail = None if args.all else args.tail
+        actions.logs(self.session, args.trial, tail=tail, follow=args.follow, rank=args.rank, node=args.node)
 
     @magic_arguments()
     @_id_argument

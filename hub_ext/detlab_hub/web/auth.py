@@ -171,7 +171,7 @@ class Identifier:
         except (web.HTTPError, TimeoutError) as error:
             raise Unavailable(
                 "the Hub cannot be asked about this token now",
-                hint="Try again in a few seconds. If that does not help, the Hub's log has the reason: a full disk, say.",
+                hint="Try again in a few seconds. If that does not help, see the Hub's log: a full disk, perhaps.",
             ) from error
         return answer
 

@@ -10,6 +10,8 @@ from detlab.errors import Problem
 from detlab.schemas.wire import (
     TrialState,
 )
+from detlab_magics import actions
+from detlab_magics.kernel import KernelSession
 
 # --- logs -------------------------------------------------------------------------------------------------
 
@@ -69,6 +71,19 @@ def test_following_logs_misses_and_repeats_nothing(master, det, tail: int | None
     ender.join()
     first = 0 if tail is None else 5 - tail
     assert result.stdout.splitlines() == [*(f"line {n}" for n in range(first, 5)), "the last"]
+
+
+def test_no_last_lines_are_none_in_the_notebook_too(master, det, capsys) -> None:
+    """`--tail 0` was none in a terminal and all in a notebook; and there it said "no output yet"."""
+    master.add_trial(master.add_experiment().id)
+    for n in range(3):
+        master.log(1, f"line {n}")
+    assert (det("t", "logs", 1, "--tail", 0).stdout, det("t", "logs", 1, "--tail", 0).stderr) == ("", "")
+    session = KernelSession()
+    for tail, shown in ((0, ""), (1, "line 2\n"), (None, "line 0\nline 1\nline 2\n")):
+        actions.logs(session, 1, tail=tail, follow=False)
+        assert capsys.readouterr().out == shown
+    session.client().close()
 
 
 def test_a_progress_bar_in_the_output_is_one_line(master, det) -> None:
