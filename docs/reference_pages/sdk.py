@@ -68,7 +68,8 @@ def client() -> str:
 What commands and magics do, as Python: `from detlab.client import Client`. Without arguments a client finds the cluster
 as `det` does (`DET_URL` and `DET_TOKEN`, the folder `.detlab` here or above, the cluster started last, `det login`).
 The cluster started last is a guess: it is read, and a call that would change it raises `ClusterGuessed`.
-`AsyncClient` has the same methods as coroutines.
+`AsyncClient` has the same methods as coroutines. The proxies of the environment (`http_proxy`, `all_proxy`) are
+used only where `DET_USE_PROXY=1`, by `det` too, and never for a master on this machine.
 
     with Client() as client:
         experiment = client.create_experiment("search.yaml", "code/")

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from detlab.client.transport.discovery import is_loopback, service_url
 from detlab.errors import UntrustedMaster
 from detlab.files import write_atomic
+from detlab.pasted import word
 from detlab.schemas.wire import API_PREFIX
 from detlab.trust import (
     accept,
@@ -125,7 +126,7 @@ class Endpoints:
             f"{self.base} does not show the certificate {fingerprint_of(held)} that this agent has pinned"
             f"{naming(held)}: it was renewed or has expired, or an attacker intercepts the connection. Nothing sent",
             hint="Ask an administrator for the current fingerprint (det status), and pin it: "
-            f"det agent pin {self.base} --dir {where} --fingerprint sha256:…",
+            f"det agent pin {self.base} --dir {word(where)} --fingerprint sha256:…",
         )
 
     def as_reached(self, master_url: str) -> str:

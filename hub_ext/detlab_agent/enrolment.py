@@ -74,7 +74,7 @@ class KeyRing:
             trust = self.endpoints.trust()
             hooks = loopback.async_hooks(self.endpoints.enrol)
             async with httpx.AsyncClient(
-                timeout=30.0, follow_redirects=False, verify=trust, event_hooks=hooks
+                timeout=30.0, follow_redirects=False, verify=trust, event_hooks=hooks, trust_env=False
             ) as client:
                 reply = await client.post(
                     self.endpoints.enrol,

@@ -38,12 +38,11 @@ from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.store import CopyPolicy, Store
 from detlab_hub.user_limits import UserLimits, read_limits
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
+from detlab_hub.web.bodies import MOST_READ
 from detlab_hub.web.routes import Background, WebSettings, make_application
 
 UPGRADE_NOTE = "upgrading"
 """File beside the database that holds our process id while an older schema is brought up to date."""
-_UPLOAD_SLACK = 8 * 1024 * 1024
-"""Bytes read and dropped beyond the largest bundle, so that the sender gets to see why it was refused."""
 
 
 class DetHub(Application):
@@ -441,8 +440,7 @@ class DetHub(Application):
             prefix=self.base_path,
         )
         application = make_application(services, Identifier(hub, services), web)
-        largest = max(services.settings.bundle_limit, services.settings.outputs_limit)
-        server = HTTPServer(application, xheaders=True, max_body_size=largest + _UPLOAD_SLACK)
+        server = HTTPServer(application, xheaders=True, max_body_size=MOST_READ)
         lent = inherited()
         if self.port in lent:
             server.add_socket(lent[self.port])

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from detlab.errors import DetlabError
+from detlab.pasted import word
 
 __all__ = ["down", "status", "up"]
 
@@ -115,7 +116,7 @@ def up(
 
 def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> None:
     view, plan = cluster.view, cluster.plan
-    where = "" if folder == _DEFAULT_DIR else f" --dir {folder}"
+    where = "" if folder == _DEFAULT_DIR else f" --dir {word(folder)}"
     password = cluster.password_file.read_text(encoding="ascii").strip()
     lines = [
         "detlab is up." if not cluster.already else "detlab is up already.",

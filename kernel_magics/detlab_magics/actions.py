@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from detlab.client import Experiment
 from detlab.client.facts import missed_metric
 from detlab.errors import ConfigError, NotFound
-from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine, ProblemView
+from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine
+from detlab_magics.cells.outside import outside_warnings
 from detlab_magics.cells.prepare import Prepared, prepare, read_config
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
 from detlab_magics.kernel import KernelSession, cell_id, cell_number, notebook_path
-from detlab_magics.plaintext import in_notebook, name_cells, plain
+from detlab_magics.plaintext import in_notebook, name_cells, plain, print_warnings
 from detlab_magics.tables import Listing, Status
 from detlab_magics.view.screen import headless, screen
 from detlab_magics.view.show import Showing, show_ended
@@ -73,6 +74,7 @@ def run(
         source=source,
         places=places,
     )
+    print_warnings(outside_warnings(prepared.bundle, request.context))
     if request.dry_run:
         _dry_run(session.client(), prepared)
         return None
@@ -117,7 +119,7 @@ def _submit(session: KernelSession, prepared: Prepared) -> Experiment:
     assert reply.experiment is not None  # only a dry run has none
     session.submitted[client.address.url, prepared.key] = reply.experiment.id
     print(f"experiment {reply.experiment.id} submitted with {_shipped(prepared)}")
-    _print_warnings(reply.warnings)
+    print_warnings(reply.warnings)
     return reply.experiment
 
 
@@ -134,7 +136,7 @@ def _dry_run(client: Client, prepared: Prepared) -> None:
     print(f"would upload {_shipped(prepared)}")
     for file in prepared.bundle.files:
         print(f"  {file.size:>9,}  {plain(file.path)}")
-    _print_warnings(reply.warnings)
+    print_warnings(reply.warnings)
     print("nothing was submitted (--dry-run)")
 
 
@@ -144,13 +146,6 @@ def _shipped(prepared: Prepared) -> str:
         return "no files"
     listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return f"{len(names)} file{'s' if len(names) > 1 else ''}, {prepared.bundle.size:,} bytes: {listed}"
-
-
-def _print_warnings(warnings: list[ProblemView]) -> None:
-    for warning in warnings:
-        path = f"{warning.path}: " if warning.path else ""
-        hint = f" ({warning.hint})" if warning.hint else ""
-        print(plain(f"warning: {path}{warning.message}{hint}", 400))
 
 
 def watch(session: KernelSession, experiment_id: int, *, wait: bool | None = None) -> None:
@@ -234,14 +229,20 @@ def act(session: KernelSession, experiment_id: int, action: Literal["pause", "ac
 
 
 def logs(
-    session: KernelSession, trial_id: int, *, tail: int, follow: bool, rank: int | None = None, node: str | None = None
+    session: KernelSession,
+    trial_id: int,
+    *,
+    tail: int | None,
+    follow: bool,
+    rank: int | None = None,
+    node: str | None = None,
 ) -> None:
     """Print a trial's output, with cells named where their lines appear in tracebacks.
 
     Args:
         session: The kernel's session.
         trial_id: The trial.
-        tail: Number of last lines to print; 0: all.
+        tail: Number of last lines to print; None: all.
         follow: Continue until the trial has ended.
         rank: Only this rank's lines.
         node: Only lines that were written on this agent.
@@ -249,8 +250,8 @@ def logs(
     Raises:
         MagicError: `tail` is negative.
     """
-    if tail < 0:
-        raise MagicError("--tail must be 0 (all) or more")
+    if tail is not None and tail < 0:
+        raise MagicError("--tail must be 0 or more; --all prints every line")
     trial = session.client().get_trial(trial_id)
     cells = trial.get_experiment().view.source.get("cells", {})
     pruned = trial.removed_logs()
@@ -258,9 +259,11 @@ def logs(
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(pruned.removed_at))
         print(f"[{pruned.removed:,} lines from before {day} were removed by retention]")
     several, last = len(trial.nodes) > 1, None
-    for line in trial.logs(tail=tail or None, rank=rank, node=node):
+    # With 0 the last line is fetched for its id alone.
+    for line in trial.logs(tail=1 if tail == 0 else tail, rank=rank, node=node):
         last = line.id
-        _print_line(line, cells, several=several)
+        if tail != 0:
+            _print_line(line, cells, several=several)
     if not follow:
         return
     for line in trial.iter_logs(follow=True, after=last, rank=rank, node=node):

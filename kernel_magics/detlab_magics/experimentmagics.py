@@ -63,6 +63,8 @@ class ExperimentMagics(Magics):
         module = self.session.modules.capture(args.name, cell, cell_number(), cell_id())
         count = len(cell.splitlines())
         print(f"module {module.name}: {count} line{'' if count == 1 else 's'} from cell {module.cell}")
+        if args.name not in self.session.modules.files:
+            print("note: no folder for it can be written to: worker processes of this notebook cannot import it")
 
     @magic_arguments()
     @argument("file", nargs="?", help="a YAML file (line magic only)")
@@ -158,7 +160,8 @@ class ExperimentMagics(Magics):
 
     @magic_arguments()
     @argument("trial", type=int, help="trial id")
-    @argument("--tail", "-n", type=int, default=50, help="last lines only (0: all)")
+    @argument("--tail", "-n", type=int, default=50, help="only so many last lines (default 50; 0: none)")
+    @argument("--all", "-a", action="store_true", help="all lines")
     @argument("--follow", "-f", action="store_true", help="follow until the trial ends")
     @argument("--rank", type=int, help="only this rank's lines")
     @argument("--node", help="only lines that were written on this agent")
@@ -174,7 +177,8 @@ class ExperimentMagics(Magics):
         from detlab_magics import actions
 
         args = parse_line(self.det_logs, line)
-        actions.logs(self.session, args.trial, tail=args.tail, follow=args.follow, rank=args.rank, node=args.node)
+        tail = None if args.all else args.tail
+        actions.logs(self.session, args.trial, tail=tail, follow=args.follow, rank=args.rank, node=args.node)
 
     @magic_arguments()
     @_id_argument

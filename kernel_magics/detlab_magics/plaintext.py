@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from detlab.visible import visible
+
+if TYPE_CHECKING:
+    from detlab.schemas.wire import ProblemView
 
 
 def plain(text: str, limit: int = 120) -> str:
@@ -43,3 +46,11 @@ def in_notebook(hint: str) -> str:
     for command, magic in _MAGIC_FOR:
         hint = command.sub(magic, hint)
     return hint
+
+
+def print_warnings(warnings: Iterable[ProblemView]) -> None:
+    """Print what a submission is warned of, a line each."""
+    for warning in warnings:
+        path = f"{warning.path}: " if warning.path else ""
+        hint = f" ({warning.hint})" if warning.hint else ""
+        print(plain(f"warning: {path}{warning.message}{hint}", 400))

@@ -14,9 +14,10 @@ from detlab.client.rendering import NO_MATH
 from detlab.schemas.taskwire import TaskView
 from detlab_magics.borrowed.running import Following, status_of
 from detlab_magics.borrowed.shipping import ENTRYPOINT, Shipment, check_text, ship
+from detlab_magics.cells.outside import outside_warnings
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession, cell_id, notebook_path
-from detlab_magics.plaintext import in_notebook, plain
+from detlab_magics.plaintext import in_notebook, plain, print_warnings
 from detlab_magics.tables import html_table, text_table
 from detlab_magics.view.screen import Output, headless
 
@@ -55,6 +56,7 @@ def borrow(session: KernelSession, wish: Borrow, variables: MutableMapping[str, 
     text = f"# %%det_run\n{wish.text}"
     check_text(text, name)
     shipment = ship(text, name, variables, session.modules, ins=wish.ins, outs=wish.outs, context=wish.context)
+    print_warnings(outside_warnings(shipment.bundle, wish.context))
     for variable, kind in shipment.pickled.items():
         print(f"note: {plain(variable)} goes in as a pickle ({plain(kind)})")
     submitted = session.client().submit_task(
@@ -64,8 +66,7 @@ def borrow(session: KernelSession, wish: Borrow, variables: MutableMapping[str, 
         name=wish.name or _name(wish),
         source={"notebook": notebook_path(), "cell_id": cell_id(), "where": name, "cells": _cells(session, shipment)},
     )
-    for warning in submitted.warnings:
-        print(plain(f"warning: {warning.path}: {warning.message}", 400))
+    print_warnings(submitted.warnings)
     task = submitted.task
     assert task is not None  # only a dry run has none
     if wish.detach:

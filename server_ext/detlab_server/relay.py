@@ -90,10 +90,10 @@ class RelayHandler(GuardedHandler):
         try:
             address = find_cluster()
             address.unchanged(self.request.method or "GET")
-            # Proxies of the environment are for the world outside, not for a cluster on this machine; and reading the
-            # certificates of the world holds up everybody here for 50 ms, for a master without TLS for nothing.
+            # Reading the certificates of the world holds up everybody here for 50 ms, for a master without TLS for
+            # nothing.
             async with httpx.AsyncClient(
-                trust_env=not address.loopback,
+                trust_env=address.proxied,
                 verify=trust_for(address.url, address.certificate),
                 timeout=ANSWER_SECONDS,
                 event_hooks=loopback.async_hooks(address.url),

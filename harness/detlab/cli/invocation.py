@@ -11,6 +11,8 @@ import click
 if TYPE_CHECKING:
     from detlab.client.client import Client
 
+_CSV = "detlab.csv"
+"""Key of the context: whether tables are printed as CSV."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -66,6 +68,7 @@ def json_option(function: F) -> F:
 
 def _set_csv(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
     ctx.ensure_object(Invocation).as_csv = value
+    ctx.meta[_CSV] = value
     return value
 
 
@@ -75,10 +78,3 @@ def csv_option(function: F) -> F:
         "--csv", is_flag=True, expose_value=False, is_eager=True, callback=_set_csv, help="Print the table as CSV."
     )
     return option(function)
-
-
-def wants_csv() -> bool:
-    """Return whether the command that runs was asked for CSV."""
-    context = click.get_current_context(silent=True)
-    found = context.find_object(Invocation) if context is not None else None
-    return found is not None and found.as_csv

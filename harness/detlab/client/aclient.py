@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from detlab.client.aresources import AsyncCheckpoint, AsyncExperiment, AsyncTrial
 from detlab.client.atasks import AsyncTask
 from detlab.client.bundling.bundle import Bundle
+from detlab.client.bundling.secret_files import secret_warnings
 from detlab.client.facts import TrialMetrics, reports
 from detlab.client.notebook_runs import prepare_notebook_run
 from detlab.client.operations import experiments as operations
@@ -37,7 +38,7 @@ class AsyncSubmitted:
     Attributes:
         experiment: The experiment; None after a dry run.
         created: False if the same submit had made it before.
-        warnings: The master's warnings, such as of keys that have no effect yet.
+        warnings: Of the master, such as of keys that have no effect yet, and of files that hold secrets.
         config: The resolved config.
         bundle: The code that was sent, or None.
         forecast: After a dry run: what would happen now; None from a master that makes no forecast.
@@ -58,7 +59,7 @@ class AsyncSubmittedTask:
     Attributes:
         task: The task; None after a dry run.
         created: False if the same request had made it before.
-        warnings: The master's warnings.
+        warnings: Of the master, and of files that hold secrets.
         config: The resolved config.
         bundle: The code that was sent, or None.
     """
@@ -208,7 +209,8 @@ class AsyncClient:
         )
         reply = await self.session.run(operations.submit(submission))
         experiment = AsyncExperiment(self.session, reply.experiment) if reply.experiment else None
-        return AsyncSubmitted(experiment, reply.created, reply.warnings, reply.config, bundle, reply.forecast)
+        warnings = [*reply.warnings, *secret_warnings(bundle)]
+        return AsyncSubmitted(experiment, reply.created, warnings, reply.config, bundle, reply.forecast)
 
     async def get_experiment(self, experiment_id: int) -> AsyncExperiment:
         """Return one experiment."""
@@ -366,7 +368,8 @@ class AsyncClient:
         )
         reply = await self.session.run(task_operations.create_task(submission))
         task = AsyncTask(self.session, reply.task) if reply.task else None
-        return AsyncSubmittedTask(task, reply.created, reply.warnings, reply.config, bundle)
+        warnings = [*reply.warnings, *secret_warnings(bundle)]
+        return AsyncSubmittedTask(task, reply.created, warnings, reply.config, bundle)
 
     async def run_notebook(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -552,10 +552,11 @@ class AsyncTrial(TrialFacts):
         return (await self._session.run(experiments.trial(self.id))).state.terminal
 
     async def iter_metrics(
-        self, group: str | None = None, *, max_points: int | None = None
+        self, group: str | None = None, *, names: Sequence[str] | None = None, max_points: int | None = None
     ) -> AsyncIterator[TrialMetrics]:
-        """Yield its reports in order of step, of one group or of all."""
-        series = await self._session.run(experiments.trial_metrics(self.id, group=group, max_points=max_points))
+        """Yield its reports in order of step, of one group or of all, with these metrics or with all."""
+        flow = experiments.trial_metrics(self.id, group=group, names=names, max_points=max_points)
+        series = await self._session.run(flow)
         for report in reports(series):
             yield report
 
@@ -571,12 +572,13 @@ class AsyncTrial(TrialFacts):
         """
         return tabular.frame(await self.metric_rows(group, max_points=max_points), tabular.METRIC_COLUMNS)
 
-    async def metric_rows(self, group: str | None = None, *, max_points: int | None = None) -> list[dict[str, Any]]:
-        """Return its metrics as plain rows, as `metrics_frame` has them."""
+    async def metric_rows(
+        self, group: str | None = None, *, names: Sequence[str] | None = None, max_points: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return its metrics as plain rows, as `metrics_frame` has them; with `names` these alone."""
         most = max_points or tabular.MOST_POINTS
-        return tabular.metric_rows(
-            await self._session.run(experiments.trial_metrics(self.id, group=group, max_points=most))
-        )
+        flow = experiments.trial_metrics(self.id, group=group, names=names, max_points=most)
+        return tabular.metric_rows(await self._session.run(flow))
 
     async def stream_metrics(self, group: str) -> AsyncIterator[TrialMetrics]:
         """Do the same as `iter_metrics`, which replaced it in Determined."""

@@ -210,8 +210,9 @@ def sort_checkpoints(
     else:
         descending = OrderBy(order_by) is OrderBy.DESCENDING
     ranked = sorted(checkpoints, key=lambda item: (item.created_at, item.uuid))
-    present = [item for item in ranked if _ordered(getattr(item, key.value))]
-    missing = [item for item in ranked if not _ordered(getattr(item, key.value))]
+    diverged = (-math.inf if smaller_is_better else math.inf) if by_metric else None
+    present = [item for item in ranked if _ordered(getattr(item, key.value), diverged)]
+    missing = [item for item in ranked if not _ordered(getattr(item, key.value), diverged)]
     present.sort(key=lambda item: getattr(item, key.value), reverse=descending)
     return (present + missing)[:max_results]
 
@@ -222,6 +223,6 @@ def newest_checkpoint(checkpoints: Sequence[CheckpointView]) -> CheckpointView |
     return max(present, key=lambda item: (item.steps_completed, item.created_at, item.uuid), default=None)
 
 
-def _ordered(value: object) -> bool:
-    """Whether a value has a place in an order: NaN and None have none."""
-    return value is not None and not (isinstance(value, float) and math.isnan(value))
+def _ordered(value: object, diverged: float | None = None) -> bool:
+    """Whether a value has a place in an order: NaN, None and an infinitely good score have none."""
+    return value not in (None, diverged) and not (isinstance(value, float) and math.isnan(value))

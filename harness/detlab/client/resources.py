@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -547,9 +547,12 @@ class Trial(TrialFacts):
     def _ended(self) -> bool:
         return self._session.run(experiments.trial(self.id)).state.terminal
 
-    def iter_metrics(self, group: str | None = None, *, max_points: int | None = None) -> Iterator[TrialMetrics]:
-        """Yield its reports in order of step, of one group or of all."""
-        series = self._session.run(experiments.trial_metrics(self.id, group=group, max_points=max_points))
+    def iter_metrics(
+        self, group: str | None = None, *, names: Sequence[str] | None = None, max_points: int | None = None
+    ) -> Iterator[TrialMetrics]:
+        """Yield its reports in order of step, of one group or of all, with these metrics or with all."""
+        flow = experiments.trial_metrics(self.id, group=group, names=names, max_points=max_points)
+        series = self._session.run(flow)
         yield from reports(series)
 
     def metrics_frame(self, group: str | None = None, *, max_points: int | None = None) -> Any:
@@ -564,10 +567,13 @@ class Trial(TrialFacts):
         """
         return tabular.frame(self.metric_rows(group, max_points=max_points), tabular.METRIC_COLUMNS)
 
-    def metric_rows(self, group: str | None = None, *, max_points: int | None = None) -> list[dict[str, Any]]:
-        """Return its metrics as plain rows, as `metrics_frame` has them."""
+    def metric_rows(
+        self, group: str | None = None, *, names: Sequence[str] | None = None, max_points: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return its metrics as plain rows, as `metrics_frame` has them; with `names` these alone."""
         most = max_points or tabular.MOST_POINTS
-        return tabular.metric_rows(self._session.run(experiments.trial_metrics(self.id, group=group, max_points=most)))
+        flow = experiments.trial_metrics(self.id, group=group, names=names, max_points=most)
+        return tabular.metric_rows(self._session.run(flow))
 
     def stream_metrics(self, group: str) -> Iterator[TrialMetrics]:
         """Do the same as `iter_metrics`, which replaced it in Determined."""

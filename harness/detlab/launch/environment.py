@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
 
@@ -14,6 +15,9 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH", TRUSTED_UIDS)
 """The only variables of the agent that a task sees. Anything else may be a secret of the operator."""
+
+NO_PROXY = ("no_proxy", "NO_PROXY")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def base_environment(agent: Mapping[str, str], *, bin_dir: Path, home: Path, user: str, tmp: Path) -> dict[str, str]:
@@ -36,6 +40,14 @@ def base_environment(agent: Mapping[str, str], *, bin_dir: Path, home: Path, use
         TMPDIR=str(tmp),
     )
     return env
+
+
+def without_proxy(environ: Mapping[str, str], hosts: Iterable[str]) -> dict[str, str]:
+    """Return `no_proxy` and `NO_PROXY` with these hosts added to what an environment says: libraries read either."""
+    said = ",".join(environ.get(name, "") for name in NO_PROXY).split(",")
+    names = [*filter(None, (name.strip() for name in said)), *hosts]
+    text = ",".join(dict.fromkeys(names))
+    return dict.fromkeys(NO_PROXY, text)
 
 
 def source_path(agent: Mapping[str, str]) -> dict[str, str]:
@@ -72,6 +84,8 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
         DET_HPARAMS=json.dumps(info.get("hparams", {})),
         DET_UNIQUE_PORT_OFFSET=base.get("DET_UNIQUE_PORT_OFFSET", "0"),
     )
+    # A proxy that the experiment or its image names is for the world outside.
+    env.update(without_proxy(env, (*LOOPBACK, urlsplit(str(info["master_url"])).hostname or "localhost")))
     for name in ("DET_SERVICE_FD", "DET_SERVICE_SOCKET"):  # the agent alone passes a socket on
         env.pop(name, None)
     for name in (

@@ -63,8 +63,9 @@ MARK_AGAIN = 1.0
 STACKS_GRACE = 1.0
 """Seconds that a rank which hangs has to print its stacks before SIGKILL."""
 CANNOT_START = 127
-LONGEST_TEMPORARY = 70
-"""Bytes of TMPDIR to which multiprocessing can add the name of a Unix socket."""
+LONGEST_TEMPORARY = 40
+"""Bytes of TMPDIR to which any program can add the name of a Unix socket, of 107 in all: multiprocessing adds 32,
+editors and Ray up to 60."""
 REPORTS_LOST = 1
 """The exit of a task that ended well, but some of whose reports are lost: its next attempt makes them again."""
 

@@ -380,6 +380,8 @@ class Loop:
         if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
             self._warn_no_metric(name, metrics)
             return False, own
+        if value == (-math.inf if less else math.inf):  # it has diverged: that beats no number
+            return False, own
         best = best_so_far(
             lambda: self._core.train._best_validation(BEST_VALIDATION_SECONDS), own, smaller_is_better=less
         )

@@ -77,6 +77,11 @@ async def _awaited(coroutine: Any) -> Any:
     return await coroutine
 
 
+def exit_status(error: SystemExit) -> int:
+    """Return the status with which Python itself would exit."""
+    return (error.code if isinstance(error.code, int) else 0 if error.code is None else 1) & 0xFF
+
+
 def described(error: BaseException, name: str, folder: Path) -> dict[str, Any]:
     """Return an exception as plain data, with the frames of the cell and what it called.
 
@@ -142,8 +147,9 @@ class Cell:
         sys.stdout.flush()
         sys.stderr.flush()
         # What was set before an error is worth as much as after it.
-        problem = self._hand_over(main.__dict__, strict=error is None)
-        return self._report(error or problem)
+        well = error is None or (isinstance(error, SystemExit) and exit_status(error) == 0)
+        problem = self._hand_over(main.__dict__, strict=well)
+        return self._report(problem if well and problem is not None else error)
 
     def _take_in(self, namespace: dict[str, Any]) -> None:
         for name, file in self._request["in"].items():
@@ -168,8 +174,7 @@ class Cell:
         status = 0
         found: dict[str, Any] = {"ok": True, "pickled": self._pickled}
         if isinstance(error, SystemExit):
-            status = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-            status &= 0xFF
+            status = exit_status(error)
             if isinstance(error.code, str):
                 print(error.code)
         elif error is not None:

@@ -4,7 +4,8 @@
 
 papermill runs it, in the folder of the bundle. The notebook so far is uploaded as output `executed.ipynb` after each
 cell (at most every few seconds) and at the end, however the run ends: a killed run keeps its part. The output of the
-cells is the task's log. A cell that raises is named with its line in the last lines of the log.
+cells is the task's log. A cell that raises is named with its line in the last lines of the log. A notebook that the
+master refuses, for its size for example, is uploaded without its largest outputs, and kept whole in the user's home.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import json
 import logging
 import os
+import platform
 import re
 import signal
 import sys
@@ -22,8 +24,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from detlab.errors import DetlabError
-from detlab.run.outputs import LatestUpload, Outputs
+from detlab.errors import DetlabError, StorageError
+from detlab.files import write_atomic
+from detlab.run.outputs import LatestUpload, Outputs, Refused
 from detlab.short_folder import short_folder
 
 FOLDER = ".det_notebook"
@@ -34,6 +37,8 @@ SLOW_BYTES = 2 * 1024 * 1024
 """A notebook of this size is uploaded every `UPLOAD_SECONDS`, a larger one as much less often."""
 LAST_SECONDS = 8.0
 """How long the last upload of a run that is being ended may take: a SIGKILL follows."""
+LARGE_OUTPUT = 256 * 1024
+"""Characters of an output that is left out of a notebook which is too large."""
 _SCHEME = "detlab-task://"
 _LINE = re.compile(r"(?:^|\s)(?:Cell )?In ?\[\d+\](?:, line |:)(\d+)")
 _ADDED = frozenset({"papermill-error-cell-tag", "injected-parameters"})
@@ -42,6 +47,13 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 class Ended(BaseException):
     """The task was told to end (not an Exception: papermill must not take it for a failed cell)."""
+
+
+def strict_json(text: str) -> str:
+    """Return JSON whose non-finite numbers are the texts "NaN", "Infinity" and "-Infinity": Jupyter reads no others."""
+    if "NaN" not in text and "Infinity" not in text:
+        return text
+    return json.dumps(json.loads(text, parse_constant=str), indent=1, ensure_ascii=False) + "\n"
 
 
 class ToOutputs:
@@ -68,8 +80,8 @@ class ToOutputs:
         return []
 
     def write(self, buf: str, path: str) -> None:
-        """Take the current state of the notebook."""
-        self.newest = buf.encode()
+        """Take the current state of the notebook, whose parameters and outputs may hold numbers that JSON has not."""
+        self.newest = strict_json(buf).encode()
         self._upload.offer(self.newest)
 
     def pretty_path(self, path: str) -> str:
@@ -109,6 +121,20 @@ def line_of(traceback: list[str]) -> int | None:
     return int(found.group(1)) if found else None
 
 
+def without_large_outputs(text: bytes) -> tuple[bytes, int]:
+    """Return a notebook with a line in place of each large output, and how many those are."""
+    notebook = json.loads(text)
+    count = 0
+    for cell in notebook.get("cells", []):
+        for index, output in enumerate(cell.get("outputs") or []):
+            size = len(json.dumps(output))
+            if size > LARGE_OUTPUT:
+                count += 1
+                told = f"[an output of {size / 1e6:.1f} MB was left out: the notebook was too large to be stored]\n"
+                cell["outputs"][index] = {"output_type": "stream", "name": "stderr", "text": told}
+    return json.dumps(notebook).encode(), count
+
+
 class Run:
     """One run.
 
@@ -123,6 +149,7 @@ class Run:
         self._parameters: dict[str, Any] = dict(request["parameters"])
         size = self._notebook.stat().st_size
         interval = max(UPLOAD_SECONDS, UPLOAD_SECONDS * size / SLOW_BYTES)
+        self._outputs = outputs
         self._failed: list[Exception] = []
         self._upload = LatestUpload(outputs.put, EXECUTED, interval=interval, failed=self._failed.append)
         self._writer = ToOutputs(self._upload)
@@ -170,7 +197,27 @@ class Run:
             why = self._failed[-1] if self._failed else "there was no time left"
             hint = why.hint if isinstance(why, DetlabError) and why.hint else ""
             sys.stderr.write(f"{EXECUTED} could not be stored: {why} {hint}\n")
+            if isinstance(why, Refused) and status <= 128:
+                self._keep(self._writer.newest)
         return status or (0 if done else 1)
+
+    def _keep(self, notebook: bytes) -> None:
+        """Save what can be saved of a notebook that was refused: a smaller one at the master, the whole one here."""
+        path = Path.home() / f"executed-{self._outputs.task_id}.ipynb"
+        if not path.is_relative_to(self._outputs.task_dir):  # that goes with the task
+            try:
+                write_atomic(path, notebook)
+                sys.stderr.write(f"the whole notebook is in {path} on {platform.node()}\n")
+            except OSError as error:
+                sys.stderr.write(f"it could not be written to {path} either: {error.strerror or error}\n")
+        smaller, count = without_large_outputs(notebook)
+        if not count:
+            return
+        try:
+            self._outputs.put(EXECUTED, smaller)
+            sys.stderr.write(f"{EXECUTED} was stored without its {count} largest outputs\n")
+        except StorageError as error:
+            sys.stderr.write(f"nor without its largest outputs: {error}\n")
 
     def _kernel(self) -> str | None:
         """Return another kernel's name if the notebook's own is not here."""

@@ -6,13 +6,16 @@ since the launcher renews it.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import ssl
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -27,11 +30,46 @@ _AGAIN = frozenset({401, 429, 500, 502, 503, 504})
 """401 too: the token may just have been renewed."""
 
 
+class Refused(StorageError):
+    """The master will not take the file, however often it is sent."""
+
+
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect would carry the token elsewhere."""
 
     def redirect_request(self, *_: Any) -> None:
         """Refuse."""
+
+
+class _Told:
+    """A connection that reads the answer even if the other end stopped reading the body: that answer says why."""
+
+    def send(self, data: Any) -> None:
+        """Send; what no longer can be sent has been answered already, or `getresponse` raises."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            super().send(data)  # type: ignore[misc]  # mixed into a connection
+
+
+class _Plain(_Told, http.client.HTTPConnection):
+    pass
+
+
+class _Secure(_Told, http.client.HTTPSConnection):
+    pass
+
+
+class _Opener(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Plain, request)
+
+
+class _SecureOpener(urllib.request.HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        super().__init__(context=context)
+        self._trusted = context
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Secure, request, context=self._trusted)
 
 
 class Outputs:
@@ -55,8 +93,19 @@ class Outputs:
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
             _NoRedirect(),
-            urllib.request.HTTPSHandler(context=tls_context(found.master_url)),
+            _Opener(),
+            _SecureOpener(tls_context(found.master_url)),
         )
+
+    @property
+    def task_id(self) -> str:
+        """The task that this process belongs to."""
+        return str(self._info.task_id)
+
+    @property
+    def task_dir(self) -> Path:
+        """Its directory, which is removed after it."""
+        return Path(self._info.task_dir)
 
     def put(self, name: str, data: bytes) -> None:
         """Hand over a file; one of the same name is replaced.
@@ -66,7 +115,8 @@ class Outputs:
             data: Its bytes.
 
         Raises:
-            StorageError: The master refused the file (if it is too large, for example), or did not answer in time.
+            Refused: The master does not take the file: it is too large, for example.
+            StorageError: It did not answer in time.
         """
         give_up = time.monotonic() + self._patience
         pause = 0.2
@@ -76,7 +126,7 @@ class Outputs:
             except urllib.error.HTTPError as error:
                 problem: Exception = _explained(error)
                 if error.code not in _AGAIN:
-                    raise StorageError(f"{name} was refused: {problem}", hint=_hint(problem)) from error
+                    raise Refused(f"{name} was refused: {problem}", hint=_hint(problem)) from error
             except (OSError, http.client.HTTPException) as error:
                 problem = error
             else:

@@ -56,3 +56,15 @@ def file_name(digest: str) -> str | None:
     if found is None:
         return None
     return f"{found['hex']}.tar.gz" if found["kind"] == PACKED else f"{TREE}-{found['hex']}.tar.gz"
+
+
+_SECRETS = re.compile(
+    r"\.env(?!\.(example|sample|template|dist)$)(\.[\w.-]+)?|\.netrc|\.pypirc|\.pgpass|\.htpasswd|id_(rsa|dsa|ecdsa|ed25519)"
+    r"|credentials(\.json)?|client_secret[\w.-]*\.json|[\w.-]*service[_-]account[\w.-]*\.json",
+    re.IGNORECASE,
+)
+
+
+def holds_secrets(path: str) -> bool:
+    """Whether the name of a file says that it holds passwords or keys."""
+    return _SECRETS.fullmatch(path.rpartition("/")[2]) is not None

@@ -239,10 +239,11 @@ class RequestHandler(BaseHTTPRequestHandler):
         self.tell(self.master.trial(number))
 
     def list_series(self, number: str) -> None:
-        """Answer with the curves of a trial, of one group and name if they are given."""
-        like = {key: self.query[key] for key in ("group", "name") if key in self.query}
+        """Answer with the curves of a trial, of the wanted group and names if they are given."""
+        group, names = self.query.get("group"), json.loads(self.query.get("name", "[]"))
         found = self.master.series.get(int(number), [])
-        self.tell({"items": [one for one in found if all(getattr(one, key) == value for key, value in like.items())]})
+        wanted = [one for one in found if group in (None, one.group) and (not names or one.name in names)]
+        self.tell({"items": wanted})
 
     def list_checkpoints(self, kind: str, number: str) -> None:
         """GET experiments|trials/{id}/checkpoints."""

@@ -90,7 +90,11 @@ class BundleCache:
         trust = self._endpoints.trust()
         async with (
             httpx.AsyncClient(
-                timeout=timeout, follow_redirects=False, verify=trust, event_hooks=loopback.async_hooks(address)
+                timeout=timeout,
+                follow_redirects=False,
+                verify=trust,
+                event_hooks=loopback.async_hooks(address),
+                trust_env=False,
             ) as client,
             client.stream("GET", address, headers=headers) as reply,
         ):

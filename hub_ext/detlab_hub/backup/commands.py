@@ -11,6 +11,8 @@ from pathlib import Path
 
 import click
 
+from detlab.pasted import word
+
 _dir_option = click.option(
     "--dir",
     "folder",
@@ -132,7 +134,9 @@ def restore(*, file: Path, folder: Path, replace: bool, config: Path | None, as_
         done = make(file, state, replace=replace, config=config.absolute() if config else None, say=say, progress=count)
     manifest = done.manifest
     given = state.root / GIVEN_CONFIG
-    up = f"det up --dir {state}" + (f" --config {given}" if given.exists() and config is None else "")
+    up = f"det up --dir {word(state)}"
+    if given.exists() and config is None:
+        up += f" --config {word(given)}"
     if as_json:
         told = {
             "folder": str(state),

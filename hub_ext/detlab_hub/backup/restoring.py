@@ -16,6 +16,7 @@ from pathlib import Path
 from sqlalchemy.engine import URL
 
 from detlab.files import sync_directory, write_atomic
+from detlab.pasted import word
 from detlab_hub.backup.archive import Progress, unpack
 from detlab_hub.backup.contents import (
     DATABASES,
@@ -99,7 +100,7 @@ def _check_stopped(folder: StateFolder) -> None:
         name for name in names.STOP_ORDER if report and (part := report.parts.get(name)) and part.running is not None
     ]
     if folder.locked or orphans:
-        raise ArchiveError(f"a cluster runs on {folder}", hint=f"stop it first: det down --dir {folder}")
+        raise ArchiveError(f"a cluster runs on {folder}", hint=f"stop it first: det down --dir {word(folder)}")
 
 
 class Restoring:

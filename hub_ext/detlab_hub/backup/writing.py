@@ -11,6 +11,7 @@ from pathlib import Path
 
 import detlab
 from detlab.files import sync_directory
+from detlab.pasted import word
 from detlab_hub.backup.archive import ArchiveWriter, Progress, verify
 from detlab_hub.backup.contents import (
     DATABASES,
@@ -105,7 +106,7 @@ def backup(folder: StateFolder, options: BackupOptions, say: Say, progress: Prog
     except OSError as error:
         raise ArchiveError(
             f"{target} cannot be written: {error.strerror or error}",
-            hint=f"df -h {target.parent}; ls -ld {target.parent}",
+            hint=f"df -h {word(target.parent)}; ls -ld {word(target.parent)}",
         ) from error
     sync_directory(target.parent)
     return Backup(target, target.stat().st_size, manifest)

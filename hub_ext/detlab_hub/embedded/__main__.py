@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from detlab.errors import DetlabError
+from detlab.pasted import word
 from detlab_hub.embedded.parts import make_parts
 from detlab_hub.embedded.sockets.listeners import Listeners, inherited
 from detlab_hub.embedded.state import StateFolder
@@ -23,7 +24,7 @@ async def supervise(folder: StateFolder) -> None:
     """
     plan = folder.read_plan()
     if plan is None:
-        raise DetlabError(f"{folder.plan_file} is missing", hint=f"det up --dir {folder}")
+        raise DetlabError(f"{folder.plan_file} is missing", hint=f"det up --dir {word(folder)}")
     supervisor = Supervisor(folder, plan, make_parts(folder, plan), Listeners(inherited()))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.errors import DetlabError
+from detlab.pasted import word
 from detlab_hub.embedded import lifecycle
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.parts import make_parts
@@ -58,7 +59,9 @@ async def run(
     folder.create()
     with folder.starting(patience=options.timeout):
         if folder.locked:
-            raise DetlabError(f"a cluster already runs on {folder}", hint=f"det down --dir {folder}, then try again")
+            raise DetlabError(
+                f"a cluster already runs on {folder}", hint=f"det down --dir {word(folder)}, then try again"
+            )
         listeners = Listeners()
         plan = lifecycle.make_plan(folder, options, listeners)
         folder.write_plan(plan)

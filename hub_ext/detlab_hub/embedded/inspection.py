@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detlab.client.transport.discovery import ClusterAddress, Discovery
+from detlab.pasted import word
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded import process
@@ -81,7 +82,7 @@ def status(folder: StateFolder) -> Status:
     plan, report = folder.read_plan(), read_report(folder)
     where = str(folder)
     parts = _part_states(report)
-    up_again = f"det up --dir {where}"
+    up_again = f"det up --dir {word(where)}"
     if plan is None or report is None or not (report.supervisor or any(part.pid for part in parts)):
         return Status(where, parts, problem=f"no cluster runs on {where}", advice=up_again)
     master = MasterClient(plan.service_url, folder.secret("user_token"), plan.certificate)
@@ -100,18 +101,24 @@ def _diagnose(
     if report.supervisor is None:
         return "the supervisor has ended: its parts still run, but would not be restarted", None
     if full := folder.full:
-        return f"{full}; parts that end now restart when there is room", f"df -h {folder}, and make room there"
+        return (
+            f"{full}; parts that end now restart when there is room",
+            f"df -h {word(folder)}, and make room there",
+        )
     for part in parts:
         if part.pid is None:
-            return f"the {part.name} is {part.state}{_last_words(folder, part.name)}", f"tail {folder.log(part.name)}"
+            return (
+                f"the {part.name} is {part.state}{_last_words(folder, part.name)}",
+                f"tail {word(folder.log(part.name))}",
+            )
     # The master remembers for a while who a token belongs to, so that its answer says nothing of the Hub.
     if not answers(f"{plan.hub_api_url}/"):
-        return "the hub does not answer", f"tail {folder.log(names.HUB)}"
+        return "the hub does not answer", f"tail {word(folder.log(names.HUB))}"
     if view is None:
         said = _last_words(folder, names.MASTER)
-        return f"the master does not answer through the proxy{said}", f"tail {folder.log(names.MASTER)}"
+        return f"the master does not answer through the proxy{said}", f"tail {word(folder.log(names.MASTER))}"
     if view.agents == 0 or view.slots_total == 0:
-        return "no agent with slots is connected", f"tail {folder.log(names.AGENT)}"
+        return "no agent with slots is connected", f"tail {word(folder.log(names.AGENT))}"
     return None, None
 
 

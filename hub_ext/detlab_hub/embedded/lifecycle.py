@@ -15,6 +15,7 @@ from pathlib import Path
 from detlab.client.transport.logins import user_state_folder
 from detlab.errors import DetlabError
 from detlab.files import write_atomic
+from detlab.pasted import word
 from detlab.schemas.taskwire import TaskView
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
@@ -124,7 +125,7 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
 
 def _start(folder: StateFolder, options: Options, deadline: float, say: Say) -> Cluster:
     if full := folder.full:
-        raise DetlabError(full, hint=f"df -h {folder}, make room there, then det up again; nothing was touched")
+        raise DetlabError(full, hint=f"df -h {word(folder)}, make room there, then det up again; nothing was touched")
     with Listeners() as listeners:
         plan = make_plan(folder, options, listeners)
         folder.write_plan(plan)

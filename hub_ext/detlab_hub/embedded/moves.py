@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from detlab.errors import DetlabError
 from detlab.files import sync_directory, write_atomic
+from detlab.pasted import word
 from detlab_hub.embedded.state import StateFolder
 
 STAGE = ".restoring"
@@ -122,7 +123,7 @@ def finish_interrupted(folder: StateFolder) -> bool:
         if intent.waits_for_database:
             raise ArchiveError(
                 f"a restore into {folder} was interrupted while its database was filled",
-                hint=f"do it again: det restore --replace --dir {folder} {intent.archive}",
+                hint=f"do it again: det restore --replace --dir {word(folder)} {word(intent.archive)}",
             )
         carry_out(folder, intent)
         return True

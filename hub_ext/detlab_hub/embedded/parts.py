@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detlab.errors import DetlabError
+from detlab.launch.environment import LOOPBACK as NO_PROXY_HERE
+from detlab.launch.environment import without_proxy
 from detlab_hub.embedded.sockets.listeners import LOOPBACK, Address
 from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
 
@@ -63,9 +65,13 @@ class Part:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def environment(self) -> dict[str, str]:
-        """Return the whole environment: the caller's, without the variables of a notebook or task around it."""
+        """Return the whole environment: the caller's, without the variables of a notebook or task around it.
+
+        The parts speak to each other on loopback: a proxy of the site's is not between them, whatever HTTP client the
+        Hub has (one by libcurl reads these variables).
+        """
         ours = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "DET_"))}
-        return {**ours, **self.extra_env}
+        return {**ours, **without_proxy(ours, NO_PROXY_HERE), **self.extra_env}
 
 
 def find_proxy(bundled: Path = BUNDLED_PROXY) -> list[str]:

@@ -22,6 +22,7 @@ from sqlalchemy import Connection, NullPool, create_engine, func, inspect, liter
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
+from detlab.pasted import word
 from detlab_hub.store.engine import sqlite_path
 from detlab_hub.store.errors import StoreDamaged, StoreError
 from detlab_hub.store.lease import LEASE_ID
@@ -88,7 +89,7 @@ def copy_database(url: URL, target: Path) -> None:
 
 def _copy_sqlite(path: Path, target: Path) -> None:
     if not path.is_file():
-        raise CannotCopy(f"there is no database {path}", hint=f"ls -l {path.parent}")
+        raise CannotCopy(f"there is no database {path}", hint=f"ls -l {word(path.parent)}")
     _check_room(path.stat().st_size + _size(path.with_name(path.name + "-wal")), target.parent, path)
     try:
         # All pages in one step: one read transaction, beside which the writer continues.
@@ -100,7 +101,7 @@ def _copy_sqlite(path: Path, target: Path) -> None:
     except sqlite3.Error as error:
         raise CannotCopy(
             f"the database {path} cannot be copied to {target.parent}: {error}",
-            hint=f"see that both disks have room and are sound: df -h {path.parent} {target.parent}",
+            hint=f"see that both disks have room and are sound: df -h {word(path.parent)} {word(target.parent)}",
         ) from error
 
 
@@ -131,7 +132,7 @@ def _check_room(needed: int, folder: Path, what: object) -> None:
     if free < needed + _SLACK:
         raise CannotCopy(
             f"a copy of the database {what} needs {needed + _SLACK} bytes of room in {folder}, and {free} are free",
-            hint=f"make room: df -h {folder}; ls -lh {folder}",
+            hint=f"make room: df -h {word(folder)}; ls -lh {word(folder)}",
         )
 
 

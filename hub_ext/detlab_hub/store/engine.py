@@ -19,6 +19,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import StaticPool
 
+from detlab.pasted import word
 from detlab_hub.store.errors import StoreError
 
 BUSY_MS = 30_000
@@ -154,7 +155,9 @@ def hint_of(error: BaseException | None, url: URL) -> str | None:
     """Return what to do about an error if it comes from a full disk; else None."""
     path = sqlite_path(url)
     if path is not None and (is_full(error) or not has_room(path.parent)):
-        return f"make room on its disk (df -h {path.parent}); until then `det up` starts the master again and again"
+        return (
+            f"make room on its disk (df -h {word(path.parent)}); until then `det up` starts the master again and again"
+        )
     if is_full(error):
         return "make room on the database server's disk; until then `det up` starts the master again and again"
     return None

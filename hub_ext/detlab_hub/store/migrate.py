@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, column, create_engine, inspect, select, table
 from sqlalchemy.engine import URL
 
+from detlab.pasted import word
 from detlab_hub.store.engine import hint_of, sqlite_path
 from detlab_hub.store.errors import StoreDamaged, StoreError, StoreTooNew
 from detlab_hub.store.tables import Base
@@ -62,7 +63,7 @@ def check_file(url: URL) -> None:
         with path.open("rb") as file:
             head = file.read(len(_MAGIC))
     except OSError as error:
-        raise StoreError(f"the database {path} cannot be read: {error.strerror}", hint=f"ls -l {path}") from error
+        raise StoreError(f"the database {path} cannot be read: {error.strerror}", hint=f"ls -l {word(path)}") from error
     if head != _MAGIC:
         raise _damaged(path, "it is not an SQLite database")
     if size <= QUICK_CHECK_BYTES:
@@ -75,7 +76,8 @@ def _create(path: Path) -> None:
         path.touch(mode=0o600)
     except OSError as error:
         raise StoreError(
-            f"the database {path} cannot be made: {error.strerror}", hint=f"ls -ld {path.parent}; df -h {path.parent}"
+            f"the database {path} cannot be made: {error.strerror}",
+            hint=f"ls -ld {word(path.parent)}; df -h {word(path.parent)}",
         ) from error
 
 
@@ -87,7 +89,10 @@ def _quick_check(path: Path, url: URL) -> None:
         finally:
             connection.close()
     except sqlite3.OperationalError as error:  # a full disk, a lock: it says nothing of the file
-        hint = hint_of(error, url) or f"see that its disk is sound and no other process uses it: ls -l {path}*; dmesg"
+        hint = (
+            hint_of(error, url)
+            or f"see that its disk is sound and no other process uses it: ls -l {word(path)}*; dmesg"
+        )
         raise StoreError(f"the database {path} cannot be opened: {error}", hint=hint) from error
     except sqlite3.DatabaseError as error:
         raise _damaged(path, str(error)) from error
@@ -96,9 +101,10 @@ def _quick_check(path: Path, url: URL) -> None:
 
 
 def _damaged(path: Path, why: str) -> StoreDamaged:
+    aside = f"mv {word(path)} {word(f'{path}.damaged')}"
     return StoreDamaged(
         f"the database {path} is damaged: {why}. It was not touched",
-        hint=f"restore it from a backup, or give it up and start empty: mv {path} {path}.damaged && det up",
+        hint=f"restore it from a backup, or give it up and start empty: {aside} && det up",
     )
 
 

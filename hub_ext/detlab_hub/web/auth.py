@@ -59,6 +59,12 @@ class HeaderOAuth(HubOAuth):
         try:
             async with asyncio.timeout(HUB_PATIENCE_SECONDS):
                 model: dict[str, Any] | None = await super()._check_hub_authorization(url, api_token, use_cache=False)
+                if (
+                    model is None
+                    and await super()._check_hub_authorization(url, self.api_token, use_cache=False) is None
+                ):
+                    # A Hub that cannot write to its database knows nobody: it notes each use of a token there.
+                    raise web.HTTPError(502, "the Hub does not know the master's own token either")
         except (web.HTTPError, TimeoutError):
             model = self._confirmed.get(cache_key)
             if model is None:
@@ -164,7 +170,8 @@ class Identifier:
             answer: dict[str, Any] | None = await question
         except (web.HTTPError, TimeoutError) as error:
             raise Unavailable(
-                "the Hub cannot be asked about this token now", hint="Try again in a few seconds."
+                "the Hub cannot be asked about this token now",
+                hint="Try again in a few seconds. If that does not help, see the Hub's log: a full disk, perhaps.",
             ) from error
         return answer
 

@@ -12,6 +12,9 @@ BODIES_PER_USER, BODIES = 64 * 1024 * 1024, 512 * 1024 * 1024
 """Most bytes of bodies that may wait in memory, of one user and of all."""
 BODY_SECONDS = 120.0
 """Seconds within which a body that is not streamed to a file must have arrived."""
+MOST_READ = 256 * 1024**3
+"""Bytes of a body that are read at all. What is over the limit of its route is dropped as it comes, and refused with
+413: a sender whose connection is closed instead does not know why, and sends it again."""
 SILENCE, SLOWEST, WINDOW = 60.0, 10_000, 120.0
 """Seconds for which an upload may pause; least bytes per second, on average over so many seconds."""
 

@@ -16,7 +16,7 @@ from detlab.errors import BundleTooLarge
 from detlab.run.cell import FOLDER, SUFFIX, compiled
 from detlab.run.values import Encoded, ValueProblem, encode
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
-from detlab_magics.cells.modules import CellModules
+from detlab_magics.cells.modules import CellModules, refuse_magics
 from detlab_magics.cells.prepare import captured_files
 from detlab_magics.errors import MagicError
 
@@ -71,13 +71,7 @@ def check_text(text: str, name: str) -> None:
     try:
         compiled(text, name)
     except SyntaxError:
-        for number, line in enumerate(lines[1:], 2):
-            if line.lstrip().startswith(("%", "!")):
-                raise MagicError(
-                    f"line {number} of {name}: {line.strip()[:60]}: magics and shell lines do not work in a borrowed"
-                    " cell, which is plain Python",
-                    hint="subprocess.run([…], check=True) instead of !…; plain calls instead of %…",
-                ) from None
+        refuse_magics(text, name, "a borrowed cell, which is plain Python")
         raise
 
 

@@ -1,22 +1,49 @@
 """Cells as modules: importable in the kernel, shipped in the bundle, with line numbers that stay the cell's own.
 
-Line 1 of the module is the `%%det_module` line as a comment, so line n of the file is line n of the cell.
+Line 1 of the module is the `%%det_module` line as a comment, so line n of the file is line n of the cell. The files lie
+in a folder of this kernel's, first on `sys.path`: worker processes (spawn, forkserver, joblib) import them from there,
+and `inspect` reads them. The kernel itself imports them by `CellModules`, so that its tracebacks name the cell.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import keyword
 import linecache
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
+from detlab.files import write_atomic
+from detlab.short_folder import short_folder
 from detlab_magics.errors import MagicError
+
+
+def refuse_magics(text: str, name: str, where: str) -> None:
+    """Refuse a text that is no Python for a line which only IPython understands.
+
+    Args:
+        text: The cell's text, from its first line on.
+        name: What the cell is called.
+        where: What cannot hold such lines, and why.
+
+    Raises:
+        MagicError: There is such a line.
+    """
+    for number, line in enumerate(text.split("\n")[1:], 2):
+        if line.lstrip().startswith(("%", "!")):
+            raise MagicError(
+                f"line {number} of {name}: {line.strip()[:60]}: magics and shell lines do not work in {where}",
+                hint="subprocess.run([…], check=True) instead of !…; plain calls instead of %…",
+            )
 
 
 @dataclass(frozen=True)
@@ -48,11 +75,53 @@ class CellModule:
         return compile(self.source, self.shown_as, "exec")
 
 
+class ModuleFolder:
+    """The folder of this kernel's modules; made when the first one is written, removed with the kernel."""
+
+    made: ClassVar[set[str]] = set()
+    """All of this process."""
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        self._removal = contextlib.ExitStack()
+        self._owner = os.getpid()
+
+    def write(self, filename: str, source: str) -> Path:
+        """Write a module; return its path.
+
+        Raises:
+            OSError: No folder can be written to, or the disk is full.
+        """
+        if self.path is None:
+            self.path = self._removal.enter_context(short_folder())
+            self._owner = os.getpid()
+            self.made.add(str(self.path))
+            sys.path.insert(0, str(self.path))
+            atexit.register(self.remove)
+        # Compiled files are told apart by size and second: two versions of a cell may share both.
+        for compiled in (self.path / "__pycache__").glob(f"{Path(filename).stem}.*.pyc"):
+            compiled.unlink(missing_ok=True)
+        return write_atomic(self.path / filename, source.encode())
+
+    def remove(self) -> None:
+        """Remove the folder; not by a forked child, which ends before the kernel does."""
+        if self.path is None or self._owner != os.getpid():
+            return
+        with contextlib.suppress(ValueError):
+            sys.path.remove(str(self.path))
+        atexit.unregister(self.remove)
+        self._removal.close()
+        self.path = None
+
+
 class CellModules(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     """The captured cells of one kernel session, importable by name; a later cell of a name replaces the former."""
 
     def __init__(self) -> None:
         self.cells: dict[str, CellModule] = {}
+        self.folder = ModuleFolder()
+        self.files: dict[str, Path] = {}
+        """Where the cells lie on disk, by the name of the module."""
 
     @property
     def filenames(self) -> set[str]:
@@ -63,7 +132,8 @@ class CellModules(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         """Keep a cell as module `name`. It runs when it is first imported, not now.
 
         Raises:
-            MagicError: The name cannot be a module's, or it would hide an installed package.
+            MagicError: The name cannot be a module's, or it would hide an installed package; or a line of the cell
+                is IPython's.
             SyntaxError: The cell is not Python; the line is the cell's.
         """
         if not name.isidentifier() or keyword.iskeyword(name):
@@ -74,7 +144,14 @@ class CellModules(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
                 hint=f"choose another name, for example %%det_module my_{name}",
             )
         module = CellModule(name, f"# %%det_module {name}: cell {cell}\n{body}", cell, cell_id)
-        module.code()
+        try:
+            module.code()
+        except SyntaxError:
+            refuse_magics(module.source, module.shown_as, "a module, which is plain Python")
+            raise
+        self.files.pop(name, None)
+        with contextlib.suppress(OSError):  # the kernel imports it all the same
+            self.files[name] = self.folder.write(module.filename, module.source)
         self.cells[name] = module
         sys.modules.pop(name, None)
         lines = module.source.splitlines(keepends=True)
@@ -83,9 +160,10 @@ class CellModules(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
     def _taken(self, name: str) -> bool:
         try:
-            return name in sys.modules or importlib.util.find_spec(name) is not None
+            spec = importlib.util.find_spec(name)
+            return spec is not None and str(Path(spec.origin or "").parent) not in ModuleFolder.made
         except (ImportError, ValueError):
-            return False
+            return name in sys.modules
 
     def install(self) -> None:
         """Make the cells importable."""
@@ -96,13 +174,20 @@ class CellModules(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         """Undo `install`."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+        self.folder.remove()
+        self.files.clear()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of a captured cell, or None."""
         cell = self.cells.get(fullname)
-        return None if cell is None else importlib.machinery.ModuleSpec(fullname, self, origin=cell.shown_as)
+        if cell is None:
+            return None
+        file = self.files.get(fullname)
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=str(file) if file else cell.shown_as)
+        spec.has_location = file is not None
+        return spec
 
     def get_source(self, fullname: str) -> str | None:
         """Return the cell's text."""

@@ -17,6 +17,7 @@ from tornado.netutil import bind_sockets
 from detlab_hub.services import Services, Settings
 from detlab_hub.store import Store
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
+from detlab_hub.web.bodies import MOST_READ
 from detlab_hub.web.routes import Background, WebSettings, make_application
 from testbed.cluster import Cluster, running_cluster
 from testbed.master_forks import Masters, masters
@@ -94,7 +95,7 @@ async def master(
     background = Background()
     web = WebSettings(cookie_secret=b"x" * 32, hub_public_url="/hub/", background=background)
     application = make_application(services, Identifier(hub, services), web)
-    server = HTTPServer(application, max_body_size=1_000_000 + 10 * 1024 * 1024)
+    server = HTTPServer(application, max_body_size=MOST_READ)
     sockets = bind_sockets(0, "127.0.0.1", family=socket.AF_INET)
     server.add_sockets(sockets)
     port = sockets[0].getsockname()[1]

@@ -66,6 +66,15 @@ async def test_a_bundle_over_the_cap_is_413_with_the_cap(master: Any, chunked: b
     assert leftovers(master) == []
 
 
+async def test_a_body_far_over_the_cap_is_read_and_told(master: Any) -> None:
+    """Its connection was closed without a word, and a task sent the file again and again for ten minutes."""
+    async with master.client() as client:
+        reply = await client.put(f"bundles/{digest_of(b'')}", content=bytes(40_000_000))
+    assert reply.status_code == 413
+    assert reply.json()["code"] == "bundle.too_large"
+    assert leftovers(master) == []
+
+
 async def test_an_upload_that_breaks_off_leaves_nothing(master: Any) -> None:
     data = packed(100_000)
 

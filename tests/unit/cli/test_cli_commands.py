@@ -10,6 +10,8 @@ from detlab.errors import Problem
 from detlab.schemas.wire import (
     TrialState,
 )
+from detlab_magics import actions
+from detlab_magics.kernel import KernelSession
 
 # --- logs -------------------------------------------------------------------------------------------------
 
@@ -69,6 +71,19 @@ def test_following_logs_misses_and_repeats_nothing(master, det, tail: int | None
     ender.join()
     first = 0 if tail is None else 5 - tail
     assert result.stdout.splitlines() == [*(f"line {n}" for n in range(first, 5)), "the last"]
+
+
+def test_no_last_lines_are_none_in_the_notebook_too(master, det, capsys) -> None:
+    """`--tail 0` was none in a terminal and all in a notebook; and there it said "no output yet"."""
+    master.add_trial(master.add_experiment().id)
+    for n in range(3):
+        master.log(1, f"line {n}")
+    assert (det("t", "logs", 1, "--tail", 0).stdout, det("t", "logs", 1, "--tail", 0).stderr) == ("", "")
+    session = KernelSession()
+    for tail, shown in ((0, ""), (1, "line 2\n"), (None, "line 0\nline 1\nline 2\n")):
+        actions.logs(session, 1, tail=tail, follow=False)
+        assert capsys.readouterr().out == shown
+    session.client().close()
 
 
 def test_a_progress_bar_in_the_output_is_one_line(master, det) -> None:
@@ -187,3 +202,18 @@ def test_problems_print_as_path_and_message() -> None:
     from detlab.cli.output.failures import problem_line
 
     assert problem_line(Problem("a.b", "is \x1b[1mwrong", "fix it")) == "a.b: is wrong (fix it)"
+
+
+def test_a_working_directory_that_was_removed_is_named(det, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was "[Errno 2] No such file or directory", of nothing."""
+    gone = workplace / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.delenv("DET_URL")
+    gone.rmdir()
+    result = det("e", "list")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "Error: the working directory was removed",
+        "  → cd to a directory that exists, and run it again",
+    ]

@@ -222,3 +222,14 @@ def test_deleting_asks(master, det, workplace: Path) -> None:
     result = det("e", "delete", 1, "-y")
     assert result.exit_code == 1
     assert "has not ended" in result.stderr
+
+
+def test_files_of_secrets_are_named_when_they_are_uploaded(det, det_json, workplace: Path) -> None:
+    for name in (".env", ".env.example", "keys/id_rsa", "environment.py"):
+        (workplace / "code" / name).parent.mkdir(exist_ok=True)
+        (workplace / "code" / name).write_text("A=1\n")
+    told = det("e", "create", "search.yaml", "code").stderr
+    assert "uploaded with the code, for all who may see it: .env, keys/id_rsa" in told
+    assert "name it in .detignore" in told
+    (workplace / "code" / ".detignore").write_text(".env\nkeys/\n")
+    assert det("e", "create", "search.yaml", "code").stderr == ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from detlab.launch.environment import base_environment, entrypoint_environment
 
 INFO: dict[str, Any] = {
@@ -28,3 +30,13 @@ def test_whom_the_operator_trusts_reaches_launchers_and_tasks_and_secrets_do_not
     for env in (launcher, task):
         assert env["DET_TRUSTED_UIDS"] == "997"
         assert "SECRET" not in env
+
+
+@pytest.mark.parametrize("name", ["no_proxy", "NO_PROXY"])
+def test_a_tasks_proxy_is_not_for_its_master_nor_for_loopback(name: str) -> None:
+    """Proxy variables of an experiment or an image caught calls to the master: trials stayed in STARTING."""
+    info = {**INFO, "master_url": "http://10.0.0.5:8000/services/detlab/"}
+    given = {"http_proxy": "http://proxy:3128", "no_proxy": "internal.example, 127.0.0.1", "NO_PROXY": ".corp"}
+    task = entrypoint_environment({}, {"info": info, "environment": given}, Path("/d"))
+    assert task["http_proxy"] == "http://proxy:3128"
+    assert task[name].split(",") == ["internal.example", "127.0.0.1", ".corp", "localhost", "::1", "10.0.0.5"]

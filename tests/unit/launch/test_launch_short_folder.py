@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from detlab.short_folder import short_folder
+from detlab.testing.master import MasterDouble
 
 KERNEL_SOCKET = "kernel-00000000-0000-0000-0000-000000000000-ipc-1"
 HOLDS = """
@@ -47,3 +52,33 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not() -> No
             child.communicate()
     with short_folder():
         assert not used.exists()
+
+
+MEETS = """
+import multiprocessing.connection, os, pathlib, tempfile
+folder = os.environ["TMPDIR"]
+pathlib.Path(folder, "mark").touch()
+with multiprocessing.connection.Listener(family="AF_UNIX") as listener:  # as each DataLoader with workers has
+    fits = len(listener.address) <= 107
+print(len(folder) <= 40, fits, tempfile.gettempdir() == folder, os.stat(folder).st_mode & 0o77 == 0)
+print(folder)
+"""
+
+
+@pytest.mark.parametrize("depth", [1, 150])
+def test_a_task_in_a_deep_state_folder_has_a_short_tmpdir(tmp_path: Path, depth: int) -> None:
+    """A DataLoader with workers hung for ever: the path of its socket was too long for the kernel."""
+    root = tmp_path / ("deep-" * 30)[:depth] / "task"
+    for name in ("work", "spool", "home", "tmp"):
+        (root / name).mkdir(parents=True, mode=0o700)
+    with MasterDouble() as master:
+        allocation = master.allocate([sys.executable, "-u", "-c", MEETS])
+        message = allocation.launch.model_dump(mode="json", exclude={"task_token"})
+        (root / "launch.json").write_text(json.dumps(message))
+        (root / "token").write_text(allocation.token)
+        command = [sys.executable, "-m", "detlab.launch.task", "--dir", str(root)]
+        subprocess.run(command, check=False, timeout=60, env={**os.environ, "TMPDIR": str(root / "tmp")})
+        facts, folder = (one["text"] for one in allocation.records["logs"] if one["stdtype"] == "stdout")
+    assert facts == "True True True True"
+    assert (root / "tmp" / "mark").exists(), "it is the task's own folder, under a short name"
+    assert not Path(folder).exists()

@@ -1,5 +1,9 @@
 """Cells as modules, and notebook variables in YAML."""
 
+import inspect
+import multiprocessing
+import pathlib
+import stat
 import sys
 import traceback
 
@@ -82,6 +86,52 @@ def test_a_syntax_error_of_a_cell_is_shown_without_our_frames(modules):
     assert caught.value.kind == "IndentationError"
     with pytest.raises(SyntaxError):  # of a file of the user's own: Python's frames say who imports it
         Magics().run(lambda: compile("y = = 2", "train.py", "exec"))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_worker_processes_import_a_cell(modules, method):
+    """It was nowhere on disk: a DataLoader with workers that are spawned ended with ModuleNotFoundError."""
+    modules.capture("cell_w", "def double(x):\n    return 2 * x\n", 7)
+    import cell_w
+
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.map(cell_w.double, [1, 2]) == [2, 4]
+        modules.capture("cell_w", "def double(x):\n    return 3 * x\n", 8)
+    import cell_w
+
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.map(cell_w.double, [1, 2]) == [3, 6], "the same size, within the same second"
+
+
+def test_a_cell_has_a_file_and_source(modules):
+    modules.capture("cell_f", "class Net:\n    def run(self):\n        return 1\n", 4)
+    import cell_f
+
+    folder = pathlib.Path(cell_f.__file__).parent
+    assert inspect.getsource(cell_f) == pathlib.Path(cell_f.__file__).read_text()
+    assert inspect.getsource(cell_f.Net).startswith("class Net:")
+    assert inspect.getsource(cell_f.Net.run).strip().startswith("def run")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    modules.uninstall()
+    assert not folder.exists()
+    assert str(folder) not in sys.path
+
+
+def test_a_forked_child_does_not_remove_the_folder(modules):
+    modules.capture("cell_k", "", 4)
+    child = multiprocessing.get_context("fork").Process(target=modules.uninstall)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert modules.files["cell_k"].exists()
+
+
+@pytest.mark.parametrize("line", ["%time f()", "!pip list", "    !ls"])
+def test_a_line_of_ipython_in_a_module_is_refused_with_what_to_write(modules, line):
+    with pytest.raises(MagicError, match=r"line 3 of cell 5 \(cell_m.py\).*magics and shell lines") as caught:
+        modules.capture("cell_m", f"if True:\n{line}\n", 5)
+    assert "subprocess.run" in str(caught.value)
+    assert "cell_m" not in modules.cells
 
 
 @pytest.mark.parametrize("name", ["1a", "a-b", "class", "a.b", "", "../x"])

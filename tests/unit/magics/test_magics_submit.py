@@ -5,6 +5,7 @@ import pytest
 from detlab.errors import ConfigError, Problem
 from detlab_magics.actions import interrupted
 from detlab_magics.cells.modules import CellModules
+from detlab_magics.cells.outside import outside_warnings
 from detlab_magics.cells.prepare import Places, prepare, read_config
 from detlab_magics.completion import Completion
 from detlab_magics.errors import MagicError
@@ -148,3 +149,27 @@ def test_a_second_interrupt_within_two_seconds_offers_to_kill():
     assert "it is still active. To kill it: %det_kill 7" in second
     session.interrupted_at -= 3
     assert "%det_watch 7" in str(interrupted(session, 7))
+
+
+def test_a_module_found_by_sys_path_elsewhere_is_warned_of(tmp_path, monkeypatch):
+    """`sys.path.append("../src")`: the import worked in the notebook, and failed in the trial, half an hour later."""
+    for path in ("nb/local.py", "nb/below/near.py", "src/afar.py", "src/packaged/__init__.py", "src/unused.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    monkeypatch.chdir(tmp_path / "nb")
+    for folder in ("../src", str(tmp_path / "nb" / "below"), ""):
+        monkeypatch.syspath_prepend(folder)
+    modules = CellModules()
+    modules.capture("f_train", "import json, numpy, detlab, local, f_data\nfrom packaged.part import x\nimport near", 1)
+    modules.capture("f_data", "import afar", 2)
+    prepared = prepare({**BASE, "entrypoint": "python3 f_train.py"}, modules)
+    told = outside_warnings(prepared.bundle, None)
+    assert [warning.message.partition(",")[0] for warning in told] == [
+        f"afar is imported from {tmp_path / 'src'}",
+        f"near is imported from {tmp_path / 'nb' / 'below'}",
+        f"packaged is imported from {tmp_path / 'src'}",
+    ]
+    assert {warning.level for warning in told} == {"warning"}
+    whole = prepare({**BASE, "entrypoint": "python3 f_train.py"}, modules, context=tmp_path)
+    assert outside_warnings(whole.bundle, tmp_path) == []
+    modules.uninstall()

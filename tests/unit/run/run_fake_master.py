@@ -13,7 +13,10 @@ from urllib.parse import unquote
 
 
 class Taker(http.server.ThreadingHTTPServer):
-    """Takes PUT task/outputs/{name}; `replies` are given first, in order, instead of 200."""
+    """Takes PUT task/outputs/{name}; `replies` are given first, in order, instead of 200.
+
+    A body of more than `most` bytes is refused before it is read, and the connection closed.
+    """
 
     daemon_threads = True
 
@@ -23,6 +26,7 @@ class Taker(http.server.ThreadingHTTPServer):
         self.history: list[tuple[str, bytes]] = []
         self.tokens: list[str] = []
         self.replies: list[tuple[int, dict[str, Any]]] = []
+        self.most: int | None = None
 
     @property
     def url(self) -> str:
@@ -33,8 +37,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: Taker
 
     def do_PUT(self) -> None:
-        data = self.rfile.read(int(self.headers["Content-Length"]))
+        size = int(self.headers["Content-Length"])
         self.server.tokens.append(self.headers["Authorization"])
+        if self.server.most is not None and size > self.server.most:
+            self.close_connection = True
+            self.send_error(413)
+            return
+        data = self.rfile.read(size)
         status, body = self.server.replies.pop(0) if self.server.replies else (200, {})
         if status == 200:
             name = unquote(self.path.rpartition("/task/outputs/")[2])

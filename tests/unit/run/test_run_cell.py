@@ -122,6 +122,14 @@ def test_a_name_that_the_cell_did_not_set_is_an_error_after_the_others_came_back
     assert ran.values == {"x": 1}
 
 
+def test_a_name_that_was_not_set_before_a_clean_exit_is_an_error(run):
+    """The notebook kept its former value of the name, and nothing was said."""
+    ran = run("import sys\nx = 1\nsys.exit(0)\ny = 2", out=("y", "x"))
+    assert ran.status == 1
+    assert "--out y: the cell has set no variable 'y'" in ran.report["error"]["message"]
+    assert ran.values == {"x": 1}
+
+
 def test_a_class_of_the_cell_itself_is_refused_with_what_to_do(run):
     ran = run("class Net: pass\nnet = Net()", out=("net",))
     assert "%%det_module" in ran.report["error"]["message"]
@@ -190,6 +198,14 @@ def test_a_refusal_is_told_in_the_masters_words(outputs, master):
     with pytest.raises(StorageError, match="over the quota of 200 MB") as caught:
         outputs.put("x.value", b"x")
     assert caught.value.hint == "less"
+
+
+def test_a_refusal_before_the_body_is_read_is_told_at_once(outputs, master):
+    """The connection broke while the file was sent, which was taken for an outage, for ten minutes."""
+    master.most = 1_000_000
+    with pytest.raises(StorageError, match="status 413"):
+        outputs.put("x.value", bytes(100_000_000))
+    assert len(master.tokens) == 1
 
 
 def test_outside_of_a_task_nothing_can_be_handed_over(monkeypatch):

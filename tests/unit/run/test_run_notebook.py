@@ -76,6 +76,18 @@ def test_a_notebook_runs_with_its_parameters_and_is_handed_over(start, master):
     assert "the kernel 'nowhere' is not installed here; python3 is used instead" in stdout
 
 
+def test_a_parameter_that_is_no_number_of_json_leaves_a_notebook_that_is_json(start, master):
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    process = start("lr = 0.1", "print('NaN', lr)", parameters={"lr": float("nan"), "most": float("-inf")})
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert said(executed(master)) == ["NaN nan"]
+    stored = json.loads(master.taken["executed.ipynb"], parse_constant=refuse)
+    assert stored["metadata"]["papermill"]["parameters"] == {"lr": "NaN", "most": "-Infinity"}
+
+
 def test_a_cell_that_raises_is_named_with_its_line_and_the_notebook_is_kept(start, master):
     process = start(
         "x = 1", "print('before')", "def f():\n    return 1 / 0\n\nf()", "print('never')", parameters={"x": 2}
@@ -120,6 +132,25 @@ def test_a_notebook_that_cannot_be_kept_is_a_failure_in_words(start, master):
     assert process.returncode == 1
     assert "executed.ipynb could not be stored" in stderr
     assert "a task may hold 200 MB" in stderr
+
+
+def test_a_notebook_that_is_too_large_is_stored_without_large_outputs_and_kept_whole(
+    start, master, tmp_path, monkeypatch
+):
+    """It was uploaded for ten minutes, with the slot held, and then lost."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    master.most = 300_000
+    process = start("print('x' * 400_000)", "print('small')")
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "executed.ipynb was stored without its 1 largest outputs" in stderr
+    first, second = said(executed(master))
+    assert "an output of 0.4 MB was left out" in first
+    assert second == "small"
+    (kept,) = (tmp_path / "home").glob("executed-*.ipynb")
+    assert said(nbformat.read(kept, as_version=4)) == ["x" * 400_000, "small"]
+    assert str(kept) in stderr
 
 
 def test_cells_are_counted_as_in_the_notebook_that_was_sent():

@@ -149,6 +149,11 @@ def test_environment_variable_mistake_is_reported_once() -> None:
     found = check({"environment": {"environment_variables": [{"A": 1}]}})
     assert [problem.path for problem in found] == ["environment.environment_variables"]
     assert found[0].hint == "write NAME=VALUE, not NAME: VALUE"
+    (mapping,) = check({"environment": {"environment_variables": {"FOO": "secret"}}})
+    assert mapping.path == "environment.environment_variables.FOO"
+    assert "write NAME=VALUE texts, all in a list" in (mapping.hint or "")
+    assert "[FOO=…]" in (mapping.hint or "")
+    assert "secret" not in (mapping.hint or "")
 
 
 @pytest.mark.parametrize("entrypoint", ["python3 x.py", "./x.sh", ["python3", "x.py"], "model_def:Trial"])

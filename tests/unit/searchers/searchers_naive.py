@@ -13,10 +13,15 @@ WORST = 1.7976931348623157e308
 
 
 def is_before(one, other):
-    """Whether a result is strictly better than another: smaller, and any number before NaN."""
-    if math.isnan(one):
+    """Whether a result is strictly better than another: smaller, and any number before NaN and -inf."""
+    if has_diverged(one):
         return False
-    return math.isnan(other) or one < other
+    return has_diverged(other) or one < other
+
+
+def has_diverged(result):
+    """Whether a result says only that the training went wrong."""
+    return math.isnan(result) or result == -math.inf
 
 
 class NaiveSearch:

@@ -194,6 +194,14 @@ def test_searchers_rung_units(num_rungs, divisor, max_time, units):
     assert rung_units(num_rungs, divisor, max_time) == units
 
 
+def test_searchers_a_score_of_minus_infinity_is_not_the_best():
+    rung = Rung(units_needed=1)
+    assert rung.insert("diverged", -math.inf) == 0
+    assert rung.insert("good", 0.5) == 0
+    assert rung.insert("bad", math.inf) == 1
+    assert [entry[2] for entry in rung.entries] == ["good", "bad", "diverged"]
+
+
 def test_searchers_rung_inserts_before_equals_and_nan_after_everything():
     rung = Rung(1)
     assert rung.insert("a", 1.0) == 0
@@ -201,7 +209,7 @@ def test_searchers_rung_inserts_before_equals_and_nan_after_everything():
     assert rung.insert("nan", math.nan) == 2
     assert rung.insert("inf", math.inf) == 2
     assert rung.insert("nan2", math.nan) == 3
-    assert rung.insert("best", -math.inf) == 0
+    assert rung.insert("best", -1e308) == 0
     assert [entry[2] for entry in rung.entries] == ["best", "b", "a", "inf", "nan2", "nan"]
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from searchers_naive import make_naive
+from searchers_naive import has_diverged, make_naive
 
 from detlab_hub.core.searchers import (
     CreateTrial,
@@ -175,13 +175,13 @@ class Pair:
 
 
 def comparable(state):
-    """A model's state with NaN as a text, since NaN is not equal to itself."""
+    """A model's state with a text for what has diverged, since NaN is not equal to itself."""
     if "brackets" in state:
         return {**state, "brackets": [comparable(bracket) for bracket in state["brackets"]]}
     if "rungs" not in state:
         return state
     rungs = [
-        (units, [(trial, "NaN" if math.isnan(score) else score) for trial, score in order])
+        (units, [(trial, "NaN" if has_diverged(score) else score) for trial, score in order])
         for units, order in state["rungs"]
     ]
     return {**state, "rungs": rungs}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tornado.web import _has_stream_request_body
 
 from detlab.errors import Unavailable
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
 from detlab_hub.services.kernel.threads import Tickets, user_of
+from detlab_hub.web.base import Guarded
 from detlab_hub.web.bodies import BodyLimits, Buffer, Pace
+from detlab_hub.web.pages import Nowhere
 from detlab_hub.web.routes import rules
 from detlab_hub.web.scopes import Scope, operation_of
 
@@ -101,3 +104,11 @@ def test_each_window_is_judged_for_itself() -> None:
     assert pace.fault(1.0, 1_000_000_000) is None
     assert [pace.fault(1.0, 1) for _ in range(119)] == [None] * 119
     assert [pace.fault(1.0, 1) for _ in range(120)][-1] == "120 bytes came in 120 s"
+
+
+def test_no_route_collects_a_body_before_its_limit_is_known() -> None:
+    """The server itself lets through bodies of any size, so that each route can refuse them in words."""
+    served = [*(cls for _, cls in rules("/services/detlab/")), Nowhere]
+    assert len(served) > 50
+    assert [cls.__name__ for cls in served if not issubclass(cls, Guarded)] == []
+    assert [cls.__name__ for cls in served if not _has_stream_request_body(cls)] == []

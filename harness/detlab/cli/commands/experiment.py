@@ -12,7 +12,7 @@ from detlab.cli.commands.download import fetch_files, where_it_is
 from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_share import share
 from detlab.cli.commands.log_retention import kept_for, set_group
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation, wants_csv
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import connection_notes, ended, exit_status, progress_line, stopped_watching
 from detlab.cli.output.failures import TIMED_OUT, failure_card
@@ -29,6 +29,7 @@ from detlab.cli.output.printing import (
     show,
     size,
     table,
+    wants_csv,
 )
 from detlab.client.facts import no_checkpoint
 from detlab.client.ordering import ExperimentSortBy, OrderBy, TrialSortBy

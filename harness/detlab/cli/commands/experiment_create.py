@@ -20,6 +20,7 @@ from detlab.client.facts import NO_GROUP
 from detlab.client.resources import Experiment
 from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key
 from detlab.errors import ConfigError, DetlabError
+from detlab.pasted import word
 from detlab.schemas.wire import ForecastView
 
 SHOWN_FILES = 10
@@ -145,7 +146,7 @@ def _check(raw: ConfigSource, config: str) -> None:
     count = len(errors_of(problems))
     if count:
         headline = f"{_shown(config)} has {counted(count, 'error')}"
-        raise ConfigError(problems, headline, hint=f"Check it without submitting: det config check {config}")
+        raise ConfigError(problems, headline, hint=f"Check it without submitting: det config check {word(config)}")
 
 
 def _shown(config: str) -> str:

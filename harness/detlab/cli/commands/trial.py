@@ -77,7 +77,7 @@ def describe(invocation: Invocation, trial_ids: tuple[int, ...], with_metrics: b
         _describe(item)
         if with_metrics:
             say()
-            _print_metrics(list(item.iter_metrics()))
+            _print_metrics(item.id, list(item.iter_metrics()))
 
 
 def _told(item: Trial, *, with_metrics: bool) -> dict[str, object]:
@@ -171,29 +171,34 @@ def kill(invocation: Invocation, trial_ids: tuple[int, ...]) -> None:
 @trial.command()
 @click.argument("trial_id", metavar="ID", type=int)
 @click.option("--group", metavar="NAME", help="Only this group: training, validation or a custom one.")
+@click.option("--name", "names", metavar="NAME", multiple=True, help="Only this metric; may be given several times.")
 @click.option("--max-points", type=click.IntRange(2), default=1000, show_default=True, help="Maximum points per curve.")
 @csv_option
 @json_option
 @pass_invocation
-def metrics(invocation: Invocation, trial_id: int, group: str | None, max_points: int) -> None:
+def metrics(invocation: Invocation, trial_id: int, group: str | None, names: tuple[str, ...], max_points: int) -> None:
     """Show the reported metrics of a trial, one line per group and step.
 
-    Long curves are thinned to --max-points; extremes and the last point stay exact. --csv has a line for each value.
+    Long curves are thinned to --max-points; extremes and the last point stay exact. Metrics for which there is no room
+    are left out of the table, and said to be; --name chooses. --csv has a line for each value.
 
     \b
     Examples:
       det trial metrics 31 --group validation
+      det trial metrics 31 --name loss --name accuracy
       det t metrics 31 --json | jq '.[-1].metrics'
       det t metrics 31 --csv > metrics.csv
     """
+    item = invocation.client.get_trial(trial_id)
     if invocation.as_csv:
-        say(csv_text(invocation.client.get_trial(trial_id).metric_rows(group, max_points=max_points)).rstrip("\n"))
+        rows = item.metric_rows(group, names=names or None, max_points=max_points)
+        say(csv_text(rows).rstrip("\n"))
         return
-    found = list(invocation.client.get_trial(trial_id).iter_metrics(group, max_points=max_points))
+    found = list(item.iter_metrics(group, names=names or None, max_points=max_points))
     if invocation.as_json:
         say_json([_report(report) for report in found])
         return
-    _print_metrics(found)
+    _print_metrics(trial_id, found, names)
 
 
 def _report(report: TrialMetrics) -> dict[str, object]:
@@ -205,13 +210,14 @@ def _report(report: TrialMetrics) -> dict[str, object]:
     }
 
 
-def _print_metrics(found: list[TrialMetrics]) -> None:
+def _print_metrics(trial_id: int, found: list[TrialMetrics], names: tuple[str, ...] = ()) -> None:
     if not found:
-        say("No metrics yet.")
+        say(f"No metrics named {' or '.join(map(clean, names))}." if names else "No metrics yet.")
         return
-    names = sorted({name for report in found for name in report.metrics})
-    rows = [(report.steps_completed, report.group, *(report.metrics.get(name) for name in names)) for report in found]
-    table(("Step", "Group", *names), rows, right=("Step", *names))
+    shown = sorted({name for report in found for name in report.metrics})
+    rows = ((report.steps_completed, report.group, *map(report.metrics.get, shown)) for report in found)
+    choose = f"det trial metrics {trial_id} --name NAME shows some, --json all"
+    table(("Step", "Group", *shown), rows, right=("Step", *shown), choose=choose)
 
 
 @trial.command()

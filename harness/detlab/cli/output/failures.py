@@ -50,6 +50,8 @@ def _problems(error: Exception) -> list[Problem]:
 
 
 def _block(error: Exception) -> list[str]:
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _has_place():
+        return ["Error: the working directory was removed", "  → cd to a directory that exists, and run it again"]
     if not isinstance(error, DetlabError):
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if isinstance(error, OSError | TimeoutError | ValueError):
@@ -62,6 +64,15 @@ def _block(error: Exception) -> list[str]:
     if error.hint:
         block += [f"  → {line}" for line in clean(error.hint, lines=True).splitlines()]
     return block
+
+
+def _has_place() -> bool:
+    """Whether the working directory exists."""
+    try:
+        os.getcwd()  # noqa: PTH109  (only asked whether it can be told)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _as_json(error: Exception) -> object:

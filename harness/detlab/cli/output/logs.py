@@ -111,7 +111,7 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
         for line in lines[-options.tail :] if options.tail else lines if options.tail is None else []:
             _print(line, as_json, prefixed, _several(trial))
         known = lines[-1].id if lines else None
-        if not (lines or options.follow or as_json or prefixed):
+        if not (lines or options.follow or options.tail == 0 or as_json or prefixed):
             picked = options.search or options.node or options.picking.picky
             which = " like that" if picked else " left" if pruned else " yet"
             note(f"{_title(trial)} has no output{which}.")

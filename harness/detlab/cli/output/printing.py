@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import click
 from pydantic import BaseModel
 
-from detlab.cli.invocation import wants_csv
 from detlab.schemas.wire import encode_floats
 from detlab.visible import visible
 
@@ -29,6 +29,12 @@ _SEQUENCES = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 PIPE_WIDTH = 200
+READABLE = 16
+"""Characters of a column at least, where its values have as many: a number, a name."""
+SEPARATION = 3
+"""Characters between two columns."""
+NAMED = 5
+"""How many columns that are left out are named."""
 STYLES = {
     "COMPLETED": "green",
     "ERROR": "red",
@@ -106,8 +112,18 @@ def json_text(text: str) -> str:
     return visible(text, write=lambda found: json.dumps(found)[1:-1])
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:
-    """Print a table, as CSV if the command was asked for that; all texts are cleaned."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = (), choose: str | None = None
+) -> None:
+    """Print a table, as CSV if the command was asked for that; all texts are cleaned.
+
+    Args:
+        columns: Their names; the important ones come first.
+        rows: The values.
+        right: Columns whose values are aligned to the right.
+        choose: For columns that users make, of any number: those for which there is no room are left out, and a line
+            to standard error says so, and how to see them.
+    """
     if wants_csv():
         _say_csv([columns, *rows])
         return
@@ -117,11 +133,35 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Itera
 
     aligned = set(right)
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
+    out = console()
+    found = list(rows)
+    kept = len(columns) if choose is None else _fitting(columns, found, out.width)
+    for column in columns[:kept]:
         grid.add_column(Text(clean(column)), justify="right" if column in aligned else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(clean(show(value)), style=STYLES.get(str(value), "")) for value in row))
-    console().print(grid)
+    for row in found:
+        grid.add_row(*(Text(clean(show(value)), style=STYLES.get(str(value), "")) for value in row[:kept]))
+    out.print(grid)
+    left = [clean(column) for column in columns[kept:]]
+    if left:
+        names = ", ".join(left[:NAMED]) + (", …" if len(left) > NAMED else "")
+        note(f"{counted(len(left), 'column')} left out ({names[:200]}): {choose}")
+
+
+def _fitting(columns: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> int:
+    """Return how many of the columns a line of `width` holds if each gets what it needs, `READABLE` at most."""
+    room = width
+    for index, column in enumerate(columns):
+        needed = max(len(column), *(len(show(row[index])) for row in rows)) if rows else len(column)
+        room -= min(needed, READABLE) + (SEPARATION if index else 0)
+        if room < 0 and index:
+            return index
+    return len(columns)
+
+
+def wants_csv() -> bool:
+    """Return whether the command that runs was asked for CSV."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get("detlab.csv"))
 
 
 def _say_csv(rows: Iterable[Sequence[Any]]) -> None:

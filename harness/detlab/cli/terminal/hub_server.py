@@ -41,7 +41,7 @@ def ask(address: ClusterAddress, method: str, url: str, **body: Any) -> httpx.Re
             headers=headers(address),
             timeout=ANSWER_SECONDS,
             follow_redirects=False,  # a redirect leads to a login page, and would carry the token along
-            trust_env=not address.loopback,
+            trust_env=address.proxied,
             verify=trust_for(url, address.certificate),
             event_hooks=loopback.hooks(url),
         ) as client:

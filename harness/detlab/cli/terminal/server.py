@@ -64,7 +64,7 @@ class Terminals:
                 header=headers(self._address),
                 suppress_origin=True,
                 redirect_limit=0,  # a redirect leads to a login page, and would carry the token along
-                http_no_proxy=["*"] if self._address.loopback else None,
+                http_no_proxy=None if self._address.proxied else ["*"],
                 sslopt={"context": context} if context else None,
             )
         except websocket.WebSocketBadStatusException as error:

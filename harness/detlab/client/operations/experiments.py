@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -212,17 +213,18 @@ def kill_trial(trial_id: int) -> Flow[TrialView]:
 
 
 def trial_metrics(
-    trial_id: int, *, group: str | None = None, name: str | None = None, max_points: int | None = None
+    trial_id: int, *, group: str | None = None, names: Sequence[str] | None = None, max_points: int | None = None
 ) -> Flow[list[SeriesView]]:
     """Fetch the curves of a trial.
 
     Args:
         trial_id: The trial.
         group: Only curves of this group, such as `validation`; None: all groups.
-        name: Only curves of this metric; None: all metrics.
+        names: Only curves of these metrics; None: all metrics.
         max_points: Down-sample each curve to at most this many points; None: 1000.
     """
-    params = {"group": group, "name": name, "max_points": max_points}
+    wanted = json.dumps(list(names)) if names else None
+    params = {"group": group, "name": wanted, "max_points": max_points}
     path = f"trials/{int(trial_id)}/metrics"
     return one(Call("GET", path, params=params, parse=field_of("items", list[SeriesView])))
 

@@ -37,12 +37,15 @@ from detlab.errors import (
     DetlabError,
     UntrustedMaster,
 )
+from detlab.pasted import word
 from detlab.trust import environment_certificate, fingerprint_of, naming
 
 STATE_FOLDER = ".detlab"
 SERVICE_PATH = "/services/detlab"
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _READING = frozenset({"GET", "HEAD"})
+USE_PROXY = "DET_USE_PROXY"
+"""Environment variable: `1` sends calls to a master on another machine through the proxies of the environment."""
+_PROXIES = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,16 @@ class ClusterAddress:
 
     @property
     def loopback(self) -> bool:
-        """Whether the address is on this machine (proxies of the environment are then bypassed)."""
-        return urlsplit(self.url).hostname in _LOOPBACK
+        """Whether the address is on this machine."""
+        return is_loopback(urlsplit(self.url).hostname or "")
+
+    @property
+    def proxied(self) -> bool:
+        """Whether calls use the proxies of the environment: where DET_USE_PROXY is 1, and never to this machine.
+
+        A site sets these variables for the world outside; its proxy seldom reaches a master within.
+        """
+        return not self.loopback and os.environ.get(USE_PROXY) == "1"
 
     def unchanged(self, method: str) -> None:
         """Refuse a request that could change a cluster that was only guessed.
@@ -96,12 +107,17 @@ class ClusterAddress:
         if self.folder is not None:
             return ClusterUnreachable(
                 f"the cluster recorded in {self.folder} does not answer at {self.url}: {reason}",
-                hint=f"It may have stopped. Start it again: det up --dir {self.folder}",
+                hint=f"It may have stopped. Start it again: det up --dir {word(self.folder)}",
             )
-        return ClusterUnreachable(
-            f"no answer from {self.url} (named by {self.source}): {reason}",
-            hint="Check the address and that the cluster runs. To start one on this machine: det up",
-        )
+        hint = "Check the address and that the cluster runs. To start one on this machine: det up"
+        proxy = next((name for name in _PROXIES if os.environ.get(name)), None)
+        if proxy is not None and not self.loopback:
+            hint += (
+                f". The proxy in {proxy} was used, because {USE_PROXY} is 1"
+                if self.proxied
+                else f". The proxy in {proxy} was not used; {USE_PROXY}=1 uses it"
+            )
+        return ClusterUnreachable(f"no answer from {self.url} (named by {self.source}): {reason}", hint=hint)
 
 
 def is_loopback(host: str) -> bool:
@@ -224,7 +240,7 @@ class Discovery:
         if self.stopped is not None:
             raise ClusterUnreachable(
                 f"the cluster of the folder {self.stopped} is not running",
-                hint=f"Start it: det up --dir {self.stopped}\nor name another one by DET_URL and DET_TOKEN",
+                hint=f"Start it: det up --dir {word(self.stopped)}\nor name another one by DET_URL and DET_TOKEN",
             )
         raise ClusterNotFound(
             "no cluster found; searched " + "; ".join(self.tried),

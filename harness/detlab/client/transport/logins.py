@@ -13,6 +13,7 @@ from typing import Any
 
 from detlab.errors import DetlabError
 from detlab.files import write_atomic
+from detlab.pasted import word
 
 
 def user_config_folder() -> Path:
@@ -94,7 +95,8 @@ class Logins:
             return {}
         except ValueError as error:
             raise DetlabError(
-                f"the login file {self.path} is damaged: {error}", hint=f"Remove it and log in again: rm {self.path}"
+                f"the login file {self.path} is damaged: {error}",
+                hint=f"Remove it and log in again: rm {word(self.path)}",
             ) from error
         return data if isinstance(data, dict) else {}
 

@@ -55,8 +55,7 @@ class _Connection:
             # A redirect leads to a login page at best, and would carry the token along at worst.
             "follow_redirects": False,
             "verify": trust_for(self.address.url, self.address.certificate),
-            # A proxy of the environment cannot know this machine's own ports.
-            "trust_env": not self.address.loopback,
+            "trust_env": self.address.proxied,
         }
 
     def _arguments(self, call: Call) -> dict[str, Any]:

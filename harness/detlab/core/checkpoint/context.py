@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from detlab.core.checkpoint.abandoned import Leftovers, TrialLeftovers
+from detlab.core.checkpoint.plain_metadata import plain_metadata
 from detlab.core.checkpoint.shards import join_parts, merge_metadata, shared_files
 from detlab.core.distributed.context import DistributedContext
 from detlab.core.full_disk import await_room, is_full
@@ -350,7 +351,7 @@ class CheckpointContext:
         # Ranks that give one directory store it once: the first of them does.
         mine = source if source and folder.index(folder[self._dist.rank]) == self._dist.rank else None
         others = self._given_by_others(mine, selector)
-        merged = _check_metadata(merge_metadata(self._together(lambda: metadata)))
+        merged = _check_metadata(merge_metadata(self._together(lambda: metadata and plain_metadata(metadata))))
         uuid = self._begin_together()
 
         def chosen(name: str) -> bool:
@@ -381,7 +382,7 @@ class CheckpointContext:
 
     @contextlib.contextmanager
     def _store_path_sharded(self, metadata: dict[str, Any] | None) -> Iterator[tuple[Path, str]]:
-        merged = _check_metadata(merge_metadata(self._together(lambda: metadata)))
+        merged = _check_metadata(merge_metadata(self._together(lambda: metadata and plain_metadata(metadata))))
         uuid = self._begin_together()
         with self._given_up_on_error(uuid):
             self._together(lambda: self._storage.stage(uuid) if self._dist.local_rank == 0 else None)
@@ -497,7 +498,7 @@ class DummyCheckpointContext(CheckpointContext):
 def _check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     if not metadata or "steps_completed" not in metadata:
         raise ValueError("the metadata of a checkpoint must have 'steps_completed'")
-    return {**metadata, "steps_completed": check_steps(metadata["steps_completed"])}
+    return {**plain_metadata(metadata), "steps_completed": check_steps(metadata["steps_completed"])}
 
 
 def _identity(source: Path | None, node: int) -> tuple[int, int, int] | None:

@@ -82,7 +82,11 @@ class HttpTransport:
         verify = trust_for(api_url) if trust is None else trust
         # Redirects are not followed: they would carry the token elsewhere.
         self._client: httpx.Client = httpx.Client(
-            timeout=timeout, follow_redirects=False, verify=verify, event_hooks=loopback.hooks(api_url)
+            timeout=timeout,
+            follow_redirects=False,
+            verify=verify,
+            event_hooks=loopback.hooks(api_url),
+            trust_env=False,  # the master may be this very machine; and the agent's WebSocket uses no proxy either
         )
 
     def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:

@@ -4,9 +4,9 @@
     tree = decode(structure, tensors)
 
 Plain values are encoded as they are, all else as an object whose key `$` says what it is. The tree comes back equal and
-in order, to the bit for floats, with these differences: tensors come back on the CPU, a named tuple as a tuple, a list
-or dict that occurs twice as two. A tensor that occurs twice is kept once and comes back as one tensor; two views of one
-storage that are not the same view come back as two tensors.
+in order, to the bit for floats, with these differences: tensors come back on the CPU, a named tuple whose class is not
+loaded as a tuple, a list or dict that occurs twice as two. A tensor that occurs twice is kept once and comes back as
+one tensor; two views of one storage that are not the same view come back as two tensors.
 
 What is of a class that is not known here is pickled as the last resort, with a warning that names it; `decode`
 unpickles only if it is allowed to.
@@ -145,7 +145,11 @@ class _Encoder:
             return self._numpy_dtype(value, path)
         if isinstance(value, PurePath):
             return {TAG: "path", "v": str(value), "kind": _path_kind(value)}
-        if isinstance(value, tuple) and (hasattr(value, "_fields") or hasattr(value, "n_fields")):
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            kind = type(value)
+            named = {TAG: "namedtuple", "class": [kind.__module__, kind.__qualname__], "fields": list(value._fields)}
+            return {**named, "v": self._list(value, path)}
+        if isinstance(value, tuple) and hasattr(value, "n_fields"):
             return self._sequence(tuple(value), path)
         return self._pickled(value, path)
 

@@ -6,6 +6,7 @@ import base64
 import datetime
 import pickle
 import struct
+import sys
 import zoneinfo
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -73,6 +74,21 @@ class Decoder:
             result[key] = count
         return result
 
+    def _named_tuple(self, node: dict[str, Any]) -> tuple[Any, ...]:
+        """Make a named tuple of a class that is loaded and has these fields, else a plain one.
+
+        Nothing is imported and no code of the class runs: a checkpoint names what it likes.
+        """
+        items = [self.value(item) for item in node["v"]]
+        module, name = node["class"]
+        found: Any = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, "__dict__", {}).get(part)
+        fields = found.__dict__.get("_fields") if isinstance(found, type) and issubclass(found, tuple) else None
+        if fields is None or list(fields) != node["fields"] or len(fields) != len(items):
+            return tuple(items)
+        return tuple.__new__(found, items)
+
     def _bytes(self, node: dict[str, Any]) -> bytes:
         if "k" in node:
             return bytes(self._find(node["k"]).numpy().tobytes())
@@ -136,6 +152,7 @@ class Decoder:
 
 _KINDS: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
     "dict": lambda self, node: dict(self._pairs(node)),
+    "namedtuple": Decoder._named_tuple,
     "Counter": Decoder._counter,
     "OrderedDict": Decoder._ordered_dict,
     "defaultdict": lambda self, node: defaultdict(FACTORIES[node["factory"]], self._pairs(node)),

@@ -35,15 +35,18 @@ class Rung:
 
     Attributes:
         units_needed: Value of the time metric from which a report counts here.
-        entries: What each trial scored, best first: (is NaN, value, request id), smaller is better.
+        entries: What each trial scored, best first: (is lost, value, request id), smaller is better.
     """
 
     units_needed: int
     entries: list[_Rank] = field(default_factory=list)
 
     def insert(self, request_id: str, metric: float) -> int:
-        """Insert before equal values, NaN after everything; return the place, 0 for the best."""
-        lost = math.isnan(metric)
+        """Insert before equal values, NaN and -inf after everything; return the place, 0 for the best.
+
+        A loss of -inf is a training that has diverged, as NaN is.
+        """
+        lost = math.isnan(metric) or metric == -math.inf
         rank = (lost, 0.0 if lost else metric)
         place = bisect.bisect_left(self.entries, rank, key=lambda entry: entry[:2])
         self.entries.insert(place, (*rank, request_id))

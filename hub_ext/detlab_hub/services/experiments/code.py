@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
 from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle, sha256_of
+from detlab.schemas.bundles import holds_secrets
 from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.kernel.access import experiment_for
@@ -30,6 +31,9 @@ LIMITS = Limits(entries=20_000, size=512 << 20)
 """Beyond this a bundle is not listed: that would take too long. It can still be downloaded whole."""
 REMEMBERED = 64
 """Bundles whose lists are kept in memory; a digest's list never changes."""
+HIDDEN = "(hidden)"
+"""What is shown in place of a value of a file of secrets."""
+_ASSIGNED = re.compile(r"\s*(export\s+)?[A-Z][A-Z0-9_]*\s*=")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _WHOLE = "det experiment download-model-def EXPERIMENT fetches all of it"
 
@@ -53,7 +57,7 @@ class Code:
         return CodeList(items=[] if bundle is None else [*await self._files(caller, bundle)])
 
     async def file(self, caller: Caller, experiment_id: int, digest: str) -> bytes:
-        """Return the bytes of one file.
+        """Return the bytes of one file; of a file of secrets, such as `.env`, without the values.
 
         Args:
             caller: Who asks.
@@ -79,7 +83,8 @@ class Code:
             data = await self._shell.workers.code.run(caller.name, _read_one, archive, known)
         if data is None:
             raise absent
-        return data
+        named = (file.path for file in await self._files(caller, bundle) if file.digest == digest)
+        return without_secrets(data) if any(map(holds_secrets, named)) else data
 
     async def _bundle(self, caller: Caller, experiment_id: int) -> str | None:
         def look(s: Session) -> str | None:
@@ -96,6 +101,16 @@ class Code:
                     self._lists.popitem(last=False)
             self._lists.move_to_end(bundle)
             return self._lists[bundle]
+
+
+def without_secrets(data: bytes) -> bytes:
+    """Return a file of secrets as the page may show it: names stay, and comments; what may be a value does not."""
+    shown = []
+    for line in data.decode(errors="replace").splitlines():
+        name = _ASSIGNED.match(line)
+        plain = not line.strip() or line.lstrip().startswith("#")
+        shown.append(line if plain else f"{name[0]}{HIDDEN}" if name else HIDDEN)
+    return "".join(f"{line}\n" for line in shown).encode()
 
 
 def list_files(archive: Path, limits: Limits = LIMITS) -> list[CodeFile]:

@@ -320,10 +320,10 @@ def _time_of(config: dict[str, object], record: MetricsRecord) -> float | None:
 
 
 def _keep_best(turn: Turn, trial: TrialRow, step: int, value: float) -> None:
-    if math.isnan(value):
-        return
     experiment = turn.experiment(trial.experiment_id)
     sign = 1.0 if experiment.smaller_is_better else -1.0
+    if math.isnan(value) or sign * value == -math.inf:  # it has diverged: neither is better than a number
+        return
     if trial.best_validation is None or sign * value < sign * trial.best_validation:
         trial.best_validation = value
     if experiment.best_value is None or sign * value < sign * experiment.best_value:

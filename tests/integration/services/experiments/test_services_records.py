@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 
 import pytest
 from services_scripted import ALICE, BOB, DIGEST, ROOT, asha, config, report, training
@@ -23,6 +24,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.services import AgentCaller, EnrolCaller
 from detlab_hub.services.master import TIDY_PERIOD
+from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import SearcherJournal
 from testbed.waiting import soon
 
@@ -104,6 +106,22 @@ async def test_records_with_times_that_are_none_are_kept(make_world):
     assert trial.summary["validation"]["loss"].count == 1
     ((line,), _) = await world.services.trials.logs(ALICE, trial.id)
     assert (line.rank, line.time) == (None, world.now)
+
+
+async def test_records_a_metric_that_is_minus_infinity_is_not_the_best(make_world):
+    """A training that had diverged won the search, and its checkpoint was "the best"."""
+    world, made, task = await one_task(make_world)
+    for step, loss in ((1, -math.inf), (2, 0.5), (3, -math.inf)):
+        await task.send("metrics", metrics(step, {"loss": loss}))
+    assert (await world.view(made.id)).best.value == 0.5
+    trial = await world.services.trials.get(ALICE, task.caller.trial_id)
+    assert (trial.best_validation, trial.latest_validation) == (0.5, -math.inf)
+
+    def stored(s):
+        low = curves.trial_best(s, trial.id, "validation", "loss", True)
+        return low, curves.experiment_best(s, made.id, "validation", "loss", True)
+
+    assert await world.services.shell.read(stored) == (None, None)
 
 
 async def test_records_of_progress_and_status_show_up(make_world):

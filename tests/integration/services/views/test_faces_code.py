@@ -69,6 +69,20 @@ async def test_faces_code_lists_files_and_gives_one_by_digest(world: World, tmp_
     assert await world.services.code.file(ALICE, number, sha(b"")) == b""
 
 
+ENV = b"# of the site\nexport API_KEY=abc\nDB_URL = postgres://u:p@h/d\nPEM='-----BEGIN\nMIIEabc=\n'\n"
+
+
+async def test_faces_code_shows_no_values_of_a_file_of_secrets(world: World, tmp_path: Path) -> None:
+    """`.env` travels with the folder; everybody with whom the experiment is shared read it in the Code tab."""
+    bundle = archive(("sub/.env", ENV), ("notes.txt", ENV), ("train.py", TRAIN), (".env.example", b"API_KEY=here\n"))
+    number = await submit(world, tmp_path, bundle)
+    shown = await world.services.code.file(ALICE, number, sha(ENV))
+    assert shown.decode() == (
+        "# of the site\nexport API_KEY=(hidden)\nDB_URL =(hidden)\nPEM=(hidden)\n(hidden)\n(hidden)\n"
+    )
+    assert await world.services.code.file(ALICE, number, sha(b"API_KEY=here\n")) == b"API_KEY=here\n"
+
+
 async def test_faces_code_of_somebody_else_does_not_exist(world: World, tmp_path: Path) -> None:
     number = await submit(world, tmp_path, archive(("train.py", TRAIN)))
     with pytest.raises(NotFound):

@@ -228,3 +228,44 @@ def test_trials_as_csv(master, det) -> None:
     assert header.startswith("trial_id,index,state,")
     assert header.endswith(",hparams.lr,hparams.name")
     assert row.endswith(',0.25,"a,b"')
+
+
+# --- many columns -----------------------------------------------------------------------------------------
+
+
+def add_metrics(master: FakeMaster, count: int) -> None:
+    master.add_trial(master.add_experiment().id)
+    master.series[1] = [
+        SeriesView(trial_id=1, group="training", name=f"loss_{n:05}", steps=[1, 2], values=[0.25, n], times=[1, 2])
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 10, 80, 300, 25_000])
+def test_a_table_with_many_columns_stays_readable_and_says_what_it_leaves_out(master, det, count: int) -> None:
+    """80 metrics were printed a letter per line, 300 not at all, and 25,000 took 20 GB."""
+    add_metrics(master, count)
+    result = det("t", "metrics", 1)
+    assert result.exit_code == 0
+    head, _, *values = result.stdout.splitlines()
+    shown = head.split()[2:]
+    assert shown == [f"loss_{n:05}" for n in range(len(shown))], "whole names, in one line"
+    assert values[0].split() == ["1", "training", *["0.25"] * len(shown)]
+    assert len(values) == 2
+    assert len(shown) >= min(count, 8)
+    if len(shown) == count:
+        assert result.stderr == ""
+    else:
+        left = f"{count - len(shown):,} columns left out (loss_{len(shown):05}, "
+        assert left in result.stderr
+        assert "det trial metrics 1 --name NAME shows some, --json all" in result.stderr
+        assert len(result.stderr) < 500
+
+
+def test_metrics_are_chosen_by_name(master, det, det_json) -> None:
+    add_metrics(master, 300)
+    result = det("t", "metrics", 1, "--name", "loss_00299", "--name", "loss_00007")
+    assert result.stdout.splitlines()[0].split() == ["Step", "Group", "loss_00007", "loss_00299"]
+    assert result.stderr == ""
+    assert det("t", "metrics", 1, "--name", "nothing").stdout == "No metrics named nothing.\n"
+    assert len(det_json("t", "metrics", 1)[0]["metrics"]) == 300

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from detlab.schemas.expconf.blocks.environment import EnvironmentConfig, ResourcesConfig
+from detlab.schemas.expconf.blocks.environment import EnvironmentConfig, EnvironmentVariablesMap, ResourcesConfig
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.extras import OptimizationsConfig, ProfilingConfig, ReproducibilityConfig
 from detlab.schemas.expconf.blocks.scalars import Block
@@ -71,6 +71,8 @@ def for_key(key: object, model: type[Block], where: str) -> str:
         where: Path of the block; empty for the whole config.
     """
     text = str(key)
+    if model is EnvironmentVariablesMap:
+        return f"write NAME=VALUE texts, all in a list (or a list for each of cpu, cuda, rocm): [{text}=…]"
     near = closest(text, model.model_fields)
     if near is not None:
         return f"did you mean `{near}`?"

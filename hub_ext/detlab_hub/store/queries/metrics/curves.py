@@ -7,6 +7,7 @@ Lists, tables and searches for the best use the summaries in `series` and never 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
@@ -296,12 +297,17 @@ def value_at(s: Session, trial_id: int, group: str, name: str, step: int) -> flo
     return values_at(s, trial_id, group, name, [step]).get(step)
 
 
+def _diverged(smaller_is_better: bool) -> float:
+    """Return the value that beats every number, and is none."""
+    return -math.inf if smaller_is_better else math.inf
+
+
 def trial_best(s: Session, trial_id: int, group: str, name: str, smaller_is_better: bool) -> tuple[int, float] | None:
-    """Return (first step, value) of the best value of a trial's metric; NaN is never best."""
+    """Return (first step, value) of the best value of a trial's metric; None if it diverged to infinitely good."""
     query = _best_heads(group, name).where(Series.trial_id == trial_id)
     row = s.execute(query).one_or_none()
     value = None if row is None else (row.min if smaller_is_better else row.max)
-    if row is None or value is None:
+    if row is None or value is None or value == _diverged(smaller_is_better):
         return None
     return _first_step(s, row.id, value), value
 
@@ -309,12 +315,12 @@ def trial_best(s: Session, trial_id: int, group: str, name: str, smaller_is_bett
 def experiment_best(
     s: Session, experiment_id: int, group: str, name: str, smaller_is_better: bool
 ) -> tuple[int, int, float] | None:
-    """Return (trial id, first step, value) of the best value over an experiment's trials; NaN is never best."""
+    """Return (trial id, first step, value) of the best value over an experiment's trials that did not diverge."""
     column = Series.min if smaller_is_better else Series.max
     query = (
         _best_heads(group, name)
         .join(TrialRow, TrialRow.id == Series.trial_id)
-        .where(TrialRow.experiment_id == experiment_id, column.is_not(None))
+        .where(TrialRow.experiment_id == experiment_id, column.is_not(None), column != _diverged(smaller_is_better))
         .order_by(column if smaller_is_better else column.desc(), Series.trial_id)
         .limit(1)
     )

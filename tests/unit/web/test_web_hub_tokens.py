@@ -1,0 +1,97 @@
+"""What a Hub's refusal of a token means: that the token is wrong, or that the Hub cannot read or write its database."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from detlab.errors import AuthError, Unavailable
+from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
+from detlab_hub.web.crosssite import CrossSite
+
+OWN = "own-token"
+
+
+class Hub(ThreadingHTTPServer):
+    """Answers as a Hub does to GET /hub/api/user: 403 for every token that it does not find."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.known: dict[str, dict[str, Any]] = {}
+        self.asked: list[str] = []
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_GET(self) -> None:
+        token = self.headers["Authorization"].removeprefix("token ")
+        self.server.asked.append(token)
+        model = self.server.known.get(token)
+        body = json.dumps(model or {"status": 403, "message": "Forbidden"}).encode()
+        self.send_response(200 if model else 403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    server = Hub()
+    server.known = {
+        OWN: {"kind": "service", "name": "detlab"},
+        "ada": {"kind": "user", "name": "ada", "scopes": [], "groups": []},
+    }
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+async def identifier(hub: Hub) -> AsyncIterator[Identifier]:
+    url = f"http://127.0.0.1:{hub.server_address[1]}/hub/api"
+    yield Identifier(make_hub_auth(api_url=url, api_token=OWN, base_url="/s/", hub_prefix="/hub/"), cast("Any", None))
+    await close_hub_client()
+
+
+async def ask(identifier: Identifier, token: str) -> Any:
+    request = SimpleNamespace(headers={"Authorization": f"Bearer {token}"})
+    return await identifier.identify(cast("Any", SimpleNamespace(request=request)), CrossSite.TOKEN)
+
+
+async def test_a_token_that_a_working_hub_does_not_know_is_wrong(identifier: Identifier) -> None:
+    with pytest.raises(AuthError, match="not known here"):
+        await ask(identifier, "wrong")
+
+
+async def test_a_hub_that_knows_nobody_is_not_believed(hub: Hub, identifier: Identifier) -> None:
+    """Its disk was full, so that it could note no use of a token: everybody was told that theirs was wrong."""
+    assert (await ask(identifier, "ada")).name == "ada"
+    identifier.hub.cache.clear()
+    known, hub.known = hub.known, {}
+    assert (await ask(identifier, "ada")).name == "ada", "as while the Hub is down"
+    with pytest.raises(Unavailable, match="the Hub cannot be asked about this token now") as caught:
+        await ask(identifier, "ben")
+    assert "a full disk" in (caught.value.hint or "")
+    hub.known = known
+    with pytest.raises(AuthError):
+        await ask(identifier, "ben")
+
+
+async def test_the_masters_own_token_is_asked_about_for_unknown_ones_alone(hub: Hub, identifier: Identifier) -> None:
+    await ask(identifier, "ada")
+    assert hub.asked == ["ada"]
