@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import json
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -155,6 +154,7 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
 def down(folder: Path | None, timeout: float) -> None:
     """Stop the cluster: running trials save and leave (uncounted) and go on at the next `det up`."""
     from detlab.errors import ClusterGuessed
+    from detlab.pasted import word
     from detlab_hub.embedded import inspection, lifecycle
     from detlab_hub.embedded.state import StateFolder
 
@@ -162,7 +162,7 @@ def down(folder: Path | None, timeout: float) -> None:
     if guessed is not None and guessed.folder == folder:
         raise ClusterGuessed(
             f"nothing here names the cluster to stop; {guessed.url} is a guess ({guessed.guess})",
-            hint=f"If it is the right one: det down --dir {shlex.quote(str(folder))}",
+            hint=f"If it is the right one: det down --dir {word(folder)}",
         )
     ending = lifecycle.down(StateFolder(folder), timeout, click.echo)
     if not ending.was_running:
@@ -209,14 +209,14 @@ def _print_status(found: Any) -> None:
         console.print(table)
     if found.view is not None:
         view = found.view
-        console.print(f"url          {found.url}", markup=False)
+        console.print(f"url          {found.url}", markup=False, soft_wrap=True)
         if found.fingerprint:
             console.print(f"certificate  {found.fingerprint}", markup=False, soft_wrap=True)
         console.print(f"slots        {view.slots_used} of {view.slots_total} in use, {view.agents} connected agents")
         console.print(f"experiments  {view.experiments_active} active" + (", draining" if view.draining else ""))
     if found.problem:
-        console.print(f"Not healthy: {found.problem}.", markup=False)
-        console.print(f"Next: {found.advice}", markup=False)
+        console.print(f"Not healthy: {found.problem}.", markup=False, soft_wrap=True)
+        console.print(f"Next: {found.advice}", markup=False, soft_wrap=True)
     else:
         console.print("healthy")
 

@@ -34,7 +34,7 @@ from detlab.cli.output.printing import (
 from detlab.client.facts import no_checkpoint
 from detlab.client.ordering import ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.resources import Checkpoint, Experiment, Trial
-from detlab.client.tabular import csv_text, trial_rows
+from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
 from detlab.schemas.wire import ExperimentState, ExperimentView
 
 SHOWN_UNSAVED = 8
@@ -217,6 +217,18 @@ def print_trials(trials: list[Trial]) -> None:
     table(columns, rows, right=("Trial", "Index", "Steps", "Best", "Latest", "Restarts"))
 
 
+def tell_trials(invocation: Invocation, trials: list[Trial]) -> None:
+    """Print trials as the command was asked to: a table, JSON, or CSV with a column for each hyperparameter."""
+    if invocation.as_csv:
+        say(csv_text(trial_rows(trial.view for trial in trials), TRIAL_COLUMNS).removesuffix("\n"))
+    elif invocation.as_json:
+        say_json([trial.view for trial in trials])
+    elif not trials:
+        say("No trials yet.")
+    else:
+        print_trials(trials)
+
+
 @experiment.command(name="list-trials")
 @click.argument("experiment_id", metavar="ID", type=int)
 @trial_order
@@ -234,14 +246,7 @@ def list_trials(invocation: Invocation, experiment_id: int, sort_by: str, order_
       det e list-trials 7 --sort-by best_validation_metric --csv > trials.csv
     """
     trials = invocation.client.get_experiment(experiment_id).list_trials(TrialSortBy[sort_by.upper()], order_by.lower())
-    if invocation.as_csv:
-        say(csv_text(trial_rows(trial.view for trial in trials)).rstrip("\n"))
-    elif invocation.as_json:
-        say_json([trial.view for trial in trials])
-    elif not trials:
-        say("No trials yet.")
-    else:
-        print_trials(trials)
+    tell_trials(invocation, trials)
 
 
 @experiment.command(name="list-checkpoints")
