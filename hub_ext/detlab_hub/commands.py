@@ -152,7 +152,7 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
     help="Seconds that running trials may take to save.",
 )
 def down(folder: Path | None, timeout: float) -> None:
-    """Stop the cluster: running trials save and leave (uncounted) and go on at the next `det up`."""
+    """Stop the cluster. Running trials save a checkpoint and resume at the next `det up`; no restart is counted."""
     from detlab.errors import ClusterGuessed
     from detlab.pasted import word
     from detlab_hub.embedded import inspection, lifecycle
