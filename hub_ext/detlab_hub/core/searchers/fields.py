@@ -49,6 +49,14 @@ class Fields:
             raise SearcherConfigError(f"searcher.{key}: must be at least 1, is {value}")
         return value
 
+    def optional_count(self, key: str) -> int | None:
+        """Return an integer of at least 1, or None if it is not set.
+
+        Raises:
+            SearcherConfigError: It is less than 1.
+        """
+        return None if self._block.get(key) is None else self.count(key)
+
     @property
     def max_concurrent(self) -> int:
         """Trials at a time, 0 for the method's own choice.

@@ -15,6 +15,13 @@ from pydantic.json_schema import SkipJsonSchema
 
 from detlab.plugins import PluginError, Plugins
 from detlab.schemas.expconf.blocks.lengths import SearchLength
+from detlab.schemas.expconf.blocks.model_searchers import (
+    BayesianConfig,
+    CMAESConfig,
+    GPConfig,
+    NSGA2Config,
+    TPEConfig,
+)
 from detlab.schemas.expconf.blocks.scalars import (
     Block,
     FilledText,
@@ -27,6 +34,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     needed,
     old,
 )
+from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 
 _UNITS_OLD = "training code decides its own length since Determined 0.38"
 _UNITS_GONE = "use `time_metric` and `max_time`; Determined 0.38 ignores it too"
@@ -59,17 +67,6 @@ SEARCHERS: Plugins[Any] = Plugins("detlab.searchers", "search method")
 
 COMMON = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 """Keys that every searcher has; a merge keeps them across different searchers."""
-
-
-class SearcherBlock(Block):
-    """What all searchers have."""
-
-    metric: FilledText | None = needed("Validation metric that ranks the trials.")
-    smaller_is_better: Flag = Field(True, description="Whether a smaller metric is better.")
-    source_trial_id: PositiveInt | None = Field(
-        None, description="Warm start from this trial's latest checkpoint at the submit."
-    )
-    source_checkpoint_uuid: Text | None = Field(None, description="Warm start from this checkpoint.")
 
 
 class SingleConfig(SearcherBlock):
@@ -148,7 +145,7 @@ class UnnamedSearcher(SearcherBlock):
         }
     )
 
-    name: None = needed("Which searcher: single, random, grid, async_halving or adaptive_asha.")
+    name: None = needed("Which searcher, such as random, adaptive_asha or bayesian.")
     max_trials: PositiveInt | None = Field(None, description="Number of trials.")
     max_concurrent_trials: NonNegativeInt | None = Field(None, description="Trials at a time.")
     max_length: SearchLength | None = old(None, "Length of training.", _UNITS_OLD)
@@ -168,6 +165,11 @@ BUILT_IN: dict[str, type[SearcherBlock]] = {
     "grid": GridConfig,
     "async_halving": AsyncHalvingConfig,
     "adaptive_asha": AdaptiveASHAConfig,
+    "tpe": TPEConfig,
+    "gp": GPConfig,
+    "cmaes": CMAESConfig,
+    "nsga2": NSGA2Config,
+    "bayesian": BayesianConfig,
 }
 """The blocks of detlab's own search methods, by name."""
 
@@ -232,6 +234,11 @@ SearcherConfig = Annotated[
     | Annotated[GridConfig, Tag("::grid")]
     | Annotated[AsyncHalvingConfig, Tag("::async_halving")]
     | Annotated[AdaptiveASHAConfig, Tag("::adaptive_asha")]
+    | Annotated[TPEConfig, Tag("::tpe")]
+    | Annotated[GPConfig, Tag("::gp")]
+    | Annotated[CMAESConfig, Tag("::cmaes")]
+    | Annotated[NSGA2Config, Tag("::nsga2")]
+    | Annotated[BayesianConfig, Tag("::bayesian")]
     | Annotated[UnnamedSearcher, Tag("::")]
     | Annotated[SkipJsonSchema[SerializeAsAny[SearcherBlock]], BeforeValidator(_judged_by_plugin), Tag("::plugin")],
     Discriminator(_tag),

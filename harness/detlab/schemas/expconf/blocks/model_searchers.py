@@ -1,0 +1,58 @@
+"""The searcher blocks of the model-based methods, which learn from finished trials where to look next."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from detlab.schemas.expconf.blocks.scalars import NonNegativeInt, PositiveInt, needed
+from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
+
+
+class ModelBasedConfig(SearcherBlock):
+    """What the model-based methods have."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"startup_trials", "population"})
+
+    max_trials: PositiveInt | None = needed("Number of trials.")
+    max_concurrent_trials: NonNegativeInt = Field(
+        16, description="Trials at a time. The fewer, the more each suggestion knows; 0 is unlimited, and learns nothing."
+    )
+    startup_trials: PositiveInt | None = Field(
+        None, description="Random trials before the first suggestion; by default a third of the trials, 10 at most."
+    )
+
+
+class TPEConfig(ModelBasedConfig):
+    """Tree-structured Parzen estimator (Optuna's): for any space and budget."""
+
+    name: Literal["tpe"] = "tpe"
+
+
+class GPConfig(ModelBasedConfig):
+    """Gaussian process with log expected improvement (Optuna's): for small budgets; needs torch and scipy at the master."""
+
+    name: Literal["gp"] = "gp"
+
+
+class CMAESConfig(ModelBasedConfig):
+    """CMA evolution strategy: for numbers and some hundred trials; choices are drawn at random."""
+
+    name: Literal["cmaes"] = "cmaes"
+    population: PositiveInt | None = Field(None, description="Trials of a generation; by default 4 + 3 ln(numbers).")
+
+
+class NSGA2Config(ModelBasedConfig):
+    """Genetic algorithm with non-dominated sorting (Optuna's NSGA-II): for large budgets and several metrics."""
+
+    name: Literal["nsga2"] = "nsga2"
+    population: PositiveInt | None = Field(
+        None, description="Trials of a generation; by default a fifth of the trials, 10 to 50."
+    )
+
+
+class BayesianConfig(ModelBasedConfig):
+    """The model-based method that fits the space and the budget: gp, or tpe for many trials or choices."""
+
+    name: Literal["bayesian"] = "bayesian"

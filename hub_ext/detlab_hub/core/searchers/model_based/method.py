@@ -1,0 +1,288 @@
+"""The search of the model-based methods: which trials there are, and when a suggestion is asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+from detlab.schemas.expconf.blocks.model_searchers import (
+    BayesianConfig,
+    CMAESConfig,
+    GPConfig,
+    ModelBasedConfig,
+    NSGA2Config,
+    TPEConfig,
+)
+from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, Suggest
+from detlab_hub.core.searchers.fields import Fields
+from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
+from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, axes_of, coordinates
+
+Outcome = Literal["running", "done", "failed", "invalid"]
+
+
+class Record(NamedTuple):
+    """What is known of a trial; replaced when more is known, never changed.
+
+    Attributes:
+        at: Its coordinates.
+        outcome: Whether it runs, and how it ended.
+        loss: Its best metric, smaller is better; None without a finite one.
+        ended: How many trials had ended when it was created: which generation it belongs to.
+        reports: How often `loss` changed.
+    """
+
+    at: tuple[Coordinate, ...]
+    outcome: Outcome
+    loss: float | None
+    ended: int
+    reports: int = 0
+
+
+class ModelBased(SearchMethod):
+    """Random trials first; then each free place is filled by a suggestion that knows all trials, running ones too.
+
+    Args:
+        axes: Of the space.
+        max_trials: Trials whose hyperparameters turned out valid.
+        max_concurrent: Trials at a time; 0 for all at once, which learns nothing.
+        startup: Random trials before the first suggestion.
+        smaller_is_better: Direction of the searcher's metric.
+        options: What the sampler is told beside the trials, plain JSON values.
+    """
+
+    Config: ClassVar[type[ModelBasedConfig]]
+    suggests = True
+    needs_metric = True
+    starts_at_random: ClassVar[bool] = True
+    """Whether all places are filled at random at first; if not, only the startup trials are."""
+
+    def __init__(
+        self,
+        axes: Sequence[Axis],
+        max_trials: int,
+        max_concurrent: int,
+        startup: int,
+        *,
+        smaller_is_better: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._axes = axes
+        self._max_trials = max_trials
+        self._places = min(max_concurrent or max_trials, max_trials)
+        self._startup = startup
+        self._sign = 1.0 if smaller_is_better else -1.0
+        self._options = dict(options)
+        self._records: dict[str, Record] = {}
+        self._order: list[str] = []
+        """Trials with a result, in the order of their ends."""
+        self._running = 0
+        self._invalid = 0
+        self._asked = 0
+        self._open: dict[int, int] = {}
+        """Points of the questions that are not answered."""
+
+    @classmethod
+    def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
+        """Make the method that the `searcher` block describes."""
+        axes = axes_of(space)
+        max_trials = fields.count("max_trials")
+        return cls(
+            axes,
+            max_trials,
+            fields.max_concurrent,
+            fields.count("startup_trials", cls.default_startup(axes, max_trials)),
+            smaller_is_better=fields.smaller_is_better,
+            options=cls.options(fields, axes, max_trials),
+        )
+
+    @classmethod
+    def default_startup(cls, axes: Sequence[Axis], max_trials: int) -> int:
+        """Return how many trials are random if the config does not say."""
+        return min(10, max(1, max_trials // 3))
+
+    @classmethod
+    def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
+        """Return what the sampler is told: its name and its settings."""
+        return {"sampler": cls.name}
+
+    @property
+    def budget(self) -> int:
+        """`max_trials`."""
+        return self._max_trials
+
+    def start(self, factory: TrialFactory) -> list[Decision]:
+        """Create as many trials as may run at a time, at random unless the sampler begins in a way of its own."""
+        if self.starts_at_random:
+            return [self._take(factory.draw()) for _ in range(self._places)]
+        return self._fill(factory)
+
+    def _take(self, trial: CreateTrial) -> CreateTrial:
+        at = tuple(coordinates(self._axes, trial.hparams))
+        self._records[trial.request_id] = Record(at, "running", None, len(self._order))
+        self._running += 1
+        return trial
+
+    def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
+        """Keep a trial's best metric."""
+        record, loss = self._records[request_id], self._sign * metric
+        if math.isfinite(loss) and (record.loss is None or loss < record.loss):
+            self._records[request_id] = record._replace(loss=loss, reports=record.reports + 1)
+        return []
+
+    def level_of(self, request_id: str) -> int:
+        """Return how often the trial's best metric changed."""
+        return self._records[request_id].reports
+
+    def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
+        """Record how it ended; an invalid one gives its budget back, a failed one counts as the worst result."""
+        if reason in INVALID_REASONS:
+            self._invalid += 1
+            self._records[request_id] = self._records[request_id]._replace(outcome="invalid", loss=None)
+        elif reason == "errored":
+            self._records[request_id] = self._records[request_id]._replace(outcome="failed", loss=None)
+        return []
+
+    def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Record the result, and fill the free places."""
+        record = self._records[request_id]
+        self._running -= 1
+        if record.outcome == "running":
+            outcome: Outcome = "done" if record.loss is not None else "failed"
+            self._records[request_id] = record = record._replace(outcome=outcome)
+        if record.outcome != "invalid":
+            self._order.append(request_id)
+        return self._fill(factory)
+
+    def _fill(self, factory: TrialFactory) -> list[Decision]:
+        asked = sum(self._open.values())
+        made = len(self._records) - self._invalid + asked
+        free = min(self._places - self._running - asked, self._max_trials - made)
+        decisions: list[Decision] = []
+        while free > 0 and made < self._startup:
+            decisions.append(self._take(factory.draw()))
+            free, made = free - 1, made + 1
+        if free > 0:
+            decisions.append(Suggest(self._asked, free))
+            self._open[self._asked] = free
+            self._asked += 1
+        return decisions
+
+    def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
+        """Create the suggested trials."""
+        del self._open[ticket]
+        return [self._take(factory.at(found)) for found in points]
+
+    def known(self, ticket: int) -> Any:
+        """Return the sampler's settings and all trials: those with a result in the order of their ends, then the others.
+
+        It is called while the writer is held, so nothing is copied that never changes.
+        """
+        ended = [self._records[request_id] for request_id in self._order]
+        running = [record for record in self._records.values() if record.outcome == "running"]
+        return {"options": self._options, "startup": self._startup, "ended": ended, "running": running}
+
+    @classmethod
+    def suggest(cls, question: Question) -> Sequence[dict[str, Any]]:
+        """Ask the sampler."""
+        from detlab_hub.core.searchers.model_based import samplers  # imports Optuna: never in the master
+
+        return samplers.suggest(question)
+
+    def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
+        """Return the part of the budget that is done; invalid trials do not count, since they are replaced."""
+        done = sum(1.0 if request_id in closed else share for request_id, share in shares.items())
+        return done / self._max_trials
+
+    def state(self) -> dict[str, Any]:
+        """Return the records and the open questions."""
+        return {
+            "records": {name: list(record) for name, record in self._records.items()},
+            "order": self._order,
+            "running": self._running,
+            "invalid": self._invalid,
+            "open": self._open,
+            "asked": self._asked,
+        }
+
+
+class TPE(ModelBased):
+    """Tree-structured Parzen estimator: Bergstra et al., "Algorithms for Hyper-Parameter Optimization" (NeurIPS 2011)."""
+
+    name = "tpe"
+    Config = TPEConfig
+
+
+class GP(ModelBased):
+    """A Gaussian process with log expected improvement; beyond `GP_MOST` trials TPE answers, since its cost is cubic."""
+
+    name = "gp"
+    Config = GPConfig
+
+
+class CMAES(ModelBased):
+    """CMA evolution strategy: Hansen, "The CMA Evolution Strategy: A Tutorial" (arXiv:1604.00772), with margin for ints."""
+
+    name = "cmaes"
+    Config = CMAESConfig
+    starts_at_random = False
+
+    @classmethod
+    def default_startup(cls, axes: Sequence[Axis], max_trials: int) -> int:
+        """One: the others are drawn around the middle of the space."""
+        return 1
+
+    @classmethod
+    def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
+        """Tell the sampler the population, too."""
+        return {"sampler": cls.name, "population": fields.optional_count("population")}
+
+
+class NSGA2(ModelBased):
+    """Genetic algorithm with non-dominated sorting: Deb et al., IEEE Trans. Evol. Comput. 6(2), 2002."""
+
+    name = "nsga2"
+    Config = NSGA2Config
+    starts_at_random = False
+
+    @classmethod
+    def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
+        """Tell the sampler the population, too: a fifth of the budget where the config says nothing, 10 to 50."""
+        chosen = fields.count("population", min(50, max(10, max_trials // 5)))
+        return {"sampler": cls.name, "population": chosen}
+
+    @classmethod
+    def default_startup(cls, axes: Sequence[Axis], max_trials: int) -> int:
+        """One: the sampler draws its first generation at random itself."""
+        return 1
+
+
+class Bayesian(ModelBased):
+    """The model-based method that fits the space and the budget: see `choose`."""
+
+    name = "bayesian"
+    Config = BayesianConfig
+
+    @classmethod
+    def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
+        """Choose the sampler."""
+        return {"sampler": choose(axes, max_trials)}
+
+
+GP_MOST = 300
+"""Results beyond which a Gaussian process is not fitted any longer."""
+GP_AXES = 20
+"""Hyperparameters beyond which a Gaussian process has too little to go by."""
+
+
+def choose(axes: Sequence[Axis], max_trials: int) -> str:
+    """Return the sampler that `bayesian` uses.
+
+    A Gaussian process needs the fewest trials where the space is small and ordered; TPE takes large budgets, many
+    hyperparameters, and spaces whose hyperparameters are mostly choices.
+    """
+    choices = sum(1 for axis in axes if axis.kind == "categorical")
+    if max_trials > GP_MOST or len(axes) > GP_AXES or 2 * choices > len(axes):
+        return "tpe"
+    return "gp"
