@@ -34,12 +34,12 @@ from detlab.schemas.expconf.blocks.hyperparameters import (
     LogHyperparameter,
 )
 from detlab.schemas.expconf.blocks.lengths import Length
+from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 from detlab.schemas.expconf.blocks.searchers import (
     AdaptiveASHAConfig,
     AsyncHalvingConfig,
     GridConfig,
     RandomConfig,
-    SearcherBlock,
     SearcherConfig,
     SingleConfig,
     UnnamedSearcher,

@@ -8,9 +8,7 @@ time, the answer is empty: the search then draws at random, and the experiment r
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -21,57 +19,18 @@ from sqlalchemy.orm import Session
 from detlab.errors import Unavailable
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import Question, SearcherNotInstalled, Suggested, method_class, searcher_names
-from detlab_hub.core.searchers.suggesting import to_json
+from detlab_hub.services.experiments.answer_process import PATIENCE, AnswerProcess
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import ask_open_questions, tell_search
 from detlab_hub.store.tables import ExperimentRow
 
 _log = logging.getLogger(__name__)
-PATIENCE = 30.0
-"""Seconds that an answer may take."""
-AT_ONCE = 2
-"""Questions that are answered at a time."""
 RETRY = 1.0
 """Seconds until an answer is written again for which the database had no time."""
-MOST_BYTES = 16 << 20
-"""Most bytes of an answer."""
 _TOLD_CHARS = 200
 
 Answerer = Callable[[str, Question], Awaitable[list[dict[str, Any]]]]
-
-
-async def ask_process(searcher: str, question: Question) -> list[dict[str, Any]]:
-    """Answer a question in a process of its own.
-
-    Args:
-        searcher: The method's name.
-        question: What it asks.
-
-    Raises:
-        TimeoutError: It took more than `PATIENCE`.
-        ChildProcessError: It ended without an answer; with its last line.
-    """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "detlab_hub.core.searchers.suggesting",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        limit=MOST_BYTES,
-    )
-    try:
-        told, errors = await asyncio.wait_for(process.communicate(to_json(searcher, question)), PATIENCE)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        lines = errors.decode(errors="replace").strip().splitlines()
-        raise ChildProcessError(lines[-1] if lines else f"it ended with code {process.returncode}")
-    points: list[dict[str, Any]] = json.loads(told)
-    return points
 
 
 class Suggestions:
@@ -79,13 +38,13 @@ class Suggestions:
 
     Args:
         shell: Has the questions.
-        answer: Answers one.
+        answer: Answers one; the default is a process.
     """
 
-    def __init__(self, shell: Shell, answer: Answerer = ask_process) -> None:
+    def __init__(self, shell: Shell, answer: Answerer | None = None) -> None:
         self._shell = shell
-        self._answer = answer
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._process = AnswerProcess()
+        self._answer: Answerer = answer or self._process
         self._asked: set[tuple[int, int]] = set()
         """(experiment, ticket) of what is being answered."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,6 +73,7 @@ class Suggestions:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._process.close()
 
     def take(self) -> list[asyncio.Task[None]]:
         """Begin to answer all questions that wait; return a task for each."""
@@ -131,8 +91,7 @@ class Suggestions:
 
     async def _one(self, experiment_id: int, searcher: str, question: Question) -> None:
         try:
-            async with self._places:
-                event = await self._event(searcher, question)
+            event = await self._event(searcher, question)
             await self._told(experiment_id, event)
         except Exception:
             # A bug in one must not end the others; the question stays open in the journal, the next start asks again.

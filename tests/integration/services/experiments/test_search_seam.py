@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from services_scripted import ALICE, World, asha, config, training
 from sqlalchemy import select, update
+from stream_reading import until
 
 from detlab.errors import Conflict
 from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks import searchers as blocks
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import Question, registry
-from detlab_hub.services.experiments import suggestions
+from detlab_hub.services.experiments.answer_process import AnswerProcess
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 PLUGIN = '''
@@ -200,14 +201,34 @@ async def test_a_second_answer_to_one_question_changes_nothing(make_world, plugi
     assert [entry.event["type"] for entry in journal(world, made.id)].count("suggested") == 1
 
 
-async def test_an_answer_that_takes_too_long_is_killed(plugin, monkeypatch):
+async def test_an_answer_that_takes_too_long_is_killed_and_the_next_one_comes(plugin):
     slow = PLUGIN.replace(
         '        if question.known["fails"]:', "        import time; time.sleep(60)\n        if False:"
     )
     (plugin / "detlab_asking.py").write_text(slow)
-    monkeypatch.setattr(suggestions, "PATIENCE", 0.5)
+    asks = AnswerProcess(patience=0.5)
     with pytest.raises(TimeoutError):
-        await suggestions.ask_process("asking", Question(0, 1, 0, {}, {"ticket": 0, "fails": False}))
+        await asks("asking", Question(0, 1, 0, {}, {"ticket": 0, "fails": False}))
+    (plugin / "detlab_asking.py").write_text(PLUGIN)
+    asks.patience = 30.0
+    assert await asks("asking", Question(0, 1, 0, {}, {"ticket": 0, "fails": False})) == [{"lr": 0.1}]
+    await asks.close()
+
+
+async def test_one_process_answers_many_questions_and_ends_when_idle(plugin):
+    answer = '        return [{"lr": 10.0 ** -(question.known["ticket"] + 1)}]'
+    assert answer in PLUGIN
+    process = '        import os; print("to standard error"); return [{"process": os.getpid()}]'
+    (plugin / "detlab_asking.py").write_text(PLUGIN.replace(answer, process))
+    asks = AnswerProcess(idle=0.1)
+    questions = [Question(ticket, 1, 0, {}, {"ticket": ticket, "fails": ticket == 1}) for ticket in range(3)]
+    found = await asyncio.gather(*(asks("asking", one) for one in questions), return_exceptions=True)
+    assert str(found[1]) == "ValueError: no <idea>"
+    assert found[0] == found[2], "the same process"
+    pid = found[0][0]["process"]
+    await until(lambda: not Path(f"/proc/{pid}").exists())
+    assert await asks("asking", questions[0]) != found[0]
+    await asks.close()
 
 
 def test_a_plugins_block_is_checked_like_any_other(plugin):

@@ -17,7 +17,8 @@ class ModelBasedConfig(SearcherBlock):
 
     max_trials: PositiveInt | None = needed("Number of trials.")
     max_concurrent_trials: NonNegativeInt = Field(
-        16, description="Trials at a time. The fewer, the more each suggestion knows; 0 is unlimited, and learns nothing."
+        16,
+        description="Trials at a time: the fewer, the more each suggestion knows. 0 is unlimited: nothing is learned.",
     )
     startup_trials: PositiveInt | None = Field(
         None, description="Random trials before the first suggestion; by default a third of the trials, 10 at most."
@@ -31,7 +32,7 @@ class TPEConfig(ModelBasedConfig):
 
 
 class GPConfig(ModelBasedConfig):
-    """Gaussian process with log expected improvement (Optuna's): for small budgets; needs torch and scipy at the master."""
+    """Gaussian process with log expected improvement (Optuna's): for small budgets. The master needs torch and scipy."""
 
     name: Literal["gp"] = "gp"
 

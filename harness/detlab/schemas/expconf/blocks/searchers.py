@@ -23,13 +23,11 @@ from detlab.schemas.expconf.blocks.model_searchers import (
     TPEConfig,
 )
 from detlab.schemas.expconf.blocks.scalars import (
-    Block,
     FilledText,
     Flag,
     NonNegativeInt,
     NumberAboveOne,
     PositiveInt,
-    Text,
     ignored,
     needed,
     old,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple, get_args, get_origin
 
-from detlab.schemas.expconf.blocks import searchers, storage
+from detlab.schemas.expconf.blocks import searcher_base, searchers, storage
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.hyperparameters import (
     CategoricalHyperparameter,
@@ -77,7 +77,7 @@ def _visit_value(model: type[Block], key: str, value: object, path: Path) -> Ite
 
 
 def _choose(members: tuple[type[Block], ...], value: object) -> type[Block] | None:
-    if issubclass(members[0], searchers.SearcherBlock):
+    if issubclass(members[0], searcher_base.SearcherBlock):
         return searchers.member_of(value)
     if issubclass(members[0], storage.StorageBlock):
         return storage.member_of(value)

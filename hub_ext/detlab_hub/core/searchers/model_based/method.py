@@ -175,7 +175,7 @@ class ModelBased(SearchMethod):
         return [self._take(factory.at(found)) for found in points]
 
     def known(self, ticket: int) -> Any:
-        """Return the sampler's settings and all trials: those with a result in the order of their ends, then the others.
+        """Return the sampler's settings and all trials: those that ended, in that order, then those that run.
 
         It is called while the writer is held, so nothing is copied that never changes.
         """
@@ -208,21 +208,21 @@ class ModelBased(SearchMethod):
 
 
 class TPE(ModelBased):
-    """Tree-structured Parzen estimator: Bergstra et al., "Algorithms for Hyper-Parameter Optimization" (NeurIPS 2011)."""
+    """Tree-structured Parzen estimator: Bergstra et al., NeurIPS 2011."""
 
     name = "tpe"
     Config = TPEConfig
 
 
 class GP(ModelBased):
-    """A Gaussian process with log expected improvement; beyond `GP_MOST` trials TPE answers, since its cost is cubic."""
+    """A Gaussian process with log expected improvement; TPE answers beyond `GP_MOST` trials: its cost is cubic."""
 
     name = "gp"
     Config = GPConfig
 
 
 class CMAES(ModelBased):
-    """CMA evolution strategy: Hansen, "The CMA Evolution Strategy: A Tutorial" (arXiv:1604.00772), with margin for ints."""
+    """CMA evolution strategy: Hansen, arXiv:1604.00772."""
 
     name = "cmaes"
     Config = CMAESConfig

@@ -1,4 +1,4 @@
-"""The answers: Optuna's samplers, told all trials anew with each question. Imported only in the process that answers."""
+"""The answers: Optuna's samplers, told all trials with each question. Imported only in the process that answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,11 @@ def _distribution(axis: Axis) -> BaseDistribution:
 
 
 def _optuna(
-    axes: Sequence[Axis], ended: Sequence[Record], running: Sequence[Record], question: Question, options: dict[str, Any]
+    axes: Sequence[Axis],
+    ended: Sequence[Record],
+    running: Sequence[Record],
+    question: Question,
+    options: dict[str, Any],
 ) -> list[list[Coordinate]]:
     distributions = {axis.name: _distribution(axis) for axis in axes}
     name = "tpe" if options["sampler"] == "gp" and len(ended) > GP_MOST else options["sampler"]
@@ -84,9 +88,7 @@ def _frozen(
 ) -> FrozenTrial:
     params = {axis.name: coordinate for axis, coordinate in zip(axes, record.at, strict=True)}
     value = record.loss if state is TrialState.COMPLETE else None
-    return create_trial(
-        state=state, value=value, params=params, distributions=distributions, system_attrs=attributes
-    )
+    return create_trial(state=state, value=value, params=params, distributions=distributions, system_attrs=attributes)
 
 
 def _tpe(seed: int, startup: int, options: Mapping[str, Any]) -> BaseSampler:
@@ -105,7 +107,11 @@ _SAMPLERS: dict[str, Callable[[int, int, Mapping[str, Any]], BaseSampler]] = {"t
 
 
 def _cma(
-    axes: Sequence[Axis], ended: Sequence[Record], running: Sequence[Record], question: Question, options: dict[str, Any]
+    axes: Sequence[Axis],
+    ended: Sequence[Record],
+    running: Sequence[Record],
+    question: Question,
+    options: dict[str, Any],
 ) -> list[list[Coordinate]]:
     """CMA-ES on the axes with an order, scaled to 0..1; choices are drawn at random.
 
