@@ -32,7 +32,7 @@ class TPEConfig(ModelBasedConfig):
 
 
 class GPConfig(ModelBasedConfig):
-    """Gaussian process with log expected improvement (Optuna's): for small budgets. The master needs torch and scipy."""
+    """Gaussian process with log expected improvement (Optuna's): for small budgets; needs torch and scipy."""
 
     name: Literal["gp"] = "gp"
 

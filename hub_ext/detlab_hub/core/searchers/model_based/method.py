@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf.blocks.model_searchers import (
     BayesianConfig,
@@ -17,27 +17,8 @@ from detlab.schemas.expconf.blocks.model_searchers import (
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
-from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, axes_of, coordinates
-
-Outcome = Literal["running", "done", "failed", "invalid"]
-
-
-class Record(NamedTuple):
-    """What is known of a trial; replaced when more is known, never changed.
-
-    Attributes:
-        at: Its coordinates.
-        outcome: Whether it runs, and how it ended.
-        loss: Its best metric, smaller is better; None without a finite one.
-        ended: How many trials had ended when it was created: which generation it belongs to.
-        reports: How often `loss` changed.
-    """
-
-    at: tuple[Coordinate, ...]
-    outcome: Outcome
-    loss: float | None
-    ended: int
-    reports: int = 0
+from detlab_hub.core.searchers.model_based.axes import Axis, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
 
 
 class ModelBased(SearchMethod):
@@ -270,8 +251,6 @@ class Bayesian(ModelBased):
         return {"sampler": choose(axes, max_trials)}
 
 
-GP_MOST = 300
-"""Results beyond which a Gaussian process is not fitted any longer."""
 GP_AXES = 20
 """Hyperparameters beyond which a Gaussian process has too little to go by."""
 

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from detlab_hub.core.searchers.method import Question
 from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, axes_of, point
-from detlab_hub.core.searchers.model_based.method import GP_MOST, Record
+from detlab_hub.core.searchers.model_based.records import GP_MOST, Record
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)

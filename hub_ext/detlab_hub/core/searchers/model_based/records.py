@@ -1,0 +1,27 @@
+"""What a model-based search knows of its trials, for itself and for the samplers."""
+
+from typing import Literal, NamedTuple
+
+from detlab_hub.core.searchers.model_based.axes import Coordinate
+
+GP_MOST = 300
+"""Results beyond which a Gaussian process is not fitted any longer."""
+Outcome = Literal["running", "done", "failed", "invalid"]
+
+
+class Record(NamedTuple):
+    """What is known of a trial; replaced when more is known, never changed.
+
+    Attributes:
+        at: Its coordinates.
+        outcome: Whether it runs, and how it ended.
+        loss: Its best metric, smaller is better; None without a finite one.
+        ended: How many trials had ended when it was created: which generation it belongs to.
+        reports: How often `loss` changed.
+    """
+
+    at: tuple[Coordinate, ...]
+    outcome: Outcome
+    loss: float | None
+    ended: int
+    reports: int = 0
