@@ -60,7 +60,7 @@ def eta(state: ViewState, now: float) -> float | None:
     begun = e.started_at or e.created_at
     if state.ended or not begun or e.progress < 0.03:
         return None
-    return max((now - begun) * (1 - e.progress) / e.progress, 0.0)
+    return max((now - begun - e.paused_seconds) * (1 - e.progress) / e.progress, 0.0)
 
 
 def progress_line(state: ViewState, now: float | None = None) -> str:
@@ -81,7 +81,7 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
     if left is not None:
         parts.append(f"about {duration(left)} left")
     elif state.ended and e.ended_at and e.created_at:
-        parts.append(f"took {duration(e.ended_at - e.created_at)}")
+        parts.append(f"took {duration(e.ended_at - e.created_at if e.took is None else e.took)}")
     elif e.pending_reason and not running:
         parts.append(plain(e.pending_reason))
     return " · ".join(parts)

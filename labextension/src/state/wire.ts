@@ -205,6 +205,7 @@ export interface ExperimentView {
   name: string;
   description: string | null;
   labels: string[];
+  notes: string | null;
   owner: string;
   may: 'read' | 'write' | 'own';
   workspace: string;
@@ -222,6 +223,9 @@ export interface ExperimentView {
   created_at: number;
   started_at: number | null;
   ended_at: number | null;
+  paused_at: number | null;
+  paused_seconds: number;
+  archived_at: number | null;
   pending_reason: string | null;
   warnings: string[];
   bundle: string | null;

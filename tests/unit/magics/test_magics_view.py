@@ -224,6 +224,8 @@ def test_the_progress_line_says_done_running_best_and_time():
     assert line == "1/4 trials · 1 running · best loss 0.2500 (trial 1) · about 1:40 left"
     state.experiment = state.experiment.model_copy(update={"state": ExperimentState.COMPLETED, "ended_at": 1065.0})
     assert progress_line(state).endswith("took 1:05")
+    state.experiment = state.experiment.model_copy(update={"started_at": 1000.0, "paused_seconds": 20.0})
+    assert progress_line(state).endswith("took 45 s"), "a pause does not count"
     paused = {"state": ExperimentState.PAUSED, "ended_at": None, "trials": {"ACTIVE": 1, "COMPLETED": 1, "RUNNING": 1}}
     state.experiment = state.experiment.model_copy(update=paused)
     assert progress_line(state, now=1100.0).startswith("1/4 trials · paused · 1 pausing · best"), "it leaves its slot"

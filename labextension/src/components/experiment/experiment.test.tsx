@@ -98,6 +98,12 @@ describe('words', () => {
     expect(progressParts(experiment({ state: 'COMPLETED', ended_at: e.started_at! + 90 }), now)).toContain('took 1:30');
   });
 
+  it('count no pause', () => {
+    const e = experiment({ paused_seconds: 60 });
+    expect(remaining(e, e.started_at! + 480)).toBeCloseTo(580);
+    expect(progressParts(experiment({ state: 'COMPLETED', ended_at: e.started_at! + 90, paused_seconds: 60 }), 0)).toContain('took 30 s');
+  });
+
   it('grey a trial that was stopped early, canceled or failed; not one that went through', () => {
     expect(greyed(trial(0, 20))).toBe(true);
     expect(greyed(trial(1, 20))).toBe(false);
