@@ -28,6 +28,12 @@ describe('sorting', () => {
     expect(sortRows(rows, x => x, true).slice(0, 3)).toEqual([3, 2, 1]);
     expect(sortRows(['t10', 't9'], x => x, false)).toEqual(['t9', 't10']);
   });
+
+  it('lets no infinity win, in neither direction', () => {
+    const rows = [0.2, -Infinity, 0.1, Infinity, Number.NaN];
+    expect(sortRows(rows, x => x, false).slice(0, 2)).toEqual([0.1, 0.2]);
+    expect(sortRows(rows, x => x, true).slice(0, 2)).toEqual([0.2, 0.1]);
+  });
 });
 
 interface Item { id: number; loss: number | null }

@@ -6,7 +6,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { FixtureApi } from '../../harness/api';
 import { BEGAN, checkpoint, experiment, HOSTILE, metricsEvent, series, trial } from '../../harness/fixtures';
 import { ApiError } from '../../state/api';
-import type { CurvesView } from '../../state/wire';
+import type { CurvesView, GrantList } from '../../state/wire';
 import { show } from '../../testing/app';
 import { formatTime } from '../common';
 import { bestFirst } from '../view/CheckpointList';
@@ -146,6 +146,8 @@ describe('words', () => {
     expect(ordered[0]!.validation).toBe(0.0214);
     expect(ordered[2]!.validation).toBeNull();
     expect(ordered[3]!.state).toBe('DELETED');
+    const endless = bestFirst([{ ...items[0]!, validation: '-Infinity' }, items[1]!], true);
+    expect(endless.map(item => item.validation)).toEqual([items[1]!.validation, '-Infinity']);
   });
 });
 
@@ -268,6 +270,12 @@ describe('the view', () => {
     await screen.findByText('#nightly');
     screen.getByText('A second try');
     expect(screen.getByRole('progressbar', { name: 'Progress of the search' }).getAttribute('aria-valuenow')).toBe('25');
+  });
+
+  it('shows with whom it is shared, and how', async () => {
+    const grant = (kind: 'user' | 'group', name: string, write: boolean): object => ({ kind, name, write, granted_by: 'alice', created_at: 0 });
+    open({ grants: { items: [grant('user', 'bob', false), grant('group', 'vision', true)] } as GrantList });
+    await screen.findByText('shared with bob, group vision (write)');
   });
 
   it('takes the snapshot again when the stream asks for a resync', async () => {
