@@ -89,7 +89,7 @@ describe('words', () => {
     const now = e.started_at! + 420;
     expect(remaining(e, now)).toBeCloseTo(580);
     expect(progressParts(e, now).join(' · ')).toBe(
-      '26/64 trials done · 4 running · 2 failed · best validation_error 0.0214 (trial 117, step 960) · about 9:40 left'
+      '26/64 trials done · 4 running · 2 failed · best validation_error 0.02140 (trial 117, step 960) · about 9:40 left'
     );
     expect(remaining(experiment({ state: 'PAUSED' }), now)).toBeNull();
     expect(progressParts(experiment({ state: 'PAUSED' }), now)[1]).toBe('4 pausing'); // they still hold their slots
