@@ -9,7 +9,7 @@ import type { Action, Verb } from './actions';
 
 export function Header({ title, kind, state, word, about, facts, actions, onAction, children }: {
   title: string;
-  /** `Experiment 12` */
+  /** `Experiment 12`; empty where the title says it. */
   kind: string;
   state: string;
   word?: string;
