@@ -10,6 +10,7 @@ import {
 } from '../common';
 import { nameText } from '../common/text';
 import { useDismissed } from './dismissed';
+import { GettingStarted } from './GettingStarted';
 import { experimentName, folded, KIND_WORDS, matches, trialCount, Work, workList } from './work';
 import { experimentMenu, taskMenu, whyNotOpen } from './workactions';
 
@@ -20,7 +21,6 @@ const LEAST_HEIGHT = 60;
 const REASON = 400;
 
 export function WorkList({ filter }: { filter: string }): ReactElement {
-  const app = useApp();
   const experiments = useStore(s => s.experiments);
   const tasks = useStore(s => s.tasks);
   const now = useNow();
@@ -37,14 +37,7 @@ export function WorkList({ filter }: { filter: string }): ReactElement {
   );
   const drawn = useGrowing(Math.min(found.length, most), LEAST_HEIGHT);
   if (!all.length) {
-    return (
-      <EmptyState title="Nothing here yet.">
-        <p>An experiment trains a model with many hyperparameters and finds the best.</p>
-        <button type="button" className="det-button det-primary" onClick={() => app.navigate({ kind: 'new' })}>
-          New experiment
-        </button>
-      </EmptyState>
-    );
+    return <GettingStarted />;
   }
   if (!found.length && filter.trim()) return <EmptyState title={`No work matches “${filter}”.`} />;
   return (

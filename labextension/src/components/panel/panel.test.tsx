@@ -93,11 +93,22 @@ describe('the panel', () => {
 
   it('says so where there is nothing', async () => {
     const { done } = await panel({ experiments: [], tasks: [], queue: [], agents: [] });
-    expect(screen.getByText('Nothing here yet.')).toBeTruthy();
     expect(screen.getByText('Queue is empty.')).toBeTruthy();
     expect(screen.getByText('No nodes.')).toBeTruthy();
-    await userEvent.click(screen.getByRole('button', { name: 'New experiment' }));
+    const card = screen.getByRole('region', { name: 'Getting started' });
+    await userEvent.click(within(card).getByRole('button', { name: 'New experiment' }));
     expect(done).toEqual(['navigate {"kind":"new"}']);
+    expect(within(card).queryByRole('button', { name: /tutorial/ })).toBeNull(); // no notebooks here
+    await userEvent.click(within(card).getByRole('button', { name: 'Dismiss' }));
+    expect(screen.queryByRole('region', { name: 'Getting started' })).toBeNull();
+    expect(screen.getByText('Nothing here yet.')).toBeTruthy();
+  });
+
+  it('leads a newcomer to the tutorial where there are notebooks', async () => {
+    const done: string[] = [];
+    show(<Panel />, { overview: overview({ experiments: [], tasks: [] }) }, { openTutorial: async () => void done.push('tutorial') });
+    await userEvent.click(await screen.findByRole('button', { name: 'Open the tutorial' }));
+    expect(done).toEqual(['tutorial']);
   });
 
   it('filters by words', async () => {
