@@ -258,6 +258,20 @@ export interface ForecastView {
   detail: string;
 }
 
+/** The grants of an experiment, users first. */
+export interface GrantList {
+  items: GrantView[];
+}
+
+/** A grant that stands. */
+export interface GrantView {
+  kind: 'user' | 'group';
+  name: string;
+  write: boolean;
+  granted_by: string;
+  created_at: number;
+}
+
 /** One part of the service. */
 export interface HealthItem {
   name: string;

@@ -234,8 +234,8 @@ def test_the_progress_line_says_done_running_best_and_time():
 
 
 def test_numbers_and_durations_read_well():
-    assert [number(v) for v in (None, 3.0, 0.98765, 1e-5, math.nan, math.inf, 1234567.8)] == [
-        "–", "3", "0.9877", "1e-05", "nan", "inf", "1.235e+06",
+    assert [number(v) for v in (None, 3.0, 0.98765, 0.0214, 1e-5, math.nan, math.inf, 1234567.8)] == [
+        "–", "3", "0.9877", "0.02140", "1e-5", "NaN", "∞", "1.235e6",
     ]  # fmt: skip
     assert [duration(s) for s in (0.4, 59, 61, 3600, 7325)] == ["0 s", "59 s", "1:01", "1:00:00", "2:02:05"]
 

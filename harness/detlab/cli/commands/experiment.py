@@ -210,11 +210,10 @@ def trial_order(function: Callable[..., None]) -> Callable[..., None]:
 
 def print_trials(trials: list[Trial]) -> None:
     """Print a table of trials."""
-    columns = ("Trial", "Index", "State", "Ended", "Steps", "Best", "Latest", "Restarts", "Hyperparameters")
+    columns = ("Trial", "State", "Ended", "Steps", "Best", "Latest", "Restarts", "Hyperparameters")
     rows = [
         (
             trial.id,
-            trial.view.index,
             trial.view.display_state or trial.view.state.value,
             trial.view.end_reason.value if trial.view.end_reason else "",
             trial.view.steps_completed,
@@ -225,7 +224,7 @@ def print_trials(trials: list[Trial]) -> None:
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", "Index", "Steps", "Best", "Latest", "Restarts"))
+    table(columns, rows, right=("Trial", "Steps", "Best", "Latest", "Restarts"))
 
 
 def tell_trials(invocation: Invocation, trials: list[Trial]) -> None:

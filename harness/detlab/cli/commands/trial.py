@@ -86,7 +86,8 @@ def _describe(item: Trial) -> None:
     view = item.view
     facts(
         [
-            ("trial", f"{view.id} (index {view.index} of experiment {view.experiment_id})"),
+            ("trial", str(view.id)),
+            ("experiment", str(view.experiment_id)),
             ("state", view.display_state or view.state.value),
             ("ended", view.end_reason.value if view.end_reason else None),
             ("says", view.status),
