@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from detlab.launch.python_program import KEPT
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -86,7 +87,7 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
     )
     # A proxy that the experiment or its image names is for the world outside.
     env.update(without_proxy(env, (*LOOPBACK, urlsplit(str(info["master_url"])).hostname or "localhost")))
-    for name in ("DET_SERVICE_FD", "DET_SERVICE_SOCKET"):  # the agent alone passes a socket on
+    for name in ("DET_SERVICE_FD", "DET_SERVICE_SOCKET", KEPT):  # the agent alone passes a socket on
         env.pop(name, None)
     for name in (
         "CUDA_VISIBLE_DEVICES",
