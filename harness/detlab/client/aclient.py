@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -408,7 +408,7 @@ class AsyncClient:
         run = await asyncio.to_thread(
             prepare_notebook_run, path, parameters, config=config, slots=slots, name=name, context=context
         )
-        made = await self.submit_task(
+        return await self.submit_task(
             TaskKind.NOTEBOOK_RUN,
             run.config,
             bundle=run.bundle,
@@ -418,7 +418,6 @@ class AsyncClient:
             source=run.source,
             progress=progress,
         )
-        return replace(made, warnings=[*run.warnings, *made.warnings])
 
     async def get_task(self, task_id: str) -> AsyncTask:
         """Return one user task."""

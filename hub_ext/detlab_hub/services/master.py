@@ -402,6 +402,7 @@ def _renew_task_tokens(turn: Turn) -> None:
         .values(expires_at=turn.now + turn.settings.task_token_ttl)
         .execution_options(synchronize_session=False)
     )
+    tokens.extend_runs(turn.session, live, turn.now + turn.settings.task_token_ttl)
 
 
 _DUE = select(AllocationRow.id).where(
