@@ -15,7 +15,8 @@ def core_api() -> str:
 default and comes after them. [Five staged examples](../../examples/core_api/README.md) show them at work.
 
 Off-cluster the same script runs: reports are logged, checkpoints go to a folder of the user, nothing is ever
-preempted, and `det.get_cluster_info()` is None.
+preempted, and `det.get_cluster_info()` is None. What the profiler says of GPUs is
+[not tried on a GPU](../contributing/try-on-a-gpu.md).
 """
     members = [
         ("core_context.train", core.TrainContext),
