@@ -72,13 +72,14 @@ export interface CheckpointView {
   experiment_id: number;
   run: number;
   steps_completed: number;
-  state: 'COMPLETED' | 'DELETED';
+  state: 'COMPLETED' | 'PARTIALLY_DELETED' | 'DELETED';
   created_at: number;
   size: number;
   files: Record<string, CheckpointFile>;
   metadata: Record<string, unknown>;
   storage: Record<string, unknown>;
   validation: Float | null;
+  metrics: Record<string, number>;
   manifest_digest: string;
 }
 

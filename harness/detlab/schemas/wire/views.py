@@ -363,7 +363,8 @@ class CheckpointView(Wire):
     experiment_id: int
     run: int = 0
     steps_completed: int = 0
-    state: Literal["COMPLETED", "DELETED"] = "COMPLETED"
+    state: Literal["COMPLETED", "PARTIALLY_DELETED", "DELETED"] = "COMPLETED"
+    """Only from a COMPLETED one a trial can start; one that is PARTIALLY_DELETED has the files that it lists."""
     created_at: float = 0.0
     size: int = 0
     """Bytes over all files."""
@@ -373,6 +374,8 @@ class CheckpointView(Wire):
     """The checkpoint_storage block in use, secrets masked."""
     validation: float | None = None
     """The searcher metric reported at the same step, if any."""
+    metrics: dict[str, float] = {}
+    """The value at the same step of the metric that a list was asked to have."""
     manifest_digest: str = ""
 
 

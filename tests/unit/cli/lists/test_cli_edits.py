@@ -60,3 +60,27 @@ def test_took_does_not_count_pauses(master, det, paused: float, took: str) -> No
     master.add_experiment(state=ExperimentState.COMPLETED, started_at=1000.0, ended_at=1100.0, paused_seconds=paused)
     (row,) = [line for line in det("e", "list").stdout.splitlines() if "COMPLETED" in line]
     assert row.endswith(f" {took}")
+
+
+def test_checkpoints_are_deleted_after_a_confirmation(master, det, det_json) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    one, two = (master.add_checkpoint(1, {"a.pt": b"1", "b/c.log": b"2"}).uuid for _ in range(2))
+    refused = det("c", "delete", one)
+    assert refused.exit_code == 2
+    assert "add --yes" in refused.stderr
+    assert master.checkpoints[one].state == "COMPLETED"
+    assert det("c", "delete", f"{one},{two}", "--yes").stdout == f"Deleted checkpoint {one}\nDeleted checkpoint {two}\n"
+    assert {item.state for item in master.checkpoints.values()} == {"DELETED"}
+    assert [item["state"] for item in det_json("c", "delete", one, "--yes")] == ["DELETED"]
+
+
+def test_files_of_checkpoints_are_removed_by_patterns(master, det) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    uuid = master.add_checkpoint(1, {"a.pt": b"1", "c.log": b"2", "d.log": b"2"}).uuid
+    assert det("c", "rm", uuid, "--yes").exit_code == 2
+    done = det("c", "rm", uuid, "--glob", "c.*", "--glob", "d.*", "-y")
+    assert done.stdout == f"Checkpoint {uuid}: 2 files deleted, 1 file left\n"
+    assert "1 (others deleted)" in det("c", "list", 1).stdout
+    assert list(master.checkpoints[uuid].files) == ["a.pt"]
