@@ -607,6 +607,9 @@ class AsyncTrial(TrialFacts):
         """
         from detlab import viz
 
+        if "restarts" not in options:
+            await self.reload()
+            options["restarts"] = self.restart_steps
         return viz.trial_metrics(await self._session.run(experiments.trial_metrics(self.id)), **options)
 
     async def list_checkpoints(

@@ -291,6 +291,11 @@ class TrialFacts:
         return self.view.allocation_state is AllocationState.RUNNING and self.view.latest_checkpoint is None
 
     @property
+    def restart_steps(self) -> list[int]:
+        """Steps from which its later attempts went on, 0 where one began anew; empty on an item of a list."""
+        return [attempt.resume_step or 0 for attempt in self.view.attempts if attempt.run > 1]
+
+    @property
     def nodes(self) -> list[str]:
         """Agents of its last attempt, as of the last answer; empty before it has any."""
         over = dict.fromkeys(slot.rpartition("/")[0] for slot in self.view.slots if "/" in slot)

@@ -595,6 +595,9 @@ class Trial(TrialFacts):
         """
         from detlab import viz
 
+        if "restarts" not in options:
+            self.reload()
+            options["restarts"] = self.restart_steps
         return viz.trial_metrics(self._session.run(experiments.trial_metrics(self.id)), **options)
 
     def list_checkpoints(

@@ -265,6 +265,19 @@ class PolicyMatch(Wire):
     """Its beginning, secrets masked."""
 
 
+class AttemptView(Wire):
+    """One attempt to run a trial: the first, one after a restart, or one after a pause or a preemption."""
+
+    run: int
+    agent_id: str | None = None
+    resume_step: int | None = None
+    """The step that it continued from; null: it began anew. Curves of earlier attempts end there."""
+    started_at: float | None = None
+    ended_at: float | None = None
+    reason: str | None = None
+    """Why it ended."""
+
+
 class TrialView(Wire):
     """A trial."""
 
@@ -296,6 +309,8 @@ class TrialView(Wire):
     pending_reason: str | None = None
     warnings: list[str] = []
     policy_matches: list[PolicyMatch] = []
+    attempts: list[AttemptView] = []
+    """The newest hundred that have started, oldest first; only on a single trial."""
     failure: FailureView | None = None
     card: FailureView | None = None
     """`failure`, or why it ended or waits without having failed: `lost`, `preempted`, `user_stop`, `nan`, `no_metrics`;

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import (
     AllocationState,
+    AttemptView,
     BestView,
     CheckpointFile,
     CheckpointView,
@@ -255,12 +256,24 @@ def _trial_view(
         ended_at=row.ended_at,
         pending_reason=None if current is None else reasons.get(current.id),
         warnings=row.warnings,
+        attempts=[_attempt_view(one) for one in trials.attempts(s, row.id)] if summary else [],
         policy_matches=[PolicyMatch.model_validate(one) for one in row.policy_matches],
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         card=endings.of_trial(s, row, current) if summary else None,
         summary=shown,
         summary_left_out=left_out,
         metadata=row.metadata_,
+    )
+
+
+def _attempt_view(row: AllocationRow) -> AttemptView:
+    return AttemptView(
+        run=row.run,
+        agent_id=row.agent_id,
+        resume_step=row.resume_step,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        reason=row.exit_reason,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detlab.schemas.wire import ExperimentState
+from detlab.client import Client
+from detlab.schemas.wire import AttemptView, ExperimentState
 
 ESCAPES = "\x1b[31mred\x1b]0;title\x07"
 
@@ -84,3 +85,17 @@ def test_files_of_checkpoints_are_removed_by_patterns(master, det) -> None:
     assert done.stdout == f"Checkpoint {uuid}: 2 files deleted, 1 file left\n"
     assert "1 (others deleted)" in det("c", "list", 1).stdout
     assert list(master.checkpoints[uuid].files) == ["a.pt"]
+
+
+def test_the_attempts_of_a_trial_are_a_table(master, det) -> None:
+    master.add_experiment()
+    first = AttemptView(run=1, agent_id="node1", started_at=1000.0, ended_at=1100.0, reason="paused")
+    master.add_trial(1, attempts=[first])
+    assert "Attempt" not in det("trial", "describe", 1).stdout
+    second = AttemptView(run=2, agent_id="node2", resume_step=400, started_at=1200.0)
+    master.update_trial(1, attempts=[first, second])
+    shown = det("trial", "describe", 1).stdout.splitlines()
+    rows = [line.split() for line in shown if "node" in line]
+    assert [(row[0], row[1], row[2]) for row in rows] == [("1", "0", "node1"), ("2", "400", "node2")]
+    with Client(master.url, master.token) as client:
+        assert client.get_trial(1).restart_steps == [400]
