@@ -82,7 +82,7 @@ used only where `DET_USE_PROXY=1`, by `det` too, and never for a master on this 
     return page(
         "Python client",
         intro,
-        *(class_section(cls.__name__, cls) for cls in classes),
+        *(class_section(cls.__name__, cls, inherited=True) for cls in classes),
         figures,
         *(function_section(f"detlab.viz.{name}", getattr(viz, name)) for name in viz.__all__),
     )

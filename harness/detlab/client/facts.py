@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client.operations import experiments
-from detlab.client.ordering import CheckpointSortBy, OrderBy, sort_checkpoints
+from detlab.client.ordering import CheckpointSortBy, CheckpointState, OrderBy, other_metric, sort_checkpoints
 from detlab.client.rendering import card, settings
 from detlab.client.transport.calls import FOREIGN, Flow
 from detlab.client.transport.streaming import Feed, event_feed
@@ -170,16 +170,21 @@ class ExperimentFacts:
         Args:
             found: Checkpoints of the experiment.
             count: Return at most this many.
-            sort_by: The searcher metric, by which checkpoints are compared anyway, or another key.
+            sort_by: A validation metric, or another key; None: the searcher metric.
             smaller_is_better: Which end of it is best; goes together with `sort_by`.
 
         Raises:
-            ValueError: One of the last two is given without the other, or there is no such key.
+            ValueError: One of the last two is given without the other.
         """
         if (sort_by is None) != (smaller_is_better is None):
             raise ValueError("give sort_by and smaller_is_better together, or neither: then the searcher metric counts")
         order = None if smaller_is_better is None else OrderBy.ASCENDING if smaller_is_better else OrderBy.DESCENDING
-        validated = [item for item in found if item.validation is not None and item.state != "DELETED"]
+        other = other_metric(sort_by, self.view.metric)
+        validated = [
+            item
+            for item in found
+            if item.state == "COMPLETED" and (item.validation is not None if other is None else other in item.metrics)
+        ]
         return self.sorted_checkpoints(validated, sort_by, order, count)
 
     def resync_event(self, snapshot: CurvesView) -> Event:
@@ -286,6 +291,11 @@ class TrialFacts:
         return self.view.allocation_state is AllocationState.RUNNING and self.view.latest_checkpoint is None
 
     @property
+    def restart_steps(self) -> list[int]:
+        """Steps from which its later attempts went on, 0 where one began anew; empty on an item of a list."""
+        return [attempt.resume_step or 0 for attempt in self.view.attempts if attempt.run > 1]
+
+    @property
     def nodes(self) -> list[str]:
         """Agents of its last attempt, as of the last answer; empty before it has any."""
         over = dict.fromkeys(slot.rpartition("/")[0] for slot in self.view.slots if "/" in slot)
@@ -337,6 +347,11 @@ class CheckpointFacts:
     def experiment_id(self) -> int:
         """The experiment of that trial."""
         return self.view.experiment_id
+
+    @property
+    def state(self) -> CheckpointState:
+        """What has become of it, as of the last answer."""
+        return CheckpointState(self.view.state)
 
     @property
     def deleted(self) -> bool:

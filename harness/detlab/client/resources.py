@@ -36,6 +36,7 @@ from detlab.client.ordering import (
     TrialSortBy,
     line_filter,
     newest_checkpoint,
+    other_metric,
     sort_views,
 )
 from detlab.client.transport.calls import Flow, Progress
@@ -245,7 +246,7 @@ class Experiment(ExperimentEdits):
         max_results: int | None = None,
     ) -> list[Checkpoint]:
         """Return its checkpoints, best first unless told otherwise (see `sort_checkpoints`)."""
-        found = self._session.run(experiments.experiment_checkpoints(self.id))
+        found = self._session.run(experiments.experiment_checkpoints(self.id, other_metric(sort_by, self.view.metric)))
         return [
             Checkpoint(self._session, item) for item in self.sorted_checkpoints(found, sort_by, order_by, max_results)
         ]
@@ -257,13 +258,13 @@ class Experiment(ExperimentEdits):
 
         Args:
             limit: Return at most this many.
-            sort_by: The name of the searcher metric, or another key.
+            sort_by: A validation metric, or another key; None: the searcher metric.
             smaller_is_better: Which end of it is best; goes together with `sort_by`.
 
         Raises:
-            ValueError: One of the last two is given without the other, or there is no such key.
+            ValueError: One of the last two is given without the other.
         """
-        found = self._session.run(experiments.experiment_checkpoints(self.id))
+        found = self._session.run(experiments.experiment_checkpoints(self.id, other_metric(sort_by, self.view.metric)))
         best = self.best_first(found, limit, sort_by, smaller_is_better)
         return [Checkpoint(self._session, item) for item in best]
 
@@ -594,6 +595,9 @@ class Trial(TrialFacts):
         """
         from detlab import viz
 
+        if "restarts" not in options:
+            self.reload()
+            options["restarts"] = self.restart_steps
         return viz.trial_metrics(self._session.run(experiments.trial_metrics(self.id)), **options)
 
     def list_checkpoints(
@@ -603,8 +607,10 @@ class Trial(TrialFacts):
         max_results: int | None = None,
     ) -> list[Checkpoint]:
         """Return its checkpoints, best first unless told otherwise."""
-        found = self._session.run(experiments.trial_checkpoints(self.id))
-        order = self.get_experiment().sorted_checkpoints(found, sort_by, order_by, max_results)
+        experiment = self.get_experiment()
+        other = other_metric(sort_by, experiment.view.metric)
+        found = self._session.run(experiments.trial_checkpoints(self.id, other))
+        order = experiment.sorted_checkpoints(found, sort_by, order_by, max_results)
         return [Checkpoint(self._session, item) for item in order]
 
     def get_checkpoints(
@@ -621,8 +627,10 @@ class Trial(TrialFacts):
         Raises:
             DetlabError: No checkpoint was validated yet.
         """
-        found = self._session.run(experiments.trial_checkpoints(self.id))
-        best = self.get_experiment().best_first(found, 1, sort_by, smaller_is_better)
+        experiment = self.get_experiment()
+        other = other_metric(sort_by, experiment.view.metric)
+        found = self._session.run(experiments.trial_checkpoints(self.id, other))
+        best = experiment.best_first(found, 1, sort_by, smaller_is_better)
         if not best:
             raise no_checkpoint(self.experiment_id)
         return Checkpoint(self._session, best[0])

@@ -191,6 +191,7 @@ class Launcher:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGUSR1, self._on_kill_request)
+        self._say_attempt()
         pump = self._start()
         deliverer = self._make_deliverer()
         deliverer.start()
@@ -230,6 +231,16 @@ class Launcher:
         ours = self._killed or self._stop_signal is not None
         if not ours and kernel_may_have_killed(codes, self._machine_oom_before, machine_oom_kills()):
             self._logs.say("detlab: the kernel ran out of memory and ended a process while this task ran")
+
+    def _say_attempt(self) -> None:
+        """Mark in the output of a trial where a later attempt begins, and from which step it continues."""
+        told = self._launch["info"]
+        run, checkpoint, step = int(told.get("run") or 0), told.get("latest_checkpoint"), told.get("resume_step")
+        if run < 2 or not told.get("trial_id") or told.get("container_rank"):
+            return
+        begins = f"resumes at step {step}" if step is not None else "begins anew"
+        where = f"from checkpoint {checkpoint}" if checkpoint else "without a checkpoint"
+        self._logs.say(f"detlab: attempt {run} of trial {told['trial_id']} {begins}, {where}")
 
     # --- the entrypoint -----------------------------------------------------------------------------------
 

@@ -88,4 +88,8 @@ _ROUTES: list[Route] = [
     ("GET", r"trials/(\d+)/logs/stream", RequestHandler.follow_logs),
     ("GET", r"checkpoints/([^/]+)", lambda h, n: h.tell(h.master.checkpoint(n))),
     ("GET", r"checkpoints/([^/]+)/files/(.+)", RequestHandler.get_file),
+    ("POST", r"checkpoints/([^/]+)/edit", lambda h, n: h.tell(h.master.edit_checkpoint(n, h.body))),
+    ("DELETE", r"checkpoints/([^/]+)", lambda h, n: h.tell(h.master.delete_files(n, ["*"]))),
+    ("POST", r"checkpoints/([^/]+)/remove-files", RequestHandler.remove_files),
+    ("GET", r"checkpoints/([^/]+)/metrics", RequestHandler.list_values),
 ]

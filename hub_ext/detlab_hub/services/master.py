@@ -28,6 +28,7 @@ from detlab_hub.services.agents import drains, token_renewal
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.nodes import Nodes
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
+from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.cluster.health import Health
@@ -129,6 +130,7 @@ class Services:
         self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections, lifecycle=_LIFECYCLE)
         self.connections = connections
         self.grants = Grants(self.shell)
+        self.removals = Removals(self.shell)
         self.edits = Edits(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
         self.suggestions = Suggestions(self.shell)
@@ -251,6 +253,7 @@ class Services:
 
         for experiment_id in await self.shell.read(deleting):
             await removal.remove_experiment(self.shell, experiment_id)
+        await self.removals.finish()
         await self.suggestions.recover()
         self.shell.scheduler_kick.set()
 
@@ -333,6 +336,7 @@ class Services:
 
         while await self.shell.write(trim):
             await asyncio.sleep(0)
+        await self.removals.finish()
         await self.retention.sweep()
         await self.log_retention.sweep()
         await self._unknown_keys.tell()

@@ -77,7 +77,7 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
     agent_id: running ? `node-${1 + (index % 2)}` : null, slots: running ? [`cuda:${index % 4}`] : [],
     started_at: BEGAN + (600 * index) / count, ended_at: running ? null : BEGAN + (600 * index) / count + steps / 8,
     pending_reason: running && index >= count - 2 ? 'all 4 slots of pool default are in use' : null, warnings: [],
-    policy_matches: [], failure: failed ? FAILURE : null, card: null, summary: {}, summary_left_out: 0, metadata: {}, ...over
+    policy_matches: [], attempts: [], failure: failed ? FAILURE : null, card: null, summary: {}, summary_left_out: 0, metadata: {}, ...over
   };
 }
 
@@ -127,7 +127,7 @@ export function checkpoint(index: number): CheckpointView {
     created_at: BEGAN + 600 + index * 30, size: 1_834_002 + index * 1000, files: {
       'model_0.safetensors': file(1_801_000, 'a1b2c3d4'), 'trainer.json': file(8_002, 'b2c3d4e5'), 'trainer.safetensors': file(25_000, 'c3d4e5f6')
     },
-    metadata: {}, storage: {}, validation: index % 5 === 4 ? null : 0.0214 + 0.003 * ((index * 7) % 20), manifest_digest: 'sha256:00'
+    metadata: {}, metrics: {}, storage: {}, validation: index % 5 === 4 ? null : 0.0214 + 0.003 * ((index * 7) % 20), manifest_digest: 'sha256:00'
   };
 }
 

@@ -33,7 +33,7 @@ from detlab.cli.output.printing import (
     wants_csv,
 )
 from detlab.client.facts import no_checkpoint
-from detlab.client.ordering import ExperimentSortBy, OrderBy, TrialSortBy
+from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
 from detlab.schemas.wire import ExperimentState, ExperimentView
@@ -291,11 +291,17 @@ def print_checkpoints(found: list[Checkpoint], of: Experiment | Trial) -> None:
         return
     rows = [
         (item.uuid, item.trial_id, item.steps_completed, item.validation, size(item.view.size),
-         "deleted" if item.deleted else len(item.files), moment(item.view.created_at))
+         _files_of(item), moment(item.view.created_at))
         for item in found
     ]  # fmt: skip
     columns = ("Checkpoint", "Trial", "Steps", "Validation", "Size", "Files", "Written")
     table(columns, rows, right=("Trial", "Steps", "Validation", "Size", "Files"))
+
+
+def _files_of(item: Checkpoint) -> object:
+    if item.deleted:
+        return "deleted"
+    return len(item.files) if item.state is CheckpointState.COMPLETED else f"{len(item.files)} (others deleted)"
 
 
 @experiment.command()

@@ -182,10 +182,10 @@ def experiment_trials(experiment_id: int, *, limit: int | None = None) -> Flow[l
     return pages(f"experiments/{int(experiment_id)}/trials", TrialView, "after", limit)
 
 
-def experiment_checkpoints(experiment_id: int) -> Flow[list[CheckpointView]]:
-    """List all committed checkpoints of an experiment."""
+def experiment_checkpoints(experiment_id: int, metric: str | None = None) -> Flow[list[CheckpointView]]:
+    """List all committed checkpoints of an experiment, each with the value of this validation metric, if any."""
     path = f"experiments/{int(experiment_id)}/checkpoints"
-    return one(Call("GET", path, parse=field_of("items", list[CheckpointView])))
+    return one(Call("GET", path, params={"metric": metric}, parse=field_of("items", list[CheckpointView])))
 
 
 def curves(
@@ -267,10 +267,10 @@ def log_lines(path: str, params: dict[str, Any]) -> Flow[tuple[list[LogLine], in
     return lines, None
 
 
-def trial_checkpoints(trial_id: int) -> Flow[list[CheckpointView]]:
-    """List all committed checkpoints of a trial."""
+def trial_checkpoints(trial_id: int, metric: str | None = None) -> Flow[list[CheckpointView]]:
+    """List all committed checkpoints of a trial, each with the value of this validation metric if one is named."""
     path = f"trials/{int(trial_id)}/checkpoints"
-    return one(Call("GET", path, parse=field_of("items", list[CheckpointView])))
+    return one(Call("GET", path, params={"metric": metric}, parse=field_of("items", list[CheckpointView])))
 
 
 def checkpoint(checkpoint_uuid: str) -> Flow[CheckpointView]:

@@ -72,6 +72,7 @@ from detlab.schemas.wire.records import (
 from detlab.schemas.wire.views import (
     FAILURE_KINDS,
     AgentView,
+    AttemptView,
     BestView,
     CheckpointFile,
     CheckpointView,
@@ -104,6 +105,7 @@ __all__ = [
     "AllocationState",
     "Archived",
     "Arrival",
+    "AttemptView",
     "BestValidationReply",
     "BestView",
     "CheckpointFile",

@@ -265,6 +265,19 @@ class PolicyMatch(Wire):
     """Its beginning, secrets masked."""
 
 
+class AttemptView(Wire):
+    """One attempt to run a trial: the first, one after a restart, or one after a pause or a preemption."""
+
+    run: int
+    agent_id: str | None = None
+    resume_step: int | None = None
+    """The step that it continued from; null: it began anew. Curves of earlier attempts end there."""
+    started_at: float | None = None
+    ended_at: float | None = None
+    reason: str | None = None
+    """Why it ended."""
+
+
 class TrialView(Wire):
     """A trial."""
 
@@ -296,6 +309,8 @@ class TrialView(Wire):
     pending_reason: str | None = None
     warnings: list[str] = []
     policy_matches: list[PolicyMatch] = []
+    attempts: list[AttemptView] = []
+    """The newest hundred that have started, oldest first; only on a single trial."""
     failure: FailureView | None = None
     card: FailureView | None = None
     """`failure`, or why it ended or waits without having failed: `lost`, `preempted`, `user_stop`, `nan`, `no_metrics`;
@@ -363,7 +378,8 @@ class CheckpointView(Wire):
     experiment_id: int
     run: int = 0
     steps_completed: int = 0
-    state: Literal["COMPLETED", "DELETED"] = "COMPLETED"
+    state: Literal["COMPLETED", "PARTIALLY_DELETED", "DELETED"] = "COMPLETED"
+    """Only from a COMPLETED one a trial can start; one that is PARTIALLY_DELETED has the files that it lists."""
     created_at: float = 0.0
     size: int = 0
     """Bytes over all files."""
@@ -373,6 +389,8 @@ class CheckpointView(Wire):
     """The checkpoint_storage block in use, secrets masked."""
     validation: float | None = None
     """The searcher metric reported at the same step, if any."""
+    metrics: dict[str, float] = {}
+    """The value at the same step of the metric that a list was asked to have."""
     manifest_digest: str = ""
 
 

@@ -45,7 +45,6 @@ class Edits:
                 audit.note(turn, caller, f"experiment.{moved}", f"experiment {experiment_id}", row.name)
             if changed or moved:
                 turn.changed_experiment(experiment_id)
-                turn.write_events()
             return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
 
         return await self._shell.write(edit)

@@ -247,8 +247,10 @@ class Experiments:
 
         return await self._shell.read(page)
 
-    async def checkpoints(self, caller: Caller, experiment_id: int) -> Sequence[CheckpointView]:
-        """Return the newest 1000 checkpoints of an experiment.
+    async def checkpoints(
+        self, caller: Caller, experiment_id: int, metric: str | None = None
+    ) -> Sequence[CheckpointView]:
+        """Return the newest 1000 checkpoints of an experiment, with this validation metric if one is named.
 
         Raises:
             NotFound: There is no such experiment for the caller.
@@ -256,7 +258,7 @@ class Experiments:
 
         def get(s: Session) -> Sequence[CheckpointView]:
             experiment_for(s, caller, experiment_id)
-            return experiment_views.checkpoint_views(s, checkpoints.of_experiment(s, experiment_id))
+            return experiment_views.checkpoint_views(s, checkpoints.of_experiment(s, experiment_id), metric)
 
         return await self._shell.read(get)
 

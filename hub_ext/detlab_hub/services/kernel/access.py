@@ -157,17 +157,20 @@ def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.RE
     return row
 
 
-def checkpoint_for(s: Session, caller: Caller, uuid: str) -> CheckpointRow:
-    """Load a checkpoint that the caller may read.
+def checkpoint_for(s: Session, caller: Caller, uuid: str, right: Right = Right.READ) -> CheckpointRow:
+    """Load a checkpoint with whose experiment the caller may do what `right` says.
 
     Raises:
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and no more.
     """
     row = s.get(CheckpointRow, uuid)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
-    if row is None or experiment is None or right_to(s, caller, experiment) < Right.READ:
+    held = Right.NONE if experiment is None else right_to(s, caller, experiment)
+    if row is None or experiment is None or held is Right.NONE:
         hint = "det checkpoint list EXPERIMENT"
         raise no_such(f"there is no checkpoint {uuid[:80]}", exists=experiment is not None, hint=hint)
+    _check(experiment, held, right)
     return row
 
 

@@ -76,6 +76,7 @@ def launch_of_trial(turn: Turn, row: AllocationRow, trial: TrialRow, seat: Launc
         update={
             "latest_checkpoint": None if checkpoint is None else checkpoint.uuid,
             "earlier_checkpoints": earlier,
+            "resume_step": row.resume_step,
             "trial_id": trial.id,
             "trial_index": trial.idx,
             "experiment_id": experiment.id,

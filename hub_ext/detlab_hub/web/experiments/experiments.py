@@ -91,6 +91,13 @@ class CurvesQuery(Wire):
     max_trials: int = Field(100, ge=1, le=10_000)
 
 
+class CheckpointsQuery(Wire):
+    """What the checkpoints are to be compared by."""
+
+    metric: str | None = Field(None, max_length=1000)
+    """A validation metric, whose value at its step each checkpoint then has in `metrics`."""
+
+
 class Experiments(Guarded):
     """All experiments."""
 
@@ -200,9 +207,10 @@ class Checkpoints(Guarded):
     """The checkpoints of an experiment."""
 
     @needs("read", cross_site="xsrf")
-    async def get(self, experiment_id: int) -> CheckpointList:
+    async def get(self, experiment_id: int, query: CheckpointsQuery) -> CheckpointList:
         """List the committed checkpoints."""
-        return CheckpointList(items=await self.services.experiments.checkpoints(self.person, experiment_id))
+        found = await self.services.experiments.checkpoints(self.person, experiment_id, query.metric)
+        return CheckpointList(items=found)
 
 
 class Curves(Guarded):

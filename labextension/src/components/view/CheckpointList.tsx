@@ -76,6 +76,7 @@ function Checkpoint({ item, metric, best, ofTrials }: {
         <span className="det-num">{formatBytes(item.size)}</span>
         <span className="det-soft det-num">{formatTime(item.created_at)}</span>
         {deleted && <span className="det-soft">files deleted</span>}
+        {item.state === 'PARTIALLY_DELETED' && <span className="det-soft">some files deleted</span>}
         <span className="det-mono det-checkpoint-uuid det-ellipsis" title={item.uuid}>{nameText(item.uuid, 60)}</span>
         <CopyButton text={item.uuid} label="Copy uuid" what="the checkpoint's uuid" />
         {!deleted && files.length > 0 && (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detlab.schemas.wire import ExperimentState
+from detlab.client import Client
+from detlab.schemas.wire import AttemptView, ExperimentState
 
 ESCAPES = "\x1b[31mred\x1b]0;title\x07"
 
@@ -60,3 +61,41 @@ def test_took_does_not_count_pauses(master, det, paused: float, took: str) -> No
     master.add_experiment(state=ExperimentState.COMPLETED, started_at=1000.0, ended_at=1100.0, paused_seconds=paused)
     (row,) = [line for line in det("e", "list").stdout.splitlines() if "COMPLETED" in line]
     assert row.endswith(f" {took}")
+
+
+def test_checkpoints_are_deleted_after_a_confirmation(master, det, det_json) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    one, two = (master.add_checkpoint(1, {"a.pt": b"1", "b/c.log": b"2"}).uuid for _ in range(2))
+    refused = det("c", "delete", one)
+    assert refused.exit_code == 2
+    assert "add --yes" in refused.stderr
+    assert master.checkpoints[one].state == "COMPLETED"
+    assert det("c", "delete", f"{one},{two}", "--yes").stdout == f"Deleted checkpoint {one}\nDeleted checkpoint {two}\n"
+    assert {item.state for item in master.checkpoints.values()} == {"DELETED"}
+    assert [item["state"] for item in det_json("c", "delete", one, "--yes")] == ["DELETED"]
+
+
+def test_files_of_checkpoints_are_removed_by_patterns(master, det) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    uuid = master.add_checkpoint(1, {"a.pt": b"1", "c.log": b"2", "d.log": b"2"}).uuid
+    assert det("c", "rm", uuid, "--yes").exit_code == 2
+    done = det("c", "rm", uuid, "--glob", "c.*", "--glob", "d.*", "-y")
+    assert done.stdout == f"Checkpoint {uuid}: 2 files deleted, 1 file left\n"
+    assert "1 (others deleted)" in det("c", "list", 1).stdout
+    assert list(master.checkpoints[uuid].files) == ["a.pt"]
+
+
+def test_the_attempts_of_a_trial_are_a_table(master, det) -> None:
+    master.add_experiment()
+    first = AttemptView(run=1, agent_id="node1", started_at=1000.0, ended_at=1100.0, reason="paused")
+    master.add_trial(1, attempts=[first])
+    assert "Attempt" not in det("trial", "describe", 1).stdout
+    second = AttemptView(run=2, agent_id="node2", resume_step=400, started_at=1200.0)
+    master.update_trial(1, attempts=[first, second])
+    shown = det("trial", "describe", 1).stdout.splitlines()
+    rows = [line.split() for line in shown if "node" in line]
+    assert [(row[0], row[1], row[2]) for row in rows] == [("1", "0", "node1"), ("2", "400", "node2")]
+    with Client(master.url, master.token) as client:
+        assert client.get_trial(1).restart_steps == [400]

@@ -43,6 +43,7 @@ from detlab_hub.store.tables import (
 
 __all__ = [
     "Report",
+    "at_step",
     "check_report",
     "experiment_best",
     "insert_report",
@@ -290,6 +291,32 @@ def values_at(s: Session, trial_id: int, group: str, name: str, steps: Sequence[
         asked = {"trial": trial_id, "group": clean_text(group), "name": clean_text(name), "steps": part}
         found.update((row.step, scalars.join(row.value, row.flag)) for row in s.connection().execute(_VALUES_AT, asked))
     return found
+
+
+def at_step(s: Session, trial_id: int, step: int, group: str | None, limit: int) -> list[SeriesView]:
+    """Return every value that a trial reported at a step, of one group or of all: curves of one point each."""
+    query = (
+        select(Series.group_name, MetricName.name, Point.value, Point.flag, Point.time)
+        .join(Point, Point.series_id == Series.id)
+        .join(MetricName, MetricName.id == Series.name_id)
+        .where(Series.trial_id == trial_id, Point.step == step)
+        .order_by(Series.group_name, MetricName.name)
+        .limit(limit)
+    )
+    if group is not None:
+        query = query.where(Series.group_name == clean_text(group))
+    return [
+        SeriesView(
+            trial_id=trial_id,
+            group=row.group_name,
+            name=row.name,
+            steps=[step],
+            values=[scalars.join(row.value, row.flag)],
+            times=[row.time],
+            total=1,
+        )
+        for row in s.execute(query)
+    ]
 
 
 def value_at(s: Session, trial_id: int, group: str, name: str, step: int) -> float | None:
