@@ -107,7 +107,7 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
                 {run ? `${file} alone` : `${file} and what it imports`}
               </Radio>
             )}
-            {!script && <Radio group={id} value="none" now={now} onChoose={choose}>none</Radio>}
+            {!script && <Radio group={id} value="none" now={now} onChoose={choose}>no code</Radio>}
             <Radio group={id} value="folder" now={now} onChoose={choose}>
               all of {folder ? `the folder ${nameText(folder, 200)}` : 'the top folder'}
             </Radio>

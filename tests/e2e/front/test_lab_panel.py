@@ -63,7 +63,7 @@ def test_what_waits_says_its_place_and_reason(stage, running):
         assert entry.locator(".det-reason").inner_text()
         entry.locator(".det-reason").click()
         expect(entry).to_contain_text(re.compile(r"Starts\s*unknown"), timeout=SECONDS)
-        expect(entry.get_by_role("list", name="What would let it start now")).to_contain_text("slot")
+        expect(entry.get_by_role("list", name="Changes that would start it now")).to_contain_text("slot")
         entry.get_by_label("Priority").fill("7")
         entry.get_by_role("button", name="Set", exact=True).click()
         expect(entry.locator(".det-facts")).to_contain_text("priority 7", timeout=SECONDS)

@@ -100,6 +100,8 @@ export class CurveChart {
     this.shape = '';
     this.base.clear();
     if (this.data) this.update(this.data);
+    // While JupyterLab changes its theme, the page has no layout: what was measured then may be wrong.
+    window.requestAnimationFrame(() => this.resize());
   }
 
   resize(): void {

@@ -78,7 +78,7 @@ function Shown({ feed, state, tab, onTab }: {
         <p className="det-head-numbers">{progressParts(e, now).map((part, i) => <span key={i}>{part}</span>)}</p>
       </div>
       <LinkNotice link={state.link} onRetry={feed.retry} />
-      {e.pending_reason && !isOver(e.state) && <Notice tone="paused">Waiting: {nameText(e.pending_reason, 400)}</Notice>}
+      {e.pending_reason && !isOver(e.state) && <Notice tone="paused">Queued: {nameText(e.pending_reason, 400)}</Notice>}
       {e.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
       {card && <FailureCard failure={card} experiment={e.id} />}
       <Tabs label={`Views of experiment ${e.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as ExperimentTab)}>

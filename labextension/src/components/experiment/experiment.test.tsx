@@ -336,7 +336,7 @@ describe('the view', () => {
   it('says when there is nothing yet, and when there is no such experiment', async () => {
     open({ trials: 0, curves: 0, experiment: { best: null, trials: {}, pending_reason: 'no agent is connected' } });
     await screen.findByText('No trials yet.');
-    expect(screen.getByText('Waiting: no agent is connected')).toBeTruthy();
+    expect(screen.getByText('Queued: no agent is connected')).toBeTruthy();
     open({ refuse: { experiments: 404 } });
     await screen.findByText(/there is no such experiment/);
   });

@@ -35,7 +35,7 @@ export function GettingStarted(): ReactElement {
           </li>
         )}
         <li>
-          <span>{app.openTutorial ? 'Run code of yours: right-click a script in the file browser, or fill in the form.' : 'Run code of yours: upload it and fill in the form.'}</span>
+          <span>{app.openTutorial ? 'Run your own code: right-click a script in the file browser, or fill in the form.' : 'Run your own code: upload it and fill in the form.'}</span>
           {create}
         </li>
         <li>

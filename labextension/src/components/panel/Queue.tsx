@@ -131,7 +131,7 @@ function Reason({ item }: { item: QueueItem }): ReactElement | null {
     <>
       <button
         type="button" className="det-reason det-reason-open" aria-expanded={open} aria-controls={id}
-        title={open ? 'Hide details' : 'Show why it waits, when it may start, and its position'} onClick={() => setOpen(!open)}
+        title={open ? 'Hide details' : 'Show why it is queued, when it may start, and its position'} onClick={() => setOpen(!open)}
       >
         <span aria-hidden="true" className="det-twist">{open ? '▾' : '▸'}</span>
         <span>{nameText(item.reason, 400) || 'not considered yet'}</span>

@@ -65,7 +65,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
         </a>
       </Header>
       <LinkNotice link={state.link} onRetry={feed.retry} />
-      {trial.pending_reason && !isOver(trial.state) && <Notice tone="paused">Waiting: {nameText(trial.pending_reason, 400)}</Notice>}
+      {trial.pending_reason && !isOver(trial.state) && <Notice tone="paused">Queued: {nameText(trial.pending_reason, 400)}</Notice>}
       {trial.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
       {card && <FailureCard failure={{ ...card, trial_id: trial.id }} />}
       <Tabs label={`Views of trial ${trial.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as TrialTab)}>
