@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client import tabular
+from detlab.client.aedits import AsyncCheckpointEdits, AsyncExperimentEdits
 from detlab.client.facts import (
-    CheckpointFacts,
-    ExperimentFacts,
     TrialFacts,
     TrialMetrics,
     first_page,
@@ -58,7 +57,7 @@ from detlab.schemas.wire import (
 )
 
 
-class AsyncExperiment(ExperimentFacts):
+class AsyncExperiment(AsyncExperimentEdits):
     """An experiment, asynchronous."""
 
     def __init__(self, session: AsyncSession, view: ExperimentView) -> None:
@@ -669,7 +668,7 @@ class AsyncTrial(TrialFacts):
         return AsyncCheckpoint(self._session, newest)
 
 
-class AsyncCheckpoint(CheckpointFacts):
+class AsyncCheckpoint(AsyncCheckpointEdits):
     """A committed checkpoint, asynchronous."""
 
     def __init__(self, session: AsyncSession, view: CheckpointView) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from detlab.client.notebook_runs import prepare_notebook_run
 from detlab.client.operations import experiments as operations
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
-from detlab.client.ordering import ExperimentSortBy, OrderBy, choose_experiments, sort_views
+from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
 from detlab.client.tasks import Task
@@ -229,6 +229,7 @@ class Client:
         limit: int | None = None,
         state: str | None = None,
         owner: str | None = None,
+        archived: bool | None = False,
     ) -> list[Experiment]:
         """Return experiments, newest first unless told otherwise; those without the key come last.
 
@@ -243,6 +244,7 @@ class Client:
             limit: Return at most this many of them.
             state: Only those in this state.
             owner: Only those of this user.
+            archived: False leaves archived ones out, True all others; None leaves out none.
 
         Raises:
             ValueError: There is no such key, direction or state.
@@ -250,7 +252,9 @@ class Client:
         key = None if sort_by is None else ExperimentSortBy(sort_by)
         here = any(given is not None for given in (key, experiment_ids, labels, users, states))
         first = None if here else limit
-        views = self.session.run(operations.experiments(limit=first, state=state, owner=owner, name=name))
+        which = archived_filter(archived)
+        wanted = operations.experiments(limit=first, state=state, owner=owner, name=name, archived=which)
+        views = self.session.run(wanted)
         if here:
             views = choose_experiments(views, experiment_ids=experiment_ids, labels=labels, users=users, states=states)
             views = (sort_views(views, key, order_by) if key is not None else views)[:limit]
@@ -400,7 +404,7 @@ class Client:
             BundleError: The file is not a notebook, or the code cannot be packed.
         """
         run = prepare_notebook_run(path, parameters, config=config, slots=slots, name=name, context=context)
-        made = self.submit_task(
+        return self.submit_task(
             TaskKind.NOTEBOOK_RUN,
             run.config,
             bundle=run.bundle,
@@ -410,7 +414,6 @@ class Client:
             source=run.source,
             progress=progress,
         )
-        return replace(made, warnings=[*run.warnings, *made.warnings])
 
     def get_task(self, task_id: str) -> Task:
         """Return one user task."""

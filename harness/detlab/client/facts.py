@@ -81,6 +81,16 @@ class ExperimentFacts:
         return set(self.view.labels)
 
     @property
+    def notes(self) -> str | None:
+        """What people noted about it; None on an item of a list until `reload`."""
+        return self.view.notes
+
+    @property
+    def archived(self) -> bool:
+        """Whether lists leave it out."""
+        return self.view.archived_at is not None
+
+    @property
     def config(self) -> dict[str, Any] | None:
         """The resolved config; None on an item of a list until `reload`."""
         return self.view.config
@@ -182,7 +192,7 @@ class ExperimentFacts:
         )
 
     def learn(self, item: CurvesView | Event) -> None:
-        """Keep what a snapshot or an event says, but the config, which neither carries."""
+        """Keep what a snapshot or an event says, but config and notes, which neither carries."""
         if isinstance(item, CurvesView):
             fresh = item.experiment
         elif item.kind == "experiment" and item.data.get("state") == ExperimentState.DELETED.value:
@@ -191,7 +201,8 @@ class ExperimentFacts:
             fresh = ExperimentView.model_validate(item.data)
         else:
             return
-        self.view = fresh.model_copy(update={"config": fresh.config or self.view.config})
+        notes = self.view.notes if fresh.notes is None else fresh.notes
+        self.view = fresh.model_copy(update={"config": fresh.config or self.view.config, "notes": notes})
 
 
 def timed_out(view: ExperimentView, timeout: float | None) -> TimeoutError:
@@ -436,6 +447,11 @@ def reports(series: list[SeriesView]) -> list[TrialMetrics]:
                 found[key] = TrialMetrics(curve.trial_id, curve.group, step, {}, when)
             found[key].metrics[curve.name] = value
     return [found[key] for key in sorted(found)]
+
+
+def at_step(view: CheckpointView, series: list[SeriesView]) -> list[TrialMetrics]:
+    """Join the values of a checkpoint's step into reports, one for each group."""
+    return [report for report in reports(series) if report.steps_completed == view.steps_completed]
 
 
 def wanted(line: LogLine, rank: int | None, search: str | None, node: str | None) -> bool:

@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from detlab.client.bundling.capture import capture_imports
 from detlab.client.submission import ConfigSource, config_mapping
 from detlab.errors import BundleError, ConfigError, Problem
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
-from detlab.schemas.wire import ProblemView
 
 ENTRYPOINT = DEFAULT_ENTRYPOINTS[TaskKind.NOTEBOOK_RUN]
 """Said even though it is the default: of earlier masters it is not."""
@@ -36,11 +35,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "tuple": (tuple, list),
 }
 _TYPE_COMMENT = re.compile(r"#\s*type:\s*([\w.]+)")
-_CLUSTER_MAGICS = re.compile(r"^\s*(?:\w+\s*=\s*)?(%%?det(?:_(?!module\b|debug\b)\w+)?)(?!\w)", re.MULTILINE)
-_WHERE_IT_WORKS = (
-    "run the notebook by papermill where you are logged in, or give the task a token of yours: DET_TOKEN and DET_URL in"
-    " environment.environment_variables"
-)
 _CODE_MAGICS = re.compile(r"%%(det_module|det_run|time|timeit|capture)\b")
 
 
@@ -97,7 +91,6 @@ class NotebookRun:
     name: str
     source: dict[str, Any]
     parameters: dict[str, Any]
-    warnings: list[ProblemView] = field(default_factory=list)
 
 
 def read_notebook(path: str | Path) -> dict[str, Any]:
@@ -162,27 +155,6 @@ def checked_parameters(notebook: Mapping[str, Any], given: Mapping[str, Any], wh
     return values
 
 
-def needs_the_cluster(notebook: Mapping[str, Any], config: object = None) -> list[Problem]:
-    """Return a warning for each cell with a magic that asks the cluster, which a task has no token for.
-
-    Args:
-        notebook: The notebook.
-        config: The task's config, which may give a token as DET_TOKEN.
-    """
-    if "DET_TOKEN" in str(config):
-        return []
-    found = []
-    cells = [cell for cell in notebook["cells"] if cell.get("cell_type") == "code"]
-    for number, cell in enumerate(cells, 1):
-        magic = _CLUSTER_MAGICS.search(_text(cell))
-        if magic is not None:
-            message = (
-                f"code cell {number} has {magic[1]}, which asks the cluster: the task has no token, so it will fail"
-            )
-            found.append(Problem("", message, _WHERE_IT_WORKS, "warning"))
-    return found
-
-
 @dataclass(frozen=True)
 class Word:
     """A parameter's value as text from the command line; the notebook determines its type."""
@@ -227,8 +199,7 @@ def prepare_notebook_run(
     }
     bundle = _pack(file, notebook, files, None if context is None else Path(context))
     source = {"notebook": str(path), "parameters": values}
-    told = [ProblemView.model_validate(problem.to_dict()) for problem in needs_the_cluster(notebook, raw)]
-    return NotebookRun(raw, bundle, name or file.name, source, values, told)
+    return NotebookRun(raw, bundle, name or file.name, source, values)
 
 
 def _pack(file: Path, notebook: Mapping[str, Any], files: dict[str, bytes | str], context: Path | None) -> Bundle:

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from detlab.schemas.wire import CheckpointView, ExperimentState, ExperimentView, LogLine, TrialView
+from detlab.schemas.wire import Archived, CheckpointView, ExperimentState, ExperimentView, LogLine, TrialView
 
 _View = TypeVar("_View", ExperimentView, TrialView)
 
@@ -131,6 +131,11 @@ def choose_experiments(
         and (users is None or view.owner in users)
         and (wanted_states is None or view.state in wanted_states)
     ]
+
+
+def archived_filter(archived: bool | None) -> Archived | None:
+    """Return what the master is asked for; None: what it does by itself, without archived experiments."""
+    return "any" if archived is None else "only" if archived else None
 
 
 def line_filter(

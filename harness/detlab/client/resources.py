@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client import tabular
+from detlab.client.edits import CheckpointEdits, ExperimentEdits
 from detlab.client.facts import (
-    CheckpointFacts,
-    ExperimentFacts,
     TrialFacts,
     TrialMetrics,
     first_page,
@@ -59,7 +58,7 @@ from detlab.schemas.wire import (
 )
 
 
-class Experiment(ExperimentFacts):
+class Experiment(ExperimentEdits):
     """An experiment, blocking."""
 
     def __init__(self, session: Session, view: ExperimentView) -> None:
@@ -661,7 +660,7 @@ class Trial(TrialFacts):
         return Checkpoint(self._session, newest)
 
 
-class Checkpoint(CheckpointFacts):
+class Checkpoint(CheckpointEdits):
     """A committed checkpoint, blocking."""
 
     def __init__(self, session: Session, view: CheckpointView) -> None:

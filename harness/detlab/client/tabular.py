@@ -15,6 +15,19 @@ from detlab.visible import visible
 Row = dict[str, Any]
 MOST_POINTS = 10_000
 """Of a curve, as far as the master gives them."""
+TRIAL_COLUMNS = (
+    "trial_id",
+    "index",
+    "state",
+    "end_reason",
+    "steps_completed",
+    "best_validation",
+    "latest_validation",
+    "restarts",
+    "seed",
+    "started_at",
+    "ended_at",
+)
 METRIC_COLUMNS = ("trial_id", "group", "name", "steps_completed", "value", "time")
 
 
@@ -85,13 +98,18 @@ def frame(rows: list[Row], columns: tuple[str, ...] = ()) -> Any:
     return pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=list(columns))
 
 
-def csv_text(rows: list[Row]) -> str:
-    """Return rows as CSV with a header; control characters in texts are made visible, since it may be a terminal."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+def csv_text(rows: list[Row], columns: tuple[str, ...] = ()) -> str:
+    """Return rows as CSV with a header; control characters in texts are made visible, since it may be a terminal.
+
+    Args:
+        rows: The rows; one lacks what it has no value for.
+        columns: The first columns, there even if no row is.
+    """
+    names = list(dict.fromkeys([*columns, *(name for row in rows for name in row)]))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([visible(name, keep="") for name in columns])
-    writer.writerows([_cell(row.get(name)) for name in columns] for row in rows)
+    writer.writerow([visible(name, keep="") for name in names])
+    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
     return file.getvalue()
 
 

@@ -139,6 +139,8 @@ class RequestHandler(BaseHTTPRequestHandler):
         for key in ("state", "owner"):
             if key in self.query:
                 found = [view for view in found if str(getattr(view, key)) == self.query[key]]
+        which = self.query.get("archived", "no")
+        found = [view for view in found if which == "any" or (which == "only") == (view.archived_at is not None)]
         if "name" in self.query:
             found = [view for view in found if self.query["name"] in view.name]
         self.page(found)

@@ -19,6 +19,7 @@ from detlab.schemas.wire import (
     CreateExperiment,
     CreateExperimentReply,
     CurvesView,
+    EditExperiment,
     ErrorView,
     Event,
     ExperimentState,
@@ -293,6 +294,26 @@ class MasterState:
                 raise Refusal(409, "conflict", f"experiment {number} has ended")
             self.update_experiment(int(number), state=states[action])
             return self.experiment(number)
+
+    def edit(self, number: str, body: bytes) -> ExperimentView:
+        """Change what people wrote about an experiment, or archive it.
+
+        Raises:
+            Refusal: There is no such experiment, or it is to be archived and has not ended.
+        """
+        wanted = EditExperiment.model_validate_json(body)
+        view = self.experiment(number)
+        if wanted.archived and not view.state.terminal:
+            raise Refusal(
+                409, "conflict", f"experiment {number} is {view.state}; only one that has ended can be archived"
+            )
+        texts = wanted.model_dump(include={"name", "description", "notes"}, exclude_none=True)
+        labels = [*(view.labels if wanted.labels is None else wanted.labels), *wanted.add_labels]
+        facts = {**texts, "labels": [one for one in dict.fromkeys(labels) if one not in wanted.remove_labels]}
+        if wanted.archived is not None:
+            facts["archived_at"] = time.time() if wanted.archived else None
+        self.update_experiment(view.id, **facts)
+        return self.experiment(number)
 
     def grants_of(self, number: str) -> GrantList:
         """With whom an experiment is shared."""

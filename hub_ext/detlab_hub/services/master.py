@@ -40,6 +40,7 @@ from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
 from detlab_hub.services.experiments import removal
 from detlab_hub.services.experiments.code import Code
+from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.suggestions import Suggestions
@@ -128,6 +129,7 @@ class Services:
         self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections, lifecycle=_LIFECYCLE)
         self.connections = connections
         self.grants = Grants(self.shell)
+        self.edits = Edits(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
         self.suggestions = Suggestions(self.shell)
         self.consumers = Consumers(self.shell, consumers)
@@ -400,6 +402,7 @@ def _renew_task_tokens(turn: Turn) -> None:
         .values(expires_at=turn.now + turn.settings.task_token_ttl)
         .execution_options(synchronize_session=False)
     )
+    tokens.extend_runs(turn.session, live, turn.now + turn.settings.task_token_ttl)
 
 
 _DUE = select(AllocationRow.id).where(

@@ -58,6 +58,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("experiments", experiments.Experiments),
     ("log-retention", experiments.LogRetention),
     ("experiments/{experiment_id}", experiments.Experiment),
+    ("experiments/{experiment_id}/edit", experiments.Edit),
     ("experiments/{experiment_id}/pause", experiments.Pause),
     ("experiments/{experiment_id}/activate", experiments.Activate),
     ("experiments/{experiment_id}/cancel", experiments.Cancel),

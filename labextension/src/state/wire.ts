@@ -205,6 +205,7 @@ export interface ExperimentView {
   name: string;
   description: string | null;
   labels: string[];
+  notes: string | null;
   owner: string;
   may: 'read' | 'write' | 'own';
   workspace: string;
@@ -222,6 +223,9 @@ export interface ExperimentView {
   created_at: number;
   started_at: number | null;
   ended_at: number | null;
+  paused_at: number | null;
+  paused_seconds: number;
+  archived_at: number | null;
   pending_reason: string | null;
   warnings: string[];
   bundle: string | null;
@@ -252,6 +256,20 @@ export interface ForecastView {
   agent_id: string | null;
   reason: string;
   detail: string;
+}
+
+/** The grants of an experiment, users first. */
+export interface GrantList {
+  items: GrantView[];
+}
+
+/** A grant that stands. */
+export interface GrantView {
+  kind: 'user' | 'group';
+  name: string;
+  write: boolean;
+  granted_by: string;
+  created_at: number;
 }
 
 /** One part of the service. */

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from detlab.cli.commands.download import fetch
-from detlab.cli.commands.experiment import print_trials, trial_order
+from detlab.cli.commands.experiment import tell_trials, trial_order
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import failure_card
@@ -16,7 +16,7 @@ from detlab.cli.output.printing import clean, facts, moment, say, say_json, show
 from detlab.client.facts import TrialMetrics
 from detlab.client.ordering import TrialSortBy
 from detlab.client.resources import Trial
-from detlab.client.tabular import csv_text
+from detlab.client.tabular import METRIC_COLUMNS, csv_text
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -40,17 +40,14 @@ def trial() -> None:
 def list_command(invocation: Invocation, experiment_id: int, sort_by: str, order_by: str) -> None:
     """List the trials of an experiment, in creation order unless told otherwise.
 
+    --csv has a column for each hyperparameter.
+
     \b
     Example:
       det trial list 7
     """
     trials = invocation.client.get_experiment(experiment_id).list_trials(TrialSortBy[sort_by.upper()], order_by.lower())
-    if invocation.as_json:
-        say_json([item.view for item in trials])
-    elif not trials and not invocation.as_csv:
-        say("No trials yet.")
-    else:
-        print_trials(trials)
+    tell_trials(invocation, trials)
 
 
 @trial.command()
@@ -89,7 +86,8 @@ def _describe(item: Trial) -> None:
     view = item.view
     facts(
         [
-            ("trial", f"{view.id} (index {view.index} of experiment {view.experiment_id})"),
+            ("trial", str(view.id)),
+            ("experiment", str(view.experiment_id)),
             ("state", view.display_state or view.state.value),
             ("ended", view.end_reason.value if view.end_reason else None),
             ("says", view.status),
@@ -192,7 +190,7 @@ def metrics(invocation: Invocation, trial_id: int, group: str | None, names: tup
     item = invocation.client.get_trial(trial_id)
     if invocation.as_csv:
         rows = item.metric_rows(group, names=names or None, max_points=max_points)
-        say(csv_text(rows).rstrip("\n"))
+        say(csv_text(rows, METRIC_COLUMNS).removesuffix("\n"))
         return
     found = list(item.iter_metrics(group, names=names or None, max_points=max_points))
     if invocation.as_json:

@@ -13,6 +13,7 @@ from detlab.client.transport.calls import Call, Flow, Progress, field_of, model,
 from detlab.errors import Conflict
 from detlab.schemas.wire import (
     AgentView,
+    Archived,
     CheckpointView,
     ClusterView,
     CreateExperiment,
@@ -137,9 +138,10 @@ def experiments(
     state: str | None = None,
     owner: str | None = None,
     name: str | None = None,
+    archived: Archived | None = None,
 ) -> Flow[list[ExperimentView]]:
-    """List experiments, newest first, fetching as many pages as needed."""
-    filters = {"state": state, "owner": owner, "name": name}
+    """List experiments, newest first, fetching as many pages as needed; archived ones only if asked for."""
+    filters = {"state": state, "owner": owner, "name": name, "archived": archived}
     return pages("experiments", ExperimentView, "before", limit, filters)
 
 

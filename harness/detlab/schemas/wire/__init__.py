@@ -44,6 +44,7 @@ from detlab.schemas.wire.base import (
     decode_float,
     encode_floats,
 )
+from detlab.schemas.wire.edits import Archived, EditCheckpoint, EditExperiment, RemoveFiles
 from detlab.schemas.wire.grants import GrantKind, GrantList, GrantRequest, GrantTo, GrantView
 from detlab.schemas.wire.records import (
     Arrival,
@@ -101,6 +102,7 @@ __all__ = [
     "AgentMessage",
     "AgentView",
     "AllocationState",
+    "Archived",
     "Arrival",
     "BestValidationReply",
     "BestView",
@@ -116,6 +118,8 @@ __all__ = [
     "CurvesView",
     "DeviceMount",
     "EarlyExitRecord",
+    "EditCheckpoint",
+    "EditExperiment",
     "EndReason",
     "EnrolReply",
     "EnrolRequest",
@@ -153,6 +157,7 @@ __all__ = [
     "RecordBatch",
     "Refused",
     "RefusedRecord",
+    "RemoveFiles",
     "Rendezvous",
     "ResumedRecord",
     "RunningTask",

@@ -140,9 +140,12 @@ class ExperimentView(Wire):
     name: str
     description: str | None = None
     labels: list[str] = []
+    notes: str | None = None
+    """Only on a single experiment."""
     owner: str
     may: Literal["read", "write", "own"] = "read"
-    """What the caller may do: look at it; also pause, activate, cancel and kill it; also share and delete it."""
+    """What the caller may do: look at it; also pause, activate, cancel, kill, edit and archive it; also share and
+    delete it."""
     workspace: str = ""
     project: str = ""
     state: ExperimentState
@@ -161,6 +164,11 @@ class ExperimentView(Wire):
     created_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None
+    paused_at: float | None = None
+    """When the present pause began."""
+    paused_seconds: float = 0.0
+    """How long the pauses that are over took, between start and end."""
+    archived_at: float | None = None
     pending_reason: str | None = None
     """The dominant reason why nothing more runs now."""
     warnings: list[str] = []
@@ -174,6 +182,13 @@ class ExperimentView(Wire):
     log_retention_days: int | None = None
     """Days that output is kept after the end of each trial; -1: forever; null: the master's default."""
     source: dict[str, Any] = {}
+
+    @property
+    def took(self) -> float | None:
+        """Seconds from its start to its end without pauses; None: it has not ended, or never started."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return max(0.0, self.ended_at - self.started_at - self.paused_seconds)
 
     @property
     def held(self) -> str:

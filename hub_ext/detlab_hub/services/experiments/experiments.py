@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.wire import (
+    Archived,
     CheckpointView,
     CreateExperiment,
     CreateExperimentReply,
@@ -175,6 +176,7 @@ class Experiments:
         state: str | None = None,
         owner: str | None = None,
         name: str | None = None,
+        archived: Archived = "no",
     ) -> tuple[list[ExperimentView], int | None]:
         """Return one page of experiments, newest first, and the `before` of the next page.
 
@@ -186,7 +188,7 @@ class Experiments:
             cursor = before
             while len(items) <= limit:
                 count = min(PER_READ, limit + 1 - len(items))
-                rows = experiments.page(s, count, cursor, state, owner, name, person(caller))
+                rows = experiments.page(s, count, cursor, state, owner, name, person(caller), archived)
                 items += experiment_views.experiment_views(s, rows, caller, self._shell.pending_reasons)
                 s.expunge_all()
                 if len(rows) < count:
@@ -414,6 +416,7 @@ def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, confi
         source=request.source,
         warnings=[],
         created_at=turn.now,
+        paused_at=None if request.activate else turn.now,
     )
     turn.session.add(row)
     turn.session.flush()

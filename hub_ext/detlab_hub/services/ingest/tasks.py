@@ -217,6 +217,7 @@ class Tasks:
             current_holder(turn.session, task)
             expires_at = turn.now + turn.settings.task_token_ttl
             token = tokens.issue(turn.session, "task", task.allocation_id, expires_at, turn.now)
+            tokens.extend_runs(turn.session, [task.allocation_id], expires_at)
             return TokenReply(token=token, expires_at=expires_at, life=turn.settings.task_token_ttl)
 
         return await self._shell.write(renew)

@@ -48,6 +48,7 @@ def page(
     owner: str | None = None,
     name: str | None = None,
     viewer: Person | None = None,
+    archived: str = "any",
 ) -> list[ExperimentRow]:
     """Return experiments, newest first.
 
@@ -59,6 +60,7 @@ def page(
         owner: Only this owner's.
         name: Only names that contain this.
         viewer: Only what this user may read.
+        archived: `no`: leave archived ones out; `only`: nothing else; `any`: both.
     """
     query = select(ExperimentRow).order_by(ExperimentRow.id.desc()).limit(limit)
     if before is not None:
@@ -69,6 +71,9 @@ def page(
         query = query.where(ExperimentRow.owner == clean_text(owner))
     if viewer is not None:
         query = query.where(visible(Kind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id))
+    if archived != "any":
+        column = ExperimentRow.archived_at
+        query = query.where(column.is_(None) if archived == "no" else column.is_not(None))
     if name:
         query = query.where(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
     return list(s.scalars(query))

@@ -9,10 +9,12 @@ from pydantic import Field
 
 from detlab.schemas.logwire import KeepLogs, KeepLogsReply
 from detlab.schemas.wire import (
+    Archived,
     CheckpointView,
     CreateExperiment,
     CreateExperimentReply,
     CurvesView,
+    EditExperiment,
     ExperimentView,
     TrialView,
     Wire,
@@ -61,6 +63,8 @@ class ListQuery(Wire):
     owner: str | None = None
     name: str | None = Field(None, max_length=1000)
     """A part of the name."""
+    archived: Archived = "no"
+    """`no` leaves archived experiments out, `only` leaves out all others."""
 
 
 class TrialsQuery(Wire):
@@ -116,6 +120,15 @@ class Experiment(Guarded):
         """Delete an experiment that has ended, with its trials, metrics, logs and checkpoints."""
         await self.services.experiments.delete(self.person, experiment_id)
         return Deleted(deleted=experiment_id)
+
+
+class Edit(Guarded):
+    """What people wrote about it."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, experiment_id: int, body: EditExperiment) -> ExperimentView:
+        """Change name, description, notes or labels, archive it or undo that; null leaves a field as it is."""
+        return await self.services.edits.edit(self.person, experiment_id, body)
 
 
 class Pause(Guarded):

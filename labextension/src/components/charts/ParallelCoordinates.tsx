@@ -2,7 +2,7 @@
 
 import { KeyboardEvent, PointerEvent, ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 
-import { plural } from '../common/format';
+import { plural, significant } from '../common/format';
 import { nameText } from '../common/text';
 import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within, type Scale } from './parallel';
 
@@ -189,7 +189,7 @@ function litText(item: Item | undefined, axes: readonly Axis[]): string {
   if (!item) return '';
   const parts = axes.map(axis => {
     const value = item.values[axis.name] ?? null;
-    return `${nameText(axis.name, 40)} ${value === null ? '–' : typeof value === 'number' ? String(Number(value.toPrecision(5))) : nameText(value, 40)}`;
+    return `${nameText(axis.name, 40)} ${value === null ? '–' : typeof value === 'number' ? significant(value, false) : nameText(value, 40)}`;
   });
   return `${parts.join(', ')}. `;
 }
@@ -244,6 +244,7 @@ function AxisMark({ axis, x, height, brush, metric, onBrush, onMiss }: MarkProps
       <line x1={x} x2={x} y1={y(0)} y2={y(1)} />
       {ticks(axis).map(tick => (
         <g key={tick.text + tick.at}>
+          <title>{nameText(tick.text)}</title>
           <line x1={x - 4} x2={x} y1={y(tick.at)} y2={y(tick.at)} />
           <text x={x - 7} y={y(tick.at) + 3.5} textAnchor="end" className="det-axis-tick">{nameText(tick.text, 8)}</text>
         </g>

@@ -3,9 +3,9 @@
 import { ReactElement, useMemo, useRef, useState } from 'react';
 
 import { experimentState, isOver, stateTone } from '../../state/states';
-import { useApp, useStore } from '../../state/context';
-import type { ExperimentView as Experiment } from '../../state/wire';
-import { formatAge, Loading, Notice, Progress, useFeed, useNow, useVisible } from '../common';
+import { Question, useApp, useStore } from '../../state/context';
+import type { ExperimentView as Experiment, GrantList } from '../../state/wire';
+import { formatAge, Loading, Notice, Progress, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { nameText } from '../common/text';
 import { FailureCard } from '../view/FailureCard';
 import { experimentActions } from '../view/actions';
@@ -20,6 +20,7 @@ import { LinkNotice } from '../view/LinkNotice';
 import { Missing } from '../view/Missing';
 import { ParallelTab } from './ParallelTab';
 import { progressParts } from '../view/progress';
+import { pauseQuestion } from '../view/unsaved';
 import { Tabs } from '../view/Tabs';
 import { RowCache } from './trialtable';
 import { TrialsTab } from './TrialsTab';
@@ -40,7 +41,7 @@ export function ExperimentView({ id, tab: first = 'curves' }: { id: number; tab?
 function Shown({ feed, state, tab, onTab }: {
   feed: ExperimentFeed; state: ExperimentState; tab: ExperimentTab; onTab: (tab: ExperimentTab) => void;
 }): ReactElement {
-  const { store } = useApp();
+  const { api, store } = useApp();
   const me = useStore(s => s.me);
   const now = useNow(5000);
   const model = state.model!;
@@ -51,7 +52,8 @@ function Shown({ feed, state, tab, onTab }: {
   const run = useAction<Experiment>(`experiment ${e.id}`, verb => `experiments/${e.id}/${verb}`, view => {
     feed.learn(view);
     store.learn({ experiment: { ...view, config: null } });
-  });
+  }, (verb): Promise<Question | null> => (verb === 'pause' ? pauseQuestion(api, e) : Promise.resolve(null)));
+  const grants = useLoaded(`${e.id} ${e.state}`, signal => api.get<GrantList>(`experiments/${e.id}/grants`, signal));
   const tabs = [
     { key: 'curves', label: 'Learning curves' },
     { key: 'trials', label: 'Trials', note: rows.length || null },
@@ -66,7 +68,7 @@ function Shown({ feed, state, tab, onTab }: {
       <Header
         title={e.name || `experiment ${e.id}`} kind={`Experiment ${e.id}`} state={experimentState(e)} about={e.pending_reason}
         facts={[
-          nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), `submitted ${ago(e.created_at, now)}`,
+          nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), `submitted ${ago(e.created_at, now)}`, sharedWith(grants.data),
           ...e.labels.map(label => `#${nameText(label, 40)}`), e.description && nameText(e.description, 200)
         ]}
         actions={experimentActions(e, me)} onAction={run}
@@ -90,6 +92,19 @@ function Shown({ feed, state, tab, onTab }: {
       </Tabs>
     </>
   );
+}
+
+/** Users and groups named in the head. */
+const MOST_NAMED = 4;
+
+/** `shared with bob, group vision (write)`; null if it is not shared, or not known. */
+function sharedWith(grants: GrantList | null): string | null {
+  if (!grants?.items.length) return null;
+  const named = grants.items.slice(0, MOST_NAMED).map(
+    to => `${to.kind === 'group' ? 'group ' : ''}${nameText(to.name, 40)}${to.write ? ' (write)' : ''}`
+  );
+  const more = grants.items.length - named.length;
+  return `shared with ${named.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
 }
 
 function ago(time: number, now: number): string {

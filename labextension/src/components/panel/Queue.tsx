@@ -30,7 +30,7 @@ function Entries({ queue, filter }: { queue: readonly QueueItem[]; filter: strin
     const shown = groups.slice(0, room);
     room -= shown.length;
     const pool = pools.find(one => one.name === name);
-    const waiting = words.length ? items.length : allOf(pool, items);
+    const waiting = words.length ? items.length : allOf(pool, items, queue);
     return { name, pool, waiting, shown, rest: groups.length - shown.length + waiting - items.length };
   });
   const rest = drawn.reduce((sum, line) => sum + line.rest, 0);

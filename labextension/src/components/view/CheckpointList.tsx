@@ -16,7 +16,7 @@ export function bestFirst(items: readonly CheckpointView[], smallerIsBetter: boo
   const sign = smallerIsBetter ? 1 : -1;
   const rank = (item: CheckpointView): [number, number, number] => {
     const value = toNumber(item.validation);
-    const known = value !== null && !Number.isNaN(value);
+    const known = value !== null && Number.isFinite(value); // an infinity is no best value, in either direction
     return [item.state === 'DELETED' ? 1 : 0, known ? 0 : 1, known ? sign * value : -item.steps_completed];
   };
   const keyed = items.map(item => ({ item, by: rank(item) }));

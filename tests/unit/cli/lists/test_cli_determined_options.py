@@ -33,7 +33,7 @@ def test_lists_are_printed_as_csv(master: FakeMaster, det: Det) -> None:
     assert found["Name"] == hostile.replace("\x1b[31m\n", " ")  # uncut, and nothing that a terminal obeys
     for command in (("e", "list-trials", 1), ("trial", "list", 1)):
         (trial,) = rows(det(*command, "--csv"))
-        assert (trial["Trial"], trial["Best"], trial["Hyperparameters"]) == ("1", "0.5", "lr=0.1")
+        assert (trial["trial_id"], trial["best_validation"], trial["hparams.lr"]) == ("1", "0.5", "0.1")
     for command in (("e", "list-checkpoints", 1), ("checkpoint", "list", 1), ("checkpoint", "list", "--trial", 1)):
         (checkpoint,) = rows(det(*command, "--csv"))
         assert checkpoint["Checkpoint"] == uuid
@@ -102,7 +102,10 @@ def test_a_trial_is_described_with_its_metrics(master: FakeMaster, det: Det) -> 
     assert "0.25" in det("t", "describe", 1, "--metrics").stdout
     told = json.loads(det("t", "describe", 1, "--metrics", "--json").stdout)
     assert [report["metrics"] for report in told["metrics"]] == [{"loss": 0.5}, {"loss": 0.25}]
-    assert [found["loss"] for found in rows(det("t", "metrics", 1, "--csv"))] == ["0.5", "0.25"]
+    assert [(found["name"], found["value"]) for found in rows(det("t", "metrics", 1, "--csv"))] == [
+        ("loss", "0.5"),
+        ("loss", "0.25"),
+    ]
     assert det("t", "describe", 1, "--metrics-summary").exit_code == 0
 
 
