@@ -65,6 +65,7 @@ def cluster() -> None:
 
 
 @cluster.command()
+@csv_option
 @json_option
 @pass_invocation
 def instances(invocation: Invocation) -> None:
@@ -78,7 +79,7 @@ def instances(invocation: Invocation) -> None:
     if invocation.as_json:
         say_json(pools)
         return
-    if not pools:
+    if not pools and not invocation.as_csv:
         say("No elastic pools: no pool in c.DetHub.pools has a provider.")
         return
     rows = [
@@ -86,9 +87,9 @@ def instances(invocation: Invocation) -> None:
          moment(item.launched_at))
         for pool in pools for item in pool.instances
     ]  # fmt: skip
-    if rows:
+    if rows or invocation.as_csv:
         table(("Pool", "Instance", "Agent", "State", "Agent is", "Kind", "Launched"), rows)
-    for pool in pools:
+    for pool in [] if invocation.as_csv else pools:
         say_instances(pool)
 
 

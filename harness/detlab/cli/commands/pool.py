@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from detlab.cli.commands.agents import asked_of, words_of
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.instances import say_instances
 from detlab.cli.output.printing import clean, counted, duration, facts, say, say_json, table
@@ -28,6 +28,7 @@ def pool() -> None:
 
 
 @pool.command(name="list")
+@csv_option
 @json_option
 @pass_invocation
 def list_pools(invocation: Invocation) -> None:
