@@ -18,7 +18,8 @@ PREFIX = "det-"
 UNLOCKED = f".{PREFIX}"
 """What a folder's name begins with until its lock is held."""
 LOCK = ".lock"
-CANDIDATES = ("/tmp", "/var/tmp")  # noqa: S108  (the folder itself is made by mkdtemp, for its user alone)
+CANDIDATES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108  (the folder itself is made by mkdtemp, for its user alone)
+"""The last is for containers whose root is read-only; a folder is small."""
 
 
 @contextlib.contextmanager
