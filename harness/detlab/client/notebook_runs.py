@@ -16,6 +16,7 @@ from typing import Any
 
 from detlab.client.bundling.bundle import Bundle, build_bundle
 from detlab.client.bundling.capture import capture_imports
+from detlab.client.bundling.search_path import search_path_warnings
 from detlab.client.submission import ConfigSource, config_mapping
 from detlab.errors import BundleError, ConfigError, Problem
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
@@ -228,6 +229,8 @@ def prepare_notebook_run(
     bundle = _pack(file, notebook, files, None if context is None else Path(context))
     source = {"notebook": str(path), "parameters": values}
     told = [ProblemView.model_validate(problem.to_dict()) for problem in needs_the_cluster(notebook, raw)]
+    whole = None if context is None else Path(context).expanduser()
+    told += search_path_warnings(_python(notebook), file.absolute().parent, whole)
     return NotebookRun(raw, bundle, name or file.name, source, values, told)
 
 

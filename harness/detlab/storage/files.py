@@ -65,7 +65,8 @@ def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
                     what = "a symbolic link" if stat.S_ISLNK(kind) else "not a regular file"
                     raise CheckpointError(
                         f"{entry.path} is {what}: a checkpoint holds regular files and folders only",
-                        hint="Copy what the link points to, or leave it out with a selector.",
+                        hint="Copy what the link points to (shutil.copytree follows links), or leave it out with a selector."
+                        " It is refused because it may lead to any file that this task can read.",
                     )
         for name in (*names, *files):
             _check_name(root, folder / name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -199,3 +200,22 @@ def test_cells_that_need_the_cluster_are_named_before_the_run(tmp_path):
     assert all("DET_TOKEN" in warning.hint and warning.level == "warning" for warning in warnings)
     given = {"environment": {"environment_variables": ["DET_TOKEN=abc"]}}
     assert needs_the_cluster(read_notebook(file), given) == []
+
+
+def test_folders_put_on_sys_path_that_do_not_travel_are_named(tmp_path):
+    for name in ("src", "lab/inside", "whole"):
+        (tmp_path / name).mkdir(parents=True)
+    text = """
+    import os, sys
+    sys.path.append("../src")
+    sys.path.insert(0, os.path.join("..", "whole"))
+    sys.path += ["inside"]
+    sys.path.append(".")
+    sys.path.append("/nowhere/on/this/machine")
+    names.append("../src/x")
+    """
+    file = write(tmp_path / "lab", cell(textwrap.dedent(text)), cell("%pip install x"))
+    named = [warning.message.split(" is put")[0] for warning in prepare_notebook_run(file).warnings]
+    assert sorted(named) == ["'../src'", "'../whole'", "'inside'"]
+    assert all("--context FOLDER" in warning.hint for warning in prepare_notebook_run(file).warnings)
+    assert prepare_notebook_run(file, context=tmp_path).warnings == []
