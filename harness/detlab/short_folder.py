@@ -47,16 +47,12 @@ def short_folder() -> Iterator[Path]:
 def remove_abandoned(parent: Path) -> None:
     """Remove this user's folders whose process has ended without removing them."""
     for lock in parent.glob(f"{PREFIX}*/{LOCK}"):
-        try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:  # another user's, or gone
-            continue
-        try:
-            if os.fstat(descriptor).st_uid != os.getuid() or lock.parent.is_symlink():
+        with contextlib.suppress(OSError), contextlib.ExitStack() as opened:  # another user's, gone, or in use
+            folder = os.open(lock.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            opened.callback(os.close, folder)
+            if os.fstat(folder).st_uid != os.getuid():  # of a file in it the owner says nothing: it may be a hard link
                 continue
+            descriptor = os.open(LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+            opened.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent, ignore_errors=True)
-        except OSError:  # it is in use
-            continue
-        finally:
-            os.close(descriptor)

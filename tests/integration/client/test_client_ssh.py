@@ -192,6 +192,16 @@ def test_a_machine_without_sshd_says_so(tmp_path: Path) -> None:
         until(lambda: server.terminals() == [], "the terminal stays", 30)
 
 
+def test_a_hostile_shell_writes_no_line_into_a_configuration_of_ssh(tmp_path: Path) -> None:
+    """Its image chose what answers: the name of an account is all that it may say."""
+    said = '{"state": "ready", "user": "ada\\\\n  ProxyCommand evil"}'
+    python = f"#!/bin/sh\nstty raw -echo\nprintf '%b\\n' '{ssh.READY}{said}'\nexec sleep 60\n"
+    with serving(tmp_path, programs(tmp_path / "bin", python3=python)) as server:
+        result = server.run("look")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "which cannot be the name of an account" in result.stderr
+
+
 def test_the_account_is_told_and_the_key_made_once_and_private(server: Server) -> None:
     first = server.run("look")
     assert first.returncode == 0, first.stderr

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detlab.cli.output.printing import clean, note
 from detlab.cli.terminal.local import need_library
 from detlab.cli.terminal.server import Terminals
 from detlab.client.transport.discovery import SERVICE_PATH, ClusterAddress
@@ -32,6 +34,7 @@ from detlab.errors import DetlabError
 if TYPE_CHECKING:
     from websocket import WebSocket
 
+_ACCOUNT = re.compile(r"[\w.][\w.@+-]*\$?", re.ASCII)
 START = "stty raw -echo; exec python3 -m detlab.launch.servers.ssh_stream\r"
 READY = "detlab-ssh: "
 CHUNK = 12 * 1024
@@ -176,6 +179,8 @@ class Stream:
                 hint="A terminal needs no sshd: det shell open ID",
             )
         self.user = str(told.get("user", ""))
+        if not _ACCOUNT.fullmatch(self.user):  # it becomes a line of somebody's configuration
+            raise DetlabError(f"the shell runs as {clean(self.user)[:SHOWN]!r}, which cannot be the name of an account")
 
     def _told(self, lines: Iterator[str]) -> dict[str, Any]:
         seen: list[str] = []
@@ -224,7 +229,7 @@ class Stream:
             try:
                 data = base64.b64decode(line, validate=True)
             except ValueError:  # the last words of sshd
-                sys.stderr.write(f"{line}\n")
+                note(clean(line))
                 continue
             while data:
                 data = data[os.write(target, data) :]
