@@ -15,6 +15,7 @@ from detlab.cli.output.instances import say_instances
 from detlab.cli.output.printing import clean, duration, moment, note, say, say_json, table
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
+from detlab.pasted import word
 from detlab.trust import join_enrolment
 
 NO_AGENTS = "No agents. Start one: det agent run --master URL"
@@ -164,7 +165,7 @@ def enrol(invocation: Invocation, ttl: float) -> None:
         return
     say(clean(join_enrolment(str(found.get("token")), fingerprint)))
     note(f"Valid until {moment(found.get('expires_at'))}. Put it into a file that only the agent's user can read:")
-    note(f"  → det agent run --master {clean(url)} --enrolment-token-file FILE")
+    note(f"  → det agent run --master {word(clean(url))} --enrolment-token-file FILE")
 
 
 @agent.command()

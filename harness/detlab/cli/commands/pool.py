@@ -12,6 +12,7 @@ from detlab.cli.output.printing import clean, counted, duration, facts, say, say
 from detlab.client.operations import jobs as job_operations
 from detlab.client.operations import pools as pool_operations
 from detlab.errors import Forbidden, NotFound
+from detlab.pasted import word
 from detlab.schemas.elasticwire import ElasticPoolView
 from detlab.schemas.poolwire import PoolView
 
@@ -103,7 +104,7 @@ def describe(invocation: Invocation, name: str) -> None:
         say()
         say_instances(instances)
     verbs = "holds slots or waits" if len(jobs) == 1 else "hold slots or wait"
-    say(f"\n{counted(len(jobs), 'job')} {verbs} for some: det job list --pool {clean(name)}")
+    say(f"\n{counted(len(jobs), 'job')} {verbs} for some: det job list --pool {word(clean(name))}")
 
 
 def _instances_of(invocation: Invocation, found: PoolView) -> ElasticPoolView | None:
