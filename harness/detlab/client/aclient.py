@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -408,7 +408,7 @@ class AsyncClient:
         run = await asyncio.to_thread(
             prepare_notebook_run, path, parameters, config=config, slots=slots, name=name, context=context
         )
-        return await self.submit_task(
+        made = await self.submit_task(
             TaskKind.NOTEBOOK_RUN,
             run.config,
             bundle=run.bundle,
@@ -418,6 +418,7 @@ class AsyncClient:
             source=run.source,
             progress=progress,
         )
+        return replace(made, warnings=[*run.warnings, *made.warnings])
 
     async def get_task(self, task_id: str) -> AsyncTask:
         """Return one user task."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -404,7 +404,7 @@ class Client:
             BundleError: The file is not a notebook, or the code cannot be packed.
         """
         run = prepare_notebook_run(path, parameters, config=config, slots=slots, name=name, context=context)
-        return self.submit_task(
+        made = self.submit_task(
             TaskKind.NOTEBOOK_RUN,
             run.config,
             bundle=run.bundle,
@@ -414,6 +414,7 @@ class Client:
             source=run.source,
             progress=progress,
         )
+        return replace(made, warnings=[*run.warnings, *made.warnings])
 
     def get_task(self, task_id: str) -> Task:
         """Return one user task."""

@@ -10,15 +10,17 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from detlab.client.bundling.bundle import Bundle, build_bundle
 from detlab.client.bundling.capture import capture_imports
+from detlab.client.bundling.search_path import search_path_warnings
 from detlab.client.submission import ConfigSource, config_mapping
 from detlab.errors import BundleError, ConfigError, Problem
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
+from detlab.schemas.wire import ProblemView
 
 ENTRYPOINT = DEFAULT_ENTRYPOINTS[TaskKind.NOTEBOOK_RUN]
 """Said even though it is the default: of earlier masters it is not."""
@@ -91,6 +93,7 @@ class NotebookRun:
     name: str
     source: dict[str, Any]
     parameters: dict[str, Any]
+    warnings: list[ProblemView] = field(default_factory=list)
 
 
 def read_notebook(path: str | Path) -> dict[str, Any]:
@@ -199,7 +202,9 @@ def prepare_notebook_run(
     }
     bundle = _pack(file, notebook, files, None if context is None else Path(context))
     source = {"notebook": str(path), "parameters": values}
-    return NotebookRun(raw, bundle, name or file.name, source, values)
+    whole = None if context is None else Path(context).expanduser()
+    told = search_path_warnings(_python(notebook), file.absolute().parent, whole)
+    return NotebookRun(raw, bundle, name or file.name, source, values, told)
 
 
 def _pack(file: Path, notebook: Mapping[str, Any], files: dict[str, bytes | str], context: Path | None) -> Bundle:

@@ -63,7 +63,7 @@ class PosixStorage:
         if not source.is_dir():
             raise CheckpointError(f"{source} is not a directory that could be uploaded")
         with storage_errors("read", source):
-            found = files.walk(source)
+            found = files.walk(source, selector)
         chosen = [name for name in found.files if selector is None or selector(name)]
         if MANIFEST_NAME in chosen:
             _refuse_foreign_manifest(source / MANIFEST_NAME)

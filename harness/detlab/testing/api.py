@@ -77,6 +77,7 @@ _ROUTES: list[Route] = [
     ("PUT", r"experiments/(\d+)/grants", lambda h, n: h.tell(h.master.share(n, h.body))),
     ("DELETE", r"experiments/(\d+)/grants", lambda h, n: h.tell(h.master.unshare(n, h.query["kind"], h.query["name"]))),
     ("GET", r"experiments/(\d+)/bundle", RequestHandler.get_code),
+    ("GET", r"experiments/(\d+)/code", RequestHandler.list_code),
     ("GET", r"experiments/(\d+)/trials", RequestHandler.list_trials),
     ("GET", r"(experiments|trials)/(\d+)/checkpoints", RequestHandler.list_checkpoints),
     ("GET", r"experiments/(\d+)/curves", lambda h, n: h.tell(h.master.curves(n))),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, LogLine, RemoveFiles, TrialState, Wire
 from detlab.testing.api_state import Fault, MasterState, Refusal
 from detlab.testing.bundles import files_digest, packed_digest
@@ -217,6 +220,15 @@ class RequestHandler(BaseHTTPRequestHandler):
         if digest is None:
             raise Refusal(404, "not_found", f"experiment {number} has no code")
         self.send_bytes(self.master.bundles[digest])
+
+    def list_code(self, number: str) -> None:
+        """GET experiments/{id}/code."""
+        digest = self.master.experiment(number).bundle
+        items = []
+        if digest is not None:
+            with tarfile.open(fileobj=io.BytesIO(self.master.bundles[digest])) as archive:
+                items = [CodeFile(path=one.name, size=one.size, digest="") for one in archive if one.isreg()]
+        self.tell(CodeList(items=items))
 
     def get_file(self, number: str, digest: str) -> None:
         """GET checkpoints/{uuid}/files/{digest}."""

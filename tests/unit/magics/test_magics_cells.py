@@ -103,6 +103,18 @@ def test_worker_processes_import_a_cell(modules, method):
         assert pool.map(cell_w.double, [1, 2]) == [3, 6], "the same size, within the same second"
 
 
+def test_workers_of_joblib_import_a_cell(modules):
+    """Its workers live on between calls: they see the text that was current when they first imported the module."""
+    joblib = pytest.importorskip("joblib")
+    modules.capture("cell_j", "def double(x):\n    return 2 * x\n", 7)
+    import cell_j
+
+    try:
+        assert joblib.Parallel(n_jobs=2)(joblib.delayed(cell_j.double)(number) for number in (1, 2)) == [2, 4]
+    finally:
+        joblib.externals.loky.get_reusable_executor().shutdown(wait=True)
+
+
 def test_a_cell_has_a_file_and_source(modules):
     modules.capture("cell_f", "class Net:\n    def run(self):\n        return 1\n", 4)
     import cell_f

@@ -301,3 +301,15 @@ def test_a_late_page_can_go_on_from_the_snapshot_with_the_next_increment():
 def test_a_name_made_up_by_the_master_is_not_repeated():
     assert title(experiment(name="Experiment (warmly-quiet-heron)")) == "Experiment 7 (warmly-quiet-heron)"
     assert title(experiment(name="mine")) == "Experiment 7 · mine"
+
+
+def test_a_table_says_what_it_leaves_out():
+    trials = [trial(i, hparams={f"parameter_{k}": i * k for k in range(300)}) for i in range(1, 41)]
+    curves = CurvesView(cursor=1, experiment=experiment(trials_total=40, trials_completed=0), trials=trials)
+    shown = mimebundle(ViewState.start(curves), now=1001.0)
+    for form in ("text/html", "text/plain"):
+        assert "… and 293 more hyperparameters" in shown[form]  # one of them is 0 in each trial
+        assert "more trials" in shown[form]
+        assert "parameter_77" not in shown[form]
+    few = CurvesView(cursor=1, experiment=experiment(trials_total=2), trials=[trial(1), trial(2)])
+    assert "… and" not in mimebundle(ViewState.start(few), now=1001.0)["text/plain"]

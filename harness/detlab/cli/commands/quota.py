@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import moment, say, say_json, table
 from detlab.client.operations import jobs
@@ -25,6 +25,7 @@ def quota() -> None:
 
 
 @quota.command(name="list")
+@csv_option
 @json_option
 @pass_invocation
 def list_quotas(invocation: Invocation) -> None:
@@ -82,7 +83,7 @@ def _whose(user: str | None, group: str | None) -> tuple[GrantKind, str]:
 def _show(invocation: Invocation, found: list[QuotaView]) -> None:
     if invocation.as_json:
         say_json(found)
-    elif not found:
+    elif not found and not invocation.as_csv:
         say("No quotas.")
     else:
         rows = [

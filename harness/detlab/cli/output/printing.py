@@ -16,7 +16,7 @@ import click
 from pydantic import BaseModel
 
 from detlab.schemas.wire import encode_floats
-from detlab.visible import visible
+from detlab.visible import no_formula, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -166,7 +166,7 @@ def wants_csv() -> bool:
 
 def _say_csv(rows: Iterable[Sequence[Any]]) -> None:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([clean(show(value)) for value in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows([no_formula(clean(show(value))) for value in row] for row in rows)
     say(text.getvalue().removesuffix("\n"))
 
 

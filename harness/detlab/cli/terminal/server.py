@@ -43,6 +43,10 @@ class Terminals:
             raise self._refused(status)
         return status == 200
 
+    def remove(self, name: str) -> None:
+        """End a terminal and what runs in it."""
+        self._ask("DELETE", f"api/terminals/{quote(name, safe='')}")
+
     def names(self) -> str:
         """Return the names of all terminals, for a person."""
         try:

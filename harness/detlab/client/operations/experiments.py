@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, page_of, raw
 from detlab.errors import Conflict
+from detlab.schemas.taskwire import CodeList
 from detlab.schemas.wire import (
     AgentView,
     Archived,
@@ -175,6 +176,11 @@ def delete_experiment(experiment_id: int) -> Flow[int]:
 def experiment_bundle(experiment_id: int) -> Flow[bytes]:
     """Fetch the code of an experiment, as tar.gz."""
     return one(Call("GET", f"experiments/{int(experiment_id)}/bundle", parse=raw))
+
+
+def experiment_code(experiment_id: int) -> Flow[CodeList]:
+    """List the files of an experiment's code."""
+    return one(Call("GET", f"experiments/{int(experiment_id)}/code", parse=model(CodeList)))
 
 
 def experiment_trials(experiment_id: int, *, limit: int | None = None) -> Flow[list[TrialView]]:

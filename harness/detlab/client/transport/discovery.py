@@ -96,7 +96,7 @@ class ClusterAddress:
         base = self.url.removesuffix(f"{SERVICE_PATH}/")
         raise ClusterGuessed(
             f"nothing here names the cluster to change; {self.url} is a guess ({self.guess})",
-            hint=f"If it is the right one, name it: det -m {base} … or export DET_URL={base}",
+            hint=f"If it is the right one, name it: det -m {word(base)} … or export DET_URL={word(base)}",
         )
 
     def untrusted(self) -> UntrustedMaster:
@@ -135,14 +135,14 @@ def _untrusted(address: ClusterAddress) -> UntrustedMaster:
         return UntrustedMaster(
             f"no authority that this machine trusts signed the certificate of {address.url}",
             hint="If detlab made it, det status prints its fingerprint there; pin it:\n"
-            f"  det login {address.url} --fingerprint sha256:…\n"
+            f"  det login {word(address.url)} --fingerprint sha256:…\n"
             "For your own authority, name its file in SSL_CERT_FILE",
         )
     return UntrustedMaster(
         f"{address.url} does not show the pinned certificate {fingerprint_of(pin)}{naming(pin)}: it was renewed "
         "since or has expired, or an attacker is intercepting the connection",
         hint="Ask the operator for the current fingerprint (det status), and pin it:\n"
-        f"  det login {address.url} --fingerprint sha256:…",
+        f"  det login {word(address.url)} --fingerprint sha256:…",
     )
 
 
@@ -448,5 +448,5 @@ def with_token(address: ClusterAddress) -> ClusterAddress:
         return address
     raise AuthError(
         f"no token for {address.url} (named by {address.source})",
-        hint=f"Log in: det login {address.url}\nor set DET_TOKEN",
+        hint=f"Log in: det login {word(address.url)}\nor set DET_TOKEN",
     )

@@ -170,7 +170,7 @@ def checkpoint_for(s: Session, caller: Caller, uuid: str, right: Right = Right.R
     if row is None or experiment is None or held is Right.NONE:
         hint = "det checkpoint list EXPERIMENT"
         raise no_such(f"there is no checkpoint {uuid[:80]}", exists=experiment is not None, hint=hint)
-    _check(experiment, held, right)
+    _check(caller, experiment, held, right)
     return row
 
 
