@@ -9,6 +9,7 @@ import { QuotaItems, usedWords, useQuotas } from '../jobs';
 import { Cluster } from './Cluster';
 import { LinkStatus } from './LinkStatus';
 import { Queue } from './Queue';
+import { Archived, archivedWanted } from './Archived';
 import { WorkList } from './WorkList';
 
 /** `notice` is the host's, such as that two halves have different versions; `footer` likewise. */
@@ -52,7 +53,9 @@ function Sections({ filter }: { filter: string }): ReactElement {
   const mine = quotas.find(quota => quota.kind === 'user' && quota.name === me);
   return (
     <div className="det-sections">
-      <Section title="My work" count={active ? `${active} active` : ''}><WorkList filter={filter} /></Section>
+      <Section title="My work" count={active ? `${active} active` : ''}>
+        {archivedWanted(filter) ? <Archived filter={filter} /> : <WorkList filter={filter} />}
+      </Section>
       <Section title="Queue" count={waiting ? String(waiting) : ''}><Queue filter={filter} /></Section>
       {quotas.length > 0 && (
         <Section title="Quotas" count={mine ? usedWords({ ...mine, waiting: 0 }) : ''}><QuotaItems items={quotas} /></Section>
