@@ -7,17 +7,19 @@ import type { ExperimentView } from '../../state/wire';
 import { ActionButton, EmptyState, formatAge, formatTime, Loading, useLoaded, useNow } from '../common';
 import { nameText } from '../common/text';
 import { experimentName, matches } from './work';
+import { WorkList } from './WorkList';
 import { attempt } from './workactions';
 
 const WORD = /(^|\s)state:archived(?=\s|$)/i;
 /** Most that are loaded: the newest. */
 const MOST = 200;
 
-export function archivedWanted(filter: string): boolean {
-  return WORD.test(filter);
+/** "My work", or archived experiments if the filter has the word `state:archived`. */
+export function FilteredWork({ filter }: { filter: string }): ReactElement {
+  return WORD.test(filter) ? <Archived filter={filter} /> : <WorkList filter={filter} />;
 }
 
-export function Archived({ filter }: { filter: string }): ReactElement {
+function Archived({ filter }: { filter: string }): ReactElement {
   const app = useApp();
   const now = useNow();
   const loaded = useLoaded('archived', signal =>
