@@ -267,7 +267,7 @@ class AsyncExperiment(AsyncExperimentEdits):
             smaller_is_better: Which end of it is best; goes together with `sort_by`.
 
         Raises:
-            ValueError: One of the last two is given without the other.
+            ValueError: One of the last two is given without the other, or no checkpoint has a value of that metric.
         """
         found = await self._session.run(
             experiments.experiment_checkpoints(self.id, other_metric(sort_by, self.view.metric))

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client.operations import experiments
-from detlab.client.ordering import CheckpointSortBy, CheckpointState, OrderBy, other_metric, sort_checkpoints
+from detlab.client.ordering import (
+    CheckpointSortBy,
+    CheckpointState,
+    OrderBy,
+    check_metric,
+    other_metric,
+    sort_checkpoints,
+)
 from detlab.client.rendering import card, settings
 from detlab.client.transport.calls import FOREIGN, Flow
 from detlab.client.transport.streaming import Feed, event_feed
@@ -82,7 +89,7 @@ class ExperimentFacts:
 
     @property
     def notes(self) -> str | None:
-        """What people noted about it; None on an item of a list until `reload`."""
+        """What people noted about it; None on an item of a list, and after somebody has changed it, until `reload`."""
         return self.view.notes
 
     @property
@@ -174,12 +181,13 @@ class ExperimentFacts:
             smaller_is_better: Which end of it is best; goes together with `sort_by`.
 
         Raises:
-            ValueError: One of the last two is given without the other.
+            ValueError: One of the last two is given without the other, or no checkpoint has a value of that metric.
         """
         if (sort_by is None) != (smaller_is_better is None):
             raise ValueError("give sort_by and smaller_is_better together, or neither: then the searcher metric counts")
         order = None if smaller_is_better is None else OrderBy.ASCENDING if smaller_is_better else OrderBy.DESCENDING
         other = other_metric(sort_by, self.view.metric)
+        check_metric(found, other, self.view.metric)
         validated = [
             item
             for item in found
@@ -206,7 +214,8 @@ class ExperimentFacts:
             fresh = ExperimentView.model_validate(item.data)
         else:
             return
-        notes = self.view.notes if fresh.notes is None else fresh.notes
+        same = fresh.notes is None and fresh.edited_at == self.view.edited_at
+        notes = self.view.notes if same else fresh.notes
         self.view = fresh.model_copy(update={"config": fresh.config or self.view.config, "notes": notes})
 
 

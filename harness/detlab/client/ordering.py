@@ -188,6 +188,20 @@ def other_metric(sort_by: CheckpointSortBy | str | None, metric: str) -> str | N
     return str(sort_by)
 
 
+def check_metric(checkpoints: Sequence[CheckpointView], other: str | None, metric: str) -> None:
+    """Check that a metric to sort by was reported at the step of some checkpoint: else its name is misspelt.
+
+    Raises:
+        ValueError: There are checkpoints, and it was not.
+    """
+    if other is not None and checkpoints and not any(other in item.metrics for item in checkpoints):
+        known = ", ".join(item.value for item in CheckpointSortBy)
+        raise ValueError(
+            f"checkpoints cannot be sorted by {other!r}: no validation reported it at the step of one;"
+            f" other keys are {known} and the searcher metric {metric!r}"
+        )
+
+
 def sort_checkpoints(
     checkpoints: Sequence[CheckpointView],
     *,
@@ -207,8 +221,11 @@ def sort_checkpoints(
         smaller_is_better: Which end of the searcher metric is best.
         max_results: Keep that many.
 
+    Raises:
+        ValueError: There are checkpoints, and none has a value of that metric.
     """
     other = other_metric(sort_by, metric)
+    check_metric(checkpoints, other, metric)
     named = CheckpointSortBy.SEARCHER_METRIC if sort_by is None or sort_by == metric else sort_by
     key = None if other is not None else CheckpointSortBy(named)
     by_metric = key in (None, CheckpointSortBy.SEARCHER_METRIC)

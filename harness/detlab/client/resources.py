@@ -262,7 +262,7 @@ class Experiment(ExperimentEdits):
             smaller_is_better: Which end of it is best; goes together with `sort_by`.
 
         Raises:
-            ValueError: One of the last two is given without the other.
+            ValueError: One of the last two is given without the other, or no checkpoint has a value of that metric.
         """
         found = self._session.run(experiments.experiment_checkpoints(self.id, other_metric(sort_by, self.view.metric)))
         best = self.best_first(found, limit, sort_by, smaller_is_better)

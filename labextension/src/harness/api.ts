@@ -104,7 +104,7 @@ export class FixtureApi implements Api {
   }
 
   private experiment(over: Partial<ExperimentView> = {}): ExperimentView {
-    const hostile = this.of.hostile ? { name: made.HOSTILE.name, metric: made.HOSTILE.name, owner: made.HOSTILE.name, warnings: [made.HOSTILE.log] } : {};
+    const hostile = this.of.hostile ? { name: made.HOSTILE.name, metric: made.HOSTILE.name, owner: made.HOSTILE.name, warnings: [made.HOSTILE.log], notes: `${made.HOSTILE.log}\n${made.HOSTILE.name}`, description: made.HOSTILE.name } : {};
     return made.experiment({ ...hostile, ...this.of.experiment, ...over });
   }
 

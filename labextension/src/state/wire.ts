@@ -236,6 +236,7 @@ export interface ExperimentView {
   ended_at: number | null;
   paused_at: number | null;
   paused_seconds: number;
+  edited_at: number | null;
   archived_at: number | null;
   pending_reason: string | null;
   warnings: string[];

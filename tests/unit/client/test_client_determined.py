@@ -13,9 +13,9 @@ from detlab import client as sdk
 from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
 from detlab.client.ordering import line_filter
-from detlab.errors import Conflict, DetlabError
+from detlab.errors import Conflict
 from detlab.experimental import client as determined
-from detlab.schemas.wire import BestView, ExperimentState, LogLine, SeriesView, TrialState
+from detlab.schemas.wire import BestView, Event, ExperimentState, LogLine, SeriesView, TrialState
 from detlab.testing.api import FakeMaster, Fault
 
 
@@ -188,8 +188,8 @@ def test_checkpoints_under_determineds_names(master: FakeMaster, client: Client)
         assert owner.top_checkpoint("val_loss", False).uuid == new.uuid
         with pytest.raises(ValueError, match="together"):
             owner.top_checkpoint("val_loss")
-        with pytest.raises(DetlabError, match="no validated checkpoint"):
-            owner.top_checkpoint("perplexity", False)
+        with pytest.raises(ValueError, match="sorted by 'accuracy': no validation reported it"):
+            owner.top_checkpoint("accuracy", False)
     assert trial.select_checkpoint(False, True, None, "val_loss", False).uuid == new.uuid
     assert [item.uuid for item in experiment.top_n_checkpoints(5, "steps_completed", False)] == [new.uuid, old.uuid]
     assert client.get_checkpoint(old.uuid).view.state == sdk.CheckpointState.COMPLETED
@@ -209,8 +209,8 @@ def test_checkpoints_are_compared_by_any_metric(master: FakeMaster, client: Clie
         assert owner.top_checkpoint("accuracy", True).uuid == one.uuid
         found = [item.uuid for item in owner.list_checkpoints("accuracy", "desc")]
         assert found == [two.uuid, three.uuid, one.uuid]
-        with pytest.raises(DetlabError, match="no validated checkpoint"):
-            owner.top_checkpoint("loss", True)  # not a validation metric
+        with pytest.raises(ValueError, match="no validation reported it"):
+            owner.top_checkpoint("loss", True)  # in training only
     master.checkpoints[two.uuid] = two.model_copy(update={"state": "PARTIALLY_DELETED"})
     assert client.get_experiment(1).top_checkpoint("accuracy", False).uuid == three.uuid
     (report,) = client.get_checkpoint(three.uuid).get_metrics("validation")
@@ -255,6 +255,16 @@ def test_experiments_are_edited_and_archived(master: FakeMaster, client: Client)
     assert names(client.list_experiments()) == "baa"
     with pytest.raises(Conflict, match="archived"):
         client.get_experiment(2).archive()
+
+
+def test_notes_are_known_until_somebody_changes_them(master: FakeMaster, client: Client) -> None:
+    view = master.add_experiment(notes="mine", edited_at=1.0)
+    item = client.get_experiment(1)
+    told = view.model_copy(update={"notes": None}).model_dump(mode="json")
+    item.learn(Event(id=2, kind="experiment", experiment_id=1, data=told))
+    assert item.notes == "mine"
+    item.learn(Event(id=3, kind="experiment", experiment_id=1, data={**told, "edited_at": 2.0}))
+    assert item.notes is None
 
 
 async def test_experiments_are_edited_asynchronously(master: FakeMaster, aclient: AsyncClient) -> None:

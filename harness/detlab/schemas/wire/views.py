@@ -168,6 +168,8 @@ class ExperimentView(Wire):
     """When the present pause began."""
     paused_seconds: float = 0.0
     """How long the pauses that are over took, between start and end."""
+    edited_at: float | None = None
+    """When its name, description, notes or labels were changed last."""
     archived_at: float | None = None
     pending_reason: str | None = None
     """The dominant reason why nothing more runs now."""

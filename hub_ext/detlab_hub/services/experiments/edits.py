@@ -39,6 +39,7 @@ class Edits:
             row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
             changed = [*_write(row, wanted), *_label(row, wanted)]
             if changed:
+                row.edited_at = turn.now
                 audit.note(turn, caller, "experiment.edit", f"experiment {experiment_id}", ", ".join(changed))
             moved = _archive(turn, row, archived=wanted.archived)
             if moved:

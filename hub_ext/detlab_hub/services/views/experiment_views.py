@@ -120,6 +120,7 @@ def _experiment_view(
         ended_at=row.ended_at,
         paused_at=row.paused_at,
         paused_seconds=row.paused_seconds,
+        edited_at=row.edited_at,
         archived_at=row.archived_at,
         pending_reason=reason if state is ExperimentState.ACTIVE else None,
         warnings=row.warnings,

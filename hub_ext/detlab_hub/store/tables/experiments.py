@@ -106,6 +106,8 @@ class ExperimentRow(Base):
     """When it was paused; NULL: it is not, or was before 0013."""
     paused_seconds: Mapped[float] = mapped_column(Double, default=0.0)
     """How long its pauses between start and end took together, without one that has not ended."""
+    edited_at: Mapped[float | None] = mapped_column(Double, default=None)
+    """When its name, description, notes or labels were changed last; NULL: never."""
     archived_at: Mapped[float | None] = mapped_column(Double, default=None)
     """When it was archived; NULL: it is not."""
 

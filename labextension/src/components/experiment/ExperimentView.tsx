@@ -9,6 +9,7 @@ import { formatAge, Loading, Notice, Progress, useFeed, useLoaded, useNow, useVi
 import { nameText } from '../common/text';
 import { FailureCard } from '../view/FailureCard';
 import { experimentActions } from '../view/actions';
+import { Annotations } from './Annotations';
 import { CheckpointsTab } from './CheckpointsTab';
 import { CodeTab } from './CodeTab';
 import { ConfigTab } from '../view/ConfigTab';
@@ -69,7 +70,7 @@ function Shown({ feed, state, tab, onTab }: {
         title={e.name || `experiment ${e.id}`} kind={`Experiment ${e.id}`} state={experimentState(e)} about={e.pending_reason}
         facts={[
           nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), `submitted ${ago(e.created_at, now)}`, sharedWith(grants.data),
-          ...e.labels.map(label => `#${nameText(label, 40)}`), e.description && nameText(e.description, 200)
+          ...e.labels.map(label => `#${nameText(label, 40)}`), e.archived_at !== null && e.archived_at !== undefined && 'archived'
         ]}
         actions={experimentActions(e, me)} onAction={run}
       />
@@ -77,6 +78,10 @@ function Shown({ feed, state, tab, onTab }: {
         <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
         <p className="det-head-numbers">{progressParts(e, now).map((part, i) => <span key={i}>{part}</span>)}</p>
       </div>
+      <Annotations
+        experiment={e} me={me}
+        onSaved={view => { feed.learn(view); store.learn({ experiment: { ...view, config: null, notes: null } }); }}
+      />
       <LinkNotice link={state.link} onRetry={feed.retry} />
       {e.pending_reason && !isOver(e.state) && <Notice tone="paused">Queued: {nameText(e.pending_reason, 400)}</Notice>}
       {e.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}

@@ -40,6 +40,28 @@ describe('the panel', () => {
     expect(screen.getByLabelText('slot 1: free')).toBeTruthy();
   });
 
+  it('leaves archived experiments out, and shows them when the filter asks for them', async () => {
+    const kept = experiment(1, { state: 'COMPLETED' });
+    const gone = experiment(2, { state: 'COMPLETED', name: `old ${HOSTILE}`, archived_at: 5 });
+    const { api, app } = await panel(
+      { experiments: [kept, experiment(2, { state: 'COMPLETED' })] },
+      { 'experiments?archived=only&limit=200': { items: [gone] }, 'POST experiments/2/edit': { ...gone, archived_at: null } }
+    );
+    act(() => app.store.learn({ experiment: gone }));
+    const work = screen.getByRole('list', { name: 'My work' });
+    expect(work.textContent).toContain('search 1');
+    expect(work.textContent).not.toContain('search 2');
+    fireEvent.change(screen.getByRole('searchbox'), { target: { value: 'state:archived old' } });
+    await screen.findByRole('list', { name: 'Archived experiments' });
+    expect(screen.queryByRole('list', { name: 'My work' })).toBeNull();
+    expect(document.querySelector('.det-list img')).toBeNull();
+    fireEvent.click(screen.getByRole('button', { name: 'Unarchive' }));
+    await waitFor(() => expect(api.asked).toContain('POST experiments/2/edit'));
+    expect(api.bodies).toEqual([{ archived: false }]);
+    fireEvent.change(screen.getByRole('searchbox'), { target: { value: '' } });
+    await waitFor(() => expect(screen.getByRole('list', { name: 'My work' }).textContent).toContain('old'));
+  });
+
   it('shows shells and commands beside experiments, the progress of what goes on and the age of all', async () => {
     const now = Date.now() / 1000;
     await panel({

@@ -31,12 +31,13 @@ async def test_an_edit_is_kept_audited_and_told_once(ended) -> None:
     world, number = ended
     view = await edit(world, number, name="second", description="wider", notes="n\x00<b>", add_labels=["y", "x"])
     assert (view.name, view.description, view.labels) == ("second", "wider", ["x", "y"])
+    assert view.edited_at == world.now
     assert view.notes == "n\N{REPLACEMENT CHARACTER}<b>"
     await world.reboot()
     found = await world.view(number)
     assert (found.name, found.notes, found.config["name"]) == ("second", view.notes, "first")
     (listed,), _ = await world.services.experiments.list(ALICE)
-    assert (listed.name, listed.labels, listed.notes) == ("second", ["x", "y"], None)
+    assert (listed.name, listed.labels, listed.notes, listed.edited_at) == ("second", ["x", "y"], None, view.edited_at)
     before = (await world.services.experiments.curves(ALICE, number)).cursor
     await edit(world, number, name="second", add_labels=["x"], remove_labels=["z"])
     assert (await world.services.experiments.curves(ALICE, number)).cursor == before

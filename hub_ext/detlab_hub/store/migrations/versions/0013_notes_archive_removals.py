@@ -12,6 +12,7 @@ depends_on = None
 def upgrade() -> None:
     # Plain columns: SQLite adds them without writing the table anew.
     op.add_column("experiments", sa.Column("notes", sa.Text(), nullable=False, server_default=""))
+    op.add_column("experiments", sa.Column("edited_at", sa.Double(), nullable=True))
     op.add_column("experiments", sa.Column("archived_at", sa.Double(), nullable=True))
     op.add_column("experiments", sa.Column("paused_at", sa.Double(), nullable=True))
     op.add_column("experiments", sa.Column("paused_seconds", sa.Double(), nullable=False, server_default="0"))
@@ -27,5 +28,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("checkpoint_removals")
-    for column in ("paused_seconds", "paused_at", "archived_at", "notes"):
+    for column in ("paused_seconds", "paused_at", "archived_at", "edited_at", "notes"):
         op.drop_column("experiments", column)
