@@ -155,7 +155,9 @@ def _tutorial() -> dict[str, Any]:
     for file in (here.with_name("tutorial.ipynb"), here.parents[2] / "examples" / "digits_search.ipynb"):
         if file.is_file():
             return {"name": "detlab-tutorial.ipynb", "content": json.loads(file.read_text(encoding="utf-8"))}
-    raise NotFound("this installation has no tutorial", hint="install the wheel of detlab, or copy examples/", status=404)
+    raise NotFound(
+        "this installation has no tutorial", hint="install the wheel of detlab, or copy examples/", status=404
+    )
 
 
 @cache
