@@ -1,4 +1,4 @@
-/** The card of a list of work that is still empty: three ways to begin. */
+/** The card for a user who has run nothing yet: three ways to begin. */
 
 import { ReactElement, useState } from 'react';
 
@@ -9,12 +9,14 @@ import { CopyButton } from '../common/CopyButton';
 const KEY = 'detlab:getting-started';
 const COMMAND = 'det experiment create search.yaml .';
 
-export function GettingStarted(): ReactElement {
+/** `alone`: nothing else is in the list, so that something has to be shown. */
+export function GettingStarted({ alone }: { alone: boolean }): ReactElement | null {
   const app = useApp();
   const [hidden, setHidden] = useState(dismissed);
   const create = (
     <ActionButton label="New experiment" primary={hidden || !app.openTutorial} onRun={() => app.navigate({ kind: 'new' })} />
   );
+  if (hidden && !alone) return null;
   if (hidden) return <EmptyState title="Nothing here yet.">{create}</EmptyState>;
   const dismiss = (): void => {
     remember();

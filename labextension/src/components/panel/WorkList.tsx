@@ -37,11 +37,14 @@ export function WorkList({ filter }: { filter: string }): ReactElement {
   );
   const drawn = useGrowing(Math.min(found.length, most), LEAST_HEIGHT);
   if (!all.length) {
-    return <GettingStarted />;
+    return <GettingStarted alone />;
   }
   if (!found.length && filter.trim()) return <EmptyState title={`No work matches “${filter}”.`} />;
+  // Servers of notebooks alone: the user has run nothing on the cluster yet.
+  const newcomer = filter.trim() === '' && !experiments.length && tasks.every(task => task.kind === 'notebook');
   return (
     <>
+      {newcomer && <GettingStarted alone={false} />}
       {!found.length && <p className="det-none det-soft">Nothing is active, and nothing ended in the last day.</p>}
       <ul className="det-list" aria-label="My work">
         {found.slice(0, drawn).map((work, i) => (

@@ -1,4 +1,4 @@
-import { act, fireEvent, screen, waitFor, within } from '@testing-library/react';
+import { act, cleanup, fireEvent, screen, waitFor, within } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
 import axe from 'axe-core';
 import { beforeEach, describe, expect, it } from 'vitest';
@@ -131,6 +131,13 @@ describe('the panel', () => {
     show(<Panel />, { overview: overview({ experiments: [], tasks: [] }) }, { openTutorial: async () => void done.push('tutorial') });
     await userEvent.click(await screen.findByRole('button', { name: 'Open the tutorial' }));
     expect(done).toEqual(['tutorial']);
+    cleanup();
+    await panel({ experiments: [], tasks: [task('nb-1')] }); // the notebook server that they are in
+    expect(screen.getByRole('region', { name: 'Getting started' })).toBeTruthy();
+    expect(screen.getByText('notebook nb-1')).toBeTruthy();
+    cleanup();
+    await panel({ experiments: [], tasks: [task('c-1', { kind: 'command' })] });
+    expect(screen.queryByRole('region', { name: 'Getting started' })).toBeNull();
   });
 
   it('filters by words', async () => {
