@@ -122,7 +122,7 @@ def up(
 
 
 def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> None:
-    from detlab_hub.embedded.inspection import warm_pool_promise
+    from detlab_hub.embedded.inspection import open_first, warm_pool_promise
 
     view, plan = cluster.view, cluster.plan
     where = "" if folder == _DEFAULT_DIR else f" --dir {word(folder)}"
@@ -149,6 +149,8 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
             "You are root: notebook servers and tasks run under a uid of each user's own, never as root",
             "  (which: det user uids).",
         ]
+    if (first := open_first(cluster.folder, plan)) is not None:
+        lines += [f"To begin: log in, and open {first} in the file browser"]
     lines += [f"To stop it: {'Ctrl-C, or elsewhere ' if attached else ''}det down{where}"]
     click.echo("\n".join(lines))
 

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +17,7 @@ from detlab.client import AsyncClient
 from detlab.client.bundling.bundle import Bundle
 from detlab.client.transport.discovery import find_cluster
 from detlab.errors import BundleError, DetlabError, NotFound
+from detlab.launch.welcome import FOLDER, NOTEBOOK, notebook_of, sources
 from detlab.schemas.publish import json_schema
 from detlab.schemas.taskconf import TaskConfig
 from detlab.schemas.taskwire import TaskKind
@@ -146,18 +146,17 @@ class TutorialHandler(DetlabHandler):
 
 
 def _tutorial() -> dict[str, Any]:
-    """Return the tutorial: of the installed package, or of the working tree where the package runs from one.
+    """Return the tutorial, under the name that a newcomer's file browser has it.
 
     Raises:
         NotFound: The installation lacks it.
     """
-    here = Path(__file__)
-    for file in (here.with_name("tutorial.ipynb"), here.parents[2] / "examples" / "digits_search.ipynb"):
-        if file.is_file():
-            return {"name": "detlab-tutorial.ipynb", "content": json.loads(file.read_text(encoding="utf-8"))}
-    raise NotFound(
-        "this installation has no tutorial", hint="install the wheel of detlab, or copy examples/", status=404
-    )
+    found = sources()
+    if found is None:
+        hint = "install the wheel of detlab, or copy docs/ and examples/"
+        raise NotFound("this installation has no tutorial", hint=hint, status=404)
+    page, _ = found
+    return {"name": f"{FOLDER}/{NOTEBOOK}", "content": notebook_of(page.read_text(encoding="utf-8"))}
 
 
 @cache

@@ -35,6 +35,7 @@ from urllib.parse import urlsplit, urlunsplit
 from detlab.launch.handed import handing
 from detlab.launch.servers import idle_watch
 from detlab.launch.servers.relays import Relays, Target, showing
+from detlab.launch.welcome import ASKED, NOTES, welcome
 from detlab.preloading import preload_magics
 from detlab.short_folder import short_folder
 from detlab.trust import tls_context
@@ -214,6 +215,8 @@ def _serve(kind: str, env: Mapping[str, str], public: socket.socket, folder: Pat
     """Run the server on its sockets; return its exit status."""
     root = root_directory(env, task_config(env), Path.cwd())
     full = server_environment(env, kind, root=root)
+    if full.pop(ASKED, None) and kind == "notebook":
+        _welcome(full)
     _keep_kernels_private(full, folder)
     own = private_socket(folder)
     handed = [public, own]
@@ -228,6 +231,16 @@ def _serve(kind: str, env: Mapping[str, str], public: socket.socket, folder: Pat
     watch = idle_watch.Watch(kind, full, child.pid, folder / OWN_SOCKET)
     threading.Thread(target=watch.run, name="activity", daemon=True).start()
     return child.wait()
+
+
+def _welcome(env: Mapping[str, str]) -> None:
+    """Give a newcomer the tutorial; a server starts without it, too."""
+    import platformdirs
+
+    try:
+        welcome(Path(env["JUPYTERHUB_ROOT_DIR"]), platformdirs.user_state_path("detlab") / NOTES)
+    except OSError as error:
+        _say(f"the tutorial was not copied: {error}")
 
 
 def _keep_kernels_private(env: MutableMapping[str, str], folder: Path) -> None:

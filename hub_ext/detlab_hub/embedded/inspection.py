@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detlab.client.transport.discovery import ClusterAddress, Discovery
+from detlab.client.transport.logins import user_state_folder
+from detlab.launch import welcome
 from detlab.launch.host import procfs
 from detlab.pasted import word
 from detlab.schemas.wire import ClusterView
@@ -149,6 +151,19 @@ def _part_states(report: Report | None) -> list[PartStatus]:
             uptime = max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
             found.append(PartStatus(name, str(part.state), running.pid, uptime, part.restarts))
     return found
+
+
+def open_first(folder: StateFolder, plan: Plan) -> str | None:
+    """Return what a newcomer is to open first in their file browser; None if they have files of their own there."""
+    root, notes = Path(plan.workdir), user_state_folder() / welcome.NOTES
+    if os.getuid() == 0:  # their servers run as somebody else, who has a home here, or an account of this machine
+        if plan.operator in plan.user_map:
+            return None
+        root = folder.root / "homes" / plan.operator
+        notes = root / ".local" / "state" / "detlab" / welcome.NOTES
+    name = f"{welcome.FOLDER}/{welcome.NOTEBOOK}"
+    new = not root.exists() or welcome.is_newcomers(root, notes)
+    return name if new or (root / name).exists() else None
 
 
 # --- the warm pool (decision 9)

@@ -35,7 +35,10 @@ async function openTutorial(lab: JupyterFrontEnd, api: LabApi): Promise<void> {
   try {
     const { name, content } = await api.own<{ name: string; content: unknown }>('tutorial');
     const there = await contents.get(name, { content: false }).then(() => true, () => false);
-    if (!there) await contents.save(name, { type: 'notebook', format: 'json', content });
+    if (!there) {
+      await contents.save(name.slice(0, name.lastIndexOf('/')), { type: 'directory' });
+      await contents.save(name, { type: 'notebook', format: 'json', content });
+    }
     await lab.commands.execute('docmanager:open', { path: name });
   } catch (error) {
     Notification.error(nameText(`The tutorial was not opened: ${error instanceof Error ? error.message : String(error)}`, 400), { autoClose: 10_000 });

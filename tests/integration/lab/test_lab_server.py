@@ -36,7 +36,7 @@ def test_the_form_gets_the_schemas(front):
 
 def test_the_tutorial_comes_as_a_notebook(front):
     answer = front.get("tutorial").json()
-    assert answer["name"] == "detlab-tutorial.ipynb"
+    assert answer["name"] == "detlab-tutorial/your-first-search.ipynb"
     assert any("%%det_experiment" in "".join(cell["source"]) for cell in answer["content"]["cells"])
 
 
