@@ -69,7 +69,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("the time was up"))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # equal results of equal runs
     if given.cpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    for name in [name for name in os.environ if name.startswith("DET_")]:
+        del os.environ[name]  # this may itself be a task
     folder = given.folder.resolve() / "work"
     folder.mkdir(exist_ok=True)
     os.chdir(folder)

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
 from gpu_report import Run, SkippedError, Verdict
 
 from detlab.core.metrics.system import NodeReader
@@ -39,6 +38,8 @@ def discovery(run: Run) -> None:
         run.figure(f"slot {slot.id}", slot.name, f"{slot.memory / 2**30:.1f} GiB, uuid {(slot.uuid or '')[:12]}…")
     if run.cpu:
         return
+    import torch  # here: a rehearsal does without the seconds that it takes
+
     visible = discover_slots(nvml, os.environ)
     assert len(visible) == torch.cuda.device_count(), (visible, torch.cuda.device_count())
     for index, slot in enumerate(visible):

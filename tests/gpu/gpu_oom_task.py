@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from gpu_trials import CONFIG, Course, CourseTrial
 
 from detlab import pytorch
+from detlab.pytorch.context.trial_context import share_of
 
 TERABYTES = 1 << 46
 """More than any device has."""
@@ -18,8 +20,9 @@ class Greedy(CourseTrial):
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, torch.Tensor]:
         whole = TERABYTES
         if self.context.device.type == "cuda":
-            # Not absurd, but what a batch that is too large asks for.
-            whole = int(torch.cuda.get_device_properties(0).total_memory * 1.2)
+            # More than the whole device; on a share what the device has, and the task must not take.
+            share = share_of(0, os.environ)
+            whole = int(torch.cuda.get_device_properties(0).total_memory * (1.2 if share == 1 else 2 * share))
         torch.empty(whole, dtype=torch.uint8, device=self.context.device)
         return super().train_batch(batch, epoch_idx, batch_idx)
 

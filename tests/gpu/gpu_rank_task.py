@@ -37,5 +37,6 @@ with pytorch.init(
         "backends": backends,
         "sum": added.item(),
         "losses": course.losses,
+        "nccl": "" if len(kinds) == 1 else f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}",
     }
     print(RESULT + json.dumps(found), flush=True)

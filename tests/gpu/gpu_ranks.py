@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from gpu_devices import devices, start, task_environment
 from gpu_report import Run
 
@@ -44,6 +44,12 @@ def results(output: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda result: result["rank"])
 
 
+def _line(text: str) -> Line:
+    """Return a line as the launcher's reader gives it: without the prefix that says whose it is."""
+    prefix = re.match(r"\[rank=(\d+)\] ?", text)
+    return Line(None, text) if prefix is None else Line(int(prefix[1]), text[prefix.end() :])
+
+
 def ranks_one(run: Run) -> None:
     """One rank under the launcher, on a whole device: process group, a sum over it, and training with it."""
     environment = task_environment(devices(run)[:1])
@@ -54,8 +60,7 @@ def ranks_one(run: Run) -> None:
     assert rank["size"] == 1
     assert rank["backends"] == ("cpu:gloo" if run.cpu else "cpu:gloo,cuda:nccl"), rank
     assert rank["device"].startswith(run.device), rank
-    nccl = "" if run.cpu else f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"
-    run.figure("one rank", rank["backends"], nccl)
+    run.figure("one rank", rank["backends"], rank["nccl"])
     run.figure("loss, first and last", f"{rank['losses'][0]:.3f}, {rank['losses'][-1]:.3f}")
 
 
@@ -85,5 +90,5 @@ def ranks_on_shares(run: Run) -> None:
         return
     assert status != 0, output
     assert REFUSED in output, output
-    found = diagnose([Line(None, line) for line in output.splitlines()], exit_code=status)
+    found = diagnose([_line(text) for text in output.splitlines()], exit_code=status)
     run.figure("two ranks started on one device", "refused by detlab", f"card: {found.kind}: {found.message}")

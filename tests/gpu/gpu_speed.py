@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from gpu_report import Run
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from detlab import pytorch
 
@@ -31,10 +31,19 @@ def _network() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
-def _data() -> TensorDataset:
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(400 * BATCH, 64, generator=generator)
-    return TensorDataset(x, torch.randint(0, 10, (len(x),), generator=generator))
+class Samples(Dataset[Any]):
+    """Data as users write it, sample by sample, which all loaders put together in the same way."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self._x = torch.randn(400 * BATCH, 64, generator=generator)
+        self._y = torch.randint(0, 10, (len(self._x),), generator=generator)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._x[index], self._y[index]
+
+    def __len__(self) -> int:
+        return len(self._x)
 
 
 class Clock:
@@ -60,7 +69,7 @@ def _by_hand(device: torch.device, steps: int) -> float:
     """Return the seconds per step of a loop that reports its loss every 100 batches, as the trainer does."""
     clock, model = Clock(device, steps), _network().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loader = DataLoader(_data(), batch_size=BATCH, shuffle=True, drop_last=True)
+    loader = DataLoader(Samples(), batch_size=BATCH, shuffle=True, drop_last=True)
     running, count = torch.zeros((), device=device), 0
     while True:
         for x, y in loader:
@@ -86,7 +95,7 @@ class SpeedTrial(pytorch.PyTorchTrial):
         self.model = context.wrap_model(net)
         trained = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.optimizer = context.wrap_optimizer(torch.optim.SGD(trained, lr=0.01))
-        self.data = _data()
+        self.data = Samples()
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, torch.Tensor]:
         self.before()
@@ -104,7 +113,7 @@ class SpeedTrial(pytorch.PyTorchTrial):
         return pytorch.DataLoader(self.data, batch_size=BATCH, shuffle=True, drop_last=True)
 
     def build_validation_data_loader(self) -> pytorch.DataLoader:
-        return pytorch.DataLoader(TensorDataset(*self.data[:BATCH]), batch_size=BATCH)
+        return pytorch.DataLoader(Subset(self.data, range(BATCH)), batch_size=BATCH)
 
 
 def _trained(folder: Path, steps: int) -> float:
@@ -122,7 +131,7 @@ def _trained(folder: Path, steps: int) -> float:
 
 def step(run: Run) -> None:
     """A step by hand, again by hand (what differs is noise), and of the trainer, in turns."""
-    turns, steps = (2, 60) if run.quick else (5, 400)
+    turns, steps = (2, 60) if run.cpu or run.quick else (5, 400)
     device = torch.device(run.device)
     found: dict[str, list[float]] = {"hand-written": [], "hand-written again": [], "detlab": []}
     for turn in range(turns):
@@ -168,7 +177,7 @@ class Begun(pytorch.PyTorchCallback):
 
 def checkpoint(run: Run) -> None:
     """How long a checkpoint stops the loop: the trainer's, beside a bare copy to the host and `torch.save`."""
-    megabytes, times, period = (50, 2, 40) if run.quick else (500, 4, 1500)
+    megabytes, times, period = (50, 2, 40) if run.cpu or run.quick else (500, 4, 4000)
     seen: list[float] = []
     watch = Begun(seen)
 

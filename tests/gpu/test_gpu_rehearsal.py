@@ -22,7 +22,7 @@ def rehearse(out: Path, *options: str, **environment: str) -> tuple[int, str]:
         env={**os.environ, "PYTHON": sys.executable, "OUT": str(out), **environment},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=170,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
