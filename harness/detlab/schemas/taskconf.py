@@ -7,6 +7,7 @@ config = parse(raw, TaskKind.COMMAND)        # a TaskConfig, or ConfigError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationError
@@ -149,7 +150,7 @@ def parse(raw: object, kind: TaskKind) -> TaskConfig:
     """
     problems = check(raw, kind)
     if errors_of(problems):
-        raise ConfigError(problems)
+        raise refused(problems)
     config = TaskConfig.model_validate({} if raw is None else raw)
     if config.resources.slots is None:
         resources = config.resources.model_copy(update={"slots": DEFAULT_SLOTS[kind]})
@@ -157,6 +158,13 @@ def parse(raw: object, kind: TaskKind) -> TaskConfig:
     if config.entrypoint is None and kind in DEFAULT_ENTRYPOINTS:
         config = config.model_copy(update={"entrypoint": DEFAULT_ENTRYPOINTS[kind]})
     return config
+
+
+def refused(problems: Iterable[Problem]) -> ConfigError:
+    """Return the error for a task config with these mistakes."""
+    found = list(problems)
+    count = len(errors_of(found))
+    return ConfigError(found, f"the task config has {count} error{'' if count == 1 else 's'}")
 
 
 def unsupported(config: TaskConfig, runtime: str, kind: TaskKind) -> list[Problem]:

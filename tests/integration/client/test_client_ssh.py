@@ -17,6 +17,7 @@ import pytest
 
 from detlab.cli.terminal import ssh
 from detlab.launch.servers import ssh_stream
+from detlab.short_folder import short_folder
 from testbed.cluster import free_port
 from testbed.waiting import until
 
@@ -209,6 +210,36 @@ def test_the_account_is_told_and_the_key_made_once_and_private(server: Server) -
     before = key.read_bytes()
     assert (key.stat().st_mode & 0o77, key.parent.stat().st_mode & 0o77) == (0, 0)
     assert (server.run("look").stdout, key.read_bytes()) == (first.stdout, before)
+
+
+def test_a_uid_without_an_account_is_shown_one() -> None:
+    environ = {"HOME": "/home/ada", "SHELL": "/bin/bash"}
+    first, *rest = ssh_stream.passwd_with("ada", environ, "root:x:0:0::/root:/bin/sh\n").splitlines()
+    assert first == f"ada:x:{os.getuid()}:{os.getgid()}::/home/ada:/bin/bash"
+    assert rest == ["root:x:0:0::/root:/bin/sh"]
+    hostile = {"HOME": "/x\nroot:x:0:0::/:/bin/sh", "SHELL": "/a:b"}
+    assert ssh_stream.passwd_with("ada", hostile, "").splitlines() == [f"ada:x:{os.getuid()}:{os.getgid()}::/:/"]
+
+
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="needs root to become another user")
+def test_the_account_is_seen_there_alone_and_gives_no_rights() -> None:
+    with short_folder() as folder:
+        folder.chmod(0o755)
+        (folder / "passwd").write_text("ada:x:54321:54321::/:/bin/sh\n")
+        (folder / "group").write_text("tty:x:65534:\n")
+        for file in (folder / "passwd", folder / "group"):
+            file.chmod(0o644)
+        become = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"]
+        seen = subprocess.run(
+            [*become, *ssh_stream.within(folder), "sh", "-c", "id -un; grep ^Cap /proc/self/status"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    if "unshare" in seen.stderr:
+        pytest.skip(f"this machine lets users make no namespaces: {seen.stderr}")
+    name, *capabilities = seen.stdout.split("\n")
+    assert name == "ada", seen.stderr
+    held = dict(line.split(":\t") for line in capabilities if line)
+    assert (held["CapEff"], held["CapPrm"], held["CapAmb"]) == ("0" * 16,) * 3
 
 
 @pytest.mark.skipif(REAL is None or os.getuid() != 0, reason="needs OpenSSH's server, and root for its own account")

@@ -26,6 +26,7 @@ from detlab.cli.output.printing import (
     note,
     say,
     say_json,
+    say_yaml,
     settings,
     show,
     size,
@@ -494,6 +495,4 @@ def config(invocation: Invocation, experiment_id: int) -> None:
     if invocation.as_json:
         say_json(found)
         return
-    import yaml
-
-    say(clean(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), lines=True).rstrip())
+    say_yaml(found)

@@ -107,6 +107,13 @@ def say_json(value: Any) -> None:
     say(json_text(json.dumps(encode_floats(plain(value)), indent=2, allow_nan=False, ensure_ascii=False)))
 
 
+def say_yaml(value: Any) -> None:
+    """Print plain data as YAML."""
+    import yaml
+
+    say(clean(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), lines=True).rstrip())
+
+
 def json_text(text: str) -> str:
     """Return JSON of the same meaning without what a terminal would obey: JSON itself escapes only some of it."""
     return visible(text, write=lambda found: json.dumps(found)[1:-1])

@@ -32,10 +32,14 @@ READY = "detlab-ssh: "
 CHUNK = 12 * 1024
 PLACES = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 """Where `sshd` is, besides PATH."""
+PASSWD, GROUPS = Path("/etc/passwd"), Path("/etc/group")
+OVERFLOW_GROUP = Path("/proc/sys/kernel/overflowgid")
+"""What a user namespace shows in place of a group that it does not know."""
 PRIVILEGE_FOLDER = Path("/run/sshd")
 """`sshd` of root refuses to start without it; a service manager would have made it."""
 _OF_THE_TERMINAL = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "TERM", "COLUMNS", "LINES", "SSH_AUTH_SOCK"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_USER = re.compile(r"[A-Za-z_][\w.@+-]*", re.ASCII)
 _KEY = re.compile(r"[a-z0-9@.-]+ [A-Za-z0-9+/=]+")
 CONFIG = """\
 HostKey {folder}/host_key
@@ -67,18 +71,58 @@ def sshd_config(folder: Path, environment: Mapping[str, str]) -> str:
     return CONFIG.format(folder=folder) + (f"SetEnv {told}\n" if told else "")
 
 
-def account() -> str:
-    """Return the name of the account that this runs as.
+def account(folder: Path) -> tuple[str, list[str]]:
+    """Return the name of the account that this runs as, and what stands before the command line of `sshd`.
+
+    OpenSSH lets nobody in who has no account. Where the uid has none on this machine, `sshd` gets a view of its own of
+    `/etc/passwd`, in namespaces that an ordinary user may make.
 
     Raises:
-        NoSSH: The machine has none of this uid, without which OpenSSH lets nobody in.
+        NoSSH: There is no account, and none can be shown.
     """
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError as error:
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(os.getuid()).pw_name, []
+    passwd = PASSWD.read_text(encoding="utf-8", errors="replace")
+    name = os.environ.get("USER", "")
+    if not _USER.fullmatch(name) or f"\n{name}:" in f"\n{passwd}":  # another account's, which may be locked
+        name = "det"
+    (folder / "passwd").write_text(passwd_with(name, os.environ, passwd), encoding="utf-8")
+    groups = GROUPS.read_text(encoding="utf-8", errors="replace")
+    (folder / "group").write_text(f"tty:x:{group_of_terminals()}:\n{groups}", encoding="utf-8")
+    before = within(folder)
+    tried = [*before, "true"] if all(map(shutil.which, ("unshare", "setpriv"))) else ["false"]
+    if subprocess.run(tried, capture_output=True, check=False, stdin=subprocess.DEVNULL).returncode:
         raise NoSSH(
-            f"sshd needs an account, and uid {os.getuid()} has none here; start the shell in a container (--image)"
-        ) from error
+            f"sshd needs an account, uid {os.getuid()} has none here, and this machine lets users make no namespaces; "
+            "start the shell in a container (--image)"
+        )
+    return name, before
+
+
+def passwd_with(name: str, environment: Mapping[str, str], passwd: str) -> str:
+    """Return a `/etc/passwd` with this process's uid under a name; it comes first."""
+    home, login = environment.get("HOME", "/"), environment.get("SHELL", "/bin/sh")
+    home, login = ("/" if not text.isprintable() or ":" in text else text for text in (home, login))
+    return f"{name}:x:{os.getuid()}:{os.getgid()}::{home}:{login}\n{passwd}"
+
+
+def group_of_terminals() -> int:
+    """Return the group that a terminal has as seen from a user namespace: `sshd` wants it to be `tty`."""
+    near, far = os.openpty()
+    try:
+        group = os.fstat(far).st_gid
+    finally:
+        os.close(near)
+        os.close(far)
+    return group if group == os.getgid() else int(OVERFLOW_GROUP.read_text(encoding="ascii"))
+
+
+def within(folder: Path) -> list[str]:
+    """Return the words before a command that sees a folder's `passwd` and `group` in `/etc`, and has no more rights."""
+    mounts = 'mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/group" /etc/group'
+    script = f'{mounts} && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"'
+    unshare = ["unshare", "--user", "--map-current-user", "--keep-caps", "--mount"]
+    return [*unshare, "sh", "-c", script, str(folder)]
 
 
 def program(name: str) -> str:
@@ -93,17 +137,21 @@ def program(name: str) -> str:
     return found
 
 
-def prepare(folder: Path, key: str) -> list[str]:
-    """Write what `sshd` reads into a private folder; return its command line.
+def prepare(folder: Path, key: str, keygen: list[str]) -> None:
+    """Write what `sshd` reads into a private folder.
+
+    Args:
+        folder: The folder.
+        key: The public key that may log in.
+        keygen: The command line of `ssh-keygen`, without its arguments.
 
     Raises:
-        NoSSH: OpenSSH is not installed, or the key is none.
+        NoSSH: The key is none, or none could be made for this host.
     """
     if not _KEY.fullmatch(key):
         raise NoSSH("the public key is malformed")
-    server = program("sshd")
     made = subprocess.run(
-        [program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host_key")],
+        [*keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host_key")],
         capture_output=True,
         text=True,
         check=False,
@@ -116,7 +164,6 @@ def prepare(folder: Path, key: str) -> list[str]:
     if os.getuid() == 0:
         with contextlib.suppress(OSError):
             PRIVILEGE_FOLDER.mkdir(mode=0o755, exist_ok=True)
-    return [server, "-i", "-e", "-f", str(folder / "config")]
 
 
 def say(**told: str) -> None:
@@ -130,10 +177,12 @@ def serve(lines: BinaryIO, out: BinaryIO) -> int:
     say(state="listening")
     try:
         key = str(json.loads(lines.readline())["key"])
-        user = account()
         with short_folder() as folder:
-            command = prepare(folder, key)
+            server, keygen = program("sshd"), program("ssh-keygen")
+            user, before = account(folder)
+            prepare(folder, key, [*before, keygen])
             say(state="ready", user=user)
+            command = [*before, server, "-i", "-e", "-f", str(folder / "config")]
             return _carry(command, folder / "errors", lines, out)
     except (ValueError, KeyError, TypeError, NoSSH, OSError) as error:
         say(state="refused", reason=str(error))

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 from click.testing import Result
 
 from detlab.cli.root import det as root
+from detlab.schemas.jobwire import JobView
 from detlab.schemas.wire import SeriesView, TrialState
 from detlab.testing.api import FakeMaster
 
@@ -221,3 +223,15 @@ def test_logs_are_filtered_by_source(master: FakeMaster, det: Det) -> None:
         master.log(1, f"from {stdtype}", stdtype=stdtype)
     assert det("t", "logs", 1, "--source", "task").stdout.splitlines() == ["from stdout", "from stderr"]
     assert det("t", "logs", 1, "--source", "launcher", "-f").stdout.splitlines() == ["from launcher"]
+
+
+def test_a_task_shows_its_config_and_gets_another_priority(master: FakeMaster, det: Det) -> None:
+    det("cmd", "run", "-d", "-c", "resources.slots=2", "true")
+    (view,) = master.tasks.values()
+    assert yaml.safe_load(det("cmd", "config", view.id).stdout)["resources"] == {"slots": 2}
+    assert json.loads(det("task", "config", view.id, "--json").stdout)["entrypoint"] == ["true"]
+    assert det("shell", "config", view.id).exit_code == 1
+    master.jobs = [JobView(id=view.id, kind="command", owner="alice", state="queued", order=1, priority=42)]
+    assert det("cmd", "set", "priority", view.id, 7).stdout == f"Command {view.id}: priority 7\n"
+    assert master.jobs[0].priority == 7
+    assert det("cmd", "set", "priority", view.id, 100).exit_code == 2

@@ -1,4 +1,4 @@
-"""The sub-commands that the groups of all kinds of user tasks share: list, describe, logs, kill, open."""
+"""The sub-commands that the groups of all kinds of user tasks share: list, describe, config, logs, set, kill, open."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from detlab.cli.commands.tasks.start import open_server
 from detlab.cli.commands.tasks.views import describe, print_tasks, state_word
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
-from detlab.cli.output.printing import clean, note, say, say_json
+from detlab.cli.output.printing import clean, note, say, say_json, say_yaml
+from detlab.client.operations.jobs import update_job
 from detlab.client.task_facts import kind_title, kind_word
 from detlab.errors import DetlabError
+from detlab.schemas.jobwire import JobUpdate
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import TrialState
 
@@ -38,9 +40,11 @@ _NEXT = {
 
 
 def add_shared(group: click.Group, kind: TaskKind | None) -> None:
-    """Add `list`, `describe`, `logs` and `kill` for tasks of a kind (None: of any) to its group."""
+    """Add what tasks of a kind (None: of any) have in common to its group."""
     _add_list(group, kind)
     _add_describe(group, kind)
+    _add_config(group, kind)
+    _add_set(group, kind)
     _add_logs(group, kind)
     _add_kill(group, kind)
 
@@ -122,6 +126,50 @@ def _add_describe(group: click.Group, kind: TaskKind | None) -> None:
             if at:
                 say()
             describe(item)
+
+
+def _add_config(group: click.Group, kind: TaskKind | None) -> None:
+    prefix, word = _words(kind)
+    text = (
+        f"Show the resolved config of a {word}; secrets are masked.\n\n"
+        f"\b\nExamples:\n  {prefix} config ID > again.yaml\n  {prefix} config ID --json"
+    )
+
+    @group.command(name="config", help=text)
+    @task_argument(kind)
+    @json_option
+    @pass_invocation
+    def command(invocation: Invocation, task_id: str) -> None:
+        found = find(invocation, task_id, kind).view.config or {}
+        if invocation.as_json:
+            say_json(found)
+        else:
+            say_yaml(found)
+
+
+def _add_set(group: click.Group, kind: TaskKind | None) -> None:
+    prefix, word = _words(kind)
+
+    @group.group(name="set", help=f"Change a {word}.\n\n\b\nExample:\n  {prefix} set priority ID 10")
+    def change() -> None: ...
+
+    text = (
+        f"Set the priority of a {word}: 1 to 99, lower goes first. `det job update` changes more.\n\n"
+        f"\b\nExample:\n  {prefix} set priority ID 10"
+    )
+
+    @change.command(name="priority", help=text)
+    @task_argument(kind, live=True)
+    @click.argument("priority", type=click.IntRange(1, 99))
+    @json_option
+    @pass_invocation
+    def command(invocation: Invocation, task_id: str, priority: int) -> None:
+        item = find(invocation, task_id, kind)
+        changed = invocation.client.session.run(update_job(item.id, JobUpdate(priority=priority)))
+        if invocation.as_json:
+            say_json(changed)
+        else:
+            say(clean(f"{kind_title(item.kind)} {item.id}: priority {changed.priority}"))
 
 
 def _add_logs(group: click.Group, kind: TaskKind | None) -> None:
