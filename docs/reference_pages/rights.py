@@ -16,7 +16,7 @@ exist, and they get the same 404 as for one that was never there. Who may read a
 """
     rights = """
 - `read`: read it, download from it, start from its checkpoints
-- `write`: that, and change it: pause, activate, cancel and kill it, write into it
+- `write`: that, and change it: pause, activate, cancel, kill, edit and archive it, write into it
 - `own`: that, and share and delete it
 """
     columns = [*Relation]
