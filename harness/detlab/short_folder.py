@@ -24,7 +24,7 @@ CANDIDATES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108  (the folder itself 
 
 @contextlib.contextmanager
 def short_folder() -> Iterator[Path]:
-    """Make a folder that only this user may enter; remove it at the end.
+    """Make a folder that only this user may enter; remove it at the end, unless that is in a fork of this process.
 
     Raises:
         OSError: No directory for temporary files can be written to.
@@ -33,15 +33,17 @@ def short_folder() -> Iterator[Path]:
     remove_abandoned(Path(parent))
     made = Path(tempfile.mkdtemp(prefix=UNLOCKED, dir=parent))
     folder = made.with_name(made.name.removeprefix("."))  # only a folder that is locked has a name that is looked for
+    owner = os.getpid()
     lock = os.open(made / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
         made.rename(folder)
         yield folder
     finally:
-        os.close(lock)
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(made, ignore_errors=True)
+        if os.getpid() == owner:  # a fork has neither the descriptor nor a folder of its own
+            os.close(lock)
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(made, ignore_errors=True)
 
 
 def remove_abandoned(parent: Path) -> None:

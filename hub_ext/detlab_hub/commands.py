@@ -59,6 +59,12 @@ _found_dir_option = click.option(
 @click.option("--ip", metavar="ADDRESS", help="Where to listen; 0.0.0.0: everywhere.  [default: 127.0.0.1]")
 @click.option("--tls", is_flag=True, help="Speak TLS, with a certificate of its own that agents and logins pin.")
 @click.option("--behind-tls-proxy", is_flag=True, help="Listen beyond loopback without TLS: a server before it has it.")
+@click.option(
+    "--warm-pool/--no-warm-pool",
+    envvar="DETLAB_WARM_POOL",
+    default=None,
+    help="Start plain Python trials from a process with torch loaded.  [default: if torch is installed]",
+)
 @click.option("--renew-certificate", is_flag=True, help="Make a new certificate; agents have to pin it again.")
 def up(
     *,
@@ -72,6 +78,7 @@ def up(
     ip: str | None,
     tls: bool,
     behind_tls_proxy: bool,
+    warm_pool: bool | None,
     renew_certificate: bool,
 ) -> None:
     """Start a whole cluster on this machine: JupyterHub, proxy, master and one agent.
@@ -96,6 +103,7 @@ def up(
         tls=tls or renew_certificate,
         behind_tls_proxy=behind_tls_proxy,
         renew_certificate=renew_certificate,
+        warm_pool=warm_pool,
     )
     if reload and not foreground:
         raise DetlabError("--reload works in the foreground only", hint="det up --foreground --reload")
@@ -114,6 +122,8 @@ def up(
 
 
 def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> None:
+    from detlab_hub.embedded.inspection import warm_pool_promise
+
     view, plan = cluster.view, cluster.plan
     where = "" if folder == _DEFAULT_DIR else f" --dir {word(folder)}"
     password = cluster.password_file.read_text(encoding="ascii").strip()
@@ -124,6 +134,7 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
         f"  password     {password}" if sys.stdout.isatty() else f"  password     in {cluster.password_file}",
         f"  experiments  {plan.public_url}/services/detlab/",
         f"  slots        {view.slots_total} on {view.agents} {'agent' if view.agents == 1 else 'agents'}",
+        f"  warm pool    {warm_pool_promise(cluster.folder, plan)}",
         f"  state        {cluster.folder}",
     ]
     if plan.fingerprint:
@@ -152,7 +163,7 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
     help="Seconds that running trials may take to save.",
 )
 def down(folder: Path | None, timeout: float) -> None:
-    """Stop the cluster: running trials save and leave (uncounted) and go on at the next `det up`."""
+    """Stop the cluster. Running trials save a checkpoint and resume at the next `det up`; no restart is counted."""
     from detlab.errors import ClusterGuessed
     from detlab.pasted import word
     from detlab_hub.embedded import inspection, lifecycle
@@ -214,6 +225,8 @@ def _print_status(found: Any) -> None:
             console.print(f"certificate  {found.fingerprint}", markup=False, soft_wrap=True)
         console.print(f"slots        {view.slots_used} of {view.slots_total} in use, {view.agents} connected agents")
         console.print(f"experiments  {view.experiments_active} active" + (", draining" if view.draining else ""))
+    if found.warm_pool:
+        console.print(f"warm pool    {found.warm_pool}", markup=False)
     if found.problem:
         console.print(f"Not healthy: {found.problem}.", markup=False, soft_wrap=True)
         console.print(f"Next: {found.advice}", markup=False, soft_wrap=True)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from detlab.client import AsyncClient
 from detlab.client.bundling.bundle import Bundle
 from detlab.client.transport.discovery import find_cluster
-from detlab.errors import BundleError, DetlabError
+from detlab.errors import BundleError, DetlabError, NotFound
 from detlab.schemas.publish import json_schema
 from detlab.schemas.taskconf import TaskConfig
 from detlab.schemas.taskwire import TaskKind
@@ -132,6 +133,31 @@ class SubmitHandler(DetlabHandler):
                     self.finish(await send_notebook(client, self.root(), body))
                 else:
                     self.finish(await send(client, body, await self.packed(body)))
+
+
+class TutorialHandler(DetlabHandler):
+    """GET detlab/tutorial: the tutorial notebook, which the front end puts into the user's folder."""
+
+    @reads
+    async def get(self) -> None:
+        """Answer {"name", "content"}: the file's name and the notebook."""
+        with self.told():
+            self.finish(await asyncio.to_thread(_tutorial))
+
+
+def _tutorial() -> dict[str, Any]:
+    """Return the tutorial: of the installed package, or of the working tree where the package runs from one.
+
+    Raises:
+        NotFound: The installation lacks it.
+    """
+    here = Path(__file__)
+    for file in (here.with_name("tutorial.ipynb"), here.parents[2] / "examples" / "digits_search.ipynb"):
+        if file.is_file():
+            return {"name": "detlab-tutorial.ipynb", "content": json.loads(file.read_text(encoding="utf-8"))}
+    raise NotFound(
+        "this installation has no tutorial", hint="install the wheel of detlab, or copy examples/", status=404
+    )
 
 
 @cache

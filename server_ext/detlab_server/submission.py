@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from detlab.client import AsyncClient
 from detlab.client.bundling.bundle import Bundle, build_bundle
 from detlab.client.bundling.capture import capture_imports
-from detlab.client.notebook_runs import needs_the_cluster, read_notebook
+from detlab.client.notebook_runs import read_notebook
 from detlab.client.operations import experiments as operations
 from detlab.client.transport.calls import Call, model
 from detlab.errors import BundleError, ConfigError, NotFound, Problem
@@ -48,7 +48,7 @@ class JudgeBody(BaseModel):
     notebook: str = ""
     """Name of the notebook of a notebook run."""
     path: str | None = None
-    """That notebook, relative to the Jupyter server's root: its cells are judged, too."""
+    """That notebook, relative to the Jupyter server's root: the file is judged, too."""
 
 
 class SubmitBody(CodeBody):
@@ -132,14 +132,14 @@ async def judge(client: AsyncClient, root: str, body: JudgeBody) -> dict[str, An
 
 
 def _of_notebook(root: str, body: JudgeBody) -> list[dict[str, Any]]:
-    """Return what is wrong with the cells of the notebook that is to be run."""
+    """Return what is wrong with the notebook that is to be run."""
     if body.kind != "notebook_run" or body.path is None:
         return []
     try:
-        notebook = read_notebook(local_path(root, body.path))
+        read_notebook(local_path(root, body.path))
     except (BundleError, NotFound) as problem:
         return [Problem("", problem.message, problem.hint).to_dict()]
-    return [warning.to_dict() for warning in needs_the_cluster(notebook, body.config)]
+    return []
 
 
 async def send(client: AsyncClient, body: SubmitBody, bundle: Bundle | None) -> dict[str, Any]:

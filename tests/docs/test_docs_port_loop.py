@@ -153,13 +153,18 @@ def test_the_loaded_model_is_the_trained_one(outputs: dict[str, str]) -> None:
     assert float(printed.split()[-1]) >= 0.6
 
 
+def named(cluster: Cluster) -> dict[str, str]:
+    """Return the environment of a shell in a folder beside the cluster's: it names the cluster."""
+    return {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token}
+
+
 def test_the_search_from_a_file(docs_cluster: Cluster, folder: Path) -> None:
     assert not [problem for problem in check(yaml.safe_load(files()["port.yaml"])) if problem.level == "error"]
     ((_, *arguments),) = commands("det experiment create")
     done = subprocess.run(
         docs_cluster.command(*arguments),
         cwd=folder,
-        env=docs_cluster.environment,
+        env=named(docs_cluster),
         capture_output=True,
         text=True,
         timeout=300,
@@ -196,6 +201,6 @@ def test_the_search_from_a_notebook(docs_cluster: Cluster, tmp_path: Path) -> No
     client = nbclient.NotebookClient(
         made, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )
-    done = client.execute(env=docs_cluster.environment)
+    done = client.execute(env=named(docs_cluster))
     (output,) = [out for out in done.cells[-1].outputs if out.output_type == "stream"]
     assert float(output.text.split()[-1]) >= 0.85

@@ -37,11 +37,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "tuple": (tuple, list),
 }
 _TYPE_COMMENT = re.compile(r"#\s*type:\s*([\w.]+)")
-_CLUSTER_MAGICS = re.compile(r"^\s*(?:\w+\s*=\s*)?(%%?det(?:_(?!module\b|debug\b)\w+)?)(?!\w)", re.MULTILINE)
-_WHERE_IT_WORKS = (
-    "run the notebook by papermill where you are logged in, or give the task a token of yours: DET_TOKEN and DET_URL in"
-    " environment.environment_variables"
-)
 _CODE_MAGICS = re.compile(r"%%(det_module|det_run|time|timeit|capture)\b")
 
 
@@ -163,27 +158,6 @@ def checked_parameters(notebook: Mapping[str, Any], given: Mapping[str, Any], wh
     return values
 
 
-def needs_the_cluster(notebook: Mapping[str, Any], config: object = None) -> list[Problem]:
-    """Return a warning for each cell with a magic that asks the cluster, which a task has no token for.
-
-    Args:
-        notebook: The notebook.
-        config: The task's config, which may give a token as DET_TOKEN.
-    """
-    if "DET_TOKEN" in str(config):
-        return []
-    found = []
-    cells = [cell for cell in notebook["cells"] if cell.get("cell_type") == "code"]
-    for number, cell in enumerate(cells, 1):
-        magic = _CLUSTER_MAGICS.search(_text(cell))
-        if magic is not None:
-            message = (
-                f"code cell {number} has {magic[1]}, which asks the cluster: the task has no token, so it will fail"
-            )
-            found.append(Problem("", message, _WHERE_IT_WORKS, "warning"))
-    return found
-
-
 @dataclass(frozen=True)
 class Word:
     """A parameter's value as text from the command line; the notebook determines its type."""
@@ -228,9 +202,8 @@ def prepare_notebook_run(
     }
     bundle = _pack(file, notebook, files, None if context is None else Path(context))
     source = {"notebook": str(path), "parameters": values}
-    told = [ProblemView.model_validate(problem.to_dict()) for problem in needs_the_cluster(notebook, raw)]
     whole = None if context is None else Path(context).expanduser()
-    told += search_path_warnings(_python(notebook), file.absolute().parent, whole)
+    told = search_path_warnings(_python(notebook), file.absolute().parent, whole)
     return NotebookRun(raw, bundle, name or file.name, source, values, told)
 
 

@@ -35,6 +35,7 @@ from urllib.parse import urlsplit, urlunsplit
 from detlab.launch.handed import handing
 from detlab.launch.servers import idle_watch
 from detlab.launch.servers.relays import Relays, Target, showing
+from detlab.preloading import preload_magics
 from detlab.short_folder import short_folder
 from detlab.trust import tls_context
 
@@ -53,16 +54,6 @@ NEEDS = {
     "shell": ("jupyterhub", "notebook"),
     "tensorboard": ("jupyterhub", "tensorboard", "tornado"),
 }
-
-
-def magics_startup() -> Path | None:
-    """Return the file that preloads the magics in a kernel, without importing it; None if they are not installed."""
-    spec = importlib.util.find_spec("detlab_magics")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(folder) / "startup.py"
-        if path.exists():
-            return path
-    return None
 
 
 def server_environment(given: Mapping[str, str], kind: str, *, root: Path) -> dict[str, str]:
@@ -84,7 +75,7 @@ def server_environment(given: Mapping[str, str], kind: str, *, root: Path) -> di
         env["JUPYTERHUB_DEFAULT_URL"] = env.get("JUPYTERHUB_DEFAULT_URL") or DEFAULT_URLS[kind]
     env["SHELL"] = env.get("SHELL") or login_shell()
     _name_the_user(env)
-    _preload_magics(env)
+    preload_magics(env)
     return env
 
 
@@ -105,16 +96,6 @@ def _has_account() -> bool:
     except KeyError:
         return False
     return True
-
-
-def _preload_magics(env: MutableMapping[str, str]) -> None:
-    startup = magics_startup()
-    if startup is None:
-        return
-    own = env.get("PYTHONSTARTUP")
-    if own and own != str(startup):
-        env["DETLAB_CHAIN_PYTHONSTARTUP"] = own
-    env["PYTHONSTARTUP"] = str(startup)
 
 
 def login_shell() -> str:

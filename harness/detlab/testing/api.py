@@ -70,6 +70,7 @@ _ROUTES: list[Route] = [
     ("GET", r"experiments", RequestHandler.list_experiments),
     ("GET", r"experiments/(\d+)", lambda h, n: h.tell(h.master.experiment(n))),
     ("POST", r"experiments/(\d+)/(pause|activate|cancel|kill)", lambda h, n, a: h.tell(h.master.act(n, a))),
+    ("POST", r"experiments/(\d+)/edit", lambda h, n: h.tell(h.master.edit(n, h.body))),
     ("DELETE", r"experiments/(\d+)", RequestHandler.delete),
     ("POST", r"log-retention", lambda h: h.tell(h.master.keep_logs(h.body))),
     ("GET", r"experiments/(\d+)/grants", lambda h, n: h.tell(h.master.grants_of(n))),
@@ -88,4 +89,8 @@ _ROUTES: list[Route] = [
     ("GET", r"trials/(\d+)/logs/stream", RequestHandler.follow_logs),
     ("GET", r"checkpoints/([^/]+)", lambda h, n: h.tell(h.master.checkpoint(n))),
     ("GET", r"checkpoints/([^/]+)/files/(.+)", RequestHandler.get_file),
+    ("POST", r"checkpoints/([^/]+)/edit", lambda h, n: h.tell(h.master.edit_checkpoint(n, h.body))),
+    ("DELETE", r"checkpoints/([^/]+)", lambda h, n: h.tell(h.master.delete_files(n, ["*"]))),
+    ("POST", r"checkpoints/([^/]+)/remove-files", RequestHandler.remove_files),
+    ("GET", r"checkpoints/([^/]+)/metrics", RequestHandler.list_values),
 ]

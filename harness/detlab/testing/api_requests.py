@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from detlab.schemas.taskwire import CodeFile, CodeList
-from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, LogLine, TrialState, Wire
+from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, LogLine, RemoveFiles, TrialState, Wire
 from detlab.testing.api_state import Fault, MasterState, Refusal
 from detlab.testing.bundles import files_digest, packed_digest
 
@@ -142,6 +142,8 @@ class RequestHandler(BaseHTTPRequestHandler):
         for key in ("state", "owner"):
             if key in self.query:
                 found = [view for view in found if str(getattr(view, key)) == self.query[key]]
+        which = self.query.get("archived", "no")
+        found = [view for view in found if which == "any" or (which == "only") == (view.archived_at is not None)]
         if "name" in self.query:
             found = [view for view in found if self.query["name"] in view.name]
         self.page(found)
@@ -261,4 +263,14 @@ class RequestHandler(BaseHTTPRequestHandler):
         """GET experiments|trials/{id}/checkpoints."""
         key = "experiment_id" if kind == "experiments" else "trial_id"
         found = [item for item in self.master.checkpoints.values() if getattr(item, key) == int(number)]
-        self.tell({"items": found})
+        self.tell({"items": [self.master.with_metric(item, self.query.get("metric")) for item in found]})
+
+    def remove_files(self, number: str) -> None:
+        """POST checkpoints/{uuid}/remove-files."""
+        self.tell(self.master.delete_files(number, RemoveFiles.model_validate_json(self.body).globs))
+
+    def list_values(self, number: str) -> None:
+        """GET checkpoints/{uuid}/metrics."""
+        group = self.query.get("group")
+        found = self.master.values_of(self.master.checkpoint(number))
+        self.tell({"items": [one for one in found if group in (None, one.group)]})

@@ -73,6 +73,7 @@ class Options:
         tls: Serve TLS, whatever the configuration says.
         behind_tls_proxy: A proxy in front of it terminates TLS.
         renew_certificate: Make a new certificate in place of the one of earlier starts.
+        warm_pool: Whether to keep a warm pool, whatever the configuration says; None: as it says.
     """
 
     port: int = 8642
@@ -83,6 +84,7 @@ class Options:
     tls: bool = False
     behind_tls_proxy: bool = False
     renew_certificate: bool = False
+    warm_pool: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
         docker_mounts=list(wishes.docker_mounts),
         docker_volumes=list(wishes.docker_volumes),
         agent_name=wishes.agent_name,
-        warm_pool=wishes.warm_pool,
+        warm_pool=wishes.keeps_warm_pool(options.warm_pool),
         task_network=wishes.task_network,
         task_ports=list(wishes.task_ports),
         task_memory=wishes.task_memory,

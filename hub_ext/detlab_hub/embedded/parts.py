@@ -219,8 +219,7 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         argv += ["--volume", volume]
     if plan.agent_name:
         argv += ["--name", plan.agent_name]
-    if plan.warm_pool:
-        argv.append("--warm-pool")
+    argv.append("--warm-pool" if plan.warm_pool else "--no-warm-pool")
     argv += _tasks_have(plan)
     if plan.slots is not None:
         argv += ["--slots", str(plan.slots)]

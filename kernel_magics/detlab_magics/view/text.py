@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Collection
@@ -27,12 +28,26 @@ _STATE_WORDS = {
 
 
 def number(value: float | None) -> str:
-    """Format a metric value: 4 significant digits, integers plain."""
-    if value is None:
-        return "–"
-    if value == int(value) if abs(value) < 1e6 else False:
-        return str(int(value))
-    return f"{value:.4g}" if abs(value) < 1e-3 or abs(value) >= 1e5 else f"{value:.4f}"
+    """Format a metric value as the page and the panel do: see `significant`."""
+    return "–" if value is None else significant(value, zeros=True)
+
+
+def significant(value: float, *, zeros: bool) -> str:
+    """Format a number as the front ends do (`components/common/format.ts`).
+
+    Whole numbers below a million stay as they are, others have four significant digits: as a decimal from 0.001 to a
+    million, as `1.234e-5` outside. `zeros` keeps zeros at the end, so that a column of measured values lines up.
+    """
+    size = abs(value)
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"  # noqa: RUF001  the sign of the front ends
+    if value and (size < 1e-3 or size >= 1e6):
+        mantissa, _, exponent = f"{value:.3e}".partition("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    if value == int(value) or size >= 1e4:
+        return str(round(value))
+    digits = f"{value:#.4g}"
+    return digits if zeros else digits.rstrip("0").rstrip(".")
 
 
 def duration(seconds: float) -> str:
@@ -63,7 +78,7 @@ def eta(state: ViewState, now: float) -> float | None:
     begun = e.started_at or e.created_at
     if state.ended or not begun or e.progress < 0.03:
         return None
-    return max((now - begun) * (1 - e.progress) / e.progress, 0.0)
+    return max((now - begun - e.paused_seconds) * (1 - e.progress) / e.progress, 0.0)
 
 
 def progress_line(state: ViewState, now: float | None = None) -> str:
@@ -84,7 +99,7 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
     if left is not None:
         parts.append(f"about {duration(left)} left")
     elif state.ended and e.ended_at and e.created_at:
-        parts.append(f"took {duration(e.ended_at - e.created_at)}")
+        parts.append(f"took {duration(e.ended_at - e.created_at if e.took is None else e.took)}")
     elif e.pending_reason and not running:
         parts.append(plain(e.pending_reason))
     return " · ".join(parts)
@@ -111,7 +126,7 @@ def flat_hparams(hparams: dict[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, dict):
             flat.update(flat_hparams(value, key + "."))
         else:
-            flat[key] = f"{value:.4g}" if isinstance(value, float) else plain(str(value), 24)
+            flat[key] = significant(value, zeros=False) if isinstance(value, float) else plain(str(value), 24)
     return flat
 
 

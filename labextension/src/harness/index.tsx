@@ -24,7 +24,7 @@ const CASES: Record<string, Case> = {
   hostile: { trials: 12, curves: 12, points: 60, logs: 200, experiments: 12, hostile: true },
   empty: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 0, experiment: { best: null, trials: {}, progress: 0, started_at: null, pending_reason: 'no agent is connected' } },
   failed: { trials: 36, curves: 36, points: 100, logs: 3000, experiments: 12, experiment: { state: 'ERROR', progress: 0.5, ended_at: BEGAN + 900, failure: { kind: 'no_metrics', message: "trial 3 ended without reporting 'validation_error'; the report contained: loss", trial_id: 103, rank: null, exit_code: 0, signal: null, where: null, log_tail: [], hint: 'report the metric that searcher.metric names', command: null } } },
-  done: { trials: 36, curves: 36, points: 100, logs: 3000, experiments: 12, experiment: { state: 'COMPLETED', progress: 1, ended_at: BEGAN + 900, trials: { COMPLETED: 34, ERROR: 2 } } },
+  done: { trials: 36, curves: 36, points: 100, logs: 3000, experiments: 12, experiment: { description: 'A wider second layer', labels: ['nightly', 'baseline'], notes: 'Diverges above lr 0.1.\nThe best one is stable over five seeds.', state: 'COMPLETED', progress: 1, ended_at: BEGAN + 900, trials: { COMPLETED: 34, ERROR: 2 } } },
   missing: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 0, refuse: { experiments: 404, trials: 404, tasks: 404 } },
   broken: { trials: 20, curves: 20, points: 50, logs: 100, experiments: 5, refuse: { experiments: 503, trials: 503, tasks: 503 } },
   silent: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 0, silent: true },

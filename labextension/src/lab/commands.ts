@@ -10,6 +10,7 @@ import { manage } from '../components/panel/workactions';
 import type { AppContext } from '../state/context';
 import type { ExperimentView } from '../state/wire';
 import { detlabIcon } from './icon';
+import { RUNNABLE } from './pick';
 
 /** Shows a place (state/context) in the main area. */
 export const OPEN = 'detlab:open';
@@ -17,7 +18,6 @@ export const RUN_AS_EXPERIMENT = 'detlab:run-as-experiment';
 const CATEGORY = 'detlab';
 /** After the notebooks (0) and before the consoles (20): lower ones lie below the fold. */
 const LAUNCHER_RANK = 10;
-const RUNNABLE = /\.(py|ipynb|ya?ml)$/;
 
 export function addCommands(
   lab: JupyterFrontEnd, app: AppContext, files: IDefaultFileBrowser | null, shell: ILabShell | null, panelId: string

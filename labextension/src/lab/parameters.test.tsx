@@ -45,7 +45,7 @@ describe('the form of a notebook run', () => {
     const submit = vi.fn(async () => undefined);
     const chosen = { kind: 'notebook_run' as const, path: 'a/report.ipynb', folder: 'a', schema, text: null };
     const { container } = show(
-      <FormTab chosen={chosen} api={{ own } as unknown as LabApi} submit={submit} />, { overview: overview() }
+      <FormTab chosen={chosen} api={{ own } as unknown as LabApi} pick={null} onFile={vi.fn()} submit={submit} />, { overview: overview() }
     );
     const field = screen.getByLabelText(/^Notebook parameters/);
     await screen.findByText('no errors');
@@ -69,6 +69,6 @@ describe('the form of a notebook run', () => {
     await screen.findByText('no errors');
     await userEvent.click(run);
     await waitFor(() => expect(submit).toHaveBeenCalledTimes(1));
-    expect(submit.mock.calls[0]).toMatchObject([{ kind: 'notebook_run', parameters: { seed: 7, lr: 3 } }]);
+    expect(submit.mock.calls[0]).toMatchObject([{ code: 'server', body: { kind: 'notebook_run', parameters: { seed: 7, lr: 3 } } }]);
   });
 });

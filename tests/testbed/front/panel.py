@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, expect
 
 from detlab.client import Client, build_bundle
 from detlab.client.resources import Experiment
@@ -128,6 +128,15 @@ class Lab:
         """Choose from the menu of an experiment."""
         self.page.get_by_role("button", name=f"Actions of experiment {number}", exact=True).click()
         self.page.get_by_role("menuitem", name=label, exact=True).click()
+
+    def pause(self, number: int) -> None:
+        """Pause an experiment; the panel asks first while a trial that has just started has no checkpoint."""
+        self.act(number, "Pause")
+        question = self.page.locator(".jp-Dialog", has_text="no checkpoint yet")
+        paused = self.badge(number).filter(has_text="paused")
+        expect(question.or_(paused).first).to_be_visible(timeout=SECONDS)
+        if question.is_visible():
+            question.get_by_role("button", name="Pause").click()
 
 
 @contextmanager

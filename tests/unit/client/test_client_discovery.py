@@ -255,3 +255,19 @@ def test_a_damaged_login_file_says_which_file(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(DetlabError, match=str(path)):
         Logins(path).current()
+
+
+def test_a_notebook_run_has_its_own_token_for_its_own_master(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "run_token"
+    file.write_text("dtrun_abc\n")
+    place.cluster(place.work, 1)
+    master = "http://10.0.0.5:8642/services/detlab/"
+    run = {"DET_MASTER": master, "DET_TOKEN_FILE": str(file)}
+    found = place.search(**run).find()
+    assert (found.url, found.token, found.source, found.guess) == (master, "dtrun_abc", "this notebook run", None)
+    assert place.search(**run).find("http://10.0.0.5:8642").token == "dtrun_abc"
+    assert place.search(**run).find("http://10.0.0.6:8642").token is None
+    assert place.search(**run, DET_URL="http://10.0.0.6:8642").find().token is None
+    assert place.search(**run, DET_URL=master, DET_TOKEN="mine").find().token == "mine"
+    file.unlink()
+    assert place.search(**run).find().token == "folder-token"

@@ -14,7 +14,6 @@ from detlab.client.notebook_runs import (
     ENTRYPOINT,
     Word,
     checked_parameters,
-    needs_the_cluster,
     parameters_of,
     prepare_notebook_run,
     read_notebook,
@@ -178,28 +177,6 @@ def test_what_is_no_notebook_is_refused(tmp_path, text, words):
 def test_a_missing_notebook_is_refused(tmp_path):
     with pytest.raises(BundleError, match="No such file"):
         prepare_notebook_run(tmp_path / "absent.ipynb")
-
-
-def test_cells_that_need_the_cluster_are_named_before_the_run(tmp_path):
-    # A notebook run has no token: "no mistakes" would be wrong, and the run fails at that cell.
-    texts = [
-        "%load_ext detlab_magics",
-        "%%det_module train\nx = 1",
-        ["%%det_experiment --out search\n", "entrypoint: python3 train.py"],
-        "found = %det_experiment search.yaml",
-        "%detach = 3\nprint('%det_run')",
-        "x = 1\n%det",
-    ]
-    file = write(tmp_path, cell("%det", kind="markdown"), *(cell(text) for text in texts))
-    warnings = prepare_notebook_run(file).warnings
-    assert [warning.message.split(",")[0] for warning in warnings] == [
-        "code cell 3 has %%det_experiment",
-        "code cell 4 has %det_experiment",
-        "code cell 6 has %det",
-    ]
-    assert all("DET_TOKEN" in warning.hint and warning.level == "warning" for warning in warnings)
-    given = {"environment": {"environment_variables": ["DET_TOKEN=abc"]}}
-    assert needs_the_cluster(read_notebook(file), given) == []
 
 
 def test_folders_put_on_sys_path_that_do_not_travel_are_named(tmp_path):

@@ -224,6 +224,8 @@ def test_the_progress_line_says_done_running_best_and_time():
     assert line == "1/4 trials · 1 running · best loss 0.2500 (trial 1) · about 1:40 left"
     state.experiment = state.experiment.model_copy(update={"state": ExperimentState.COMPLETED, "ended_at": 1065.0})
     assert progress_line(state).endswith("took 1:05")
+    state.experiment = state.experiment.model_copy(update={"started_at": 1000.0, "paused_seconds": 20.0})
+    assert progress_line(state).endswith("took 45 s"), "a pause does not count"
     paused = {"state": ExperimentState.PAUSED, "ended_at": None, "trials": {"ACTIVE": 1, "COMPLETED": 1, "RUNNING": 1}}
     state.experiment = state.experiment.model_copy(update=paused)
     assert progress_line(state, now=1100.0).startswith("1/4 trials · paused · 1 pausing · best"), "it leaves its slot"
@@ -232,8 +234,8 @@ def test_the_progress_line_says_done_running_best_and_time():
 
 
 def test_numbers_and_durations_read_well():
-    assert [number(v) for v in (None, 3.0, 0.98765, 1e-5, math.nan, math.inf, 1234567.8)] == [
-        "–", "3", "0.9877", "1e-05", "nan", "inf", "1.235e+06",
+    assert [number(v) for v in (None, 3.0, 0.98765, 0.0214, 1e-5, math.nan, math.inf, 1234567.8)] == [
+        "–", "3", "0.9877", "0.02140", "1e-5", "NaN", "∞", "1.235e6",
     ]  # fmt: skip
     assert [duration(s) for s in (0.4, 59, 61, 3600, 7325)] == ["0 s", "59 s", "1:01", "1:00:00", "2:02:05"]
 

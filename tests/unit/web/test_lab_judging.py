@@ -15,14 +15,11 @@ async def problems(root: Path, path: str | None, config: str = "resources: {slot
             return list((await judge(client, str(root), body))["problems"])
 
 
-async def test_a_notebook_whose_cells_need_the_cluster_is_not_without_mistakes(tmp_path: Path) -> None:
+async def test_a_notebook_whose_cells_ask_the_cluster_has_no_mistakes(tmp_path: Path) -> None:
+    """Its run has a token of its own for them."""
     cells = [{"cell_type": "code", "source": source} for source in ("x = 1", "%%det_experiment\nentrypoint: true")]
     (tmp_path / "run.ipynb").write_text(json.dumps({"nbformat": 4, "cells": cells}))
-    [warning] = await problems(tmp_path, "run.ipynb")
-    assert warning["level"] == "warning"
-    assert "code cell 2 has %%det_experiment" in warning["message"]
-    given = "environment: {environment_variables: [DET_TOKEN=abc]}\n"
-    assert await problems(tmp_path, "run.ipynb", given) == []
+    assert await problems(tmp_path, "run.ipynb") == []
 
 
 async def test_a_file_that_is_no_notebook_any_more_is_a_mistake(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from detlab.schemas.wire import GrantView
 @click.argument("experiment_id", metavar="ID", type=int)
 @click.option("--user", metavar="U", help="A user of the Hub.")
 @click.option("--group", metavar="G", help="A group of the Hub: all its members.")
-@click.option("--write", is_flag=True, help="They may also pause, activate, cancel and kill it.")
+@click.option("--write", is_flag=True, help="They may also pause, activate, cancel, kill, edit and archive it.")
 @click.option("--remove", is_flag=True, help="Remove the share.")
 @json_option
 @pass_invocation

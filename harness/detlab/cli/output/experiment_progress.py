@@ -110,7 +110,8 @@ def progress_line(view: ExperimentView) -> str:
 def ended(experiment: Experiment) -> int:
     """Print how an experiment ended and return the exit status."""
     view = experiment.view
-    span = duration((view.ended_at or time.time()) - (view.started_at or view.created_at))
+    waited = (view.ended_at or time.time()) - (view.started_at or view.created_at)
+    span = duration(waited if view.took is None else view.took)
     for warning in view.warnings:
         if warning != experiment.misspelt_metric:
             note(f"warning: {clean(warning)}")

@@ -3,11 +3,12 @@
 1. what the caller said (`url`, `token`);
 2. `DET_URL` and `DET_TOKEN`;
 3. `DET_URL` with `JUPYTERHUB_API_TOKEN` (a notebook server that the Hub started);
-4. a state folder `.detlab` here or in a folder above whose cluster runs;
-5. the cluster that this user started last;
-6. the file that `det login` writes.
+4. in a notebook run: `DET_MASTER` with the run's own token, of the file `DET_TOKEN_FILE`;
+5. a state folder `.detlab` here or in a folder above whose cluster runs;
+6. the cluster that this user started last;
+7. the file that `det login` writes.
 
-The fifth is a guess, and so is whatever is found although the cluster of a nearer `.detlab` does not run: all shells of
+The sixth is a guess, and so is whatever is found although the cluster of a nearer `.detlab` does not run: all shells of
 an account share it, so that it may be somebody else's work. Commands say which cluster they guessed and only read from
 it; what would change it is refused (`ClusterAddress.unchanged`). `det status` and `det down` follow the same order
 to find a state folder (`Discovery.state_folder_of`).
@@ -230,7 +231,7 @@ class Discovery:
         )
 
     def _search(self) -> ClusterAddress:
-        for look in (self._environment, self._folders, self._last, self._login):
+        for look in (self._environment, self._run, self._folders, self._last, self._login):
             found = look()
             if found is not None:
                 if self.stopped is not None:
@@ -254,6 +255,23 @@ class Discovery:
             return None
         wanted = service_url(url)
         return ClusterAddress(wanted, self._token_for(wanted), "DET_URL", certificate=self._certificate_for(wanted))
+
+    def _run(self) -> ClusterAddress | None:
+        master = self.environ.get("DET_MASTER")
+        if not master or (token := self._run_token(service_url(master))) is None:
+            return None
+        wanted = service_url(master)
+        return ClusterAddress(wanted, token, "this notebook run", certificate=self._certificate_for(wanted))
+
+    def _run_token(self, wanted: str) -> str | None:
+        """Return the token that a notebook run has for its own master, and for no other address."""
+        file, master = self.environ.get("DET_TOKEN_FILE"), self.environ.get("DET_MASTER")
+        if not file or not master or not _leads_to(master, wanted):
+            return None
+        try:
+            return Path(file).read_text(encoding="ascii").strip() or None
+        except (OSError, UnicodeDecodeError):
+            return None
 
     def _certificate_for(self, wanted: str) -> str | None:
         """Return the certificate that is pinned for a service URL: by the environment, a folder or a login.
@@ -280,6 +298,8 @@ class Discovery:
                 return self.environ["DET_TOKEN"]
             if named and self.environ.get("JUPYTERHUB_API_TOKEN"):
                 return self.environ["JUPYTERHUB_API_TOKEN"]
+        if (token := self._run_token(wanted)) is not None:
+            return token
         for folder in self._candidates():
             found = self._recorded(folder)
             if found is not None and found.url == wanted:

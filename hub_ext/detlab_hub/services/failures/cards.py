@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView
-from detlab_hub.services.failures.diagnosis import Evidence, classify
+from detlab_hub.services.failures.diagnosis import Diagnosis, Evidence, classify, is_denied, is_denied_storage
 from detlab_hub.services.failures.rank_faults import Line
 from detlab_hub.services.kernel.masking import masked_text, secrets_of
 from detlab_hub.services.kernel.offers import kind_of_slots
@@ -44,6 +44,9 @@ _NO_NCCL = re.compile(r"doesn't have NCCL built in|NCCL is only supported with G
 
 _STORAGE = re.compile(r"(?:detlab\.errors\.)?StorageError: cannot ")
 """Errors of a checkpoint storage from the operating system; a full disk is another kind."""
+_STORAGE_HINT = "the checkpoint storage must be there, and writable for the task's user, on its agent"
+_COMPARED = 200
+"""Characters by which a message is found again among the lines of output."""
 
 
 def _logs(holder: int | str, rank: int | None = None) -> str:
@@ -138,8 +141,12 @@ def _card(
     hint = _hint(diagnosis.kind, command)
     if _NO_NCCL.search(diagnosis.message):
         hint = _nccl_hint(s, row, hint)
+    elif is_denied_storage(diagnosis.message):
+        hint = f"{_line_after(diagnosis)}; {hint}"
+    elif is_denied(diagnosis.message):
+        hint = f"tasks of {row.owner} run as a user of their own (det user uids), whom ls -ld must let in there; {hint}"
     elif diagnosis.kind == "exception" and _STORAGE.match(diagnosis.message):
-        hint = f"the checkpoint storage must be there, and writable for the task's user, on its agent; {hint}"
+        hint = f"{_STORAGE_HINT}; {hint}"
     secrets = secrets_of(owner.config)
     return FailureView(
         kind=diagnosis.kind,
@@ -152,6 +159,13 @@ def _card(
         hint=hint,
         command=command,
     )
+
+
+def _line_after(diagnosis: Diagnosis) -> str:
+    """Return the line below the error, where an error of ours says what helps."""
+    tail = diagnosis.log_tail
+    below = [tail[at + 1] for at, line in enumerate(tail[:-1]) if line.startswith(diagnosis.message[:_COMPARED])]
+    return below[-1] if below else _STORAGE_HINT
 
 
 def _last_lines(s: Session, holder: int | str, run: int) -> list[Line]:

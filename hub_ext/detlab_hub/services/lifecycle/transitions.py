@@ -354,6 +354,7 @@ def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -
     row.state = step.state.value
     turn.changed_experiment(row.id)
     if old is not step.state:
+        _count_pause(row, old, turn.now)
         _log.info("experiment %d: %s", row.id, step.state)
         turn.state_changed("experiment", row.id, old.value, step.state.value)
     for action in step.actions:
@@ -364,6 +365,16 @@ def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -
                 _finish(turn, row)
             case _:
                 assert_never(action)
+
+
+def _count_pause(row: ExperimentRow, old: ExperimentState, now: float) -> None:
+    """Note when a pause begins; when it ends, add how much of it came after the start of the first trial."""
+    if old is ExperimentState.PAUSED:
+        if row.paused_at is not None and row.started_at is not None:
+            row.paused_seconds += max(0.0, now - max(row.paused_at, row.started_at))
+        row.paused_at = None
+    if row.state == ExperimentState.PAUSED:
+        row.paused_at = now
 
 
 def _order_trials(turn: Turn, row: ExperimentRow, event: trials.Event) -> None:

@@ -28,6 +28,7 @@ from detlab_hub.services.kernel.masking import masked_config
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
+from detlab_hub.services.lifecycle.launching import BY_RUN
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.logs.log_search import LogSearch
@@ -203,7 +204,7 @@ def create_row(
         state=TrialState.ACTIVE.value,
         config=config,
         bundle=request.bundle,
-        source=request.source,
+        source=request.source if caller.run is None else {**request.source, BY_RUN: caller.run},
         **queue_fields(turn.settings, config, slots, caller),
         run=0,
         experiment_ids=request.experiment_ids,

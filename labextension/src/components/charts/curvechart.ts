@@ -7,7 +7,8 @@
 
 import uPlot from 'uplot';
 
-import { PlotOptions, Range, clock, extent, focused, incumbent, padded, steady, tick } from './axes';
+import { tickTexts } from '../common/format';
+import { PlotOptions, Range, clock, extent, focused, incumbent, padded, steady } from './axes';
 import { COLORS, cssColor } from './colours';
 import { Curve } from './curve';
 import { CurveLayer, Drawable, Frame, Style, nearest } from './layer';
@@ -99,6 +100,8 @@ export class CurveChart {
     this.shape = '';
     this.base.clear();
     if (this.data) this.update(this.data);
+    // While JupyterLab changes its theme, the page has no layout: what was measured then may be wrong.
+    window.requestAnimationFrame(() => this.resize());
   }
 
   resize(): void {
@@ -248,8 +251,8 @@ export class CurveChart {
       },
       axes: [
         { ...axis, label: time ? 'time since the start' : 'steps', labelSize: 18, size: 32, ...(time ? {} : { incrs: WHOLE }),
-          values: (_u, splits) => splits.map(v => (v === null ? '' : time ? clock(v) : tick(v))) },
-        { ...axis, size: 58, values: (_u, splits) => splits.map(tick) }
+          values: (_u, splits) => (time ? splits.map(v => (v === null ? '' : clock(v))) : tickTexts(splits, true)) },
+        { ...axis, size: 58, values: (_u, splits) => tickTexts(splits, !data.options.log) }
       ],
       series: [{}, { show: false, scale: 'y' }],
       hooks: { setSelect: [plot => this.selected(plot)] }

@@ -46,6 +46,21 @@ export function shownLine(line: LogLine): ShownLine {
   };
 }
 
+/** A row of the view: a line, or the mark where another attempt of the task begins. */
+export type LogRow = ShownLine | { mark: number; id: string };
+
+/** Lines with a mark before the first line of each attempt after the first. */
+export function withMarks(lines: readonly ShownLine[]): LogRow[] {
+  const rows: LogRow[] = [];
+  let run = 1;
+  for (const line of lines) {
+    if (line.run > run) rows.push({ mark: line.run, id: `attempt ${line.run}` });
+    run = Math.max(run, line.run);
+    rows.push(line);
+  }
+  return rows;
+}
+
 /** Whether a line passes the filter. Severity counts from the filter's level up; case does not count in a search. */
 export function passes(line: ShownLine, filter: LogFilter): boolean {
   if (filter.rank !== null && line.rank !== filter.rank) return false;

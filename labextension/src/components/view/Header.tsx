@@ -2,14 +2,14 @@
 
 import type { ReactElement, ReactNode } from 'react';
 
-import { useApp } from '../../state/context';
+import { Question, useApp } from '../../state/context';
 import { ActionButton, StateBadge } from '../common';
 import { nameText } from '../common/text';
 import type { Action, Verb } from './actions';
 
 export function Header({ title, kind, state, word, about, facts, actions, onAction, children }: {
   title: string;
-  /** `Experiment 12` */
+  /** `Experiment 12`; empty where the title says it. */
   kind: string;
   state: string;
   word?: string;
@@ -42,17 +42,21 @@ export function Header({ title, kind, state, word, about, facts, actions, onActi
   );
 }
 
-/** Run an action, with confirmation where work is lost; errors are shown as notifications. */
+/**
+ * Run an action, with confirmation where work is lost; errors are shown as notifications. `ask` finds out whether an
+ * action that needs none in general needs one now.
+ */
 export function useAction<T>(
-  subject: string, path: (verb: Verb) => string, learn: (answer: T) => void
+  subject: string, path: (verb: Verb) => string, learn: (answer: T) => void,
+  ask: (verb: Verb) => Promise<Question | null> = () => Promise.resolve(null)
 ): (action: Action) => Promise<void> {
   const { api, confirm, notify } = useApp();
   return async action => {
     const name = nameText(subject, 80);
-    if (action.needsConfirm) {
-      const sure = await confirm({ title: `${action.label} ${name}?`, body: `${action.tip}.`, yes: action.label, danger: true });
-      if (!sure) return;
-    }
+    const question: Question | null = action.needsConfirm
+      ? { title: `${action.label} ${name}?`, body: `${action.tip}.`, yes: action.label, danger: true }
+      : await ask(action.verb);
+    if (question && !(await confirm(question))) return;
     try {
       learn(await api.post<T>(path(action.verb)));
     } catch (error) {
