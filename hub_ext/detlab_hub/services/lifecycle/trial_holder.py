@@ -48,16 +48,16 @@ class TrialHolder:
         turn.changed_trial(turn.trial(row.trial_id or 0))
 
     def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
-        """Note when the trial and its experiment first ran."""
+        """Tell readers that the experiment's count of running trials changed; note when it and the trial first ran."""
+        trial = turn.trial(row.trial_id or 0)
+        turn.changed_experiment(trial.experiment_id)
         if state is not AllocationState.RUNNING:
             return
-        trial = turn.trial(row.trial_id or 0)
         experiment = turn.experiment(trial.experiment_id)
         if trial.started_at is None:
             trial.started_at = turn.now
         if experiment.started_at is None:
             experiment.started_at = turn.now
-        turn.changed_experiment(experiment.id)
 
     def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
         """Let the trial continue, restart or end."""
