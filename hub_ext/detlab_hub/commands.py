@@ -42,9 +42,7 @@ _found_dir_option = click.option(
     "--dir",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    default=_DEFAULT_DIR,
-    show_default=True,
-    help="The state folder itself.",
+    help="The state folder itself.  [default: .detlab here, else the nearest one in a folder above]",
 )
 @click.option("--port", type=click.IntRange(1, 65535), default=8642, show_default=True, help="Port of the Hub.")
 @click.option("--slots", type=click.IntRange(min=1), help="CPU slots.  [default: GPUs if there are, else cores]")
@@ -68,7 +66,7 @@ _found_dir_option = click.option(
 @click.option("--renew-certificate", is_flag=True, help="Make a new certificate; agents have to pin it again.")
 def up(
     *,
-    folder: Path,
+    folder: Path | None,
     port: int,
     slots: int | None,
     foreground: bool,
@@ -83,12 +81,15 @@ def up(
 ) -> None:
     """Start a whole cluster on this machine: JupyterHub, proxy, master and one agent.
 
-    Returns when it is healthy and its slots are registered. Starting it twice is harmless. It listens on loopback
-    unless told otherwise, and beyond that only with TLS.
+    Returns when it is healthy and its slots are registered. Starting it twice is harmless. In a folder below one that
+    has a cluster, it is that one, as for all other commands; `--dir .detlab` makes a new one there. It listens on
+    loopback unless told otherwise, and beyond that only with TLS.
     """
     from detlab_hub.embedded import attached, lifecycle
     from detlab_hub.embedded.state import StateFolder
 
+    above = None if folder is not None else _folder_above()
+    folder = folder or above or _DEFAULT_DIR
     state = StateFolder(folder)
     if renew_certificate and state.locked:
         raise DetlabError(
@@ -104,9 +105,13 @@ def up(
         behind_tls_proxy=behind_tls_proxy,
         renew_certificate=renew_certificate,
         warm_pool=warm_pool,
+        workdir=above and above.parent,
     )
     if reload and not foreground:
         raise DetlabError("--reload works in the foreground only", hint="det up --foreground --reload")
+    if above is not None:
+        what = "This is" if state.locked else "Starting"
+        click.echo(f"{what} the cluster of {above}, in a folder above; for a new one here: det up --dir .detlab")
     if foreground:
 
         def ready(cluster: lifecycle.Cluster) -> None:
@@ -119,6 +124,14 @@ def up(
     if cluster.already and (plan.port != port or (slots and plan.slots != slots) or other_front):
         click.echo("It already runs with the settings below; to change them: det down, then det up.")
     _print_cluster(cluster, folder)
+
+
+def _folder_above() -> Path | None:
+    """Return the state folder in a folder above, if there is one and none here."""
+    from detlab.client.transport.discovery import Discovery
+
+    found = Discovery.default().folder_to_start()
+    return None if found.parent == Path.cwd() else found
 
 
 def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> None:

@@ -271,3 +271,33 @@ def test_a_notebook_run_has_its_own_token_for_its_own_master(place: Place, tmp_p
     assert place.search(**run, DET_URL=master, DET_TOKEN="mine").find().token == "mine"
     file.unlink()
     assert place.search(**run).find().token == "folder-token"
+
+
+def test_a_cluster_that_is_not_the_last_started_has_its_token_when_its_url_is_named(
+    place: Place, tmp_path: Path
+) -> None:
+    """Regression: `det -m URL`, as the hint said, found a token for the cluster started last only."""
+    first, second = place.cluster(tmp_path / "one", 3, "first"), place.cluster(tmp_path / "two", 4, "second")
+    (place.state / "last").write_text(f"{second}\n")
+    (place.state / "started").write_text(f"{second}\n{first}\n{tmp_path / 'gone'}\n")
+    assert place.search().find("http://127.0.0.1:3").token == "first"
+    assert place.search(DET_URL="http://127.0.0.1:3").find().token == "first"
+    assert place.search().find("http://127.0.0.1:4").token == "second"
+    assert place.search().find("http://127.0.0.1:5").token is None
+    assert place.search().state_folder_of("http://127.0.0.1:3") == (first, None)
+    assert place.search().find().folder == second  # it is read without a name, no other
+
+
+def test_a_start_without_dir_takes_the_folder_above(place: Place, tmp_path: Path) -> None:
+    """Regression: it made a new, empty cluster below the one that all other commands meant."""
+    here = place.work / ".detlab"
+    last = place.cluster(tmp_path / "elsewhere", 3)
+    (place.state / "last").write_text(str(last))
+    assert place.search().folder_to_start() == here
+    above = place.cluster(place.work.parent, 4)
+    assert place.search().folder_to_start() == above
+    (above / "cluster.json").unlink()  # stopped
+    assert place.search().folder_to_start() == above
+    assert place.search(uid=os.getuid() + 4321).folder_to_start() == here
+    here.mkdir()
+    assert place.search().folder_to_start() == here

@@ -16,6 +16,7 @@ from detlab_magics.cells.modules import CellModules
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession
 from detlab_magics.magic_lines import short_errors
+from detlab_magics.magics import magic_table
 from detlab_magics.plaintext import name_cells
 
 
@@ -198,3 +199,20 @@ def test_all_unknown_names_are_told_at_once_with_cell_lines():
         Expansion({"epochs": 3}).mask("a: ${epoch}\nb: 1\nc: ${nothing}")
     assert "line 2 of the cell: no variable 'epoch' in this notebook, did you mean ${epochs}?" in str(caught.value)
     assert "line 4 of the cell: no variable 'nothing'" in str(caught.value)
+
+
+def test_a_module_in_the_way_is_named(modules, tmp_path, monkeypatch):
+    (tmp_path / "in_the_way.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MagicError, match=r"'in_the_way' already exists here \(in_the_way\.py\)"):
+        modules.capture("in_the_way", "x = 1\n", 3)
+    with pytest.raises(MagicError, match=r"already exists here \(/.*json/__init__\.py\)"):
+        modules.capture("json", "x = 1\n", 3)
+
+
+def test_the_list_of_magics_describes_each():
+    """Regression: %det_logs was described as "trial", the second line of its usage."""
+    found = dict(magic_table())
+    assert found["%det_logs"].startswith("Print a trial's output")
+    assert [name for name, text in found.items() if " " not in text] == []

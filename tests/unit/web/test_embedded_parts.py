@@ -19,6 +19,7 @@ from detlab.errors import DetlabError
 from detlab_hub.commands import up
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.certificate import make_certificate
+from detlab_hub.embedded.lifecycle import remember
 from detlab_hub.embedded.parts import find_proxy, make_parts
 from detlab_hub.embedded.process import identify, tail
 from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
@@ -290,3 +291,40 @@ def test_a_broken_settings_file_is_named(tmp_path: Path) -> None:
     path.write_text("c.EmbeddedCluster.extra_users = [\n")
     with pytest.raises(DetlabError, match=r"detlab_config\.py: SyntaxError"):
         read_config([path])
+
+
+def test_a_start_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: commands run there later complained about a cluster that never was."""
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for words in (["--port", port], ["--port", port, "--foreground"]):
+            failed = CliRunner().invoke(up, words)
+            assert isinstance(failed.exception, DetlabError), failed.output
+            assert port in failed.exception.message
+            assert list(tmp_path.iterdir()) == []
+        StateFolder(tmp_path / ".detlab").create()
+        CliRunner().invoke(up, ["--port", port])
+        assert (tmp_path / ".detlab" / "db").is_dir()  # it was there before
+        below = tmp_path / "code"
+        below.mkdir()
+        monkeypatch.chdir(below)
+        said = CliRunner().invoke(up, ["--port", port]).output
+    line = f"Starting the cluster of {tmp_path}/.detlab, in a folder above; for a new one here: det up --dir .detlab"
+    assert line in said
+    assert list(below.iterdir()) == []
+
+
+def test_all_clusters_that_were_started_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "notes"))
+    folders = [StateFolder(tmp_path / name) for name in ("a", "b", "c")]
+    for folder in folders:
+        folder.create()
+        remember(folder)
+    remember(folders[0])
+    (tmp_path / "b").rename(tmp_path / "moved")
+    remember(folders[2])
+    notes = tmp_path / "notes" / "detlab"
+    assert (notes / "started").read_text() == f"{tmp_path}/c\n{tmp_path}/a\n"
+    assert (notes / "last").read_text() == f"{tmp_path}/c\n"
+    assert stat.S_IMODE((notes / "started").stat().st_mode) == 0o600

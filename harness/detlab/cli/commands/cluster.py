@@ -12,7 +12,7 @@ from detlab.cli.commands.certificates import agents_way
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.instances import say_instances
-from detlab.cli.output.printing import clean, duration, moment, note, say, say_json, table
+from detlab.cli.output.printing import Shown, clean, duration, moment, note, say, say_json, table
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.pasted import word
@@ -125,7 +125,7 @@ def list_agents(invocation: Invocation) -> None:
             item.serves_user or "any user",
             *([", ".join(f"{name}={value}" for name, value in sorted(item.labels.items()))] if labelled else []),
             item.version,
-            f"{duration(time.time() - item.last_seen)} ago" if item.last_seen else "",
+            Shown(f"{duration(time.time() - item.last_seen)} ago", item.last_seen) if item.last_seen else "",
         )
         for item in found
     ]

@@ -19,6 +19,7 @@ from detlab.cli.output.experiment_progress import connection_notes, ended, exit_
 from detlab.cli.output.failures import TIMED_OUT, failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
 from detlab.cli.output.printing import (
+    Shown,
     clean,
     duration,
     facts,
@@ -119,13 +120,13 @@ def list_command(
 
 def _row(view: ExperimentView) -> tuple[object, ...]:
     span = "" if view.took is None else duration(view.took)
-    best = f"{view.metric} {show(view.best.value)}" if view.best else ""
+    best = Shown(f"{view.metric} {show(view.best.value)}", view.best.value) if view.best else ""
     return (
         view.id,
         view.name,
         view.owner,
         f"{view.state.value} (archived)" if view.archived_at else view.state.value,
-        f"{view.progress:.0%}",
+        Shown(f"{view.progress:.0%}", view.progress),
         progress_line(view).replace(" trials done", ""),
         best,
         moment(view.started_at),
@@ -180,10 +181,9 @@ def _describe(item: Experiment) -> None:
             ("archived", moment(view.archived_at)),
             ("output", f"kept {kept}" if (kept := kept_for(view.log_retention_days)) else None),
             ("code", view.bundle),
+            *(("" if at else "notes", line) for at, line in enumerate((view.notes or "").splitlines())),
         ]
     )
-    for line in clean(view.notes or "", lines=True).splitlines():
-        say(f"note: {line}")
     for warning in view.warnings:
         say(f"warning: {clean(warning)}")
     card = view.card or view.failure
@@ -377,6 +377,14 @@ def _pause(item: Experiment) -> None:
     item.pause()
 
 
+_STOPPING = {
+    ExperimentState.STOPPING_COMPLETED: "finishing",
+    ExperimentState.STOPPING_CANCELED: "canceling",
+    ExperimentState.STOPPING_KILLED: "being killed",
+    ExperimentState.STOPPING_ERROR: "failing",
+}
+
+
 def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> None:
     @experiment.command(name=name, help=f"{help_text}\n\n\b\nExample:\n  det experiment {name} 7")
     @click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
@@ -389,7 +397,7 @@ def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> N
             act(item)
             views.append(item.view)
             if not invocation.as_json:
-                say(f"Experiment {number}: {item.state.value}")
+                say(f"Experiment {number}: {_STOPPING.get(item.state, item.state.value)}")
         if invocation.as_json:
             say_json(views)
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, duration, facts, moment, say, say_json, table
+from detlab.cli.output.printing import Shown, clean, duration, facts, moment, say, say_json, table
 from detlab.client.operations import jobs as job_operations
 from detlab.client.task_facts import kind_word
 from detlab.schemas.jobwire import EXPERIMENT, TRIAL_PREFIX, JobUpdate, JobView, JobWhy, WaitView
@@ -98,11 +98,11 @@ def _named(item: JobView) -> str:
 
 
 def start_of(seconds: float | None) -> str:
-    """Return when something starts, as text for people."""
+    """Return when something starts, as text for people; in CSV, the time."""
     if seconds is None:
-        return UNKNOWN
+        return Shown(UNKNOWN, None)
     away = seconds - time.time()
-    return "now" if away < 1 else f"in {duration(away)}"
+    return Shown("now" if away < 1 else f"in {duration(away)}", seconds)
 
 
 @job.command()

@@ -94,6 +94,13 @@ def _show(invocation: Invocation, found: list[QuotaView]) -> None:
         table(columns, rows, right=("Held", "Quota", "Waiting"))
 
 
+def limit_text(value: float | None, unit: str) -> str:
+    """Return a limit with its unit; a priority has none."""
+    if value is None:
+        return "none"
+    return f"{value:,.0f}" if unit == "priority" else f"{value:,.0f} {unit}"
+
+
 @click.command()
 @json_option
 @pass_invocation
@@ -109,10 +116,7 @@ def limits(invocation: Invocation) -> None:
     if invocation.as_json:
         say_json(found)
         return
-    rows = [
-        (item.name, "none" if item.value is None else f"{item.value:,.0f} {item.unit}", item.about, item.setting)
-        for item in found.items
-    ]
+    rows = [(item.name, limit_text(item.value, item.unit), item.about, item.setting) for item in found.items]
     table(("Limit", "Value", "Of", "Setting of c.UserLimits"), rows)
     users = [(item, one) for item in found.items for one in item.users]
     if not users:

@@ -8,14 +8,15 @@
 6. the cluster that this user started last;
 7. the file that `det login` writes.
 
-The sixth is a guess, and so is whatever is found although the cluster of a nearer `.detlab` does not run: all shells of
-an account share it, so that it may be somebody else's work. Commands say which cluster they guessed and only read from
-it; what would change it is refused (`ClusterAddress.unchanged`). `det status` and `det down` follow the same order
+The sixth is a guess, and so is whatever is found although the cluster of a nearer `.detlab` is not running: all shells
+of an account share it, so that it may be somebody else's work. Commands say which cluster they guessed and only read
+from it; what would change it is refused (`ClusterAddress.unchanged`). `det status` and `det down` follow the same order
 to find a state folder (`Discovery.state_folder_of`).
 
 A token goes only to the address it belongs to: naming another URL never sends it the token of the folder or
-of the login file. State folders count only if they belong to this user or to root, so that no other user can leave a
-`.detlab` in a shared folder and collect what others submit.
+of the login file. Naming the URL of any cluster that this user started on this machine finds its token: their folders
+are in a note (`started`), which nothing else reads. State folders count only if they belong to this user or to root,
+so that no other user can leave a `.detlab` in a shared folder and collect what others submit.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ from detlab.trust import environment_certificate, fingerprint_of, naming
 STATE_FOLDER = ".detlab"
 SERVICE_PATH = "/services/detlab"
 _READING = frozenset({"GET", "HEAD"})
+LAST_NOTE = "last"
+"""Note with the state folder of the cluster that this user started last."""
+STARTED_NOTE = "started"
+"""Note with the state folders of all clusters that this user started, the latest first."""
 USE_PROXY = "DET_USE_PROXY"
 """Environment variable: `1` sends calls to a master on another machine through the proxies of the environment."""
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
@@ -182,11 +187,12 @@ class Discovery:
     Attributes:
         environ: Environment variables.
         start: Folder from which `.detlab` is looked for, upwards.
-        state_folder: Where `last` is, the path of the folder of the cluster that was started last.
+        state_folder: Where the notes are: `last` with the path of the folder of the cluster that was started last,
+            `started` with those of all that were started.
         logins: The file of `det login`.
         uid: Whose state folders count, besides root's.
         tried: What was searched without success, for the error message.
-        stopped: The nearest state folder whose cluster does not run; None if there is none.
+        stopped: The nearest state folder whose cluster is not running; None if there is none.
     """
 
     environ: Mapping[str, str]
@@ -235,7 +241,7 @@ class Discovery:
             found = look()
             if found is not None:
                 if self.stopped is not None:
-                    found = replace(found, guess=f"{found.source}; the cluster of {self.stopped} does not run")
+                    found = replace(found, guess=f"{found.source}; the cluster of {self.stopped} is not running")
                 explicit = self.environ.get("DET_TOKEN")
                 return replace(found, token=explicit) if explicit else found
         if self.stopped is not None:
@@ -312,6 +318,7 @@ class Discovery:
         last = self._last_folder()
         if last is not None:
             yield last
+        yield from started_folders(self.state_folder)
 
     def _folders(self) -> ClusterAddress | None:
         for parent in (self.start, *self.start.parents):
@@ -325,7 +332,7 @@ class Discovery:
         return None
 
     def _last_folder(self) -> Path | None:
-        note = self.state_folder / "last"
+        note = self.state_folder / LAST_NOTE
         try:
             text = note.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
@@ -374,6 +381,21 @@ class Discovery:
             )
         return folder, found if found.guess else None
 
+    def folder_to_start(self) -> Path:
+        """Return the state folder that `det up` means without `--dir`: the nearest one of this user, here or above.
+
+        It is the one that other commands run here would take if its cluster was running; `.detlab` here if there is
+        none. Neither DET_URL nor the cluster started last matters: `det up` names no running cluster.
+        """
+        here = self.start / STATE_FOLDER
+        if here.exists():
+            return here
+        for parent in self.start.parents:
+            folder = parent / STATE_FOLDER
+            if self._owner(folder) == self.uid and self._owner(folder / "secrets") == self.uid:
+                return folder
+        return here
+
     def _records(self, folder: Path, url: str) -> bool:
         found = self._recorded(folder)
         return found is not None and found.url == url
@@ -387,10 +409,13 @@ class Discovery:
         return ClusterAddress(url, token, f"det login ({self.logins.path})", certificate=self.logins.certificate(url))
 
     def _mine(self, path: Path) -> bool:
+        return self._owner(path) in {self.uid, 0}
+
+    def _owner(self, path: Path) -> int | None:
         try:
-            return path.stat().st_uid in {self.uid, 0}
+            return path.stat().st_uid
         except OSError:
-            return False
+            return None
 
     def _recorded(self, folder: Path) -> ClusterAddress | None:
         """Return the cluster that a state folder records, if folder and files are this user's or root's."""
@@ -419,6 +444,15 @@ class Discovery:
             folder,
             pinned if isinstance(pinned, str) and pinned else None,
         )
+
+
+def started_folders(notes: Path) -> list[Path]:
+    """Return the state folders of all clusters that this user started on this machine, the latest first."""
+    try:
+        lines = (notes / STARTED_NOTE).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [Path(line) for line in lines if Path(line).is_absolute()]
 
 
 def _leads_to(address: str, wanted: str) -> bool:

@@ -32,13 +32,13 @@ LINES_READ = 400
 _HINTS = {
     "oom": "use a smaller batch or model, or ask for a machine with more memory; the whole output: {logs}",
     "disk_full": "make room on that disk (df -h); a restart continues from the last checkpoint; the output: {logs}",
-    "import": "the module must be in the experiment's code or installed where tasks run; the output: {logs}",
+    "import": "the module must be in the code that was sent, or installed where tasks run; the output: {logs}",
     "config": "check the config's entrypoint and that its file is part of the code; the output: {logs}",
     "nan": "a smaller learning rate or clipped gradients may help; set_detect_anomaly(True) says where; {logs}",
     "hang": "its stacks are in the output; if only slow: pytorch.init(hang_timeout=…), or DET_HANG_TIMEOUT; {logs}",
     "killed": "if no one killed it, the machine may have run out of memory (dmesg); the output: {logs}",
 }
-_DEFAULT_HINT = "the whole output: {logs}"
+_DEFAULT_HINT = "read the whole output: {logs}"
 _NO_NCCL = re.compile(r"doesn't have NCCL built in|NCCL is only supported with GPUs")
 """Errors of torch for an impossible NCCL process group: its build has no NCCL, or it sees no GPU."""
 

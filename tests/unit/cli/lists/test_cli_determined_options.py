@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from click.testing import Result
 
 from detlab.cli.root import det as root
 from detlab.schemas.jobwire import JobView
-from detlab.schemas.wire import SeriesView, TrialState
+from detlab.schemas.wire import BestView, SeriesView, TrialState
 from detlab.testing.api import FakeMaster
 
 Det = Callable[..., Result]
@@ -46,6 +47,32 @@ def test_lists_are_printed_as_csv(master: FakeMaster, det: Det) -> None:
         assert checkpoint["Checkpoint"] == uuid
     assert [agent["Agent"] for agent in rows(det("agent", "list", "--csv"))] == ["node1"]
     assert [slot["Agent"] for slot in rows(det("slot", "list", "--csv"))] == ["node1"] * 2
+
+
+def test_csv_is_for_programs(master: FakeMaster, det: Det) -> None:
+    """Regression: some lists gave "22s", "1.3 KiB" and "accuracy 0.98" where others gave numbers."""
+    master.add_experiment()
+    master.add_trial(1)
+    master.add_checkpoint(1, {"a": b"1" * 2000}, steps_completed=7, validation=1 / 3)
+    master.add_agent("node1", slots=2)
+    (checkpoint,) = rows(det("c", "list", "1", "--csv"))
+    assert checkpoint["Size"] == "2000"
+    assert checkpoint["Validation"] == str(1 / 3)
+    assert float(checkpoint["Written"]) >= 0
+    changes = {
+        "best": BestView(trial_id=1, trial_index=0, steps_completed=7, value=1 / 7),
+        "progress": 0.25,
+        "started_at": 1000.5,
+    }
+    master.experiments[1] = master.experiments[1].model_copy(update=changes)
+    (found,) = rows(det("e", "list", "--csv"))
+    assert [found[name] for name in ("Best", "Progress", "Started")] == [str(1 / 7), "0.25", "1000.5"]
+    assert "25%" in det("e", "list").stdout
+    began = time.time() - 500
+    ended = master.add_task("shell", state=TrialState.COMPLETED, created_at=began, ended_at=began + 10)
+    (task,) = [row for row in rows(det("shell", "list", "-a", "--csv")) if row["ID"] == ended.id]
+    assert 500 <= float(task["Age"]) < 1000  # regression: it was how long the task took
+    assert "KiB" in det("c", "list", "1").stdout
 
 
 @pytest.mark.parametrize(

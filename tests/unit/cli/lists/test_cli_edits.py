@@ -18,7 +18,7 @@ def test_name_description_and_notes_are_set(master, det, det_json) -> None:
     view = master.experiments[1]
     assert (view.name, view.description) == ("wider", "the wider network")
     shown = det("e", "describe", 1).stdout
-    assert "note: diverges\nnote: above 0.1\n" in shown
+    assert "\nnotes        diverges\n             above 0.1\n" in shown
     assert det("e", "set", "description", 1, "").stdout == "Experiment 1: description removed\n"
 
 

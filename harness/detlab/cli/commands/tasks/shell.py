@@ -102,7 +102,7 @@ def _running(invocation: Invocation, task_id: str) -> Task | int:
     task = find(invocation, task_id, TaskKind.SHELL)
     if task.state.terminal:
         raise over(task)
-    return bring_up(invocation, task) or task
+    return bring_up(invocation, task, quiet=not sys.stderr.isatty()) or task
 
 
 @shell.command(name="show-ssh-command")
