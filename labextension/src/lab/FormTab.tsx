@@ -109,7 +109,7 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
             )}
             {!script && <Radio group={id} value="none" now={now} onChoose={choose}>no code</Radio>}
             <Radio group={id} value="folder" now={now} onChoose={choose}>
-              all of {folder ? `the folder ${nameText(folder, 200)}` : 'the top folder'}
+              {folder ? `the whole folder ${nameText(folder, 200)}` : 'the whole top folder'}
             </Radio>
             {pick && (
               <div className="det-code-pick">

@@ -401,7 +401,7 @@ def test_a_trial_that_really_fails_shows_its_card_in_its_experiment_and_by_itsel
     searcher = {"name": "single", "metric": "loss"}
     failed = stage.search("raises", code=code, searcher=searcher, hyperparameters={}, max_restarts=0)
     with opened(stage) as lab:
-        expect(lab.badge(failed.id)).to_contain_text("error", timeout=2 * SECONDS)
+        expect(lab.badge(failed.id)).to_contain_text("failed", timeout=2 * SECONDS)
         expect(lab.item(failed.id)).to_contain_text("no such step: 1")
         lab.item(failed.id).get_by_role("button", name="raises").click()
         view = lab.page.locator(f"[id='detlab-experiment:{failed.id}']")
