@@ -113,7 +113,7 @@ class JudgeHandler(DetlabHandler):
 
     @writes
     async def post(self) -> None:
-        """Take a `JudgeBody`; answer {"problems", "config"}."""
+        """Take a `JudgeBody`; answer {"problems", "config", "parameters"}."""
         with self.told():
             body = JudgeBody.model_validate_json(self.request.body or b"{}")
             async with AsyncClient() as client:

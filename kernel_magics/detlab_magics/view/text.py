@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from detlab.schemas.wire import EndReason, ExperimentState, ExperimentView, TrialView
+from detlab.schemas.wire import EndReason, ExperimentState, ExperimentView, TrialState, TrialView
 from detlab_magics.plaintext import in_notebook, name_cells, plain
 from detlab_magics.view.state import ViewState, stopped_early
 
@@ -24,6 +24,7 @@ _STATE_WORDS = {
     ExperimentState.STOPPING_CANCELED: "canceling",
     ExperimentState.STOPPING_KILLED: "being killed",
     ExperimentState.STOPPING_ERROR: "failing",
+    ExperimentState.ERROR: "failed",
 }
 
 
@@ -115,7 +116,7 @@ def trial_outcome(trial: TrialView) -> str:
         return "no metrics"
     if trial.end_reason is EndReason.INVALID_HP:
         return "invalid hparams"
-    return trial.state.value.lower()
+    return "failed" if trial.state is TrialState.ERROR else trial.state.value.lower()
 
 
 def flat_hparams(hparams: dict[str, Any], prefix: str = "") -> dict[str, str]:

@@ -1,6 +1,6 @@
 /** A config as a form beside its YAML; either may be edited, the YAML is authoritative. */
 
-import { ReactElement, ReactNode, useId, useMemo, useRef, useState } from 'react';
+import { ReactElement, ReactNode, useEffect, useId, useMemo, useRef, useState } from 'react';
 
 import { ActionButton, ErrorBanner, plural } from '../components/common';
 import { ApiError, asApiError } from '../state/api';
@@ -52,6 +52,8 @@ export function ExperimentForm(props: FormProps): ReactElement {
   const root = useRef<HTMLDivElement>(null);
   const parsed = useMemo(() => parseConfig(text), [text]);
   const checked = useDryRun(text, props.dependsOn ?? '', props.validate);
+  // What was refused was the text of before.
+  useEffect(() => setFailure(null), [text, props.dependsOn]);
   const plan = useMemo(() => planOf(props.schema, props.sections, parsed.value), [props.schema, props.sections, parsed]);
   const untouched = props.template === true && !pressed && text === props.initial && props.dependsOn === begun;
   const found = untouched ? NO_PROBLEMS : checked.problems;
@@ -92,6 +94,7 @@ export function ExperimentForm(props: FormProps): ReactElement {
         <h1>{props.title}</h1>
         <Verdict
           checking={checked.checking} errors={errors} problems={all} error={parsed.error} failed={checked.error !== null} held={held}
+          refused={failure !== null}
         />
         <ActionButton label={props.submitLabel} primary why={why} onRun={submit} />
       </div>
@@ -124,16 +127,16 @@ export function ExperimentForm(props: FormProps): ReactElement {
   );
 }
 
-function Verdict({ checking, errors, problems, error, failed, held }: {
-  checking: boolean; errors: number; problems: readonly ProblemView[]; error: string | null; failed: boolean; held: boolean;
+function Verdict({ checking, errors, problems, error, failed, held, refused }: {
+  checking: boolean; errors: number; problems: readonly ProblemView[]; error: string | null; failed: boolean; held: boolean; refused: boolean;
 }): ReactElement {
   const warnings = problems.length - errors;
   const text = error !== null
     ? 'the YAML is invalid'
     : checking ? 'checking …'
       : failed ? 'not checked' : held ? 'a template: choose code and fill it in' : errors ? plural(errors, 'error')
-        : warnings ? plural(warnings, 'warning') : 'no errors';
-  const tone = error !== null || errors || (failed && !checking) ? 'bad' : checking || held ? 'off' : warnings ? 'waiting' : 'good';
+        : refused ? 'refused' : warnings ? plural(warnings, 'warning') : 'no errors';
+  const tone = error !== null || errors || refused || (failed && !checking) ? 'bad' : checking || held ? 'off' : warnings ? 'waiting' : 'good';
   return <span className="det-verdict det-badge" data-tone={tone} role="status">{text}</span>;
 }
 

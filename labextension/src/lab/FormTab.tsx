@@ -1,6 +1,6 @@
 /** The form with the choice of the code to upload. */
 
-import { ReactElement, useId, useMemo, useState } from 'react';
+import { ReactElement, useId, useMemo, useRef, useState } from 'react';
 
 import { ActionButton, ErrorBanner, formatBytes, plural, useLoaded } from '../components/common';
 import { nameText } from '../components/common/text';
@@ -16,6 +16,8 @@ import type { LabApi } from './api';
 import { Parameters, parametersOf } from './parameters';
 import type { Picker } from './pick';
 
+const MOST_KNOWN = 30;
+
 export type Context = 'file' | 'folder' | 'none';
 
 export interface Chosen {
@@ -26,6 +28,11 @@ export interface Chosen {
   /** The YAML that was chosen, or null. */
   text: string | null;
 }
+
+/** A parameter of the notebook, as its cell tagged `parameters` sets it. */
+interface Parameter { name: string; type: string | null; default: string }
+
+type Judged = Validation & { parameters?: Parameter[] | null };
 
 interface Code { bundle: string | null; files: string[]; size: number }
 
@@ -63,13 +70,26 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
   const [earlier, setEarlier] = useState<ExperimentView | null>(null);
   const [paused, setPaused] = useState(false);
   const [typed, setTyped] = useState('');
+  const [known, setKnown] = useState<Parameter[] | null>();
+  const [wrong, setWrong] = useState<Parameters['problems']>([]);
   const id = useId();
   const parameters = useMemo(() => parametersOf(typed), [typed]);
   const source = { path: script ? path : null, folder, context };
   const code = useLoaded(`${context} ${folder}`, () => api.own<Code>('code', source));
   const bundle = earlier ? earlier.bundle : code.loading ? null : code.data?.bundle ?? null;
-  const validate = (text: string): Promise<Validation> =>
-    api.own<Validation>('judge', { config: text, kind, bundle, notebook: run ? base(path!) : '', path: run ? path : null });
+  const asked = useRef(0);
+  const validate = (text: string): Promise<Validation> => {
+    const mine = ++asked.current;
+    return api.own<Judged>('judge', {
+      config: text, kind, bundle, notebook: run ? base(path!) : '', path: run ? path : null, parameters: run ? parameters.values : {}
+    }).then(judged => {
+      if (mine === asked.current) {
+        setKnown(judged.parameters);
+        setWrong(judged.problems.filter(p => p.path === 'parameters'));
+      }
+      return judged;
+    });
+  };
   const file = path && base(path);
   const choose = (to: Context): void => {
     setContext(to);
@@ -94,7 +114,7 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
     <ExperimentForm
       title={run ? `Run ${file} on the cluster` : file ? `Run ${file} as an experiment` : 'New experiment'}
       schema={schema} sections={run ? RUN_SECTIONS : EXPERIMENT_SECTIONS}
-      dependsOn={bundle} initial={chosen.text ?? (run ? RUN_TEXT : experimentText(path))} template={path === null}
+      dependsOn={run ? `${bundle ?? ''} ${JSON.stringify(parameters.values)}` : bundle} initial={chosen.text ?? (run ? RUN_TEXT : experimentText(path))} template={path === null}
       submitLabel={run ? 'Run' : paused ? 'Submit paused' : 'Submit'} validate={validate}
       submit={text => submit(made(text))}
       ownProblems={run ? parameters.problems : []}
@@ -109,7 +129,7 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
             )}
             {!script && <Radio group={id} value="none" now={now} onChoose={choose}>no code</Radio>}
             <Radio group={id} value="folder" now={now} onChoose={choose}>
-              all of {folder ? `the folder ${nameText(folder, 200)}` : 'the top folder'}
+              {folder ? `the whole folder ${nameText(folder, 200)}` : 'the whole top folder'}
             </Radio>
             {pick && (
               <div className="det-code-pick">
@@ -124,7 +144,7 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
               : <div className="det-about" role="status">{code.loading ? 'packing …' : codeText(code.data!)}</div>)}
           </fieldset>
           {run
-            ? <ParametersField text={typed} problems={parameters.problems} onChange={setTyped} />
+            ? <ParametersField text={typed} known={known} problems={[...parameters.problems, ...wrong]} onChange={setTyped} />
             : (
               <label className="det-check">
                 <input type="checkbox" checked={paused} onChange={e => setPaused(e.target.checked)} /> Start paused
@@ -136,8 +156,11 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
   );
 }
 
-function ParametersField({ text, problems, onChange }: {
-  text: string; problems: Parameters['problems']; onChange(text: string): void;
+function ParametersField({ text, known, problems, onChange }: {
+  text: string;
+  /** Those of the notebook; null: it takes none; undefined: not known yet. */
+  known: Parameter[] | null | undefined;
+  problems: Parameters['problems']; onChange(text: string): void;
 }): ReactElement {
   const id = useId();
   return (
@@ -145,11 +168,26 @@ function ParametersField({ text, problems, onChange }: {
       <label htmlFor={id}>Notebook parameters, one per line: name = value</label>
       <textarea
         id={id} className="det-input det-mono" rows={3} value={text} spellCheck={false} data-path="parameters"
-        aria-invalid={problems.length > 0 || undefined} aria-describedby={problems.length ? `${id}-p` : undefined}
+        aria-invalid={problems.length > 0 || undefined} aria-describedby={[known !== undefined && `${id}-k`, problems.length && `${id}-p`].filter(Boolean).join(' ') || undefined}
         onChange={e => onChange(e.target.value)}
       />
+      {known !== undefined && <div id={`${id}-k`} className="det-about"><Known parameters={known} /></div>}
       <Problems id={`${id}-p`} problems={problems} base="parameters" />
     </div>
+  );
+}
+
+/** What can be set, with the defaults; most notebooks have few. */
+function Known({ parameters }: { parameters: Parameter[] | null }): ReactElement {
+  if (parameters === null) return <>The notebook takes none: no cell is tagged <code>parameters</code>.</>;
+  if (!parameters.length) return <>The cell tagged <code>parameters</code> sets no variables.</>;
+  return (
+    <>
+      Defaults: {parameters.slice(0, MOST_KNOWN).map((p, i) => (
+        <span key={p.name}>{i > 0 && ', '}<code title={p.type ? `of type ${nameText(p.type)}` : undefined}>{nameText(p.name, 80)} = {nameText(p.default, 80)}</code></span>
+      ))}
+      {parameters.length > MOST_KNOWN && `, and ${parameters.length - MOST_KNOWN} more`}
+    </>
   );
 }
 

@@ -37,8 +37,8 @@ export function addCommands(
     return items.length === 1 && RUNNABLE.test(items[0]!.path) ? items[0]!.path : null;
   };
   lab.commands.addCommand(RUN_AS_EXPERIMENT, {
-    label: 'Run as Experiment',
-    caption: 'Submit this file to the cluster',
+    label: () => (chosen()?.endsWith('.ipynb') ? 'Run Notebook on the Cluster' : 'Run as Experiment'),
+    caption: () => (chosen()?.endsWith('.ipynb') ? 'Run the whole notebook as a task, and keep its outputs' : 'Submit this file to the cluster'),
     icon: detlabIcon,
     isVisible: () => chosen() !== null,
     execute: args => {

@@ -56,7 +56,7 @@ describe('a new experiment in JupyterLab', () => {
     const { asked } = opened({ folder: async () => 'work/digits' });
     await screen.findByText(template);
     await userEvent.click(screen.getByRole('button', { name: 'Choose a folder …' }));
-    expect((screen.getByRole('radio', { name: 'all of the folder work/digits' }) as HTMLInputElement).checked).toBe(true);
+    expect((screen.getByRole('radio', { name: 'the whole folder work/digits' }) as HTMLInputElement).checked).toBe(true);
     await screen.findByText('no errors');
     await userEvent.click(screen.getByRole('button', { name: 'Submit' }));
     await waitFor(() => expect(asked.at(-1)![0]).toBe('submit'));

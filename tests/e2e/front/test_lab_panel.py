@@ -382,6 +382,8 @@ def test_a_click_on_a_notebook_runs_it_on_the_cluster_and_keeps_what_it_printed(
         lab.launched()
         form = lab.run_as_experiment("notes.ipynb")
         expect(form.locator("h1")).to_have_text("Run notes.ipynb on the cluster", timeout=SECONDS)
+        form.get_by_label("Notebook parameters").fill("lrr = 2")
+        expect(form.get_by_text("lrr: the notebook has no such parameter").first).to_be_visible(timeout=SECONDS)
         form.get_by_label("Notebook parameters").fill("lr = 0.25")
         expect(form.get_by_text("no errors")).to_be_visible(timeout=SECONDS)
         form.get_by_role("button", name="Run", exact=True).click()
@@ -401,7 +403,7 @@ def test_a_trial_that_really_fails_shows_its_card_in_its_experiment_and_by_itsel
     searcher = {"name": "single", "metric": "loss"}
     failed = stage.search("raises", code=code, searcher=searcher, hyperparameters={}, max_restarts=0)
     with opened(stage) as lab:
-        expect(lab.badge(failed.id)).to_contain_text("error", timeout=2 * SECONDS)
+        expect(lab.badge(failed.id)).to_contain_text("failed", timeout=2 * SECONDS)
         expect(lab.item(failed.id)).to_contain_text("no such step: 1")
         lab.item(failed.id).get_by_role("button", name="raises").click()
         view = lab.page.locator(f"[id='detlab-experiment:{failed.id}']")

@@ -121,7 +121,8 @@ class Lab:
         """Choose from the file browser's menu of a file; returns the form of the tab that opens."""
         self.command("filebrowser:activate")
         self.page.locator(".jp-DirListing-item", has_text=file).click(button="right")
-        self.page.get_by_role("menuitem", name="Run as Experiment").click()
+        label = "Run Notebook on the Cluster" if file.endswith(".ipynb") else "Run as Experiment"
+        self.page.get_by_role("menuitem", name=label).click()
         return self.page.locator(".det-form", has=self.page.get_by_role("heading", name=file))
 
     def act(self, number: int, label: str) -> None:

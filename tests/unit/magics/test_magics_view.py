@@ -25,7 +25,7 @@ from detlab_magics.view.frames import FrameWriter
 from detlab_magics.view.render import MAX_BYTES
 from detlab_magics.view.state import MAX_POINTS, MAX_TRIALS, thin
 from detlab_magics.view.svg import focused
-from detlab_magics.view.text import duration, number, progress_line, title
+from detlab_magics.view.text import duration, number, progress_line, state_word, title, trial_outcome
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -313,3 +313,8 @@ def test_a_table_says_what_it_leaves_out():
         assert "parameter_77" not in shown[form]
     few = CurvesView(cursor=1, experiment=experiment(trials_total=2), trials=[trial(1), trial(2)])
     assert "… and" not in mimebundle(ViewState.start(few), now=1001.0)["text/plain"]
+
+
+def test_what_failed_has_the_word_that_the_panel_has():
+    assert state_word(experiment(state=ExperimentState.ERROR)) == "failed"
+    assert trial_outcome(trial(1, state=TrialState.ERROR, end_reason=EndReason.ERROR)) == "failed"

@@ -86,6 +86,12 @@ export function formatAge(time: number | null | undefined, now: number = Date.no
   return `${Math.floor(s / 86_400)} d`;
 }
 
+/** How long ago in words: just now, 3 min ago. */
+export function formatAgo(time: number | null | undefined, now: number = Date.now() / 1000): string {
+  const age = formatAge(time, now);
+  return age === NONE ? NONE : age === 'now' ? 'just now' : `${age} ago`;
+}
+
 /** A moment as local date and time, to the second. */
 export function formatTime(time: number | null | undefined): string {
   if (!time) return NONE;

@@ -2,10 +2,10 @@
 
 import { ReactElement, useMemo, useRef, useState } from 'react';
 
-import { experimentState, isOver, stateTone } from '../../state/states';
+import { experimentState, isOver, missedMetric, stateTone } from '../../state/states';
 import { Question, useApp, useStore } from '../../state/context';
 import type { ExperimentView as Experiment, GrantList } from '../../state/wire';
-import { formatAge, Loading, Notice, Progress, useFeed, useLoaded, useNow, useVisible } from '../common';
+import { formatAgo, Loading, Notice, Progress, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { nameText } from '../common/text';
 import { FailureCard } from '../view/FailureCard';
 import { experimentActions } from '../view/actions';
@@ -68,8 +68,9 @@ function Shown({ feed, state, tab, onTab }: {
     <>
       <Header
         title={e.name || `experiment ${e.id}`} kind={`Experiment ${e.id}`} state={experimentState(e)} about={e.pending_reason}
+        warning={missedMetric(e)}
         facts={[
-          nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), `submitted ${ago(e.created_at, now)}`, sharedWith(grants.data),
+          nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), `submitted ${formatAgo(e.created_at, now)}`, sharedWith(grants.data),
           ...e.labels.map(label => `#${nameText(label, 40)}`), e.archived_at !== null && e.archived_at !== undefined && 'archived'
         ]}
         actions={experimentActions(e, me)} onAction={run}
@@ -110,9 +111,4 @@ function sharedWith(grants: GrantList | null): string | null {
   );
   const more = grants.items.length - named.length;
   return `shared with ${named.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
-}
-
-function ago(time: number, now: number): string {
-  const age = formatAge(time, now);
-  return age === 'now' || age === '–' ? 'just now' : `${age} ago`;
 }

@@ -108,7 +108,7 @@ describe('words', () => {
     expect(greyed(trial(0, 20))).toBe(true);
     expect(greyed(trial(1, 20))).toBe(false);
     expect(stateText(trial(0, 20))).toBe('stopped early');
-    expect(stateText(trial(9, 20))).toBe('error');
+    expect(stateText(trial(9, 20))).toBe('failed');
   });
 
   it('do not say that a trial is killed before it is', () => {
@@ -171,6 +171,7 @@ describe('the table of trials', () => {
     const found = (text: string): number => rows.filter(filterOf(text, columns)).length;
     expect(found('error')).toBe(1);
     expect(found('state:error')).toBe(1);
+    expect(found('state:failed')).toBe(1);
     expect(found('index<5')).toBe(5);
     expect(found('trial>=105 trial!=107')).toBe(14);
     expect(found('optimizer=adam') + found('optimizer=sgd') + found('optimizer=adamw')).toBe(20);

@@ -62,6 +62,13 @@ describe('filters', () => {
     expect(shown([3])).toEqual(['attempt 3', 1]);
   });
 
+  it('have no second mark where the output says that an attempt begins', () => {
+    const begins = 'detlab: attempt 2 of trial 7 resumes at step 400, from checkpoint abc';
+    const lines = [logLine(1), logLine(2, { run: 2, text: begins }), logLine(3, { run: 2 })].map(shownLine);
+    expect(withMarks(lines).map(row => row.id)).toEqual([1, 2, 3]);
+    expect(withMarks([lines[0]!, lines[2]!]).map(row => row.id)).toEqual([1, 'attempt 2', 3]);
+  });
+
   it('keep so many lines and no doubles', () => {
     const buffer = new LogBuffer(5);
     buffer.add([1, 2, 3].map(id => logLine(id)));

@@ -3,8 +3,9 @@
 import type { ReactElement } from 'react';
 
 import { useApp } from '../../state/context';
+import { missedMetric } from '../../state/states';
 import type { ExperimentView } from '../../state/wire';
-import { ActionButton, EmptyState, formatAge, formatTime, Loading, useLoaded, useNow } from '../common';
+import { ActionButton, EmptyState, formatAgo, formatTime, Loading, StateBadge, useLoaded, useNow } from '../common';
 import { nameText } from '../common/text';
 import { experimentName, matches } from './work';
 import { WorkList } from './WorkList';
@@ -49,8 +50,8 @@ function Archived({ filter }: { filter: string }): ReactElement {
             <ActionButton label="Unarchive" onRun={() => restore(e)} />
           </div>
           <div className="det-facts">
-            <span>{e.state.toLowerCase()}</span>
-            <time className="det-age det-num" title={`archived ${formatTime(e.archived_at ?? 0)}`}>archived {formatAge(e.archived_at ?? 0, now)} ago</time>
+            <StateBadge state={e.state} warning={missedMetric(e)} />
+            <time className="det-age det-num" title={`archived ${formatTime(e.archived_at ?? 0)}`}>archived {formatAgo(e.archived_at, now)}</time>
           </div>
         </li>
       ))}

@@ -3,10 +3,10 @@
 import { memo, ReactElement, useMemo, useState } from 'react';
 
 import { useApp, useStore } from '../../state/context';
-import { experimentState, heldSlotsWord, isOver, shownState, stateTone } from '../../state/states';
+import { experimentState, heldSlotsWord, isOver, missedMetric, shownState, stateTone } from '../../state/states';
 import type { ExperimentView, TaskView } from '../../state/wire';
 import {
-  ActionButton, EmptyState, formatAge, formatNumber, formatTime, Menu, plural, Progress, StateBadge, useGrowing, useNow
+  ActionButton, EmptyState, formatAge, formatAgo, formatNumber, formatTime, Menu, plural, Progress, StateBadge, useGrowing, useNow
 } from '../common';
 import { nameText } from '../common/text';
 import { useDismissed } from './dismissed';
@@ -103,6 +103,7 @@ const ExperimentItem = memo(function ExperimentItem({ view, now, onDismiss }: It
   const { done, all, running } = trialCount(view);
   const name = nameText(experimentName(view));
   const place = { kind: 'experiment', id: view.id } as const;
+  const missed = missedMetric(view);
   return (
     <>
       <div className="det-item-head">
@@ -117,7 +118,7 @@ const ExperimentItem = memo(function ExperimentItem({ view, now, onDismiss }: It
         <Progress value={view.progress} label={`Progress of experiment ${view.id}`} tone={stateTone(state)} />
       )}
       <div className="det-facts">
-        <StateBadge state={state} about={view.pending_reason} />
+        <StateBadge state={state} about={view.pending_reason} warning={missed} />
         <span className="det-num">{done}/{all} trials{running ? `, ${running} ${heldSlotsWord(view.state)}` : ''}</span>
         {view.owner !== me && <span className="det-ellipsis">{shared(view)}</span>}
         {view.best && (
@@ -125,9 +126,10 @@ const ExperimentItem = memo(function ExperimentItem({ view, now, onDismiss }: It
             best {formatNumber(view.best.value)}
           </span>
         )}
-        <Age time={view.ended_at ?? view.created_at} now={now} what={view.ended_at ? 'ended' : 'created'} />
+        <Age view={view} running={state === 'ACTIVE'} now={now} />
       </div>
       {state === 'QUEUED' && view.pending_reason && <div className="det-reason">{nameText(view.pending_reason, REASON)}</div>}
+      {missed && <div className="det-reason" data-tone="warn">{nameText(missed, REASON)}</div>}
       {view.failure && <div className="det-reason" data-tone="bad">{nameText(view.failure.message, REASON)}</div>}
     </>
   );
@@ -159,7 +161,7 @@ const TaskItem = memo(function TaskItem({ view, now, onDismiss }: ItemProps<Task
         <StateBadge state={state} about={view.pending_reason} />
         <span>{KIND_WORDS[view.kind]}</span>
         {view.slots_needed > 0 && <span className="det-num">{plural(view.slots_needed, 'slot')}</span>}
-        <Age time={view.ended_at ?? view.created_at} now={now} what={view.ended_at ? 'ended' : 'created'} />
+        <Age view={view} running={state === 'RUNNING'} now={now} />
       </div>
       {queued && <div className="det-reason">position {view.place} in the queue{view.pending_reason ? `: ${nameText(view.pending_reason, REASON)}` : ''}</div>}
       {!isOver(view.state) && view.stage_message && <div className="det-reason">{nameText(view.stage_message, REASON)}</div>}
@@ -185,10 +187,19 @@ function Opener({ place, name, label }: {
     );
 }
 
-function Age({ time, now, what }: { time: number; now: number; what: string }): ReactElement {
+/** How long something has been running, or how long ago it ended or was created. */
+function Age({ view, running, now }: { view: ExperimentView | TaskView; running: boolean; now: number }): ReactElement {
+  if (running && view.started_at) {
+    return (
+      <time className="det-age det-num" title={`started ${formatTime(view.started_at)}`}>
+        for {formatAge(view.started_at, now).replace('now', '0 s')}
+      </time>
+    );
+  }
+  const time = view.ended_at ?? view.created_at;
   return (
-    <time className="det-age det-num" title={`${what} ${formatTime(time)}`}>
-      {formatAge(time, now)}
+    <time className="det-age det-num" title={`${view.ended_at ? 'ended' : 'created'} ${formatTime(time)}`}>
+      {formatAgo(time, now)}
     </time>
   );
 }

@@ -70,7 +70,7 @@ describe('the panel', () => {
         experiment(2, { state: 'COMPLETED', progress: 1, created_at: now - 9000, ended_at: now - 7500 })
       ],
       tasks: [
-        task('sh-1', { kind: 'shell', name: 'brave-otter', created_at: now - 150 }),
+        task('sh-1', { kind: 'shell', name: 'brave-otter', created_at: now - 150, started_at: now - 100 }),
         task('cmd-1', {
           kind: 'command', name: 'tidy-lynx', server_name: null, url: null, slots_needed: 2, state: 'ERROR', created_at: now - 85_000,
           ended_at: now - 80_000
@@ -79,15 +79,30 @@ describe('the panel', () => {
     });
     const items = within(screen.getByRole('list', { name: 'My work' })).getAllByRole('listitem');
     expect(items.map(item => item.querySelector('.det-name')!.textContent)).toEqual(['brave-otter', 'search 1', 'search 2', 'tidy-lynx']);
-    expect(items.map(item => item.querySelector('time')!.textContent)).toEqual(['2 min', '4 min', '2 h', '22 h']);
-    expect(items.map(item => item.querySelector('time')!.title.split(' ')[0])).toEqual(['created', 'created', 'ended', 'ended']);
+    expect(items.map(item => item.querySelector('time')!.textContent)).toEqual(['for 1 min', '4 min ago', '2 h ago', '22 h ago']);
+    expect(items.map(item => item.querySelector('time')!.title.split(' ')[0])).toEqual(['started', 'created', 'ended', 'ended']);
     expect(items.map(item => item.querySelector('.det-facts')!.textContent)).toEqual([
       expect.stringMatching(/running.*shell/), expect.stringContaining('trials'), expect.stringContaining('completed'),
-      expect.stringMatching(/error.*command.*2 slots/)
+      expect.stringMatching(/failed.*command.*2 slots/)
     ]);
     const bars = screen.getAllByRole('progressbar');
     expect(bars.map(bar => [bar.getAttribute('aria-label'), bar.getAttribute('aria-valuenow')])).toEqual([['Progress of experiment 1', '42']]);
     expect(items[1]!.contains(bars[0]!)).toBe(true);
+  });
+
+  it('marks an experiment that completed without a result, and says why', async () => {
+    const warning = "trial 27 never reported 'loss' (its validations reported: accuracy)";
+    await panel({
+      experiments: [
+        experiment(2, { state: 'COMPLETED', warnings: [warning], created_at: NOW - 9 }),
+        experiment(1, { state: 'COMPLETED', best: { trial_id: 3, trial_index: 0, steps_completed: 9, value: 0.125, checkpoint: null } })
+      ],
+      tasks: []
+    });
+    const items = within(screen.getByRole('list', { name: 'My work' })).getAllByRole('listitem');
+    const badges = items.map(item => item.querySelector<HTMLElement>('.det-badge')!);
+    expect(badges.map(badge => [badge.dataset['tone'], badge.textContent, badge.title])).toEqual([['warn', '!completed', warning], ['good', '✓completed', '']]);
+    expect(items.map(item => item.querySelector('.det-reason')?.textContent)).toEqual([warning, undefined]);
   });
 
   it('does not say that trials run which are leaving a paused or ending experiment', async () => {

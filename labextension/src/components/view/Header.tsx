@@ -7,13 +7,15 @@ import { ActionButton, StateBadge } from '../common';
 import { nameText } from '../common/text';
 import type { Action, Verb } from './actions';
 
-export function Header({ title, kind, state, word, about, facts, actions, onAction, children }: {
+export function Header({ title, kind, state, word, about, warning, facts, actions, onAction, children }: {
   title: string;
   /** `Experiment 12`; empty where the title says it. */
   kind: string;
   state: string;
   word?: string;
   about?: string | null;
+  /** What is wrong with a good end. */
+  warning?: string | null;
   facts: readonly (string | null | undefined | false)[];
   actions: readonly Action[];
   onAction: (action: Action) => Promise<void>;
@@ -24,7 +26,7 @@ export function Header({ title, kind, state, word, about, facts, actions, onActi
     <header className="det-head-block">
       <div className="det-head-line">
         <h1 className="det-head-title" title={nameText(title, 2000)}><bdi>{nameText(title)}</bdi></h1>
-        <StateBadge state={state} word={word} about={about} />
+        <StateBadge state={state} word={word} about={about} warning={warning} />
         <div className="det-head-actions" role="group" aria-label="Actions">
           {children}
           {actions.map(action => (

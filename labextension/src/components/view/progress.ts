@@ -62,5 +62,6 @@ export function toneState(trial: TrialView): string {
 export function endWord(trial: TrialView): string | undefined {
   if (stoppedEarly(trial)) return 'stopped early';
   const reason = isOver(trial.state) ? trial.end_reason : null; // one that is being killed has its reason already
+  if (reason === 'error') return 'failed';
   return reason && reason !== 'completed' && reason !== 'stopped' ? reason.replaceAll('_', ' ') : undefined;
 }

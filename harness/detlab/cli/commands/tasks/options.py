@@ -147,7 +147,7 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--slots", type=int, metavar="N", help="Slots (GPUs or CPU shares) to hold."),
     click.option("--image", metavar="IMAGE", help="Run in a container of this image."),
     click.option("--runtime", metavar="NAME", help="process, docker, or another of the pool; default: the cluster's."),
-    click.option("--name", metavar="TEXT", help="Display name; default: one is drawn."),
+    click.option("--name", metavar="TEXT", help="Display name; if it is left out, detlab makes one up."),
     click.option("--resource-pool", "pool", metavar="POOL", help="Resource pool."),
     click.option("--priority", type=int, metavar="N", help="1 to 99; lower goes first."),
     click.option("--config-file", metavar="FILE", help="YAML file with the task's config; `-` is standard input."),
