@@ -30,6 +30,8 @@ export interface ChartData {
   smallerIsBetter: boolean;
   /** More will come: room is left at the right. */
   live: boolean;
+  /** Dotted vertical lines at these x values, such as where another attempt took over. */
+  marks?: readonly number[];
 }
 
 export interface Hover {
@@ -255,8 +257,26 @@ export class CurveChart {
         { ...axis, size: 58, values: (_u, splits) => tickTexts(splits, !data.options.log) }
       ],
       series: [{}, { show: false, scale: 'y' }],
-      hooks: { setSelect: [plot => this.selected(plot)] }
+      hooks: { setSelect: [plot => this.selected(plot)], draw: [plot => this.drawMarks(plot, ink)] }
     };
+  }
+
+  private drawMarks(plot: uPlot, ink: string): void {
+    const { ctx, bbox } = plot;
+    const { min, max } = plot.scales.x!;
+    ctx.save();
+    ctx.strokeStyle = ink;
+    ctx.lineWidth = devicePixelRatio || 1;
+    ctx.setLineDash([2, 3].map(length => length * (devicePixelRatio || 1)));
+    for (const mark of this.data?.marks ?? []) {
+      if (mark < min! || mark > max!) continue;
+      const x = Math.round(plot.valToPos(mark, 'x', true));
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
   }
 
   private selected(plot: uPlot): void {
