@@ -44,8 +44,12 @@ _found_dir_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="The state folder itself.  [default: .detlab here, else the nearest one in a folder above]",
 )
-@click.option("--port", type=click.IntRange(1, 65535), default=8642, show_default=True, help="Port of the Hub.")
-@click.option("--slots", type=click.IntRange(min=1), help="CPU slots.  [default: GPUs if there are, else cores]")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of the Hub.  [default: as last time, else 8642]")
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    help="CPU slots.  [default: as last time, else GPUs if there are, else cores]",
+)
 @click.option("--foreground", is_flag=True, help="Stay attached; Ctrl-C shuts the cluster down.")
 @click.option("--reload", is_flag=True, help="With --foreground: restart parts when their code changes.")
 @click.option(
@@ -67,7 +71,7 @@ _found_dir_option = click.option(
 def up(
     *,
     folder: Path | None,
-    port: int,
+    port: int | None,
     slots: int | None,
     foreground: bool,
     reload: bool,
@@ -85,7 +89,7 @@ def up(
     has a cluster, it is that one, as for all other commands; `--dir .detlab` makes a new one there. It listens on
     loopback unless told otherwise, and beyond that only with TLS.
     """
-    from detlab_hub.embedded import attached, lifecycle
+    from detlab_hub.embedded import attached, inspection, lifecycle
     from detlab_hub.embedded.state import StateFolder
 
     above = None if folder is not None else _folder_above()
@@ -95,9 +99,10 @@ def up(
         raise DetlabError(
             "the cluster is running and serves the certificate that it has", hint="det down, then this again"
         )
+    last = state.read_plan()
     options = lifecycle.Options(
-        port=port,
-        slots=slots,
+        port=port or (lifecycle.Options.port if last is None else last.port),
+        slots=slots or (None if last is None else last.slots),
         config=config,
         timeout=timeout,
         ip=ip,
@@ -121,8 +126,10 @@ def up(
     cluster = lifecycle.up(state, options, click.echo)
     plan = cluster.plan
     other_front = (ip and plan.ip != ip) or (tls and not plan.fingerprint)
-    if cluster.already and (plan.port != port or (slots and plan.slots != slots) or other_front):
+    if cluster.already and ((port and plan.port != port) or (slots and plan.slots != slots) or other_front):
         click.echo("It already runs with the settings below; to change them: det down, then det up.")
+    if not cluster.already and (said := inspection.since_last_time(last, plan)):
+        click.echo(said)
     _print_cluster(cluster, folder)
 
 

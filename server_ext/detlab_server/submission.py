@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from detlab.client import AsyncClient
 from detlab.client.bundling.bundle import Bundle, build_bundle
 from detlab.client.bundling.capture import capture_imports
-from detlab.client.notebook_runs import checked_parameters, parameters_of, read_notebook
+from detlab.client.notebook_runs import checked_parameters, parameters_of, read_notebook, slots_warning
 from detlab.client.operations import experiments as operations
 from detlab.client.transport.calls import Call, model
 from detlab.errors import BundleError, ConfigError, NotFound, Problem
@@ -124,7 +124,7 @@ async def judge(client: AsyncClient, root: str, body: JudgeBody) -> dict[str, An
         {"problems", "config", "parameters"}: `parameters` lists those of the notebook as {"name", "type", "default"};
         None if no cell has the tag `parameters`, or if no notebook was named.
     """
-    found, known = await asyncio.to_thread(_of_notebook, root, body)
+    found, known, notebook = await asyncio.to_thread(_of_notebook, root, body)
     shared: dict[str, Any] = {"config_yaml": body.config, "bundle": body.bundle, "dry_run": True}
     if body.kind == "notebook_run":
         request = CreateTask(kind=TaskKind.NOTEBOOK_RUN, source={"notebook": body.notebook}, **shared)
@@ -135,6 +135,9 @@ async def judge(client: AsyncClient, root: str, body: JudgeBody) -> dict[str, An
         reply = await client.session.run(operations.one(call))
     except ConfigError as problem:
         return {"problems": [*(one.to_dict() for one in problem.problems), *found], "config": None, "parameters": known}
+    if notebook is not None:
+        warning = slots_warning(notebook, ((reply.config or {}).get("resources") or {}).get("slots"))
+        found += [] if warning is None else [warning.to_dict()]
     return {
         "problems": [*(warning.model_dump() for warning in reply.warnings), *found],
         "config": reply.config,
@@ -142,21 +145,23 @@ async def judge(client: AsyncClient, root: str, body: JudgeBody) -> dict[str, An
     }
 
 
-def _of_notebook(root: str, body: JudgeBody) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-    """Return what is wrong with the notebook that is to be run and with its parameters, and which it has."""
+def _of_notebook(
+    root: str, body: JudgeBody
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None, dict[str, Any] | None]:
+    """Return what is wrong with the notebook that is to be run and with its parameters, which it has, and itself."""
     if body.kind != "notebook_run" or body.path is None:
-        return [], None
+        return [], None, None
     try:
         notebook = read_notebook(local_path(root, body.path))
     except (BundleError, NotFound) as problem:
-        return [Problem("", problem.message, problem.hint).to_dict()], None
+        return [Problem("", problem.message, problem.hint).to_dict()], None, None
     found = parameters_of(notebook)
     known = None if found is None else [{"name": p.name, "type": p.type, "default": p.default} for p in found.values()]
     try:
         checked_parameters(notebook, body.parameters, body.notebook)
     except ConfigError as wrong:
-        return [_of_parameter(problem) for problem in wrong.problems], known
-    return [], known
+        return [_of_parameter(problem) for problem in wrong.problems], known, notebook
+    return [], known, notebook
 
 
 def _of_parameter(problem: Problem) -> dict[str, Any]:

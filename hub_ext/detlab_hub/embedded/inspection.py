@@ -212,3 +212,28 @@ def proportional_memory(pid: int) -> int | None:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
     except (OSError, ValueError, StopIteration):
         return None
+
+
+def since_last_time(last: Plan | None, plan: Plan) -> str | None:
+    """Return what is different from the last start where people, bookmarks and agents would notice; None if nothing is.
+
+    Args:
+        last: The plan of the last start; None if this is the first.
+        plan: The plan of this one.
+    """
+    if last is None:
+        return None
+    changes = [
+        f"{what} (last time {then})"
+        for what, now, then in (
+            (f"port {plan.port}", plan.port, last.port),
+            (f"address {plan.ip}", plan.ip, last.ip),
+            ("TLS" if plan.fingerprint else "no TLS", _tls(plan), _tls(last)),
+        )
+        if now != then
+    ]
+    return f"Not as last time: {', '.join(changes)}." if changes else None
+
+
+def _tls(plan: Plan) -> str:
+    return "TLS" if plan.fingerprint else "none"

@@ -196,3 +196,20 @@ def test_folders_put_on_sys_path_that_do_not_travel_are_named(tmp_path):
     assert sorted(named) == ["'../src'", "'../whole'", "'inside'"]
     assert all("--context FOLDER" in warning.hint for warning in prepare_notebook_run(file).warnings)
     assert prepare_notebook_run(file, context=tmp_path).warnings == []
+
+
+def test_a_notebook_whose_cells_ask_for_slots_holds_none_itself(tmp_path):
+    """On a cluster without more slots its first such cell waited for ever for the one that the run held."""
+    cells = (cell("x = 1"), cell("%%det_run --out z\nz = 1"), cell(["s = %det_experiment a.yaml"]), cell("%det"))
+    file = write(tmp_path, *cells)
+    run = prepare_notebook_run(file)
+    assert run.config["resources"] == {"slots": 0}
+    assert [one.message for one in run.warnings] == [
+        "code cells 2, 3 ask the cluster for slots, so the run itself holds none"
+    ]
+    run = prepare_notebook_run(file, slots=2)
+    assert run.config["resources"] == {"slots": 2}
+    assert "while the run itself holds 2: it waits for ever" in run.warnings[0].message
+    run = prepare_notebook_run(file, config={"resources": {"slots": 0}})
+    assert (run.config["resources"], run.warnings) == ({"slots": 0}, [])
+    assert "resources" not in prepare_notebook_run(write(tmp_path, cell("x = 1"))).config

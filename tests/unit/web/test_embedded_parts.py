@@ -19,6 +19,7 @@ from detlab.errors import DetlabError
 from detlab_hub.commands import up
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.certificate import make_certificate
+from detlab_hub.embedded.inspection import since_last_time
 from detlab_hub.embedded.lifecycle import remember
 from detlab_hub.embedded.parts import find_proxy, make_parts
 from detlab_hub.embedded.process import identify, tail
@@ -40,6 +41,23 @@ def folder(tmp_path: Path) -> StateFolder:
 def plan(**changes: object) -> Plan:
     values = {"port": 8642, "hub_port": 1, "proxy_api_port": 2, "master_port": 3, "operator": "ann"} | changes
     return Plan(**values)
+
+
+def test_a_start_takes_the_port_of_the_last_one(folder: StateFolder) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        folder.write_plan(plan(port=port))
+        result = CliRunner().invoke(up, ["--dir", str(folder.root)])
+    assert isinstance(result.exception, DetlabError)
+    assert f"port {port} of 127.0.0.1 is taken" in str(result.exception)
+
+
+def test_what_is_not_as_at_the_last_start_is_said() -> None:
+    assert since_last_time(None, plan()) is None
+    assert since_last_time(plan(slots=2), plan(slots=3)) is None
+    before = plan(ip="0.0.0.0", fingerprint="sha256:1")
+    said = "Not as last time: port 1 (last time 8642), address 127.0.0.1 (last time 0.0.0.0), no TLS (last time TLS)."
+    assert since_last_time(before, plan(port=1)) == said
 
 
 def test_a_part_that_ran_for_a_minute_is_started_again_soon() -> None:

@@ -17,10 +17,12 @@ async def problems(root: Path, path: str | None, config: str = "resources: {slot
 
 
 async def test_a_notebook_whose_cells_ask_the_cluster_has_no_mistakes(tmp_path: Path) -> None:
-    """Its run has a token of its own for them."""
+    """Its run has a token of its own for them; it is told that the run itself holds no slots."""
     cells = [{"cell_type": "code", "source": source} for source in ("x = 1", "%%det_experiment\nentrypoint: true")]
     (tmp_path / "run.ipynb").write_text(json.dumps({"nbformat": 4, "cells": cells}))
-    assert await problems(tmp_path, "run.ipynb") == []
+    [told] = await problems(tmp_path, "run.ipynb")
+    assert (told["path"], told["level"]) == ("resources.slots", "warning")
+    assert told["message"] == "code cell 2 asks the cluster for slots, so the run itself holds none"
 
 
 async def test_a_file_that_is_no_notebook_any_more_is_a_mistake(tmp_path: Path) -> None:
