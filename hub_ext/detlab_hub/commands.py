@@ -92,6 +92,8 @@ def up(
     from detlab_hub.embedded import attached, inspection, lifecycle
     from detlab_hub.embedded.state import StateFolder
 
+    if folder is None:
+        _refuse_inside_a_server()
     above = None if folder is not None else _folder_above()
     folder = folder or above or _DEFAULT_DIR
     state = StateFolder(folder)
@@ -131,6 +133,23 @@ def up(
     if not cluster.already and (said := inspection.since_last_time(last, plan)):
         click.echo(said)
     _print_cluster(cluster, folder)
+
+
+def _refuse_inside_a_server() -> None:
+    """Refuse to start a second cluster in the terminal of a notebook server, where nobody means one.
+
+    Raises:
+        DetlabError: This is one, and no cluster's folder is here or above.
+    """
+    from detlab.client.transport.discovery import Discovery
+
+    url, found = os.environ.get("DET_URL"), Discovery.default()
+    if not url or not os.environ.get("JUPYTERHUB_USER") or found.folder_to_start().exists():
+        return
+    raise DetlabError(
+        f"this is a server of the cluster {url}; det up would start another cluster inside it",
+        hint="Start and stop that one where it was started. For another one here: det up --dir .detlab",
+    )
 
 
 def _folder_above() -> Path | None:

@@ -25,12 +25,13 @@ _TUTORIAL = "your-first-search.md"
 _EXAMPLES = ("digits_search.ipynb", "digits_trial")
 _BEGIN = (
     "> This notebook is the tutorial of detlab. Your cluster runs already: begin with step 2, and run the cells one by "
-    "one (Shift+Enter)."
+    "one (Shift+Enter). Paths such as `docs/how-to/plot-a-search.md` are in detlab's repository."
 )
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```\n?", re.MULTILINE | re.DOTALL)
 _SAVED = re.compile(r"\bas `([\w.-]+)`:\s*$")
 """What prose says before a file that the reader is to write."""
-_LINK = re.compile(r"!?\[([^\]]*)\]\((?!https?:)[^)]*\)")
+_LINK = re.compile(r"!?\[([^\]]*)\]\((?!https?:)(?:\.\./)*([^)]*)\)")
+"""A link to another page: its text, and its path from the folder of the documentation."""
 
 
 def sources(package: Path | None = None) -> tuple[Path, list[Path]] | None:
@@ -94,6 +95,13 @@ def notebook_of(text: str) -> Mapping[str, object]:
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": kernel}, "cells": cells}
 
 
+def _pointed(link: re.Match[str]) -> str:
+    """Return a link between pages as text: the pages are not where the notebook is."""
+    path = link[2].partition("#")[0]
+    where = path if path.startswith("examples/") else f"docs/{path}"
+    return f"{link[1]} (`{where}`)" if path else link[1]
+
+
 def _cells(text: str) -> Iterator[dict[str, object]]:
     prose, at = f"{_BEGIN}\n\n", 0
     for block in _FENCE.finditer(text):
@@ -111,5 +119,5 @@ def _cells(text: str) -> Iterator[dict[str, object]]:
 
 
 def _markdown(prose: str) -> Iterator[dict[str, object]]:
-    if shown := _LINK.sub(r"\1", prose).strip():
+    if shown := _LINK.sub(_pointed, prose.replace("papermill examples/", "papermill ")).strip():
         yield {"cell_type": "markdown", "metadata": {}, "source": shown}

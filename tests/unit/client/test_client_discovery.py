@@ -189,6 +189,16 @@ def test_a_command_about_a_state_folder_follows_the_same_order(place: Place, tmp
     assert place.search().state_folder_of() == (above, None)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="makes a folder of root's")
+def test_a_command_about_a_state_folder_does_not_mean_that_of_root(place: Place) -> None:
+    """In JupyterLab's terminal `det status` said that no cluster runs, since it may not look into root's folder."""
+    place.cluster(place.work.parent, 4)
+    here = place.search(uid=1234, DET_URL="http://127.0.0.1:4", DET_TOKEN="mine")
+    assert here.find().url.startswith("http://127.0.0.1:4/")
+    with pytest.raises(DetlabError, match="no state folder of yours"):
+        here.state_folder_of()
+
+
 def test_a_folder_whose_cluster_is_down_is_named_where_there_is_no_other(place: Place) -> None:
     near = place.cluster(place.work, 4)
     (near / "cluster.json").unlink()

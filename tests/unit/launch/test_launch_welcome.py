@@ -75,6 +75,19 @@ def test_the_tutorial_is_a_notebook_with_its_code_in_cells() -> None:
     assert "det up --slots 2" in prose
 
 
+def test_a_notebook_names_the_pages_that_it_links_to_and_the_examples_beside_it() -> None:
+    text = (
+        "See [A page](../how-to/run-headless.md#top), [code](../../examples/core_api/README.md), [web](https://x.org)."
+    )
+    notebook = notebook_of(f"{text}\n\n```sh\npapermill examples/digits_search.ipynb out.ipynb\n```\n")
+    [cell] = notebook["cells"]
+    assert (
+        "See A page (`docs/how-to/run-headless.md`), code (`examples/core_api/README.md`), [web](https://x.org)."
+        in (cell["source"])
+    )
+    assert "\npapermill digits_search.ipynb out.ipynb\n" in cell["source"]
+
+
 def test_without_the_sources_there_is_nothing_to_give(tmp_path: Path) -> None:
     assert sources(tmp_path / "site-packages" / "detlab") is None
 

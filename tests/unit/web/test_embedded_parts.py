@@ -52,6 +52,16 @@ def test_a_start_takes_the_port_of_the_last_one(folder: StateFolder) -> None:
     assert f"port {port} of 127.0.0.1 is taken" in str(result.exception)
 
 
+def test_no_cluster_is_started_inside_a_notebook_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DET_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("JUPYTERHUB_USER", "ann")
+    result = CliRunner().invoke(up, [])
+    assert isinstance(result.exception, DetlabError)
+    assert "this is a server of the cluster http://127.0.0.1:9" in str(result.exception)
+    assert not (tmp_path / ".detlab").exists()
+
+
 def test_what_is_not_as_at_the_last_start_is_said() -> None:
     assert since_last_time(None, plan()) is None
     assert since_last_time(plan(slots=2), plan(slots=3)) is None

@@ -374,7 +374,7 @@ class Discovery:
         if self.stopped is not None:
             return self.stopped, found
         folder = found.folder or next((path for path in self._candidates() if self._records(path, found.url)), None)
-        if folder is None:
+        if folder is None or self._owner(folder) != self.uid:
             raise DetlabError(
                 f"the cluster {found.url} (named by {found.source}) has no state folder of yours on this machine",
                 hint="This command works where it was started: name the folder by --dir",
