@@ -47,6 +47,7 @@ class Story:
     best: tuple[int, int] | None = None
     state: ExperimentState | None = None
     reason: str | None = None
+    warned: set[str] = field(default_factory=set)
 
     def of(self, item: CurvesView | Event) -> list[str]:
         """Return the new lines of a snapshot or an event."""
@@ -79,7 +80,8 @@ class Story:
     def experiment(self, view: ExperimentView) -> list[str]:
         """Return lines for a new state, a new best and a new reason to wait."""
         self.metric = view.metric or self.metric
-        lines = []
+        lines = [f"warning: {clean(said)}" for said in view.warnings if said not in self.warned]
+        self.warned |= set(view.warnings)
         if view.best is not None and (view.best.trial_id, view.best.steps_completed) != self.best:
             self.best = (view.best.trial_id, view.best.steps_completed)
             lines.append(

@@ -177,13 +177,14 @@ def without_restart(card: FailureView) -> FailureView:
     return card.model_copy(update={"hint": f"{card.hint} (not restarted: it would fail in the same way each time)"})
 
 
-def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
+def no_metrics(s: Session, experiment: ExperimentRow, trial: TrialRow) -> FailureView:
     """Make the card of a trial that never reported the metric, without which the search cannot continue."""
+    instead = never_reported(s, experiment, trial).partition(" (")[2]
     return FailureView(
         kind="no_metrics",
         message=(
             f"the trial ended without ever reporting the searcher metric {experiment.metric!r};"
-            f" {experiment.searcher_name} cannot rank it"
+            f" {experiment.searcher_name} cannot rank it{f' ({instead}' if instead else ''}"
         ),
         trial_id=trial.id,
         exit_code=0,
@@ -195,12 +196,23 @@ def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
     )
 
 
+NO_METRIC_YET = "its first validation report has no"
+_SHOWN_NAMES = 8
+
+
 def never_reported(s: Session, experiment: ExperimentRow, trial: TrialRow) -> str:
     """Return the warning about a trial that ended without the searcher's metric; it names what validations reported."""
     names = [row.name for row in _VALIDATED.all(s, {"trial": trial.id})]
     shown = ", ".join(name[:WARNED_CHARS] for name in names)
     instead = f" (its validations reported: {shown})" if names else ""
     return f"never reported {experiment.metric!r}{instead}"
+
+
+def without_metric(experiment: ExperimentRow, trial: TrialRow, names: Iterable[str]) -> str:
+    """Return the warning about a validation report without the searcher's metric, while the trial still runs."""
+    shown = sorted(name[:WARNED_CHARS] for name in names)
+    listed = ", ".join(shown[:_SHOWN_NAMES]) + (", …" if shown[_SHOWN_NAMES:] else "")
+    return f"trial {trial.id}: {NO_METRIC_YET} {experiment.metric!r}, the searcher's metric; it has {listed or 'none'}"
 
 
 def with_warning(said: list[str], new: str) -> list[str]:

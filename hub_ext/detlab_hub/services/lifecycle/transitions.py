@@ -161,6 +161,7 @@ def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -
     # The names once: a search of thousands of trials with a mistyped metric has one warning of each in one row.
     brief = f"never reported {experiment.metric!r}"
     known = any(brief in said for said in experiment.warnings)
+    experiment.warnings = [said for said in experiment.warnings if cards.NO_METRIC_YET not in said]
     experiment.warnings = cards.with_warning(experiment.warnings, f"trial {row.id} {brief if known else warning}")
 
 
@@ -171,7 +172,7 @@ def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
         if row.end_reason == EndReason.COMPLETED:
             row.progress = 1.0
     elif row.end_reason == EndReason.NO_METRICS:
-        row.failure = cards.no_metrics(experiment, row).model_dump()
+        row.failure = cards.no_metrics(turn.session, experiment, row).model_dump()
     turn.outbox.wake_logs.add(row.id)
     turn.closed.add(experiment.id)
     tell_search(turn, experiment, TrialExited(row.request_id))

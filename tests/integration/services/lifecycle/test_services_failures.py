@@ -210,6 +210,38 @@ async def test_services_no_metrics_is_a_failure_under_asha(make_world):
         assert "'loss'" in trial.failure.message
 
 
+async def test_services_a_misspelt_metric_is_told_at_the_first_validation(make_world):
+    """A whole search trained to its end before anybody was told."""
+
+    def script(launch):
+        yield report(1, test_loss=0.5, batches=1)
+        yield ("wait",)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=2)))
+
+    async def told():
+        return (await world.view(made.id)).warnings
+
+    await world.until(told)
+    [warning] = await told()
+    expected = "its first validation report has no 'loss', the searcher's metric; it has batches, test_loss"
+    assert warning == f"trial {(await world.trials(made.id))[0].id}: {expected}"
+
+
+async def test_services_a_metric_that_comes_later_is_not_warned_of_any_longer(make_world):
+    def script(launch):
+        yield report(1, test_loss=0.5, batches=1)
+        yield report(1, loss=0.5, batches=1)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config({"name": "single", "metric": "loss"}))
+    assert (await world.finish(made.id)).warnings == []
+
+
 @pytest.mark.parametrize("name", ["single", "random", "grid"])
 async def test_services_no_metrics_is_a_warning_elsewhere(make_world, name):
     world = await make_world(failing(0))
