@@ -77,7 +77,7 @@ def eta(state: ViewState, now: float) -> float | None:
     """Estimate the seconds left from the searcher's progress, or None while that says too little."""
     e = state.experiment
     begun = e.started_at or e.created_at
-    if state.ended or not begun or e.progress < 0.03:
+    if e.state is not ExperimentState.ACTIVE or not begun or e.progress < 0.03:
         return None
     return max((now - begun - e.paused_seconds) * (1 - e.progress) / e.progress, 0.0)
 

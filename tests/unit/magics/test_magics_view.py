@@ -222,6 +222,8 @@ def test_the_progress_line_says_done_running_best_and_time():
     )
     line = progress_line(state, now=1100.0)
     assert line == "1/4 trials · 1 running · best loss 0.2500 (trial 1) · about 1:40 left"
+    state.experiment = state.experiment.model_copy(update={"state": ExperimentState.PAUSED})
+    assert "left" not in progress_line(state, now=1100.0), "it grew while the experiment was paused"
     state.experiment = state.experiment.model_copy(update={"state": ExperimentState.COMPLETED, "ended_at": 1065.0})
     assert progress_line(state).endswith("took 1:05")
     state.experiment = state.experiment.model_copy(update={"started_at": 1000.0, "paused_seconds": 20.0})
