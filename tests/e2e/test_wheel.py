@@ -26,7 +26,6 @@ WANTED = (
     SHARED + r"share/jupyter/labextensions/@detlab/labextension/static/remoteEntry\..*\.js",
     SHARED + r"share/jupyter/labextensions/@detlab/labextension/schemas/.*\.json",
     SHARED + r"etc/jupyter/jupyter_server_config\.d/detlab_server\.json",
-    r"detlab_server/tutorial\.ipynb",
     r"detlab_hub/web/static/hub\.js",
     r"detlab_hub/web/static/hub\.css",
     r"detlab_magics/static/widget\.js",

@@ -184,7 +184,7 @@ def test_ssh_that_ends_its_proxy_leaves_no_terminal(server: Server) -> None:
 
 def test_a_machine_without_sshd_says_so(tmp_path: Path) -> None:
     if REAL is not None:
-        pytest.skip("this machine has an sshd")
+        pytest.skip("needs a machine without sshd")
     with serving(tmp_path, programs(tmp_path / "bin")) as server:
         result = server.run("look")
         assert result.returncode == 1
