@@ -19,6 +19,7 @@ from pathlib import Path
 CLIENT = Path(__file__).parent / "detlab" / "client"
 MODULES = {
     "aclient.py": "client.py",
+    "aedits.py": "edits.py",
     "aresources.py": "resources.py",
     "atasks.py": "tasks.py",
     "transport/afeeds.py": "transport/feeds.py",
@@ -38,7 +39,7 @@ REPLACEMENTS = [
         (r"\bAwaitable\[(\w+)\]", r"\1"),
         (r"\bAsync(?=[A-Z])", ""),
         (r"\b__a(enter|exit)__\b", r"__\1__"),
-        (r"\ba(client|resources|tasks|feeds|read|iter_bytes)\b", r"\1"),
+        (r"\ba(client|edits|resources|tasks|feeds|read|iter_bytes)\b", r"\1"),
         (r"\b([Aa])n asynchronous\b", r"\1 blocking"),
         (r"\basynchronous\b", "blocking"),
     )

@@ -154,7 +154,13 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 # Reasons that no machine can mend by installing something: only these may be skipped where CI runs.
-MAY_SKIP = ("needs a GPU", "needs a user other than root", "needs root", "needs a kernel that lets one process trace")
+MAY_SKIP = (
+    "needs a GPU",
+    "needs a user other than root",
+    "needs root",
+    "needs a kernel that lets one process trace",
+    "needs a machine without sshd",
+)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -29,7 +29,9 @@ exist, and they get the same 404 as for one that was never there. Who may read a
   follow that of the task.
 - *Job in the queue*: name, owner and reason in lists of the queue; everybody sees position, size and age of each job.
 - *User*: name, usage and limits, where users are listed. *Administration*: audit log, tokens, health, uids, instances.
-- A task acts by its own token, which knows its experiment and trial; the rights of its owner are not its own.
+- A task acts by its own token, which knows its experiment and trial; the rights of its owner are not its own. The cells
+  of a notebook run have another token, which speaks for the owner while the run lasts (*notebook run of its owner*);
+  what is shared with the owner as a user is shared with it, what is shared with a group is not.
 - Rights say which objects; the scopes of a token say which requests may be made at all (`custom:detlab:read`, `write`,
   `admin`). A request needs both. An administrator is who has the scope `admin`.
 """

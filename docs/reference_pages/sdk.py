@@ -15,7 +15,8 @@ def core_api() -> str:
 default and comes after them. [Five staged examples](../../examples/core_api/README.md) show them at work.
 
 Off-cluster the same script runs: reports are logged, checkpoints go to a folder of the user, nothing is ever
-preempted, and `det.get_cluster_info()` is None.
+preempted, and `det.get_cluster_info()` is None. What the profiler says of GPUs is
+[not tried on a GPU](../contributing/try-on-a-gpu.md).
 """
     members = [
         ("core_context.train", core.TrainContext),
@@ -81,7 +82,7 @@ used only where `DET_USE_PROXY=1`, by `det` too, and never for a master on this 
     return page(
         "Python client",
         intro,
-        *(class_section(cls.__name__, cls) for cls in classes),
+        *(class_section(cls.__name__, cls, inherited=True) for cls in classes),
         figures,
         *(function_section(f"detlab.viz.{name}", getattr(viz, name)) for name in viz.__all__),
     )

@@ -57,9 +57,10 @@ ENVIRONMENT = """
 The trainer has no variables of its own. Ranks come from those of torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`,
 `LOCAL_WORLD_SIZE`, `GROUP_RANK`, `GROUP_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`), which
 `detlab.launch.torch_distributed` sets; the trial comes from `DET_TASK_DIR`, which the agent sets. Tensors on GPUs are
-exchanged over NCCL, others over gloo. On a cluster there must be as many processes as slots. `kill -USR1` prints the
-stacks of all threads. What the trainer has to say goes to the logger `detlab.pytorch`, off-cluster reports to
-`detlab.core`; `logging.basicConfig(level=logging.INFO, format=det.LOG_FORMAT)` shows both.
+exchanged over NCCL, others over gloo ([not tried on a GPU](../contributing/try-on-a-gpu.md)). On a cluster there must
+be as many processes as slots. `kill -USR1` prints the stacks of all threads. What the trainer has to say goes to the
+logger `detlab.pytorch`, off-cluster reports to `detlab.core`; `logging.basicConfig(level=logging.INFO,
+format=det.LOG_FORMAT)` shows both.
 """
 DIFFERENCES: list[tuple[str, ...]] = [
     (

@@ -7,6 +7,7 @@
          │   └─ BundleTooLarge      bundle.too_large    over the size cap
          ├─ ResourcesError          resources.impossible  no agent could ever run the request
          ├─ StorageError            storage.failed      a checkpoint store that cannot be read or written
+         │   ├─ StorageDenied       storage.denied      this user may not write, or not read, there
          │   └─ CheckpointError     checkpoint.invalid  incomplete, altered or unknown checkpoint
          │       └─ CheckpointMissing  checkpoint.missing  a committed checkpoint whose files are not there
          ├─ InvalidHP               invalid_hp          user code: these hyperparameters cannot be trained
@@ -134,6 +135,12 @@ class StorageError(DetlabError):
     """A checkpoint store cannot be read or written."""
 
     default_code = "storage.failed"
+
+
+class StorageDenied(StorageError):
+    """The operating system does not let this process write to a checkpoint store, or read from it."""
+
+    default_code = "storage.denied"
 
 
 class CheckpointError(StorageError):

@@ -12,6 +12,7 @@ import os
 import secrets
 import stat
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 PATIENCE = 600.0
@@ -56,6 +57,42 @@ def remove_below(parent: Path, name: str, *, owner: int | None = None, first: st
             os.rmdir(name, dir_fd=outside)
     finally:
         os.close(outside)
+
+
+def remove_files_below(parent: Path, name: str, paths: Iterable[str], *, owner: int | None = None) -> None:
+    """Remove some files of the directory `name` in a directory; those that are gone already are no mistake.
+
+    Args:
+        parent: A directory; links on the way to it are followed, none below it.
+        name: One path component.
+        paths: Relative POSIX paths in `name`, without `..`; folders that become empty stay.
+        owner: uid to whom every directory on the way must belong; see `remove_below`.
+
+    Raises:
+        FileNotFoundError: There is no `parent`.
+        PermissionError: A directory does not belong to `owner`.
+        OSError: A file cannot be removed, or is behind a link.
+    """
+    outside = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                _unlink_below(outside, [name, *path.split("/")], owner)
+    finally:
+        os.close(outside)
+
+
+def _unlink_below(outside: int, parts: Sequence[str], owner: int | None) -> None:
+    folder = os.dup(outside)
+    try:
+        for part in parts[:-1]:
+            deeper = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = deeper
+            _check_owner(folder, part, owner)
+        os.unlink(parts[-1], dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def _empty(top: int, name: str, owner: int | None, first: str | None) -> None:

@@ -258,8 +258,8 @@ def accept(url: str, fingerprint: str, *, timeout: float = 10.0) -> str:
     found = fingerprint_of(shown)
     if found != fingerprint:
         raise UntrustedMaster(
-            f"{url} shows the certificate {found}, not {fingerprint}: it was renewed since, or somebody stands in "
-            "between and would read everything",
+            f"{url} shows the certificate {found}, not {fingerprint}: it was renewed since, or the connection "
+            "is intercepted",
             hint="Compare with the output of det status on the master's machine, and continue only if it is the same",
         )
     return shown

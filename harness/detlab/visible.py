@@ -13,6 +13,10 @@ INVISIBLE = re.compile(
 `INVISIBLE` and `CONTROL` in labextension/src/components/common/text.ts, and lone surrogates."""
 
 
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a spreadsheet begins a formula with; the last four are the wide forms of the first four."""
+
+
 def code_point(character: str) -> str:
     """Return `⟨U+202E⟩` for a character."""
     return f"⟨U+{ord(character):04X}⟩"
@@ -27,3 +31,19 @@ def visible(text: str, *, keep: str = "\t\n", write: Callable[[str], str] = code
         write: From such a character to the text in its place.
     """
     return INVISIBLE.sub(lambda found: found[0] if found[0] in keep else write(found[0]), text)
+
+
+def is_formula(text: str) -> bool:
+    """Return whether a spreadsheet may take a cell of a CSV file for a formula."""
+    return text.startswith(FORMULAS) or text.lstrip(" '\"\t\r\n").startswith(FORMULAS)
+
+
+def no_formula(text: str) -> str:
+    """Return the cell for a text: an apostrophe is put before what could be a formula; a number stays as it is."""
+    if not is_formula(text):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text

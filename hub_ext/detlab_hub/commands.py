@@ -42,12 +42,14 @@ _found_dir_option = click.option(
     "--dir",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    default=_DEFAULT_DIR,
-    show_default=True,
-    help="The state folder itself.",
+    help="The state folder itself.  [default: .detlab here, else the nearest one in a folder above]",
 )
-@click.option("--port", type=click.IntRange(1, 65535), default=8642, show_default=True, help="Port of the Hub.")
-@click.option("--slots", type=click.IntRange(min=1), help="CPU slots.  [default: GPUs if there are, else cores]")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of the Hub.  [default: as last time, else 8642]")
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    help="CPU slots.  [default: as last time, else GPUs if there are, else cores]",
+)
 @click.option("--foreground", is_flag=True, help="Stay attached; Ctrl-C shuts the cluster down.")
 @click.option("--reload", is_flag=True, help="With --foreground: restart parts when their code changes.")
 @click.option(
@@ -59,11 +61,17 @@ _found_dir_option = click.option(
 @click.option("--ip", metavar="ADDRESS", help="Where to listen; 0.0.0.0: everywhere.  [default: 127.0.0.1]")
 @click.option("--tls", is_flag=True, help="Speak TLS, with a certificate of its own that agents and logins pin.")
 @click.option("--behind-tls-proxy", is_flag=True, help="Listen beyond loopback without TLS: a server before it has it.")
+@click.option(
+    "--warm-pool/--no-warm-pool",
+    envvar="DETLAB_WARM_POOL",
+    default=None,
+    help="Start plain Python trials from a process with torch loaded.  [default: if torch is installed]",
+)
 @click.option("--renew-certificate", is_flag=True, help="Make a new certificate; agents have to pin it again.")
 def up(
     *,
-    folder: Path,
-    port: int,
+    folder: Path | None,
+    port: int | None,
     slots: int | None,
     foreground: bool,
     reload: bool,
@@ -72,33 +80,45 @@ def up(
     ip: str | None,
     tls: bool,
     behind_tls_proxy: bool,
+    warm_pool: bool | None,
     renew_certificate: bool,
 ) -> None:
     """Start a whole cluster on this machine: JupyterHub, proxy, master and one agent.
 
-    Returns when it is healthy and its slots are registered. Starting it twice is harmless. It listens on loopback
-    unless told otherwise, and beyond that only with TLS.
+    Returns when it is healthy and its slots are registered. Starting it twice is harmless. In a folder below one that
+    has a cluster, it is that one, as for all other commands; `--dir .detlab` makes a new one there. It listens on
+    loopback unless told otherwise, and beyond that only with TLS.
     """
-    from detlab_hub.embedded import attached, lifecycle
+    from detlab_hub.embedded import attached, inspection, lifecycle
     from detlab_hub.embedded.state import StateFolder
 
+    if folder is None:
+        _refuse_inside_a_server()
+    above = None if folder is not None else _folder_above()
+    folder = folder or above or _DEFAULT_DIR
     state = StateFolder(folder)
     if renew_certificate and state.locked:
         raise DetlabError(
             "the cluster is running and serves the certificate that it has", hint="det down, then this again"
         )
+    last = state.read_plan()
     options = lifecycle.Options(
-        port=port,
-        slots=slots,
+        port=port or (lifecycle.Options.port if last is None else last.port),
+        slots=slots or (None if last is None else last.slots),
         config=config,
         timeout=timeout,
         ip=ip,
         tls=tls or renew_certificate,
         behind_tls_proxy=behind_tls_proxy,
         renew_certificate=renew_certificate,
+        warm_pool=warm_pool,
+        workdir=above and above.parent,
     )
     if reload and not foreground:
         raise DetlabError("--reload works in the foreground only", hint="det up --foreground --reload")
+    if above is not None:
+        what = "This is" if state.locked else "Starting"
+        click.echo(f"{what} the cluster of {above}, in a folder above; for a new one here: det up --dir .detlab")
     if foreground:
 
         def ready(cluster: lifecycle.Cluster) -> None:
@@ -108,12 +128,41 @@ def up(
     cluster = lifecycle.up(state, options, click.echo)
     plan = cluster.plan
     other_front = (ip and plan.ip != ip) or (tls and not plan.fingerprint)
-    if cluster.already and (plan.port != port or (slots and plan.slots != slots) or other_front):
+    if cluster.already and ((port and plan.port != port) or (slots and plan.slots != slots) or other_front):
         click.echo("It already runs with the settings below; to change them: det down, then det up.")
+    if not cluster.already and (said := inspection.since_last_time(last, plan)):
+        click.echo(said)
     _print_cluster(cluster, folder)
 
 
+def _refuse_inside_a_server() -> None:
+    """Refuse to start a second cluster in the terminal of a notebook server, where nobody means one.
+
+    Raises:
+        DetlabError: This is one, and no cluster's folder is here or above.
+    """
+    from detlab.client.transport.discovery import Discovery
+
+    url, found = os.environ.get("DET_URL"), Discovery.default()
+    if not url or not os.environ.get("JUPYTERHUB_USER") or found.folder_to_start().exists():
+        return
+    raise DetlabError(
+        f"this is a server of the cluster {url}; det up would start another cluster inside it",
+        hint="Start and stop that one where it was started. For another one here: det up --dir .detlab",
+    )
+
+
+def _folder_above() -> Path | None:
+    """Return the state folder in a folder above, if there is one and none here."""
+    from detlab.client.transport.discovery import Discovery
+
+    found = Discovery.default().folder_to_start()
+    return None if found.parent == Path.cwd() else found
+
+
 def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> None:
+    from detlab_hub.embedded.inspection import open_first, warm_pool_promise
+
     view, plan = cluster.view, cluster.plan
     where = "" if folder == _DEFAULT_DIR else f" --dir {word(folder)}"
     password = cluster.password_file.read_text(encoding="ascii").strip()
@@ -124,6 +173,7 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
         f"  password     {password}" if sys.stdout.isatty() else f"  password     in {cluster.password_file}",
         f"  experiments  {plan.public_url}/services/detlab/",
         f"  slots        {view.slots_total} on {view.agents} {'agent' if view.agents == 1 else 'agents'}",
+        f"  warm pool    {warm_pool_promise(cluster.folder, plan)}",
         f"  state        {cluster.folder}",
     ]
     if plan.fingerprint:
@@ -138,6 +188,8 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
             "You are root: notebook servers and tasks run under a uid of each user's own, never as root",
             "  (which: det user uids).",
         ]
+    if (first := open_first(cluster.folder, plan)) is not None:
+        lines += [f"To begin: log in, and open {first} in the file browser"]
     lines += [f"To stop it: {'Ctrl-C, or elsewhere ' if attached else ''}det down{where}"]
     click.echo("\n".join(lines))
 
@@ -214,6 +266,8 @@ def _print_status(found: Any) -> None:
             console.print(f"certificate  {found.fingerprint}", markup=False, soft_wrap=True)
         console.print(f"slots        {view.slots_used} of {view.slots_total} in use, {view.agents} connected agents")
         console.print(f"experiments  {view.experiments_active} active" + (", draining" if view.draining else ""))
+    if found.warm_pool:
+        console.print(f"warm pool    {found.warm_pool}", markup=False)
     if found.problem:
         console.print(f"Not healthy: {found.problem}.", markup=False, soft_wrap=True)
         console.print(f"Next: {found.advice}", markup=False, soft_wrap=True)

@@ -20,6 +20,7 @@ from detlab_magics.plaintext import in_notebook, name_cells, plain, print_warnin
 from detlab_magics.tables import Listing, Status
 from detlab_magics.view.screen import headless, screen
 from detlab_magics.view.show import Showing, show_ended
+from detlab_magics.view.text import state_word
 
 if TYPE_CHECKING:
     from detlab.client import Client, Submitted
@@ -225,7 +226,7 @@ def act(session: KernelSession, experiment_id: int, action: Literal["pause", "ac
         named = ", ".join(unsaved[:UNSAVED]) + (" …" if len(unsaved) > UNSAVED else "")
         print(f"warning: no checkpoint yet of trial {named}: code that saves none when asked to leave begins anew")
     {"pause": experiment.pause, "activate": experiment.activate, "kill": experiment.kill}[action]()
-    return f"experiment {experiment.id}: {experiment.state.value.lower().replace('_', ' ')}"
+    return f"experiment {experiment.id}: {state_word(experiment.view)}"
 
 
 def logs(

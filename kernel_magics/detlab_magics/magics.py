@@ -140,8 +140,9 @@ def magic_table() -> list[tuple[str, str]]:
     found = []
     for name, magic in magic_functions().items():
         doc = textwrap.dedent(magic.__doc__ or "").strip()
-        lines = [text.strip() for text in doc.splitlines() if text.strip() and not text.strip().startswith("::")]
-        first = next((text for text in lines if not text.startswith(("%", "["))), "")
+        # The usage comes first, in one paragraph of several lines.
+        paragraphs = [text.strip() for text in doc.split("\n\n") if text.strip() not in {"", "::"}]
+        first = next((text.splitlines()[0] for text in paragraphs if not text.startswith(("::", "%"))), "")
         found.append((("%%" if name in _CELL_MAGICS else "%") + name, first))
     return found
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from jupyter_server.extension.application import ExtensionApp
 
-from detlab_server.handlers import CodeHandler, JudgeHandler, SchemaHandler, SubmitHandler, VersionHandler
+from detlab_server.handlers import (
+    CodeHandler,
+    JudgeHandler,
+    SchemaHandler,
+    SubmitHandler,
+    TutorialHandler,
+    VersionHandler,
+)
 from detlab_server.relay import RelayHandler, StatusHandler
 
 
@@ -24,6 +31,7 @@ class DetlabServer(ExtensionApp):
                 (r"/detlab/code", CodeHandler),
                 (r"/detlab/judge", JudgeHandler),
                 (r"/detlab/submit", SubmitHandler),
+                (r"/detlab/tutorial", TutorialHandler),
                 (r"/detlab/api/(.*)", RelayHandler),
             ]
         )

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from detlab.client import AsyncClient
 from detlab.client.bundling.bundle import Bundle
 from detlab.client.transport.discovery import find_cluster
-from detlab.errors import BundleError, DetlabError
+from detlab.errors import BundleError, DetlabError, NotFound
+from detlab.launch.welcome import FOLDER, NOTEBOOK, notebook_of, sources
 from detlab.schemas.publish import json_schema
 from detlab.schemas.taskconf import TaskConfig
 from detlab.schemas.taskwire import TaskKind
@@ -112,7 +113,7 @@ class JudgeHandler(DetlabHandler):
 
     @writes
     async def post(self) -> None:
-        """Take a `JudgeBody`; answer {"problems", "config"}."""
+        """Take a `JudgeBody`; answer {"problems", "config", "parameters"}."""
         with self.told():
             body = JudgeBody.model_validate_json(self.request.body or b"{}")
             async with AsyncClient() as client:
@@ -132,6 +133,30 @@ class SubmitHandler(DetlabHandler):
                     self.finish(await send_notebook(client, self.root(), body))
                 else:
                     self.finish(await send(client, body, await self.packed(body)))
+
+
+class TutorialHandler(DetlabHandler):
+    """GET detlab/tutorial: the tutorial notebook, which the front end puts into the user's folder."""
+
+    @reads
+    async def get(self) -> None:
+        """Answer {"name", "content"}: the file's name and the notebook."""
+        with self.told():
+            self.finish(await asyncio.to_thread(_tutorial))
+
+
+def _tutorial() -> dict[str, Any]:
+    """Return the tutorial, under the name that a newcomer's file browser has it.
+
+    Raises:
+        NotFound: The installation lacks it.
+    """
+    found = sources()
+    if found is None:
+        hint = "install the wheel of detlab, or copy docs/ and examples/"
+        raise NotFound("this installation has no tutorial", hint=hint, status=404)
+    page, _ = found
+    return {"name": f"{FOLDER}/{NOTEBOOK}", "content": notebook_of(page.read_text(encoding="utf-8"))}
 
 
 @cache

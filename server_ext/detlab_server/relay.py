@@ -21,7 +21,7 @@ RELAYED = re.compile(
     r"(me|cluster|openapi\.json|stream|overview|queue|usage|pools|quotas|instances"
     r"|agents(/(?!(enrolments|enrol|connect|records)(/|$))[\w-][\w.-]*/(enable|disable|drain))?"
     r"|jobs(/[\w-][\w.-]*(/why)?)?"
-    r"|experiments(/\d+(/(pause|activate|cancel|kill|trials|checkpoints|curves|stream|timeline|code"
+    r"|experiments(/\d+(/(pause|activate|cancel|kill|edit|trials|checkpoints|curves|stream|timeline|grants|code"
     r"|code/sha256:[0-9a-f]{64}))?)?"
     r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"
     r"|tasks(/[\w-][\w.-]*(/(kill|logs|logs/stream|outputs|outputs/sha256:[0-9a-f]{64}))?)?"

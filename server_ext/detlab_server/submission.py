@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from detlab.client import AsyncClient
 from detlab.client.bundling.bundle import Bundle, build_bundle
 from detlab.client.bundling.capture import capture_imports
-from detlab.client.notebook_runs import needs_the_cluster, read_notebook
+from detlab.client.notebook_runs import checked_parameters, parameters_of, read_notebook, slots_warning
 from detlab.client.operations import experiments as operations
 from detlab.client.transport.calls import Call, model
 from detlab.errors import BundleError, ConfigError, NotFound, Problem
@@ -48,7 +48,9 @@ class JudgeBody(BaseModel):
     notebook: str = ""
     """Name of the notebook of a notebook run."""
     path: str | None = None
-    """That notebook, relative to the Jupyter server's root: its cells are judged, too."""
+    """That notebook, relative to the Jupyter server's root: the file is judged, too."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Of a notebook run: judged by the notebook's cell tagged `parameters`."""
 
 
 class SubmitBody(CodeBody):
@@ -116,8 +118,13 @@ async def send_code(client: AsyncClient, bundle: Bundle | None) -> dict[str, Any
 
 
 async def judge(client: AsyncClient, root: str, body: JudgeBody) -> dict[str, Any]:
-    """Have the master judge a config: {"problems", "config"}; mistakes are an answer here, not an error."""
-    found = await asyncio.to_thread(_of_notebook, root, body)
+    """Have the master judge a config; mistakes are an answer here, not an error.
+
+    Returns:
+        {"problems", "config", "parameters"}: `parameters` lists those of the notebook as {"name", "type", "default"};
+        None if no cell has the tag `parameters`, or if no notebook was named.
+    """
+    found, known, notebook = await asyncio.to_thread(_of_notebook, root, body)
     shared: dict[str, Any] = {"config_yaml": body.config, "bundle": body.bundle, "dry_run": True}
     if body.kind == "notebook_run":
         request = CreateTask(kind=TaskKind.NOTEBOOK_RUN, source={"notebook": body.notebook}, **shared)
@@ -127,19 +134,40 @@ async def judge(client: AsyncClient, root: str, body: JudgeBody) -> dict[str, An
     try:
         reply = await client.session.run(operations.one(call))
     except ConfigError as problem:
-        return {"problems": [*(one.to_dict() for one in problem.problems), *found], "config": None}
-    return {"problems": [*(warning.model_dump() for warning in reply.warnings), *found], "config": reply.config}
+        return {"problems": [*(one.to_dict() for one in problem.problems), *found], "config": None, "parameters": known}
+    if notebook is not None:
+        warning = slots_warning(notebook, ((reply.config or {}).get("resources") or {}).get("slots"))
+        found += [] if warning is None else [warning.to_dict()]
+    return {
+        "problems": [*(warning.model_dump() for warning in reply.warnings), *found],
+        "config": reply.config,
+        "parameters": known,
+    }
 
 
-def _of_notebook(root: str, body: JudgeBody) -> list[dict[str, Any]]:
-    """Return what is wrong with the cells of the notebook that is to be run."""
+def _of_notebook(
+    root: str, body: JudgeBody
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None, dict[str, Any] | None]:
+    """Return what is wrong with the notebook that is to be run and with its parameters, which it has, and itself."""
     if body.kind != "notebook_run" or body.path is None:
-        return []
+        return [], None, None
     try:
         notebook = read_notebook(local_path(root, body.path))
     except (BundleError, NotFound) as problem:
-        return [Problem("", problem.message, problem.hint).to_dict()]
-    return [warning.to_dict() for warning in needs_the_cluster(notebook, body.config)]
+        return [Problem("", problem.message, problem.hint).to_dict()], None, None
+    found = parameters_of(notebook)
+    known = None if found is None else [{"name": p.name, "type": p.type, "default": p.default} for p in found.values()]
+    try:
+        checked_parameters(notebook, body.parameters, body.notebook)
+    except ConfigError as wrong:
+        return [_of_parameter(problem) for problem in wrong.problems], known, notebook
+    return [], known, notebook
+
+
+def _of_parameter(problem: Problem) -> dict[str, Any]:
+    """Return a parameter's problem at the form's one field for all of them."""
+    message = f"{problem.path}: {problem.message}" if problem.path else problem.message
+    return Problem("parameters", message, problem.hint).to_dict()
 
 
 async def send(client: AsyncClient, body: SubmitBody, bundle: Bundle | None) -> dict[str, Any]:

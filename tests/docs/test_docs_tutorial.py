@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tomllib
 from pathlib import Path
@@ -105,7 +106,9 @@ def test_the_papermill_command_names_a_notebook_with_that_parameter(folder: Path
     assert f"{parameters[1]} = " in cell.source
 
 
-def test_pip_installs_an_extra_that_there_is() -> None:
-    ((*_, requirement),) = commands("pip install")
+def test_set_up_is_a_target_that_there_is_and_pip_names_an_extra_that_there_is() -> None:
+    ((_, target, *_),) = commands("make ")
+    assert f"\n{target}:" in (DOCS.parent / "Makefile").read_text(encoding="utf-8")
+    (requirement,) = re.findall(r"`pip install '([^']+)'`", PAGE.read_text(encoding="utf-8"))
     project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert requirement in [f"{project['name']}[{extra}]" for extra in project["optional-dependencies"]]

@@ -22,10 +22,10 @@ def cluster(meeting_place: Path) -> Iterator[Cluster]:
     are in closed folders, where tasks get a view of their own. Plain trials are forked from the agent's warm pool, as
     dozens of them import torch; in the clusters of other tests they start cold.
     """
-    config = "c.EmbeddedCluster.extra_users = ['ada', 'ben', 'cleo']\nc.EmbeddedCluster.warm_pool = True\n"
+    config = "c.EmbeddedCluster.extra_users = ['ada', 'ben', 'cleo']\n"
     root = meeting_place / "cluster"
     root.mkdir(mode=0o755)
-    with running_cluster(root, slots=6, config=config) as running:
+    with running_cluster(root, slots=6, config=config, extra={"DETLAB_WARM_POOL": "1"}) as running:
         yield running
 
 

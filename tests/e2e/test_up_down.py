@@ -142,7 +142,7 @@ def test_the_story_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     # another folder on the taken port fails, names the port and who has it, and touches nothing
     other = Cluster(tmp_path / "other", port=cluster.port)
     other.root.mkdir()
-    taken = other.up()
+    taken = other.up("--dir", ".detlab")  # without it the cluster above would be meant
     assert taken.returncode != 0
     assert str(cluster.port) in taken.stderr
     assert f"pid {pids['proxy']} " in taken.stderr

@@ -33,6 +33,9 @@ WANTED = (
     r"detlab_hub/embedded/proxy/bin/error/503\.html",
     r"detlab_hub/embedded/proxy/package\.json",
     r"detlab_hub/embedded/proxy/LICENSES\.txt",
+    r"detlab/launch/newcomers/your-first-search\.md",
+    r"detlab/launch/newcomers/digits_search\.ipynb",
+    r"detlab/launch/newcomers/digits_trial/train\.py",
 )
 NODE_PROGRAMS = {"node", "nodejs", "npm", "npx", "configurable-http-proxy"}
 

@@ -16,10 +16,10 @@ import pytest
 from bounds import Memory, api, memory_of
 from pydantic import BaseModel
 
-from detlab.schemas.expconf.raw.loading import MAX_TEXT
 from detlab_hub.web.base import VALUES_LIMIT
 from detlab_hub.web.scopes import Scope
 from testbed.cluster import Cluster
+from testbed.hostile_configs import submissions
 from testbed.people import callers
 from testbed.people.belongings import Belongings, belongings
 from testbed.routes import Asked, verbs
@@ -172,89 +172,6 @@ def test_a_hostile_query_costs_little(one: Asked, meter: Meter, bearers: dict[st
             path = path_of(one, own.ids)
             meter.send(f"{key}: {what}", one.verb, path, params={key: value}, headers=authorised(one, bearers))
     assert not meter.wrong
-
-
-RANGE = {"type": "double", "minval": 0, "maxval": 1}
-BASE: dict[str, Any] = {"entrypoint": ["true"], "searcher": {"name": "single", "metric": "loss"}}
-GRID: dict[str, Any] = {**BASE, "searcher": {"name": "grid", "metric": "loss"}}
-ASHA = {"name": "adaptive_asha", "metric": "loss", "time_metric": "batches", "max_time": 10**15, "max_trials": 10**15}
-
-
-def nested(depth: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"x": 1}
-    for _ in range(depth):
-        found = {"n": found}
-    return found
-
-
-LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 12)
-)
-CONFIGS: dict[str, dict[str, Any]] = {
-    "a grid of a billion points": {**GRID, "hyperparameters": {"x": {**RANGE, "count": 10**9}}},
-    "a grid of 2**63 points": {
-        **GRID,
-        "hyperparameters": {f"b{i}": {"type": "categorical", "vals": [True, False]} for i in range(63)},
-    },
-    "a grid of 10**20 points": {**GRID, "hyperparameters": {f"x{i}": {**RANGE, "count": 10} for i in range(20)}},
-    "many axes": {**GRID, "hyperparameters": {f"x{i}": {**RANGE, "count": 2**62} for i in range(9_000)}},
-    "many choices": {**GRID, "hyperparameters": {"x": {"type": "categorical", "vals": list(range(49_000))}}},
-    "all trials at once": {
-        **BASE,
-        "searcher": {"name": "random", "metric": "x", "max_trials": 10**15, "max_concurrent_trials": 0},
-    },
-    "large trials at once": {
-        **BASE,
-        "searcher": {"name": "random", "metric": "x", "max_trials": 10_000, "max_concurrent_trials": 10_000},
-        "hyperparameters": {"x": "y" * 390_000},
-    },
-    "many rungs": {**BASE, "searcher": {**ASHA, "divisor": 1.0000001, "max_rungs": 10**15}},
-    "many brackets": {**BASE, "searcher": {**ASHA, "bracket_rungs": [1] * 49_000}},
-    "deep groups": {**BASE, "hyperparameters": nested(900)},
-    "many labels": {**BASE, "labels": [f"label {i}" for i in range(49_000)]},
-    "many variables": {**BASE, "environment": {"environment_variables": [f"V{i}=1" for i in range(49_000)]}},
-    "many policies": {**BASE, "log_policies": [{"name": f"p{i}", "pattern": "(a+)+$"} for i in range(9_000)]},
-    "many mounts": {**BASE, "bind_mounts": [{"host_path": "/x", "container_path": f"/{i}"} for i in range(9_000)]},
-    "a long name": {**BASE, "name": "x" * 390_000},
-    "a long word": {**BASE, "entrypoint": "x" * 390_000},
-    "unknown keys": {**BASE, **{f"k{i}": i for i in range(49_000)}},
-}
-
-
-def full(unit: str, before: str = "", after: str = "") -> str:
-    """A text as long as is read, of one part again and again."""
-    return before + unit * ((MAX_TEXT - len(before) - len(after)) // len(unit)) + after
-
-
-YAMLS = {
-    "aliases": LAUGHS,
-    "merges": full("  - &m {<<: [*a, *a, *a, *a]}\n", "a: &a {b: 1}\nc:\n"),
-    "numbers": full("1, ", "x: [", "1]"),
-    "lines": full("- a\n", "x:\n"),
-    "keys": "".join(f"k{i}: 1\n" for i in range(40_000)),
-    "same keys": full("k: 1\n"),
-    "deep lists": full("["),
-    "deep maps": full("{a: "),
-    "deep lines": "".join(" " * i + "a:\n" for i in range(800)),
-    "dashes": full("- "),
-    "digits": full("9", "x: "),
-    "hexadecimal": full("f", "x: 0x"),
-    "anchors": "".join(f"- &a{i} x\n" for i in range(30_000)),
-    "one line": full("y", "x: "),
-    "quotes": full("\\x41", 'x: "', '"'),
-    "comments": full("#\n"),
-    "documents": full("---\n"),
-    "tags": full("!!python/object:os.system ", "x: "),
-    "too long": full("x") + "xx",
-}
-
-
-def submissions() -> dict[str, dict[str, Any]]:
-    """Bodies of a submission by what is hostile in them."""
-    return {
-        **{name: {"config": config} for name, config in CONFIGS.items()},
-        **{f"YAML: {name}": {"config_yaml": text} for name, text in YAMLS.items()},
-    }
 
 
 @pytest.mark.parametrize("what", list(submissions()))

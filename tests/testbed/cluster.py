@@ -116,7 +116,8 @@ class Cluster:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("DET_", "JUPYTER", "XDG_"))}
         home = self.root / "home"
         home.mkdir(exist_ok=True)
-        return {**kept, "HOME": str(home), **self.extra}
+        # A process with torch loaded beside each of dozens of clusters would only take time: tests ask for it.
+        return {**kept, "HOME": str(home), "DETLAB_WARM_POOL": "0", **self.extra}
 
     def command(self, *arguments: str) -> list[str]:
         """The command line of `det`."""

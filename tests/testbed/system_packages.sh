@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tests start a real PostgreSQL, a real chromium, a real nginx and a real Docker engine. On Debian as root this
+# The tests start a real PostgreSQL, a real chromium, a real nginx, a real Docker engine and a real sshd. On Debian as root this
 # installs what is missing (and says so first); elsewhere it names what is missing and how to get it, and the tests that
 # need it say why they are skipped. Of chromium the build without windows will do, which is the quicker one; where the
 # whole browser is there already, it is only tried for.
@@ -14,10 +14,14 @@ command -v dockerd >/dev/null 2>&1 || [ -x /usr/sbin/dockerd ] || wanted="$wante
 command -v busybox >/dev/null 2>&1 || wanted="$wanted busybox-static"
 command -v ip >/dev/null 2>&1 || [ -x /usr/sbin/ip ] || wanted="$wanted iproute2"
 command -v nginx >/dev/null 2>&1 || [ -x /usr/sbin/nginx ] || wanted="$wanted nginx"
+command -v sshd >/dev/null 2>&1 || [ -x /usr/sbin/sshd ] || wanted="$wanted openssh-server"
 [ -n "$wanted$shell" ] || exit 0
 if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
   echo "==> installing from Debian for the tests:$wanted${shell:+ $shell}"
   export DEBIAN_FRONTEND=noninteractive
+  # The tests start what they need themselves: no service is to run on this machine because of them.
+  policy=/usr/sbin/policy-rc.d
+  [ -e $policy ] || { printf '#!/bin/sh\nexit 101\n' > $policy && chmod 755 $policy && trap 'rm -f $policy' EXIT; }
   install() { apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >/dev/null; }
   if apt-get update -qq; then
     if [ -n "$shell" ] && ! install $shell; then

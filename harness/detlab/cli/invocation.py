@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from detlab.client.client import Client
 
 _CSV = "detlab.csv"
+CSV_HELP = "Print the table as CSV, for programs: sizes in bytes, spans in seconds, times in seconds since the epoch."
 """Key of the context: whether tables are printed as CSV."""
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,6 +76,6 @@ def _set_csv(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
 def csv_option(function: F) -> F:
     """Add `--csv`: the command's table as CSV, with its header even if there are no rows."""
     option: Callable[[F], F] = click.option(
-        "--csv", is_flag=True, expose_value=False, is_eager=True, callback=_set_csv, help="Print the table as CSV."
+        "--csv", is_flag=True, expose_value=False, is_eager=True, callback=_set_csv, help=CSV_HELP
     )
     return option(function)

@@ -15,6 +15,7 @@ from detlab.cli.loading import Lazy, LazyGroup
 COMMANDS = {
     "agent": Lazy("Agents: list, enable, disable, enrol, remove, run.", "detlab.cli.commands.cluster:agent"),
     "audit": Lazy("The audit log: actions of users (administrators).", "detlab.cli.commands.administration:audit"),
+    "backup": Lazy("Write the cluster's state into an archive.", extra="hub"),
     "checkpoint": Lazy("Checkpoints: list, describe, download.", "detlab.cli.commands.checkpoint:checkpoint"),
     "cluster": Lazy("The cluster as a whole: simulate scheduling.", "detlab.cli.commands.cluster:cluster"),
     "cmd": Lazy(
@@ -34,6 +35,7 @@ COMMANDS = {
     "preview-search": Lazy("Simulate a search without training.", extra="hub"),
     "queue": Lazy("The queue: pending tasks with position and reason.", "detlab.cli.commands.job:queue"),
     "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.commands.quota:quota"),
+    "restore": Lazy("Make a state folder of an archive.", extra="hub"),
     "shell": Lazy("Shells: start, open in this terminal, list, logs, kill.", "detlab.cli.commands.tasks.shell:shell"),
     "slot": Lazy("Slots of the agents: list, enable, disable.", "detlab.cli.commands.cluster:slot"),
     "status": Lazy("Show the parts of the cluster of a state folder.", extra="hub"),

@@ -18,7 +18,7 @@ from detlab.client.notebook_runs import prepare_notebook_run
 from detlab.client.operations import experiments as operations
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
-from detlab.client.ordering import ExperimentSortBy, OrderBy, choose_experiments, sort_views
+from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
 from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
 from detlab.client.transport.calls import Progress, Retries
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
@@ -229,6 +229,7 @@ class AsyncClient:
         limit: int | None = None,
         state: str | None = None,
         owner: str | None = None,
+        archived: bool | None = False,
     ) -> list[AsyncExperiment]:
         """Return experiments, newest first unless told otherwise; those without the key come last.
 
@@ -243,6 +244,7 @@ class AsyncClient:
             limit: Return at most this many of them.
             state: Only those in this state.
             owner: Only those of this user.
+            archived: False leaves archived ones out, True all others; None leaves out none.
 
         Raises:
             ValueError: There is no such key, direction or state.
@@ -250,7 +252,9 @@ class AsyncClient:
         key = None if sort_by is None else ExperimentSortBy(sort_by)
         here = any(given is not None for given in (key, experiment_ids, labels, users, states))
         first = None if here else limit
-        views = await self.session.run(operations.experiments(limit=first, state=state, owner=owner, name=name))
+        which = archived_filter(archived)
+        wanted = operations.experiments(limit=first, state=state, owner=owner, name=name, archived=which)
+        views = await self.session.run(wanted)
         if here:
             views = choose_experiments(views, experiment_ids=experiment_ids, labels=labels, users=users, states=states)
             views = (sort_views(views, key, order_by) if key is not None else views)[:limit]

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client import tabular
+from detlab.client.aedits import AsyncCheckpointEdits, AsyncExperimentEdits
 from detlab.client.facts import (
-    CheckpointFacts,
-    ExperimentFacts,
     TrialFacts,
     TrialMetrics,
     first_page,
@@ -36,6 +35,7 @@ from detlab.client.ordering import (
     TrialSortBy,
     line_filter,
     newest_checkpoint,
+    other_metric,
     sort_views,
 )
 from detlab.client.transport.afeeds import Notice, follow, log_lines
@@ -58,7 +58,7 @@ from detlab.schemas.wire import (
 )
 
 
-class AsyncExperiment(ExperimentFacts):
+class AsyncExperiment(AsyncExperimentEdits):
     """An experiment, asynchronous."""
 
     def __init__(self, session: AsyncSession, view: ExperimentView) -> None:
@@ -248,7 +248,9 @@ class AsyncExperiment(ExperimentFacts):
         max_results: int | None = None,
     ) -> list[AsyncCheckpoint]:
         """Return its checkpoints, best first unless told otherwise (see `sort_checkpoints`)."""
-        found = await self._session.run(experiments.experiment_checkpoints(self.id))
+        found = await self._session.run(
+            experiments.experiment_checkpoints(self.id, other_metric(sort_by, self.view.metric))
+        )
         return [
             AsyncCheckpoint(self._session, item)
             for item in self.sorted_checkpoints(found, sort_by, order_by, max_results)
@@ -261,13 +263,15 @@ class AsyncExperiment(ExperimentFacts):
 
         Args:
             limit: Return at most this many.
-            sort_by: The name of the searcher metric, or another key.
+            sort_by: A validation metric, or another key; None: the searcher metric.
             smaller_is_better: Which end of it is best; goes together with `sort_by`.
 
         Raises:
-            ValueError: One of the last two is given without the other, or there is no such key.
+            ValueError: One of the last two is given without the other, or no checkpoint has a value of that metric.
         """
-        found = await self._session.run(experiments.experiment_checkpoints(self.id))
+        found = await self._session.run(
+            experiments.experiment_checkpoints(self.id, other_metric(sort_by, self.view.metric))
+        )
         best = self.best_first(found, limit, sort_by, smaller_is_better)
         return [AsyncCheckpoint(self._session, item) for item in best]
 
@@ -603,6 +607,9 @@ class AsyncTrial(TrialFacts):
         """
         from detlab import viz
 
+        if "restarts" not in options:
+            await self.reload()
+            options["restarts"] = self.restart_steps
         return viz.trial_metrics(await self._session.run(experiments.trial_metrics(self.id)), **options)
 
     async def list_checkpoints(
@@ -612,8 +619,10 @@ class AsyncTrial(TrialFacts):
         max_results: int | None = None,
     ) -> list[AsyncCheckpoint]:
         """Return its checkpoints, best first unless told otherwise."""
-        found = await self._session.run(experiments.trial_checkpoints(self.id))
-        order = (await self.get_experiment()).sorted_checkpoints(found, sort_by, order_by, max_results)
+        experiment = await self.get_experiment()
+        other = other_metric(sort_by, experiment.view.metric)
+        found = await self._session.run(experiments.trial_checkpoints(self.id, other))
+        order = experiment.sorted_checkpoints(found, sort_by, order_by, max_results)
         return [AsyncCheckpoint(self._session, item) for item in order]
 
     async def get_checkpoints(
@@ -630,8 +639,10 @@ class AsyncTrial(TrialFacts):
         Raises:
             DetlabError: No checkpoint was validated yet.
         """
-        found = await self._session.run(experiments.trial_checkpoints(self.id))
-        best = (await self.get_experiment()).best_first(found, 1, sort_by, smaller_is_better)
+        experiment = await self.get_experiment()
+        other = other_metric(sort_by, experiment.view.metric)
+        found = await self._session.run(experiments.trial_checkpoints(self.id, other))
+        best = experiment.best_first(found, 1, sort_by, smaller_is_better)
         if not best:
             raise no_checkpoint(self.experiment_id)
         return AsyncCheckpoint(self._session, best[0])
@@ -669,7 +680,7 @@ class AsyncTrial(TrialFacts):
         return AsyncCheckpoint(self._session, newest)
 
 
-class AsyncCheckpoint(CheckpointFacts):
+class AsyncCheckpoint(AsyncCheckpointEdits):
     """A committed checkpoint, asynchronous."""
 
     def __init__(self, session: AsyncSession, view: CheckpointView) -> None:

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client.operations import experiments
-from detlab.client.ordering import CheckpointSortBy, OrderBy, sort_checkpoints
+from detlab.client.ordering import (
+    CheckpointSortBy,
+    CheckpointState,
+    OrderBy,
+    check_metric,
+    other_metric,
+    sort_checkpoints,
+)
 from detlab.client.rendering import card, settings
 from detlab.client.transport.calls import FOREIGN, Flow
 from detlab.client.transport.streaming import Feed, event_feed
@@ -79,6 +86,16 @@ class ExperimentFacts:
     def labels(self) -> set[str]:
         """Tags."""
         return set(self.view.labels)
+
+    @property
+    def notes(self) -> str | None:
+        """What people noted about it; None on an item of a list, and after somebody has changed it, until `reload`."""
+        return self.view.notes
+
+    @property
+    def archived(self) -> bool:
+        """Whether lists leave it out."""
+        return self.view.archived_at is not None
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -160,16 +177,22 @@ class ExperimentFacts:
         Args:
             found: Checkpoints of the experiment.
             count: Return at most this many.
-            sort_by: The searcher metric, by which checkpoints are compared anyway, or another key.
+            sort_by: A validation metric, or another key; None: the searcher metric.
             smaller_is_better: Which end of it is best; goes together with `sort_by`.
 
         Raises:
-            ValueError: One of the last two is given without the other, or there is no such key.
+            ValueError: One of the last two is given without the other, or no checkpoint has a value of that metric.
         """
         if (sort_by is None) != (smaller_is_better is None):
             raise ValueError("give sort_by and smaller_is_better together, or neither: then the searcher metric counts")
         order = None if smaller_is_better is None else OrderBy.ASCENDING if smaller_is_better else OrderBy.DESCENDING
-        validated = [item for item in found if item.validation is not None and item.state != "DELETED"]
+        other = other_metric(sort_by, self.view.metric)
+        check_metric(found, other, self.view.metric)
+        validated = [
+            item
+            for item in found
+            if item.state == "COMPLETED" and (item.validation is not None if other is None else other in item.metrics)
+        ]
         return self.sorted_checkpoints(validated, sort_by, order, count)
 
     def resync_event(self, snapshot: CurvesView) -> Event:
@@ -182,7 +205,7 @@ class ExperimentFacts:
         )
 
     def learn(self, item: CurvesView | Event) -> None:
-        """Keep what a snapshot or an event says, but the config, which neither carries."""
+        """Keep what a snapshot or an event says, but config and notes, which neither carries."""
         if isinstance(item, CurvesView):
             fresh = item.experiment
         elif item.kind == "experiment" and item.data.get("state") == ExperimentState.DELETED.value:
@@ -191,7 +214,9 @@ class ExperimentFacts:
             fresh = ExperimentView.model_validate(item.data)
         else:
             return
-        self.view = fresh.model_copy(update={"config": fresh.config or self.view.config})
+        same = fresh.notes is None and fresh.edited_at == self.view.edited_at
+        notes = self.view.notes if same else fresh.notes
+        self.view = fresh.model_copy(update={"config": fresh.config or self.view.config, "notes": notes})
 
 
 def timed_out(view: ExperimentView, timeout: float | None) -> TimeoutError:
@@ -275,6 +300,11 @@ class TrialFacts:
         return self.view.allocation_state is AllocationState.RUNNING and self.view.latest_checkpoint is None
 
     @property
+    def restart_steps(self) -> list[int]:
+        """Steps from which its later attempts went on, 0 where one began anew; empty on an item of a list."""
+        return [attempt.resume_step or 0 for attempt in self.view.attempts if attempt.run > 1]
+
+    @property
     def nodes(self) -> list[str]:
         """Agents of its last attempt, as of the last answer; empty before it has any."""
         over = dict.fromkeys(slot.rpartition("/")[0] for slot in self.view.slots if "/" in slot)
@@ -326,6 +356,11 @@ class CheckpointFacts:
     def experiment_id(self) -> int:
         """The experiment of that trial."""
         return self.view.experiment_id
+
+    @property
+    def state(self) -> CheckpointState:
+        """What has become of it, as of the last answer."""
+        return CheckpointState(self.view.state)
 
     @property
     def deleted(self) -> bool:
@@ -436,6 +471,11 @@ def reports(series: list[SeriesView]) -> list[TrialMetrics]:
                 found[key] = TrialMetrics(curve.trial_id, curve.group, step, {}, when)
             found[key].metrics[curve.name] = value
     return [found[key] for key in sorted(found)]
+
+
+def at_step(view: CheckpointView, series: list[SeriesView]) -> list[TrialMetrics]:
+    """Join the values of a checkpoint's step into reports, one for each group."""
+    return [report for report in reports(series) if report.steps_completed == view.steps_completed]
 
 
 def wanted(line: LogLine, rank: int | None, search: str | None, node: str | None) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from detlab.client.bundling.bundle import Bundle, build_bundle
 from detlab.client.bundling.capture import capture_imports
+from detlab.client.bundling.search_path import search_path_warnings
 from detlab.client.submission import ConfigSource, config_mapping
 from detlab.errors import BundleError, ConfigError, Problem
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
@@ -36,11 +37,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "tuple": (tuple, list),
 }
 _TYPE_COMMENT = re.compile(r"#\s*type:\s*([\w.]+)")
-_CLUSTER_MAGICS = re.compile(r"^\s*(?:\w+\s*=\s*)?(%%?det(?:_(?!module\b|debug\b)\w+)?)(?!\w)", re.MULTILINE)
-_WHERE_IT_WORKS = (
-    "run the notebook by papermill where you are logged in, or give the task a token of yours: DET_TOKEN and DET_URL in"
-    " environment.environment_variables"
-)
+_BORROWS = re.compile(r"^\s*(?:\w+\s*=\s*)?%%?det_(?:run|experiment)\b", re.MULTILINE)
 _CODE_MAGICS = re.compile(r"%%(det_module|det_run|time|timeit|capture)\b")
 
 
@@ -162,32 +159,37 @@ def checked_parameters(notebook: Mapping[str, Any], given: Mapping[str, Any], wh
     return values
 
 
-def needs_the_cluster(notebook: Mapping[str, Any], config: object = None) -> list[Problem]:
-    """Return a warning for each cell with a magic that asks the cluster, which a task has no token for.
-
-    Args:
-        notebook: The notebook.
-        config: The task's config, which may give a token as DET_TOKEN.
-    """
-    if "DET_TOKEN" in str(config):
-        return []
-    found = []
-    cells = [cell for cell in notebook["cells"] if cell.get("cell_type") == "code"]
-    for number, cell in enumerate(cells, 1):
-        magic = _CLUSTER_MAGICS.search(_text(cell))
-        if magic is not None:
-            message = (
-                f"code cell {number} has {magic[1]}, which asks the cluster: the task has no token, so it will fail"
-            )
-            found.append(Problem("", message, _WHERE_IT_WORKS, "warning"))
-    return found
-
-
 @dataclass(frozen=True)
 class Word:
     """A parameter's value as text from the command line; the notebook determines its type."""
 
     text: str
+
+
+def slots_warning(notebook: Mapping[str, Any], slots: int | None) -> Problem | None:
+    """Return what to say of the slots of a notebook whose cells ask the cluster for slots of their own, if it has such.
+
+    A run that holds slots while its cells wait for others waits for ever where there are no others.
+
+    Args:
+        notebook: The notebook.
+        slots: The run's own; None: its config does not say, and it gets none.
+    """
+    cells = [cell for cell in notebook["cells"] if cell.get("cell_type") == "code"]
+    borrowing = [str(number) for number, cell in enumerate(cells, 1) if _BORROWS.search(_text(cell))]
+    if not borrowing or slots == 0:
+        return None
+    which = f"code cell{'s' if borrowing[1:] else ''} {', '.join(borrowing[:8])}{', …' if borrowing[8:] else ''}"
+    asks = f"{which} {'ask' if borrowing[1:] else 'asks'} the cluster for slots"
+    if slots is None:
+        return Problem(
+            "resources.slots",
+            f"{asks}, so the run itself holds none",
+            "set it (--slots N) if other cells compute",
+            "warning",
+        )
+    message = f"{asks}, while the run itself holds {slots}: it waits for ever where the cluster has no more"
+    return Problem("resources.slots", message, "set it to 0 (--slots 0) unless other cells compute", "warning")
 
 
 def prepare_notebook_run(
@@ -205,7 +207,7 @@ def prepare_notebook_run(
         path: The notebook.
         parameters: Values for variables of its cell tagged `parameters`.
         config: Task config (`detlab.schemas.taskconf`); its entrypoint is set here.
-        slots: `resources.slots`.
+        slots: `resources.slots`; by default 0 if its cells ask the cluster for slots, else the kind's default.
         name: Display name; default: the file's.
         context: Folder to ship; None: the notebook and the modules beside it that it imports.
 
@@ -220,6 +222,9 @@ def prepare_notebook_run(
     raw["entrypoint"] = ENTRYPOINT
     if slots is not None:
         raw["resources"] = {**(raw.get("resources") or {}), "slots": slots}
+    warning = slots_warning(notebook, (raw.get("resources") or {}).get("slots"))
+    if warning is not None:
+        raw["resources"] = {"slots": 0, **(raw.get("resources") or {})}
     request = {"notebook": file.name, "parameters": values}
     files: dict[str, bytes | str] = {
         file.name: file.read_bytes(),
@@ -227,7 +232,9 @@ def prepare_notebook_run(
     }
     bundle = _pack(file, notebook, files, None if context is None else Path(context))
     source = {"notebook": str(path), "parameters": values}
-    told = [ProblemView.model_validate(problem.to_dict()) for problem in needs_the_cluster(notebook, raw)]
+    whole = None if context is None else Path(context).expanduser()
+    told = search_path_warnings(_python(notebook), file.absolute().parent, whole)
+    told += [] if warning is None else [ProblemView.model_validate(warning.to_dict())]
     return NotebookRun(raw, bundle, name or file.name, source, values, told)
 
 

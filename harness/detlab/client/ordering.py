@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from detlab.schemas.wire import CheckpointView, ExperimentState, ExperimentView, LogLine, TrialView
+from detlab.schemas.wire import Archived, CheckpointView, ExperimentState, ExperimentView, LogLine, TrialView
 
 _View = TypeVar("_View", ExperimentView, TrialView)
 
@@ -66,6 +66,7 @@ class CheckpointState(StrEnum):
     """What has become of a checkpoint."""
 
     COMPLETED = "COMPLETED"
+    PARTIALLY_DELETED = "PARTIALLY_DELETED"
     DELETED = "DELETED"
 
 
@@ -133,6 +134,11 @@ def choose_experiments(
     ]
 
 
+def archived_filter(archived: bool | None) -> Archived | None:
+    """Return what the master is asked for; None: what it does by itself, without archived experiments."""
+    return "any" if archived is None else "only" if archived else None
+
+
 def line_filter(
     *,
     rank_ids: Collection[int] | None = None,
@@ -175,6 +181,27 @@ def _seconds(moment: datetime | float | str | None) -> float | None:
     return moment.timestamp() if isinstance(moment, datetime) else moment
 
 
+def other_metric(sort_by: CheckpointSortBy | str | None, metric: str) -> str | None:
+    """Return the metric to sort checkpoints by if it is not the searcher's; None: by that one, or by a key."""
+    if sort_by is None or sort_by == metric or sort_by in {item.value for item in CheckpointSortBy}:
+        return None
+    return str(sort_by)
+
+
+def check_metric(checkpoints: Sequence[CheckpointView], other: str | None, metric: str) -> None:
+    """Check that a metric to sort by was reported at the step of some checkpoint: else its name is misspelt.
+
+    Raises:
+        ValueError: There are checkpoints, and it was not.
+    """
+    if other is not None and checkpoints and not any(other in item.metrics for item in checkpoints):
+        known = ", ".join(item.value for item in CheckpointSortBy)
+        raise ValueError(
+            f"checkpoints cannot be sorted by {other!r}: no validation reported it at the step of one;"
+            f" other keys are {known} and the searcher metric {metric!r}"
+        )
+
+
 def sort_checkpoints(
     checkpoints: Sequence[CheckpointView],
     *,
@@ -188,38 +215,39 @@ def sort_checkpoints(
 
     Args:
         checkpoints: In any order.
-        sort_by: Key, or the searcher metric's name; None means the searcher metric.
+        sort_by: Key, or the name of a validation metric; None means the searcher metric.
         order_by: Direction; None means best first for the searcher metric and ascending for other keys.
         metric: Name of the searcher metric.
         smaller_is_better: Which end of the searcher metric is best.
         max_results: Keep that many.
 
     Raises:
-        ValueError: Checkpoints cannot be sorted by that.
+        ValueError: There are checkpoints, and none has a value of that metric.
     """
+    other = other_metric(sort_by, metric)
+    check_metric(checkpoints, other, metric)
     named = CheckpointSortBy.SEARCHER_METRIC if sort_by is None or sort_by == metric else sort_by
-    try:
-        key = CheckpointSortBy(named)
-    except ValueError:
-        known = ", ".join(item.value for item in CheckpointSortBy)
-        message = f"checkpoints cannot be sorted by {sort_by!r}, only by {known} or the searcher metric {metric!r}"
-        raise ValueError(message) from None
-    by_metric = key is CheckpointSortBy.SEARCHER_METRIC
+    key = None if other is not None else CheckpointSortBy(named)
+    by_metric = key in (None, CheckpointSortBy.SEARCHER_METRIC)
+
+    def value(item: CheckpointView) -> Any:
+        return item.metrics.get(other or "") if key is None else getattr(item, key.value)
+
     if order_by is None:
         descending = by_metric and not smaller_is_better
     else:
         descending = OrderBy(order_by) is OrderBy.DESCENDING
     ranked = sorted(checkpoints, key=lambda item: (item.created_at, item.uuid))
     diverged = (-math.inf if smaller_is_better else math.inf) if by_metric else None
-    present = [item for item in ranked if _ordered(getattr(item, key.value), diverged)]
-    missing = [item for item in ranked if not _ordered(getattr(item, key.value), diverged)]
-    present.sort(key=lambda item: getattr(item, key.value), reverse=descending)
+    present = [item for item in ranked if _ordered(value(item), diverged)]
+    missing = [item for item in ranked if not _ordered(value(item), diverged)]
+    present.sort(key=value, reverse=descending)
     return (present + missing)[:max_results]
 
 
 def newest_checkpoint(checkpoints: Sequence[CheckpointView]) -> CheckpointView | None:
     """Return the one with files of the most steps, then the youngest: what its trial would resume from."""
-    present = [item for item in checkpoints if item.state != "DELETED"]
+    present = [item for item in checkpoints if item.state == "COMPLETED"]
     return max(present, key=lambda item: (item.steps_completed, item.created_at, item.uuid), default=None)
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client import tabular
+from detlab.client.edits import CheckpointEdits, ExperimentEdits
 from detlab.client.facts import (
-    CheckpointFacts,
-    ExperimentFacts,
     TrialFacts,
     TrialMetrics,
     first_page,
@@ -37,6 +36,7 @@ from detlab.client.ordering import (
     TrialSortBy,
     line_filter,
     newest_checkpoint,
+    other_metric,
     sort_views,
 )
 from detlab.client.transport.calls import Flow, Progress
@@ -59,7 +59,7 @@ from detlab.schemas.wire import (
 )
 
 
-class Experiment(ExperimentFacts):
+class Experiment(ExperimentEdits):
     """An experiment, blocking."""
 
     def __init__(self, session: Session, view: ExperimentView) -> None:
@@ -246,7 +246,7 @@ class Experiment(ExperimentFacts):
         max_results: int | None = None,
     ) -> list[Checkpoint]:
         """Return its checkpoints, best first unless told otherwise (see `sort_checkpoints`)."""
-        found = self._session.run(experiments.experiment_checkpoints(self.id))
+        found = self._session.run(experiments.experiment_checkpoints(self.id, other_metric(sort_by, self.view.metric)))
         return [
             Checkpoint(self._session, item) for item in self.sorted_checkpoints(found, sort_by, order_by, max_results)
         ]
@@ -258,13 +258,13 @@ class Experiment(ExperimentFacts):
 
         Args:
             limit: Return at most this many.
-            sort_by: The name of the searcher metric, or another key.
+            sort_by: A validation metric, or another key; None: the searcher metric.
             smaller_is_better: Which end of it is best; goes together with `sort_by`.
 
         Raises:
-            ValueError: One of the last two is given without the other, or there is no such key.
+            ValueError: One of the last two is given without the other, or no checkpoint has a value of that metric.
         """
-        found = self._session.run(experiments.experiment_checkpoints(self.id))
+        found = self._session.run(experiments.experiment_checkpoints(self.id, other_metric(sort_by, self.view.metric)))
         best = self.best_first(found, limit, sort_by, smaller_is_better)
         return [Checkpoint(self._session, item) for item in best]
 
@@ -595,6 +595,9 @@ class Trial(TrialFacts):
         """
         from detlab import viz
 
+        if "restarts" not in options:
+            self.reload()
+            options["restarts"] = self.restart_steps
         return viz.trial_metrics(self._session.run(experiments.trial_metrics(self.id)), **options)
 
     def list_checkpoints(
@@ -604,8 +607,10 @@ class Trial(TrialFacts):
         max_results: int | None = None,
     ) -> list[Checkpoint]:
         """Return its checkpoints, best first unless told otherwise."""
-        found = self._session.run(experiments.trial_checkpoints(self.id))
-        order = self.get_experiment().sorted_checkpoints(found, sort_by, order_by, max_results)
+        experiment = self.get_experiment()
+        other = other_metric(sort_by, experiment.view.metric)
+        found = self._session.run(experiments.trial_checkpoints(self.id, other))
+        order = experiment.sorted_checkpoints(found, sort_by, order_by, max_results)
         return [Checkpoint(self._session, item) for item in order]
 
     def get_checkpoints(
@@ -622,8 +627,10 @@ class Trial(TrialFacts):
         Raises:
             DetlabError: No checkpoint was validated yet.
         """
-        found = self._session.run(experiments.trial_checkpoints(self.id))
-        best = self.get_experiment().best_first(found, 1, sort_by, smaller_is_better)
+        experiment = self.get_experiment()
+        other = other_metric(sort_by, experiment.view.metric)
+        found = self._session.run(experiments.trial_checkpoints(self.id, other))
+        best = experiment.best_first(found, 1, sort_by, smaller_is_better)
         if not best:
             raise no_checkpoint(self.experiment_id)
         return Checkpoint(self._session, best[0])
@@ -661,7 +668,7 @@ class Trial(TrialFacts):
         return Checkpoint(self._session, newest)
 
 
-class Checkpoint(CheckpointFacts):
+class Checkpoint(CheckpointEdits):
     """A committed checkpoint, blocking."""
 
     def __init__(self, session: Session, view: CheckpointView) -> None:

@@ -173,10 +173,21 @@ def list_experiments(
     limit: int | None = None,
     state: str | None = None,
     owner: str | None = None,
+    archived: bool | None = False,
 ) -> list[Experiment]:
     """Return experiments, newest first unless told otherwise (see `Client.list_experiments`)."""
     return current_client().list_experiments(
-        sort_by, order_by, experiment_ids, labels, users, states, name, limit=limit, state=state, owner=owner
+        sort_by,
+        order_by,
+        experiment_ids,
+        labels,
+        users,
+        states,
+        name,
+        limit=limit,
+        state=state,
+        owner=owner,
+        archived=archived,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from detlab.errors import DetlabError
 from detlab.schemas.wire import SeriesView, TrialView
-from detlab.visible import visible
+from detlab.visible import no_formula, visible
 
 Row = dict[str, Any]
 MOST_POINTS = 10_000
@@ -101,6 +101,8 @@ def frame(rows: list[Row], columns: tuple[str, ...] = ()) -> Any:
 def csv_text(rows: list[Row], columns: tuple[str, ...] = ()) -> str:
     """Return rows as CSV with a header; control characters in texts are made visible, since it may be a terminal.
 
+    A spreadsheet takes no text for a formula: see `no_formula`.
+
     Args:
         rows: The rows; one lacks what it has no value for.
         columns: The first columns, there even if no row is.
@@ -108,7 +110,7 @@ def csv_text(rows: list[Row], columns: tuple[str, ...] = ()) -> str:
     names = list(dict.fromkeys([*columns, *(name for row in rows for name in row)]))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([visible(name, keep="") for name in names])
+    writer.writerow([_cell(name) for name in names])
     writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
     return file.getvalue()
 
@@ -116,4 +118,4 @@ def csv_text(rows: list[Row], columns: tuple[str, ...] = ()) -> str:
 def _cell(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
-    return visible(str(value), keep="")
+    return no_formula(visible(str(value), keep=""))

@@ -27,6 +27,7 @@ from detlab.core.preemption.context import DummyPreemptContext, PreemptContext, 
 from detlab.core.preemption.watch import PreemptionWatcher
 from detlab.core.searcher import DummySearcherContext, SearcherContext, parse_length, parse_units
 from detlab.core.session import TaskSession
+from detlab.core.uncaught import show_own_errors_short
 from detlab.errors import InvalidHP
 from detlab.info import ClusterInfo, get_cluster_info
 
@@ -205,6 +206,7 @@ def init(
     """
     info = get_cluster_info()
     _print_stacks_on_sigusr1()
+    show_own_errors_short()
     if info is None:
         return _init_off_cluster(distributed, checkpoint_storage, preempt_mode)
     _check_nodes(info, distributed)

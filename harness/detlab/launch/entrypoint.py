@@ -27,6 +27,7 @@ class Entry:
         stdout: Descriptor for its output.
         stderr: Descriptor for its errors.
         passed: Further descriptors that it gets, under the same numbers.
+        on_cold: Called with the reason where a forked interpreter cannot stand in for a new one.
     """
 
     entrypoint: str | list[str]
@@ -35,6 +36,7 @@ class Entry:
     stdout: int
     stderr: int
     passed: tuple[int, ...] = ()
+    on_cold: Callable[[str], None] | None = None
 
     @property
     def words(self) -> list[str]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from detlab.launch.python_program import KEPT
+from detlab.launch.taskdir import RUN_TOKEN
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -84,9 +86,12 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
         DET_HPARAMS=json.dumps(info.get("hparams", {})),
         DET_UNIQUE_PORT_OFFSET=base.get("DET_UNIQUE_PORT_OFFSET", "0"),
     )
+    run_token = task_dir / RUN_TOKEN
+    if run_token.is_file():
+        env["DET_TOKEN_FILE"] = str(run_token)
     # A proxy that the experiment or its image names is for the world outside.
     env.update(without_proxy(env, (*LOOPBACK, urlsplit(str(info["master_url"])).hostname or "localhost")))
-    for name in ("DET_SERVICE_FD", "DET_SERVICE_SOCKET"):  # the agent alone passes a socket on
+    for name in ("DET_SERVICE_FD", "DET_SERVICE_SOCKET", KEPT):  # the agent alone passes a socket on
         env.pop(name, None)
     for name in (
         "CUDA_VISIBLE_DEVICES",

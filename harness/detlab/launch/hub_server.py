@@ -35,6 +35,8 @@ from urllib.parse import urlsplit, urlunsplit
 from detlab.launch.handed import handing
 from detlab.launch.servers import idle_watch
 from detlab.launch.servers.relays import Relays, Target, showing
+from detlab.launch.welcome import ASKED, NOTES, welcome
+from detlab.preloading import preload_magics
 from detlab.short_folder import short_folder
 from detlab.trust import tls_context
 
@@ -53,16 +55,6 @@ NEEDS = {
     "shell": ("jupyterhub", "notebook"),
     "tensorboard": ("jupyterhub", "tensorboard", "tornado"),
 }
-
-
-def magics_startup() -> Path | None:
-    """Return the file that preloads the magics in a kernel, without importing it; None if they are not installed."""
-    spec = importlib.util.find_spec("detlab_magics")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(folder) / "startup.py"
-        if path.exists():
-            return path
-    return None
 
 
 def server_environment(given: Mapping[str, str], kind: str, *, root: Path) -> dict[str, str]:
@@ -84,7 +76,7 @@ def server_environment(given: Mapping[str, str], kind: str, *, root: Path) -> di
         env["JUPYTERHUB_DEFAULT_URL"] = env.get("JUPYTERHUB_DEFAULT_URL") or DEFAULT_URLS[kind]
     env["SHELL"] = env.get("SHELL") or login_shell()
     _name_the_user(env)
-    _preload_magics(env)
+    preload_magics(env)
     return env
 
 
@@ -105,16 +97,6 @@ def _has_account() -> bool:
     except KeyError:
         return False
     return True
-
-
-def _preload_magics(env: MutableMapping[str, str]) -> None:
-    startup = magics_startup()
-    if startup is None:
-        return
-    own = env.get("PYTHONSTARTUP")
-    if own and own != str(startup):
-        env["DETLAB_CHAIN_PYTHONSTARTUP"] = own
-    env["PYTHONSTARTUP"] = str(startup)
 
 
 def login_shell() -> str:
@@ -233,6 +215,8 @@ def _serve(kind: str, env: Mapping[str, str], public: socket.socket, folder: Pat
     """Run the server on its sockets; return its exit status."""
     root = root_directory(env, task_config(env), Path.cwd())
     full = server_environment(env, kind, root=root)
+    if full.pop(ASKED, None) and kind == "notebook":
+        _welcome(full)
     _keep_kernels_private(full, folder)
     own = private_socket(folder)
     handed = [public, own]
@@ -247,6 +231,16 @@ def _serve(kind: str, env: Mapping[str, str], public: socket.socket, folder: Pat
     watch = idle_watch.Watch(kind, full, child.pid, folder / OWN_SOCKET)
     threading.Thread(target=watch.run, name="activity", daemon=True).start()
     return child.wait()
+
+
+def _welcome(env: Mapping[str, str]) -> None:
+    """Give a newcomer the tutorial; a server starts without it, too."""
+    import platformdirs
+
+    try:
+        welcome(Path(env["JUPYTERHUB_ROOT_DIR"]), platformdirs.user_state_path("detlab") / NOTES)
+    except OSError as error:
+        _say(f"the tutorial was not copied: {error}")
 
 
 def _keep_kernels_private(env: MutableMapping[str, str], folder: Path) -> None:

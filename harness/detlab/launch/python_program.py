@@ -11,8 +11,12 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from detlab.schemas.runtimes import PROCESS
+
 OPT_OUT = "DETLAB_WARM_POOL"
 """Set to 0 among an experiment's environment variables, it makes its trials start cold."""
+KEPT = "DETLAB_WARM_KEPT"
+"""Tells the launcher that the node keeps a warm pool, and the runtime that its task has."""
 THREADS = "OMP_NUM_THREADS"
 
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.[0-9]+)?)?")
@@ -124,3 +128,23 @@ def check_environment(wanted: Mapping[str, str], had: Mapping[str, str], read: S
     threads = wanted.get(THREADS)
     if threads is not None and not (threads.isascii() and threads.isdigit() and int(threads) > 0):
         raise StartCold(f"{THREADS}={threads} is not a plain number")
+
+
+def why_cold(runtime: str | None, launch: Mapping[str, Any]) -> str | None:
+    """Return why a node's warm pool cannot serve a task; None if it could, or nobody expects it to.
+
+    Args:
+        runtime: The value of `KEPT`; None: the node keeps no warm pool.
+        launch: The Launch message as JSON.
+    """
+    if runtime is None or launch["info"].get("task_type", "TRIAL") != "TRIAL":
+        return None
+    if launch.get("environment", {}).get(OPT_OUT) == "0":
+        return None
+    if runtime != PROCESS:
+        return "it runs in a container"
+    try:
+        read_program(launch["entrypoint"])
+    except StartCold as reason:
+        return str(reason)
+    return None

@@ -33,6 +33,7 @@ from detlab.launch.entrypoint import Child, Entry, Start, start_cold
 from detlab.launch.environment import entrypoint_environment
 from detlab.launch.host import procfs
 from detlab.launch.host.cgroup import kernel_may_have_killed, machine_oom_kills, oom_kills
+from detlab.launch.python_program import KEPT, why_cold
 from detlab.launch.taskdir import (
     TaskDir,
     failed_ranks,
@@ -63,6 +64,8 @@ MARK_AGAIN = 1.0
 STACKS_GRACE = 1.0
 """Seconds that a rank which hangs has to print its stacks before SIGKILL."""
 CANNOT_START = 127
+FIRST_RUN = 1
+"""Number of a trial's first attempt."""
 LONGEST_TEMPORARY = 40
 """Bytes of TMPDIR to which any program can add the name of a Unix socket, of 107 in all: multiprocessing adds 32,
 editors and Ray up to 60."""
@@ -188,6 +191,7 @@ class Launcher:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGUSR1, self._on_kill_request)
+        self._say_attempt()
         pump = self._start()
         deliverer = self._make_deliverer()
         deliverer.start()
@@ -228,6 +232,16 @@ class Launcher:
         if not ours and kernel_may_have_killed(codes, self._machine_oom_before, machine_oom_kills()):
             self._logs.say("detlab: the kernel ran out of memory and ended a process while this task ran")
 
+    def _say_attempt(self) -> None:
+        """Mark in the output of a trial where a later attempt begins, and from which step it continues."""
+        told = self._launch["info"]
+        run, checkpoint, step = int(told.get("run") or 0), told.get("latest_checkpoint"), told.get("resume_step")
+        if run < 2 or not told.get("trial_id") or told.get("container_rank"):
+            return
+        begins = f"resumes at step {step}" if step is not None else "begins anew"
+        where = f"from checkpoint {checkpoint}" if checkpoint else "without a checkpoint"
+        self._logs.say(f"detlab: attempt {run} of trial {told['trial_id']} {begins}, {where}")
+
     # --- the entrypoint -----------------------------------------------------------------------------------
 
     def _start(self) -> OutputPump | None:
@@ -242,7 +256,9 @@ class Launcher:
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
         passed = (int(env["DET_SERVICE_FD"]),) if "DET_SERVICE_FD" in env else ()
-        entry = Entry(words, self._task.work, env, out_write, err_write, passed)
+        entry = Entry(words, self._task.work, env, out_write, err_write, passed, self._say_cold)
+        if (reason := why_cold(os.environ.get(KEPT), self._launch)) is not None:
+            self._say_cold(reason)
         try:
             self._child = self._start_entry(entry)
         except (OSError, ValueError) as error:
@@ -259,6 +275,11 @@ class Launcher:
         if self._stop_signal is not None:  # it came before there was anybody to pass it on to
             self._stop_group(self._stop_signal)
         return OutputPump({"stdout": out_read, "stderr": err_read}, self._logs)
+
+    def _say_cold(self, reason: str) -> None:
+        """Say once per trial why the node's warm pool does not serve it."""
+        if int(self._launch["run"]) == FIRST_RUN and not self._launch["info"].get("container_rank"):
+            self._logs.say(f"detlab: started cold, since the warm pool cannot serve this trial: {reason}")
 
     def _shorten_temporary(self, env: dict[str, str]) -> None:
         """Give a TMPDIR with a long path a short name: workers of a DataLoader meet at Unix sockets in it."""

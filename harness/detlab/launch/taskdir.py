@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from detlab.files import write_atomic
 
+RUN_TOKEN = "run_token"  # noqa: S105  (a file name)
+"""In the directory of a notebook run: the token with which its cells ask the master."""
 STREAMS: tuple[Literal["metrics", "logs"], ...] = ("metrics", "logs")
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 from detlab.errors import DetlabError, StorageError
 from detlab.files import write_atomic
+from detlab.preloading import preload_magics
 from detlab.run.outputs import LatestUpload, Outputs, Refused
 from detlab.short_folder import short_folder
 
@@ -167,6 +168,7 @@ class Run:
             with short_folder() as folder, _ending_by_signal():
                 # every user of the machine may connect to a TCP port, and read code and output there
                 os.environ["JUPYTER_RUNTIME_DIR"] = str(folder)
+                preload_magics(os.environ)
                 papermill.execute_notebook(
                     str(self._notebook),
                     _SCHEME + EXECUTED,

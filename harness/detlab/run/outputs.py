@@ -162,11 +162,14 @@ def _hint(problem: Exception) -> str | None:
 class LatestUpload:
     """Hands over the newest state of one file from a thread, at most every so often.
 
+    A state that could not be handed over is tried again. One that the master refused is not, and no larger one is: only
+    a smaller one, and at the end the last one.
+
     Args:
         put: Hands over (name, bytes).
         name: Of the file.
         interval: Seconds between two uploads at least.
-        failed: Called with the error of a failed upload; the next one is tried all the same.
+        failed: Called with the error of each upload that failed.
     """
 
     def __init__(
@@ -183,6 +186,8 @@ class LatestUpload:
         self._failed = failed
         self._changed = threading.Condition()
         self._newest: bytes | None = None
+        self._refused: int | None = None
+        """Bytes of the smallest state that the master refused."""
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="outputs", daemon=True)
         self._thread.start()
@@ -204,18 +209,27 @@ class LatestUpload:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while self._newest is None and not self._closing:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._closing or self._is_worth_sending())
                 data, self._newest = self._newest, None
-                if data is None:
-                    return
+            if data is None:
+                return
             try:
                 self._put(self._name, data)
             except Exception as error:  # else the thread would end, and nothing more be handed over
                 self._failed(error)
-                with self._changed:
-                    if self._closing:
-                        self._newest = self._newest or data  # `close` says that it was not handed over
-                        return
+                if not self._keep(data, error):
+                    return
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, self._interval)
+
+    def _keep(self, data: bytes, error: Exception) -> bool:
+        """Keep a state that could not be handed over, unless there is a newer one; return whether to try again."""
+        with self._changed:
+            if isinstance(error, Refused):
+                self._refused = len(data)
+            newer = self._newest is not None
+            self._newest = self._newest or data  # `close` says that it was not handed over
+            return newer or not self._closing
+
+    def _is_worth_sending(self) -> bool:
+        return self._newest is not None and (self._refused is None or len(self._newest) < self._refused)

@@ -7,6 +7,7 @@ config = parse(raw, TaskKind.COMMAND)        # a TaskConfig, or ConfigError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationError
@@ -62,31 +63,31 @@ class TaskResources(Block):
 
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"agent_label", "constraints", "max_time"})
 
-    slots: NonNegativeInt | None = Field(None, description="Slots; by default 1 for what computes, 0 for the rest.")
-    priority: Annotated[int, Field(ge=1, le=99), BeforeValidator(as_int)] | None = Field(
-        None, description="Lower goes first; by default the pool decides."
+    slots: NonNegativeInt | None = Field(
+        None, description="Slots (GPUs, or CPU slots). Default: 1 for commands and notebook runs, 0 for other tasks."
     )
-    resource_pool: Text = Field("", description="Resource pool; empty is the default pool.")
+    priority: Annotated[int, Field(ge=1, le=99), BeforeValidator(as_int)] | None = Field(
+        None, description="1 to 99; a lower number starts first. Default: the pool's setting."
+    )
+    resource_pool: Text = Field("", description="Resource pool; empty: the default pool.")
     shm_size: ByteSize | None = Field(
-        None, description='Shared memory of a container, in bytes or as "1.5G"; by default 4 GiB.'
+        None, description='Shared memory of a container, in bytes or as "1.5G"; default: 4 GiB.'
     )
     memory: MemoryLimit | None = Field(
         None,
-        description='Memory, in bytes or as "8G", that its agent must have left; a container gets no more,'
-        " nor does a process of a root agent."
-        " By default it is not counted, and there is no limit.",
+        description='Memory, in bytes or as "8G", that must be free on the node. It is also the limit, enforced for'
+        " containers, and for processes if the agent runs as root."
+        " If it is left out, memory is neither counted nor limited.",
     )
     cpus: Cpus | None = Field(
         None,
-        description="Processors, such as 1.5, that its agent must have left; a container gets no more."
-        " By default they are not counted, and there is no limit.",
+        description="Processors, such as 1.5, that must be free on the node. It is also the limit, enforced for"
+        " containers. If it is left out, processors are neither counted nor limited.",
     )
     max_time: MaxTime | None = Field(
-        None, description='Seconds or "2h" that it may run; then it is ended. By default as long as it takes.'
+        None, description='Longest time it may run, in seconds or as "2h"; then it is ended. Default: no limit.'
     )
-    constraints: ConstraintsConfig | None = Field(
-        None, description="What the agent must be like; by default any will do."
-    )
+    constraints: ConstraintsConfig | None = Field(None, description="Which nodes it may run on; default: any.")
     devices: list[DeviceEntry] = Field([], description="Host devices for the container.")
     agent_label: Text | None = ignored(None, "Unused.", "agent labels were removed; use resource_pool")
 
@@ -94,22 +95,27 @@ class TaskResources(Block):
 class TaskConfig(Block):
     """One user task: what to run, where, and for how long it may idle."""
 
-    description: Text | None = Field(None, description="Display name; by default one is drawn.")
-    entrypoint: Entrypoint | None = Field(None, description="Of a command: its command line, or a list of its words.")
+    description: Text | None = Field(None, description="Display name; if it is left out, detlab makes one up.")
+    entrypoint: Entrypoint | None = Field(
+        None, description="Command line to run (commands only), or a list of its words."
+    )
     runtime: RuntimeName | None = Field(
         None,
         description="How it runs: process (on the node), docker (a container), or another runtime of the pool's"
-        " agents; by default the cluster decides.",
+        " agents. Default: the cluster's setting.",
     )
     environment: EnvironmentConfig = Field(
         default_factory=EnvironmentConfig, description="Image and environment variables."
     )
     resources: TaskResources = Field(default_factory=TaskResources, description="Slots and priority.")
     bind_mounts: list[BindMount] = Field([], description="Host directories for the container.")
-    work_dir: Text | None = Field(None, description="Working directory; by default the code's, or the home.")
+    work_dir: Text | None = Field(
+        None, description="Working directory; default: the folder of the code, or the home folder if there is no code."
+    )
     idle_timeout: Seconds | None = Field(
         None,
-        description='Seconds or "30m" without use until it is ended; 0 or "never"; by default the cluster decides.',
+        description='Time without use after which it is ended: seconds or "30m"; 0 or "never": not at all. Default: the'
+        " cluster's setting.",
     )
 
 
@@ -149,7 +155,7 @@ def parse(raw: object, kind: TaskKind) -> TaskConfig:
     """
     problems = check(raw, kind)
     if errors_of(problems):
-        raise ConfigError(problems)
+        raise refused(problems)
     config = TaskConfig.model_validate({} if raw is None else raw)
     if config.resources.slots is None:
         resources = config.resources.model_copy(update={"slots": DEFAULT_SLOTS[kind]})
@@ -157,6 +163,13 @@ def parse(raw: object, kind: TaskKind) -> TaskConfig:
     if config.entrypoint is None and kind in DEFAULT_ENTRYPOINTS:
         config = config.model_copy(update={"entrypoint": DEFAULT_ENTRYPOINTS[kind]})
     return config
+
+
+def refused(problems: Iterable[Problem]) -> ConfigError:
+    """Return the error for a task config with these mistakes."""
+    found = list(problems)
+    count = len(errors_of(found))
+    return ConfigError(found, f"the task config has {count} error{'' if count == 1 else 's'}")
 
 
 def unsupported(config: TaskConfig, runtime: str, kind: TaskKind) -> list[Problem]:

@@ -143,6 +143,20 @@ class StorageManager(Protocol):
         """
         ...
 
+    def delete_files(self, uuid: str, names: Iterable[str], *, owner: int | None = None) -> None:
+        """Remove some files of a checkpoint; harmless if they are gone. Its manifest stays as it was published.
+
+        Args:
+            uuid: The checkpoint.
+            names: Relative POSIX paths.
+            owner: uid that the folders must belong to, where files have owners; see `open_file`.
+
+        Raises:
+            CheckpointError: A name leads out of the checkpoint.
+            StorageError: Something cannot be removed, or is not the owner's, or the store is not there.
+        """
+        ...
+
     def put_file(self, source: Path, name: str) -> None:
         """Store one file that belongs to no checkpoint under a relative POSIX path, replacing what was there.
 

@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,15 +32,20 @@ class Found:
     empty_directories: tuple[str, ...]
 
 
-def walk(root: Path) -> Found:
+def walk(root: Path, selector: Callable[[str], bool] | None = None) -> Found:
     """List files and empty folders below `root`.
+
+    Args:
+        root: The folder.
+        selector: Tells, given a relative POSIX path, whether a file is wanted. What cannot be stored is skipped if it
+            is not wanted; files that can be are all listed.
 
     Raises:
         CheckpointError: There is a link, a special file, or a name that no checkpoint can hold; the message names it.
     """
     files: list[str] = []
     empty: list[str] = []
-    for folder, names, entries in _walk(root):
+    for folder, names, entries in _walk(root, selector):
         relative = folder.relative_to(root)
         files.extend((relative / name).as_posix() for name in entries)
         if not names and not entries and folder != root:
@@ -48,7 +53,7 @@ def walk(root: Path) -> Found:
     return Found(tuple(sorted(files)), tuple(sorted(empty)))
 
 
-def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+def _walk(root: Path, selector: Callable[[str], bool] | None) -> Iterator[tuple[Path, list[str], list[str]]]:
     pending = [root]
     while pending:
         folder = pending.pop()
@@ -61,11 +66,12 @@ def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
                     names.append(entry.name)
                 elif stat.S_ISREG(kind):
                     files.append(entry.name)
-                else:
+                elif selector is None or selector((folder / entry.name).relative_to(root).as_posix()):
                     what = "a symbolic link" if stat.S_ISLNK(kind) else "not a regular file"
                     raise CheckpointError(
                         f"{entry.path} is {what}: a checkpoint holds regular files and folders only",
-                        hint="Copy what the link points to, or leave it out with a selector.",
+                        hint="Copy what it points to (shutil.copytree follows links), or leave it out with a selector."
+                        " A link may lead to any file that this task can read, so it is not followed.",
                     )
         for name in (*names, *files):
             _check_name(root, folder / name)

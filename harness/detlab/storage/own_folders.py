@@ -129,7 +129,7 @@ class OwnFolders:
 
     def _all_taken(self, name: str) -> StorageError:
         status = _status(self.root / name)
-        owner = "nobody's now" if status is None else f"uid {status.st_uid}'s"
+        owner = "already removed" if status is None else f"uid {status.st_uid}'s"
         return StorageError(
             f"cannot make {self.root / name}: what is there is {owner} or no private folder of uid {os.geteuid()}, "
             f"and so it is with all names up to {name}.{LAST}",

@@ -27,7 +27,7 @@ from detlab.storage.unfinished import (
     storage_errors,
     sync_folders,
 )
-from detlab.trees import remove_below
+from detlab.trees import remove_below, remove_files_below
 
 if TYPE_CHECKING:
     from detlab.schemas.expconf.blocks.storage import DirectoryConfig, SharedFSConfig
@@ -63,7 +63,7 @@ class PosixStorage:
         if not source.is_dir():
             raise CheckpointError(f"{source} is not a directory that could be uploaded")
         with storage_errors("read", source):
-            found = files.walk(source)
+            found = files.walk(source, selector)
         chosen = [name for name in found.files if selector is None or selector(name)]
         if MANIFEST_NAME in chosen:
             _refuse_foreign_manifest(source / MANIFEST_NAME)
@@ -195,6 +195,12 @@ class PosixStorage:
         """Remove a checkpoint: its manifest first, so that a half-removed one is no checkpoint."""
         with storage_errors("remove", self._path(uuid)):
             remove_below(self.root, check_uuid(uuid), owner=owner, first=MANIFEST_NAME)
+
+    def delete_files(self, uuid: str, names: Iterable[str], *, owner: int | None = None) -> None:
+        """Remove some files of a checkpoint; its manifest stays as it was published."""
+        paths = [_plain(name) for name in names]
+        with storage_errors("remove files of", self._path(uuid)):
+            remove_files_below(self.root, check_uuid(uuid), paths, owner=owner)
 
     def put_file(self, source: Path, name: str) -> None:
         """Store one file that belongs to no checkpoint; the name's first folder is one of our user's own."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
+import platform
+import pwd
 import re
 import shutil
 import stat
@@ -12,8 +15,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from detlab.errors import CheckpointError, StorageError
+from detlab.errors import CheckpointError, StorageDenied, StorageError
 from detlab.files import sync_directory
+from detlab.pasted import word
 from detlab.storage import files
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, ManifestPart
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
@@ -24,6 +28,7 @@ _STAGE_PREFIX = ".stage-"
 _MARK_PREFIX = ".pending-"
 _OWNER = re.compile(r"[0-9A-Za-z_-]{1,200}")
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _RUN = re.compile(r"[1-9][0-9]{0,17}")
 
 
@@ -222,12 +227,58 @@ def storage_errors(verb: str, path: Path) -> Iterator[None]:
         path: What it was to be done to.
 
     Raises:
-        StorageError: The block raised an OSError.
+        StorageDenied: The block raised an OSError of permissions.
+        StorageError: The block raised another OSError.
     """
     try:
         yield
     except OSError as error:
+        if error.errno in _DENIED:
+            raise _denied(verb, path, error) from error
         raise StorageError(f"cannot {verb} {path}: {error}") from error
+
+
+def _denied(verb: str, path: Path, error: OSError) -> StorageDenied:
+    """Return the error for what this user may not do: which folder refuses it, whose that is, and what helps."""
+    reads = verb in {"read", "list", "look for"}
+    refused = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
+    where, missing = _nearest((refused if reads else path).parent)
+    status = where.stat()
+    me, on = _user(os.geteuid()), f"on {platform.node()}"
+    if error.errno == errno.EROFS:
+        advice = f"It is on a file system that is mounted read-only {on}: mount it writable"
+    elif not os.access(where, os.X_OK):
+        advice = f"Let that user enter it, {on}: chmod o+x {word(where)}"
+    elif missing:
+        advice = (
+            f"{missing} does not exist. Is a disk not mounted? Else make it, {on}: mkdir -p -m 1777 {word(missing)}"
+        )
+    elif reads:
+        advice = f"Let that user read it, {on}: chmod o+rx {word(where)}"
+    else:
+        advice = f"Let that user write there, {on}: chmod 1777 {word(where)}"
+    facts = f"{where} belongs to {_user(status.st_uid)}, mode {stat.S_IMODE(status.st_mode):04o}; this is {me}"
+    return StorageDenied(
+        f"cannot {verb} {path}: {os.strerror(error.errno or 0)}: {facts}",
+        hint=f"{advice}; or name another folder in checkpoint_storage",
+    )
+
+
+def _nearest(folder: Path) -> tuple[Path, Path | None]:
+    """Return a folder, or the nearest above it that can be looked at; and the folder if it surely does not exist."""
+    for place in (folder, *folder.parents):
+        with contextlib.suppress(OSError):
+            place.stat()
+            missing = place != folder and os.access(place, os.X_OK)
+            return place, folder if missing else None
+    return Path("/"), None
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
 
 
 def _mark_name(uuid: str, owner: str, run: int) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, LogLine, TrialState, Wire
+from detlab.schemas.taskwire import CodeFile, CodeList
+from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, LogLine, RemoveFiles, TrialState, Wire
 from detlab.testing.api_state import Fault, MasterState, Refusal
 from detlab.testing.bundles import files_digest, packed_digest
 
@@ -139,6 +142,8 @@ class RequestHandler(BaseHTTPRequestHandler):
         for key in ("state", "owner"):
             if key in self.query:
                 found = [view for view in found if str(getattr(view, key)) == self.query[key]]
+        which = self.query.get("archived", "no")
+        found = [view for view in found if which == "any" or (which == "only") == (view.archived_at is not None)]
         if "name" in self.query:
             found = [view for view in found if self.query["name"] in view.name]
         self.page(found)
@@ -216,6 +221,15 @@ class RequestHandler(BaseHTTPRequestHandler):
             raise Refusal(404, "not_found", f"experiment {number} has no code")
         self.send_bytes(self.master.bundles[digest])
 
+    def list_code(self, number: str) -> None:
+        """GET experiments/{id}/code."""
+        digest = self.master.experiment(number).bundle
+        items = []
+        if digest is not None:
+            with tarfile.open(fileobj=io.BytesIO(self.master.bundles[digest])) as archive:
+                items = [CodeFile(path=one.name, size=one.size, digest="") for one in archive if one.isreg()]
+        self.tell(CodeList(items=items))
+
     def get_file(self, number: str, digest: str) -> None:
         """GET checkpoints/{uuid}/files/{digest}."""
         self.master.checkpoint(number)
@@ -249,4 +263,14 @@ class RequestHandler(BaseHTTPRequestHandler):
         """GET experiments|trials/{id}/checkpoints."""
         key = "experiment_id" if kind == "experiments" else "trial_id"
         found = [item for item in self.master.checkpoints.values() if getattr(item, key) == int(number)]
-        self.tell({"items": found})
+        self.tell({"items": [self.master.with_metric(item, self.query.get("metric")) for item in found]})
+
+    def remove_files(self, number: str) -> None:
+        """POST checkpoints/{uuid}/remove-files."""
+        self.tell(self.master.delete_files(number, RemoveFiles.model_validate_json(self.body).globs))
+
+    def list_values(self, number: str) -> None:
+        """GET checkpoints/{uuid}/metrics."""
+        group = self.query.get("group")
+        found = self.master.values_of(self.master.checkpoint(number))
+        self.tell({"items": [one for one in found if group in (None, one.group)]})

@@ -9,6 +9,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from typing import Any, Literal, TypeVar
 
 from detlab.schemas.logwire import KeepLogs, KeepLogsReply, RemovedLogs
@@ -19,6 +20,8 @@ from detlab.schemas.wire import (
     CreateExperiment,
     CreateExperimentReply,
     CurvesView,
+    EditCheckpoint,
+    EditExperiment,
     ErrorView,
     Event,
     ExperimentState,
@@ -251,6 +254,40 @@ class MasterState:
             raise Refusal(404, "not_found", f"there is no checkpoint {number}")
         return found
 
+    def edit_checkpoint(self, number: str, body: bytes) -> CheckpointView:
+        """Change the metadata of a checkpoint."""
+        wanted = EditCheckpoint.model_validate_json(body)
+        view = self.checkpoint(number)
+        metadata = {**view.metadata, **wanted.metadata}
+        for key in wanted.remove_metadata:
+            metadata.pop(key, None)
+        self.checkpoints[number] = view.model_copy(update={"metadata": metadata})
+        return self.checkpoints[number]
+
+    def delete_files(self, number: str, globs: list[str]) -> CheckpointView:
+        """Delete the files of a checkpoint that match a pattern of `fnmatch`; `*` is all of them."""
+        view = self.checkpoint(number)
+        left = {path: file for path, file in view.files.items() if not any(fnmatch(path, glob) for glob in globs)}
+        if len(left) < len(view.files) or globs == ["*"]:
+            state = "PARTIALLY_DELETED" if left else "DELETED"
+            facts = {"files": left or view.files, "state": state}
+            self.checkpoints[number] = view.model_copy(update=facts)
+        return self.checkpoints[number]
+
+    def values_of(self, view: CheckpointView) -> list[SeriesView]:
+        """Return what the trial of a checkpoint reported at its step, as curves of one point."""
+        step, found = view.steps_completed, self.series.get(view.trial_id, [])
+        return [
+            one.model_copy(update={"steps": [step], "values": [one.values[one.steps.index(step)]], "times": []})
+            for one in found
+            if step in one.steps
+        ]
+
+    def with_metric(self, view: CheckpointView, metric: str | None) -> CheckpointView:
+        """Return a checkpoint with the value of a validation metric at its step."""
+        found = {one.name: one.values[0] for one in self.values_of(view) if one.group == "validation"}
+        return view.model_copy(update={"metrics": {key: value for key, value in found.items() if key == metric}})
+
     def create(self, body: CreateExperiment) -> CreateExperimentReply:
         """Create an experiment, once per idempotency key.
 
@@ -293,6 +330,26 @@ class MasterState:
                 raise Refusal(409, "conflict", f"experiment {number} has ended")
             self.update_experiment(int(number), state=states[action])
             return self.experiment(number)
+
+    def edit(self, number: str, body: bytes) -> ExperimentView:
+        """Change what people wrote about an experiment, or archive it.
+
+        Raises:
+            Refusal: There is no such experiment, or it is to be archived and has not ended.
+        """
+        wanted = EditExperiment.model_validate_json(body)
+        view = self.experiment(number)
+        if wanted.archived and not view.state.terminal:
+            raise Refusal(
+                409, "conflict", f"experiment {number} is {view.state}; only one that has ended can be archived"
+            )
+        texts = wanted.model_dump(include={"name", "description", "notes"}, exclude_none=True)
+        labels = [*(view.labels if wanted.labels is None else wanted.labels), *wanted.add_labels]
+        facts = {**texts, "labels": [one for one in dict.fromkeys(labels) if one not in wanted.remove_labels]}
+        if wanted.archived is not None:
+            facts["archived_at"] = time.time() if wanted.archived else None
+        self.update_experiment(view.id, **facts)
+        return self.experiment(number)
 
     def grants_of(self, number: str) -> GrantList:
         """With whom an experiment is shared."""

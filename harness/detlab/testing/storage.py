@@ -281,6 +281,19 @@ class StorageContract(StorageFaults):
         with pytest.raises(CheckpointError):
             self.reopen(store).manifest(UUID)
 
+    def test_some_files_are_deleted_and_the_others_stay(self, store: StorageManager, source: Path) -> None:
+        """And it is harmless when repeated; names that lead out of the checkpoint are refused."""
+        store.upload(source, UUID)
+        manifest = store.publish(UUID, METADATA)
+        gone, *stay = sorted(manifest.files)
+        store.delete_files(UUID, [gone])
+        store.delete_files(UUID, [gone])
+        with pytest.raises(CheckpointMissing):
+            self.reopen(store).open_file(UUID, gone)
+        assert sorted(self.reopen(store).file_sizes(UUID, manifest.files)) == stay
+        with pytest.raises(CheckpointError):
+            store.delete_files(UUID, ["../outside"])
+
     def test_single_files_are_replaced(self, store: StorageManager, tmp_path: Path) -> None:
         """`put_file` stores what belongs to no checkpoint, and only inside the root."""
         file = tmp_path / "events"

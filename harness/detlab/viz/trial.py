@@ -11,6 +11,8 @@ from detlab.viz.drawing import COLOURS, empty, plotly_module, safe
 
 MOST_METRICS = 24
 """Panels of one figure; name metrics to see others."""
+MOST_MARKS = 50
+"""Most restarts that are drawn: the last ones by step."""
 _COLUMNS = 2
 
 
@@ -38,7 +40,11 @@ Points = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 def trial_metrics(
-    source: TrialLike | Iterable[SeriesView], *, names: Sequence[str] | None = None, log_y: bool = False
+    source: TrialLike | Iterable[SeriesView],
+    *,
+    names: Sequence[str] | None = None,
+    log_y: bool = False,
+    restarts: Sequence[int] | None = None,
 ) -> Any:
     """Draw the metrics of one trial over its batches: a panel per metric, a line per group.
 
@@ -46,6 +52,7 @@ def trial_metrics(
         source: A trial of the blocking client, or curves as `CurvesView.curves` has them.
         names: Which metrics, in this order; default all, by name.
         log_y: Whether the metrics' axes are logarithmic.
+        restarts: Steps from which later attempts went on, drawn as dotted lines; default those that the trial knows.
 
     Returns:
         A `plotly.graph_objects.Figure`.
@@ -78,11 +85,18 @@ def trial_metrics(
                 **cell,
             )
             labelled.add(group)
+        for step in _marks(source, restarts):
+            figure.add_vline(x=step, line={"dash": "dot", "width": 1, "color": "grey"}, **cell)
         figure.update_xaxes(title="batches", **cell)
     figure.update_yaxes(type="log" if log_y else "linear")
     left_out = f" ({len(shown)} of {len(wanted)})" if len(wanted) > len(shown) else ""
     figure.update_layout(title=f"{title}{left_out}", height=max(360, 280 * rows))
     return figure
+
+
+def _marks(source: TrialLike | Iterable[SeriesView], restarts: Sequence[int] | None) -> list[int]:
+    known = getattr(source, "restart_steps", ()) if restarts is None else restarts
+    return sorted(set(known))[-MOST_MARKS:]
 
 
 def _points_of(source: TrialLike | Iterable[SeriesView]) -> tuple[str, Points]:

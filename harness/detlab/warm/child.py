@@ -159,6 +159,8 @@ class WarmStart:
 
 def _cold(entry: Entry, reason: Exception) -> Child:
     sys.stderr.write(f"started cold: {reason}\n")
+    if entry.on_cold is not None:
+        entry.on_cold(str(reason))
     return start_cold(entry)
 
 

@@ -13,7 +13,7 @@ from detlab.errors import DetlabError
 from detlab.launch.elsewhere import PIN_FILE, NotSetUp, Parcel
 from detlab.launch.host.identity import Identity
 from detlab.launch.layout import Contents, UnsafeBundle, lay_out
-from detlab.launch.taskdir import TaskDir
+from detlab.launch.taskdir import RUN_TOKEN, TaskDir
 from detlab.schemas.shares import device_of, devices_of, share_number
 from detlab.schemas.wire import Launch, SlotView
 from detlab.trust import VARIABLE
@@ -77,10 +77,13 @@ class Order:
             files[PIN_FILE] = self.certificate
         if launch.service is not None and launch.service.certificate and launch.service.key:
             files |= {SERVICE_CERTIFICATE: launch.service.certificate, SERVICE_KEY: launch.service.key}
+        if launch.run_token is not None:
+            files[RUN_TOKEN] = launch.run_token
         gpus = [slot.uuid for slot in self.slots if slot.kind != "cpu" and slot.uuid]
         info = launch.info.model_copy(update={"gpu_uuids": gpus})
         message = launch.model_dump(
-            mode="json", exclude={"task_token": True, "container": {"registry_auth"}, "service": {"key"}}
+            mode="json",
+            exclude={"task_token": True, "run_token": True, "container": {"registry_auth"}, "service": {"key"}},
         )
         told = {**message, "info": info.model_dump(mode="json"), "uid": self.identity.uid}
         return Contents(told, launch.task_token, files)

@@ -104,7 +104,7 @@ def backup(
     click.echo(f"{made.file}: {made.size / 1e6:,.1f} MB, {files} files, verified.")
     if not without_secrets:
         click.echo("It holds the cluster's secrets: keep it where only its operator can read it.")
-    click.echo(f"To restore it: det restore --dir FOLDER {made.file}")
+    click.echo(f"To restore it: det restore --dir FOLDER {word(made.file)}")
 
 
 @click.command()

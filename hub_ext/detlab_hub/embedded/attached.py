@@ -56,6 +56,7 @@ async def run(
     Raises:
         DetlabError: The cluster is running already, or does not come up.
     """
+    fresh = not folder.root.exists()
     folder.create()
     with folder.starting(patience=options.timeout):
         if folder.locked:
@@ -63,9 +64,10 @@ async def run(
                 f"a cluster already runs on {folder}", hint=f"det down --dir {word(folder)}, then try again"
             )
         listeners = Listeners()
-        plan = lifecycle.make_plan(folder, options, listeners)
-        folder.write_plan(plan)
-        supervisor = Supervisor(folder, plan, make_parts(folder, plan), listeners)
+        with lifecycle.kept_if_started(folder, fresh=fresh):
+            plan = lifecycle.make_plan(folder, options, listeners)
+            folder.write_plan(plan)
+            supervisor = Supervisor(folder, plan, make_parts(folder, plan), listeners)
         signalled = _Signals()
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
         running = asyncio.create_task(supervisor.run())

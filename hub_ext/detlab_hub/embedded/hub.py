@@ -107,6 +107,7 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
         c.DetSpawner.servers_certificate_file = plan.servers_certificate_file
     c.Spawner.default_url = "/lab"
     c.Spawner.http_timeout = 60
+    c.Spawner.environment = {"DET_WELCOME": "1"}
     if os.getuid() != 0:
         # its servers run as the operator: no other user gets one, and the operator's opens in the present folder
         c.DetSpawner.only_user = plan.operator

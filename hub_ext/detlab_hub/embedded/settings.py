@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
 from pathlib import Path
@@ -59,10 +60,12 @@ class EmbeddedCluster(Configurable):
 
     agent_name = Unicode(help="What the cluster's own agent is called; default: this machine's name.").tag(config=True)
 
-    warm_pool = Bool(
-        False,
-        help="Whether the agent forks trials that are plain Python programs from a process that has imported torch."
-        " What they lose and gain: docs/decisions/0009-warm-pool.md.",
+    warm_pool = Enum(
+        [True, False, "auto"],
+        "auto",
+        help="Whether the agent forks trials that are plain Python programs from a process that has imported torch;"
+        " auto: if torch is installed. That process is started while 2 GiB of memory are free, ended below 0.5 GiB, and"
+        " takes about 0.3 GiB. What trials lose and gain: docs/decisions/0009-warm-pool.md.",
     ).tag(config=True)
 
     task_network = Enum(
@@ -120,6 +123,16 @@ class EmbeddedCluster(Configurable):
         False, help="A server that speaks TLS stands before it: it may speak plain HTTP beyond loopback."
     ).tag(config=True)
 
+    def keeps_warm_pool(self, said: bool | None) -> bool:
+        """Return whether the agent is to keep a warm pool; the agent looks at the free memory itself.
+
+        Args:
+            said: `--warm-pool` or `--no-warm-pool`; None: neither.
+        """
+        if said is not None:
+            return said
+        return has_torch() if self.warm_pool == "auto" else bool(self.warm_pool)
+
     def users(self) -> tuple[str, list[str]]:
         """Return (operator, others), checked.
 
@@ -129,6 +142,14 @@ class EmbeddedCluster(Configurable):
         operator = check_user_name((self.operator or login_name()).lower())
         others = [check_user_name(name.lower()) for name in self.extra_users]
         return operator, [name for name in dict.fromkeys(others) if name != operator]
+
+
+def has_torch() -> bool:
+    """Whether this interpreter, which is the agent's too, could import torch; nothing is imported."""
+    try:
+        return importlib.util.find_spec("torch") is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def subdomain_host_of(config: Config) -> str:

@@ -28,6 +28,7 @@ from detlab_hub.services.agents import drains, token_renewal
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.nodes import Nodes
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
+from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.cluster.health import Health
@@ -40,6 +41,7 @@ from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
 from detlab_hub.services.experiments import removal
 from detlab_hub.services.experiments.code import Code
+from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.suggestions import Suggestions
@@ -128,6 +130,8 @@ class Services:
         self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections, lifecycle=_LIFECYCLE)
         self.connections = connections
         self.grants = Grants(self.shell)
+        self.removals = Removals(self.shell)
+        self.edits = Edits(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
         self.suggestions = Suggestions(self.shell)
         self.consumers = Consumers(self.shell, consumers)
@@ -249,6 +253,7 @@ class Services:
 
         for experiment_id in await self.shell.read(deleting):
             await removal.remove_experiment(self.shell, experiment_id)
+        await self.removals.finish()
         await self.suggestions.recover()
         self.shell.scheduler_kick.set()
 
@@ -331,6 +336,7 @@ class Services:
 
         while await self.shell.write(trim):
             await asyncio.sleep(0)
+        await self.removals.finish()
         await self.retention.sweep()
         await self.log_retention.sweep()
         await self._unknown_keys.tell()
@@ -400,6 +406,7 @@ def _renew_task_tokens(turn: Turn) -> None:
         .values(expires_at=turn.now + turn.settings.task_token_ttl)
         .execution_options(synchronize_session=False)
     )
+    tokens.extend_runs(turn.session, live, turn.now + turn.settings.task_token_ttl)
 
 
 _DUE = select(AllocationRow.id).where(

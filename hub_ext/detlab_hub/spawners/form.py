@@ -46,19 +46,22 @@ def render(
         )
     )
     if len(runtimes) > 1:
-        choices = [("", "As the cluster decides"), *((name, _RUNTIMES.get(name, name)) for name in runtimes)]
-        rows.append(_select("runtime", "Run it as", choices, chosen.get("runtime"), whys, closed))
+        choices = [("", "The cluster's default"), *((name, _RUNTIMES.get(name, name)) for name in runtimes)]
+        rows.append(_select("runtime", "Runtime", choices, chosen.get("runtime"), whys, closed))
     elif whys:
         rows.append(f'<p class="form-text">{escape(whys)}</p>')
     if "docker" in runtimes:
-        help_text = "Of a container; empty: the cluster's."
+        help_text = "Container image. Empty: the cluster's default image."
         rows.append(_input("image", "Image", chosen.get("image", ""), help_text, more='list="det-images"'))
         rows.append(f'<datalist id="det-images">{"".join(_option(image) for image in images)}</datalist>')
     if len(pools) > 1:
         rows.append(_select("pool", "Resource pool", [(pool, pool) for pool in pools], chosen.get("pool")))
     if idle:
-        help_text = 'Time without use, such as "30m" or "8h", or "never"; empty: as the cluster decides.'
-        rows.append(_input("idle_timeout", "End it after", chosen.get("idle_timeout", ""), help_text))
+        help_text = (
+            'The server ends after this time without use, such as "30m" or "8h"; "never": not at all.'
+            " Empty: the cluster's default."
+        )
+        rows.append(_input("idle_timeout", "Idle timeout", chosen.get("idle_timeout", ""), help_text))
     return "\n".join(rows)
 
 

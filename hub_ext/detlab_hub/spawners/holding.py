@@ -42,7 +42,7 @@ class HoldingMixin(AllocationMixin):
         if wanted.kind is TaskKind.TENSORBOARD:
             found.append(Problem("kind", "this Hub starts no TensorBoards", "in a notebook: %det_tensorboard"))
         if "idle_timeout" in wanted.config:
-            found.append(Problem("Idle", "is not offered here: the Hub decides when its servers end"))
+            found.append(Problem("Idle timeout", "is not offered here: the Hub decides when its servers end"))
         return found
 
     def get_env(self) -> dict[str, str]:

@@ -25,7 +25,13 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "idle_timeout": ("idle_timeout",),
 }
 """Names of the form, and the place of each in the task config."""
-_WORDS = {"slots": "Slots", "pool": "Resource pool", "image": "Image", "runtime": "Runtime", "idle_timeout": "Idle"}
+_WORDS = {
+    "slots": "Slots",
+    "pool": "Resource pool",
+    "image": "Image",
+    "runtime": "Runtime",
+    "idle_timeout": "Idle timeout",
+}
 _OTHERS = ("kind", "name", "config", "bundle", "experiment_ids", "trial_ids")
 NAME_CHARS = 200
 

@@ -50,7 +50,7 @@ def check_file(url: URL) -> None:
         return
     if not path.parent.is_dir():
         raise StoreError(
-            f"the folder of the database {path} does not exist", hint=f"mkdir -p {path.parent}, then start again"
+            f"the folder of the database {path} does not exist", hint=f"mkdir -p {word(path.parent)}, then start again"
         )
     wal = path.with_name(path.name + "-wal")
     size = path.stat().st_size if path.exists() else 0

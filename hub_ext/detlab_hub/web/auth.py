@@ -17,7 +17,7 @@ from detlab_hub.services.kernel.callers import ADMIN
 from detlab_hub.web.crosssite import CrossSite, check_session
 from detlab_hub.web.scopes import AnyCaller
 
-OWN_PREFIXES = ("dttask_", "dtagent_", "dtenrol_", "dthub_")
+OWN_PREFIXES = ("dttask_", "dtrun_", "dtagent_", "dtenrol_", "dthub_")
 HUB_CACHE_SECONDS = 30
 """Seconds for which the Hub's answer about a token is valid; a revoked token works for at most this long."""
 

@@ -60,7 +60,13 @@ SECURITY_HEADERS = {
 RowId = Annotated[int, Field(ge=0, lt=2**63)]
 """An id or a cursor in a query: what a database can hold."""
 
-TOKEN_KINDS = {"dttask": "of a task", "dtagent": "of an agent", "dtenrol": "for enrolment", "dthub": "of a spawner"}
+TOKEN_KINDS = {
+    "dttask": "of a task",
+    "dtrun": "of a notebook run",
+    "dtagent": "of an agent",
+    "dtenrol": "for enrolment",
+    "dthub": "of a spawner",
+}
 """The kind of a token by its prefix, in the audit log of refusals."""
 
 RETRY_AFTER = "5"

@@ -271,7 +271,7 @@ class StatusLine:
         """Show how long it took, and what came back."""
         seconds = (view.ended_at or 0.0) - (view.started_at or view.ended_at or 0.0)
         word = view.end_reason.value if view.end_reason else view.state.value.lower()
-        came = f" · {', '.join(sorted(plain(name, 40) for name in back))} came back" if back else ""
+        came = f" · set here: {', '.join(sorted(plain(name, 40) for name in back))}" if back else ""
         self._put(f"{view.id}: {word} after {duration(seconds)}{_place(view)}{came}")
 
     def _put(self, text: str) -> None:

@@ -140,7 +140,7 @@ class CellModules(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
             raise MagicError(f"{name!r} cannot be a module name", hint="%%det_module train")
         if name not in self.cells and self._taken(name):
             raise MagicError(
-                f"a module {name!r} already exists in this environment; the cell would hide it",
+                f"a module {name!r} already exists here{self._place(name)}; the cell would hide it",
                 hint=f"choose another name, for example %%det_module my_{name}",
             )
         module = CellModule(name, f"# %%det_module {name}: cell {cell}\n{body}", cell, cell_id)
@@ -164,6 +164,17 @@ class CellModules(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
             return spec is not None and str(Path(spec.origin or "").parent) not in ModuleFolder.made
         except (ImportError, ValueError):
             return name in sys.modules
+
+    def _place(self, name: str) -> str:
+        """Return the file of a module that exists, in brackets: from the working folder where it is below that."""
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            return ""
+        if spec is None or not spec.has_location or spec.origin is None:
+            return ""
+        file = Path(spec.origin)
+        return f" ({file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file})"
 
     def install(self) -> None:
         """Make the cells importable."""

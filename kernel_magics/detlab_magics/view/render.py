@@ -10,7 +10,7 @@ from detlab.client.rendering import NO_MATH
 from detlab_magics.plaintext import plain
 from detlab_magics.view.state import ViewState
 from detlab_magics.view.svg import BEST, HEIGHT, WIDTH, learning_curves
-from detlab_magics.view.text import card, notices, progress_line, table, title
+from detlab_magics.view.text import card, left_out, notices, progress_line, table, title
 
 MAX_BYTES = 100_000
 STATE = 3  # the table's column of words; the others hold numbers
@@ -75,7 +75,6 @@ def _table(state: ViewState) -> str:
         weight = ' style="font-weight:600"' if row[0] == str(best) else ""
         cells = (f'<td style="{left if i == STATE else right}">{escape(c)}</td>' for i, c in enumerate(row))
         body.append(f"<tr{weight}>{''.join(cells)}</tr>")
-    hidden = state.counted()[2] - len(rows)
-    more = f'<div style="opacity:.7">… and {hidden} more trials</div>' if hidden > 0 else ""
+    more = "".join(f'<div style="opacity:.7">{escape(line)}</div>' for line in left_out(state, len(rows)))
     style = "margin-top:4px;font-size:12px"
     return f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>{more}'

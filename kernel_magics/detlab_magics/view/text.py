@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
+from collections.abc import Collection
 from typing import Any
 
-from detlab.schemas.wire import EndReason, ExperimentState, ExperimentView, TrialView
+from detlab.schemas.wire import EndReason, ExperimentState, ExperimentView, TrialState, TrialView
 from detlab_magics.plaintext import in_notebook, name_cells, plain
 from detlab_magics.view.state import ViewState, stopped_early
 
 MAX_ROWS = 24
+MAX_HPARAMS = 6
+"""Hyperparameters that have columns."""
 SILENT_SECONDS = 10.0
 """Seconds for which a failed connection is shown; attempts follow one another more quickly."""
 _MADE_UP = re.compile(r"Experiment \(([\w-]+)\)")
@@ -20,16 +24,31 @@ _STATE_WORDS = {
     ExperimentState.STOPPING_CANCELED: "canceling",
     ExperimentState.STOPPING_KILLED: "being killed",
     ExperimentState.STOPPING_ERROR: "failing",
+    ExperimentState.ERROR: "failed",
 }
 
 
 def number(value: float | None) -> str:
-    """Format a metric value: 4 significant digits, integers plain."""
-    if value is None:
-        return "–"
-    if value == int(value) if abs(value) < 1e6 else False:
-        return str(int(value))
-    return f"{value:.4g}" if abs(value) < 1e-3 or abs(value) >= 1e5 else f"{value:.4f}"
+    """Format a metric value as the page and the panel do: see `significant`."""
+    return "–" if value is None else significant(value, zeros=True)
+
+
+def significant(value: float, *, zeros: bool) -> str:
+    """Format a number as the front ends do (`components/common/format.ts`).
+
+    Whole numbers below a million stay as they are, others have four significant digits: as a decimal from 0.001 to a
+    million, as `1.234e-5` outside. `zeros` keeps zeros at the end, so that a column of measured values lines up.
+    """
+    size = abs(value)
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"  # noqa: RUF001  the sign of the front ends
+    if value and (size < 1e-3 or size >= 1e6):
+        mantissa, _, exponent = f"{value:.3e}".partition("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    if value == int(value) or size >= 1e4:
+        return str(round(value))
+    digits = f"{value:#.4g}"
+    return digits if zeros else digits.rstrip("0").rstrip(".")
 
 
 def duration(seconds: float) -> str:
@@ -58,9 +77,9 @@ def eta(state: ViewState, now: float) -> float | None:
     """Estimate the seconds left from the searcher's progress, or None while that says too little."""
     e = state.experiment
     begun = e.started_at or e.created_at
-    if state.ended or not begun or e.progress < 0.03:
+    if e.state is not ExperimentState.ACTIVE or not begun or e.progress < 0.03:
         return None
-    return max((now - begun) * (1 - e.progress) / e.progress, 0.0)
+    return max((now - begun - e.paused_seconds) * (1 - e.progress) / e.progress, 0.0)
 
 
 def progress_line(state: ViewState, now: float | None = None) -> str:
@@ -81,7 +100,7 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
     if left is not None:
         parts.append(f"about {duration(left)} left")
     elif state.ended and e.ended_at and e.created_at:
-        parts.append(f"took {duration(e.ended_at - e.created_at)}")
+        parts.append(f"took {duration(e.ended_at - e.created_at if e.took is None else e.took)}")
     elif e.pending_reason and not running:
         parts.append(plain(e.pending_reason))
     return " · ".join(parts)
@@ -97,7 +116,7 @@ def trial_outcome(trial: TrialView) -> str:
         return "no metrics"
     if trial.end_reason is EndReason.INVALID_HP:
         return "invalid hparams"
-    return trial.state.value.lower()
+    return "failed" if trial.state is TrialState.ERROR else trial.state.value.lower()
 
 
 def flat_hparams(hparams: dict[str, Any], prefix: str = "") -> dict[str, str]:
@@ -108,7 +127,7 @@ def flat_hparams(hparams: dict[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, dict):
             flat.update(flat_hparams(value, key + "."))
         else:
-            flat[key] = f"{value:.4g}" if isinstance(value, float) else plain(str(value), 24)
+            flat[key] = significant(value, zeros=False) if isinstance(value, float) else plain(str(value), 24)
     return flat
 
 
@@ -116,8 +135,7 @@ def table(state: ViewState, limit: int = MAX_ROWS) -> tuple[list[str], list[list
     """Return (header, rows) of the trials, best first, at most `limit`; constant hyperparameters are left out."""
     trials = state.ordered_trials()
     flats = {t.id: flat_hparams(t.hparams) for t in trials}
-    names = sorted({n for f in flats.values() for n in f})
-    varied = [n for n in names if len({f.get(n) for f in flats.values()}) > 1][:6] if len(trials) > 1 else names[:6]
+    varied = _varied(flats.values())[:MAX_HPARAMS]
     header = [
         "trial",
         plain(state.experiment.metric, 32) or "metric",
@@ -131,6 +149,23 @@ def table(state: ViewState, limit: int = MAX_ROWS) -> tuple[list[str], list[list
         for t in trials[:limit]
     ]
     return header, rows
+
+
+def _varied(flats: Collection[dict[str, str]]) -> list[str]:
+    """Return the names of the hyperparameters in which trials differ; of a single trial, all."""
+    names = sorted({name for flat in flats for name in flat})
+    return [name for name in names if len(flats) < 2 or len({flat.get(name) for flat in flats}) > 1]
+
+
+def left_out(state: ViewState, rows: int) -> list[str]:
+    """Return what a table of so many rows does not show: trials and hyperparameters."""
+    trials = state.counted()[2] - rows
+    hparams = len(_varied([flat_hparams(t.hparams) for t in state.ordered_trials()])) - MAX_HPARAMS
+    return [
+        f"… and {count} more {noun}{'' if count == 1 else 's'}"
+        for count, noun in ((trials, "trial"), (hparams, "hyperparameter"))
+        if count > 0
+    ]
 
 
 def notices(state: ViewState) -> list[str]:
@@ -160,7 +195,5 @@ def card(state: ViewState, now: float | None = None) -> str:
     if rows:
         widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
         lines += ["  ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in [header, *rows]]
-        hidden = state.counted()[2] - len(rows)
-        if hidden > 0:
-            lines.append(f"… and {hidden} more")
+        lines += left_out(state, len(rows))
     return "\n".join(lines)

@@ -1,6 +1,6 @@
 /** A config as a form beside its YAML; either may be edited, the YAML is authoritative. */
 
-import { ReactElement, ReactNode, useId, useMemo, useRef, useState } from 'react';
+import { ReactElement, ReactNode, useEffect, useId, useMemo, useRef, useState } from 'react';
 
 import { ActionButton, ErrorBanner, plural } from '../components/common';
 import { ApiError, asApiError } from '../state/api';
@@ -28,6 +28,8 @@ export interface FormProps {
   schema: Schema;
   sections: readonly Section[];
   initial: string;
+  /** The initial text is a template to fill in: its errors are shown once the user changes something or submits. */
+  template?: boolean;
   submitLabel: string;
   /** The host's own fields, such as the code to upload. */
   extra?: ReactNode;
@@ -39,17 +41,26 @@ export interface FormProps {
   submit(text: string): Promise<void>;
 }
 
+const NO_PROBLEMS: readonly ProblemView[] = [];
+
 export function ExperimentForm(props: FormProps): ReactElement {
   const [text, setText] = useState(props.initial);
   const [failure, setFailure] = useState<ApiError | null>(null);
+  const [pressed, setPressed] = useState(false);
+  const [begun] = useState(props.dependsOn);
   const id = useId();
   const root = useRef<HTMLDivElement>(null);
   const parsed = useMemo(() => parseConfig(text), [text]);
   const checked = useDryRun(text, props.dependsOn ?? '', props.validate);
+  // What was refused was the text of before.
+  useEffect(() => setFailure(null), [text, props.dependsOn]);
   const plan = useMemo(() => planOf(props.schema, props.sections, parsed.value), [props.schema, props.sections, parsed]);
-  const { at, rest } = useMemo(() => assign(checked.problems, plan.paths), [checked.problems, plan.paths]);
-  const all = [...(props.ownProblems ?? []), ...rest, ...checked.problems.filter(p => !rest.includes(p))];
+  const untouched = props.template === true && !pressed && text === props.initial && props.dependsOn === begun;
+  const found = untouched ? NO_PROBLEMS : checked.problems;
+  const { at, rest } = useMemo(() => assign(found, plan.paths), [found, plan.paths]);
+  const all = [...(props.ownProblems ?? []), ...rest, ...found.filter(p => !rest.includes(p))];
   const errors = all.filter(p => p.level === 'error').length;
+  const held = untouched && checked.problems.some(p => p.level === 'error');
   const change = (path: Path, value: unknown): void => setText(now => withValue(now, path, value));
 
   const why = parsed.error !== null
@@ -58,6 +69,8 @@ export function ExperimentForm(props: FormProps): ReactElement {
       : errors ? `the config has ${plural(errors, 'error')}`
         : checked.error ? 'the config could not be checked' : null;
   const submit = async (): Promise<void> => {
+    setPressed(true);
+    if (held) return; // its errors are shown now
     setFailure(null);
     try {
       await props.submit(text);
@@ -80,7 +93,8 @@ export function ExperimentForm(props: FormProps): ReactElement {
       <div className="det-form-head">
         <h1>{props.title}</h1>
         <Verdict
-          checking={checked.checking} errors={errors} problems={all} error={parsed.error} failed={checked.error !== null}
+          checking={checked.checking} errors={errors} problems={all} error={parsed.error} failed={checked.error !== null} held={held}
+          refused={failure !== null}
         />
         <ActionButton label={props.submitLabel} primary why={why} onRun={submit} />
       </div>
@@ -113,16 +127,16 @@ export function ExperimentForm(props: FormProps): ReactElement {
   );
 }
 
-function Verdict({ checking, errors, problems, error, failed }: {
-  checking: boolean; errors: number; problems: readonly ProblemView[]; error: string | null; failed: boolean;
+function Verdict({ checking, errors, problems, error, failed, held, refused }: {
+  checking: boolean; errors: number; problems: readonly ProblemView[]; error: string | null; failed: boolean; held: boolean; refused: boolean;
 }): ReactElement {
   const warnings = problems.length - errors;
   const text = error !== null
     ? 'the YAML is invalid'
     : checking ? 'checking …'
-      : failed ? 'not checked' : errors ? plural(errors, 'error')
-        : warnings ? plural(warnings, 'warning') : 'no errors';
-  const tone = error !== null || errors || (failed && !checking) ? 'bad' : checking ? 'off' : warnings ? 'waiting' : 'good';
+      : failed ? 'not checked' : held ? 'a template: choose code and fill it in' : errors ? plural(errors, 'error')
+        : refused ? 'refused' : warnings ? plural(warnings, 'warning') : 'no errors';
+  const tone = error !== null || errors || refused || (failed && !checking) ? 'bad' : checking || held ? 'off' : warnings ? 'waiting' : 'good';
   return <span className="det-verdict det-badge" data-tone={tone} role="status">{text}</span>;
 }
 

@@ -1,7 +1,8 @@
-/** A config as YAML text that a form changes key by key; comments and order stay. */
+/** A config as YAML text that a form changes key by key; all else in the text stays as it is written. */
 
 import { Document, isMap, isScalar, parseDocument } from 'yaml';
 
+import { isMapping, patchedKey, patchedValue } from './patch';
 import type { FieldKind, Path } from './schema';
 
 export interface Parsed {
@@ -29,10 +30,34 @@ export function valueAt(value: unknown, path: Path): unknown {
   return path.reduce<unknown>((at, key) => (at as Record<string, unknown> | null | undefined)?.[key as string], value);
 }
 
-/** The text with another value at a path; undefined takes the key away, and mappings that become empty. */
+/**
+ * The text with another value at a path; undefined takes the key away, and mappings that become empty. The rest of the
+ * text stays as it was written, character by character, where that is possible.
+ */
 export function withValue(text: string, path: Path, value: unknown): string {
   const { doc } = parseConfig(text);
   if (!doc) return text;
+  const old = doc.getIn(path, true);
+  if (value !== undefined && isMap(old) && isMapping(value) && Object.keys(value).length) return withKeys(text, path, valueAt(doc.toJS(), path), value);
+  const patched = patchedValue(text, doc, path, value);
+  const reprinted = reprintedValue(doc, path, value);
+  return patched !== null && sameConfig(patched, reprinted) ? patched : reprinted;
+}
+
+/** A mapping in place of another: only the keys that differ are touched. */
+function withKeys(text: string, path: Path, old: unknown, value: Record<string, unknown>): string {
+  const before = isMapping(old) ? old : {};
+  let now = text;
+  for (const [key, next] of Object.entries(value)) {
+    if (!same(before[key], next)) now = withValue(now, [...path, key], next);
+  }
+  // Last, so that the mapping does not become empty on the way.
+  for (const key of Object.keys(before)) if (!(key in value)) now = withValue(now, [...path, key], undefined);
+  return now;
+}
+
+/** The whole text printed anew: comments and order stay, quoting and line breaks may not. Changes `doc`. */
+function reprintedValue(doc: Document, path: Path, value: unknown): string {
   if (value === undefined) remove(doc, [...path]);
   else {
     makeMappings(doc, path);
@@ -52,9 +77,26 @@ export function withKey(text: string, base: Path, from: string, to: string): str
   const { doc } = parseConfig(text);
   const map = doc?.getIn(base, true);
   if (!doc || !isMap(map) || map.has(to)) return text;
+  const patched = patchedKey(text, doc, [...base, from], to);
   const pair = map.items.find(item => String(isScalar(item.key) ? item.key.value : item.key) === from);
   if (pair) pair.key = doc.createNode(to);
-  return doc.toString({ lineWidth: 0 });
+  const reprinted = doc.toString({ lineWidth: 0 });
+  return patched !== null && sameConfig(patched, reprinted) ? patched : reprinted;
+}
+
+/** Whether two texts hold the same config. */
+function sameConfig(a: string, b: string): boolean {
+  const [one, other] = [parseConfig(a), parseConfig(b)];
+  return one.error === null && other.error === null && same(one.value, other.value);
+}
+
+function same(a: unknown, b: unknown): boolean {
+  if (isMapping(a) && isMapping(b)) {
+    const keys = Object.keys(a);
+    return keys.length === Object.keys(b).length && keys.every(key => key in b && same(a[key], b[key]));
+  }
+  if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((item, i) => same(item, b[i]));
+  return Object.is(a, b);
 }
 
 /** Replace null and scalars on the path by mappings. */

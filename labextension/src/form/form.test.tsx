@@ -1,4 +1,4 @@
-import { screen, waitFor, within } from '@testing-library/react';
+import { cleanup, screen, waitFor, within } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
 import axe from 'axe-core';
 import { describe, expect, it, vi } from 'vitest';
@@ -57,6 +57,60 @@ describe('the YAML', () => {
     expect(withValue(text, ['searcher', 'metric'], 'acc')).toBe(text.replace('loss', 'acc'));
     expect(withValue(text, ['resources', 'slots_per_trial'], 2)).toBe(`${text}resources:\n  slots_per_trial: 2\n`);
     expect(withValue(`${text}resources:\n  slots_per_trial: 2\n`, ['resources', 'slots_per_trial'], undefined)).toBe(text);
+  });
+
+  // Everything here would be printed in another way: quotes, comments, blank lines, indentation, numbers, flow mappings.
+  const written = [
+    '# A search over digits.', '', 'name:   "digits"   # double quotes', "entrypoint: 'python3 train.py'", '', 'hyperparameters:',
+    '    # the learning rate', '    lr: {type: log, base: 10,   minval: -4, maxval: -1}   # exponents',
+    '    width:', '        type: int', '        minval: 0x10 # hexadecimal', '        maxval: 512', '    seed: 1e3', '',
+    'searcher:', '    name: random   # later: grid', '    max_trials: 8', '    metric: "loss"', 'labels: [ a,b ,"c" ]',
+    'environment:', '# comment at the wrong column', '    environment_variables:', '    - A=1', '    - B=2   # two', 'description: >-',
+    '    folded', '    text', ''
+  ].join('\n');
+
+  it.each<[string, (string | number)[], unknown, string, string]>([
+    ['a number', ['searcher', 'max_trials'], 16, 'max_trials: 8', 'max_trials: 16'],
+    ['a text, which keeps its quotes', ['searcher', 'metric'], 'acc', '"loss"', '"acc"'],
+    ['a text in single quotes', ['entrypoint'], "it's", "'python3 train.py'", "'it''s'"],
+    ['a text that needs quotes now', ['searcher', 'name'], 'a: b', 'name: random', 'name: "a: b"'],
+    ['a list on one line', ['labels'], ['a', 'd'], '[ a,b ,"c" ]', '[ a, d ]'],
+    ['one key of a mapping in braces', ['hyperparameters', 'lr'], { type: 'log', base: 10, minval: -5, maxval: -1 }, 'minval: -4', 'minval: -5'],
+    ['a key added in braces', ['hyperparameters', 'lr', 'count'], 3, 'maxval: -1}', 'maxval: -1, count: 3}'],
+    ['a key taken out of braces', ['hyperparameters', 'lr', 'base'], undefined, 'base: 10,   minval', 'minval'],
+    ['one key of a mapping', ['hyperparameters', 'width'], { type: 'int', minval: 16, maxval: 64 }, 'maxval: 512', 'maxval: 64'],
+    ['a new key in a section', ['searcher', 'max_concurrent_trials'], 2, 'metric: "loss"', 'metric: "loss"\n    max_concurrent_trials: 2'],
+    ['a key taken away with its line', ['hyperparameters', 'seed'], undefined, '    seed: 1e3\n', ''],
+    ['a new section', ['resources', 'slots_per_trial'], 2, '    folded\n    text\n', '    folded\n    text\nresources:\n    slots_per_trial: 2\n'],
+    ['a text of several lines', ['description'], 'short', '>-\n    folded\n    text', 'short']
+  ])('keeps all else as it is written when a field changes: %s', (_, path, value, from, to) => {
+    expect(written.split(from).length).toBe(2);
+    const now = withValue(written, path, value);
+    expect(now).toBe(written.replace(from, () => to));
+    expect(parseConfig(now).error).toBeNull();
+  });
+
+  it('keeps the line breaks of another system', () => {
+    const other = 'name: a # x\r\nsearcher:\r\n  name:   single\r\n';
+    expect(withValue(other, ['name'], 'b')).toBe(other.replace('a #', 'b #'));
+    expect(withValue(other, ['searcher', 'metric'], 'loss')).toBe(`${other}  metric: loss\r\n`);
+  });
+
+  it('fills a section that is empty, and renames only the key', () => {
+    expect(withValue('a:   1\nresources: # none yet\nb:  2\n', ['resources', 'slots_per_trial'], 1))
+      .toBe('a:   1\nresources: # none yet\n  slots_per_trial: 1\nb:  2\n');
+    expect(withValue('a:   1\nresources: {}\nb:  2\n', ['resources', 'slots_per_trial'], 1))
+      .toBe('a:   1\nresources:\n  slots_per_trial: 1\nb:  2\n');
+    expect(withKey(written, ['hyperparameters'], 'width', 'size')).toBe(written.replace('width:', 'size:'));
+  });
+
+  it('never gives another config than asked for, wherever the edit cannot be made in place', () => {
+    const odd = 'base: &base\n  x: 1\nother:\n  <<: *base\n  y: 2\nlist:\n- a: 1\n  b: 2\n? long key\n: 3\nname:\n';
+    for (const [path, value] of [[['base', 'x'], 5], [['list', 0, 'a'], undefined], [['name'], 'n'], [['other', 'y'], ['k', 'l']]] as const) {
+      const now = parseConfig(withValue(odd, [...path], value));
+      expect(now.error).toBeNull();
+      expect(path.reduce<unknown>((at, key) => (at as Record<string | number, unknown>)?.[key], now.value)).toEqual(value);
+    }
   });
 
   it('renames a key at its place', () => {
@@ -169,6 +223,32 @@ describe('the form', () => {
     expect(told.textContent).toBe('not <img src=x>, ` (did you mean loss?)');
     expect([...told.querySelectorAll('code')].map(el => el.textContent)).toEqual(['<img src=x>', 'loss']);
     expect(container.querySelector('img')).toBeNull();
+  });
+
+  it('holds the errors of a template back until the user changes something or submits', async () => {
+    const submit = vi.fn();
+    const wrong = async () => ({ problems: [problem('entrypoint', 'is not in the code')], config: null });
+    const template = (): void => {
+      show(
+        <ExperimentForm
+          title="New experiment" schema={schema} sections={EXPERIMENT_SECTIONS} initial={experimentText(null)} template
+          submitLabel="Submit" validate={wrong} submit={submit}
+        />,
+        { overview: overview() }
+      );
+    };
+    template();
+    await screen.findByText('a template: choose code and fill it in');
+    expect(screen.queryByText('is not in the code')).toBeNull();
+    await userEvent.click(screen.getByRole('button', { name: 'Submit' }));
+    await screen.findByText('1 error');
+    screen.getByText('is not in the code'); // at its field
+    expect(submit).not.toHaveBeenCalled();
+    cleanup();
+    template();
+    await screen.findByText('a template: choose code and fill it in');
+    await userEvent.type(screen.getByLabelText('name'), 'x');
+    await screen.findByText('1 error');
   });
 
   it('waits while the YAML cannot be read', async () => {

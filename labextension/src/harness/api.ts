@@ -2,7 +2,7 @@
 
 import { Level, LEVELS } from '../components/logs/filter';
 import { Api, ApiError } from '../state/api';
-import type { Event, ExperimentView, LogLine, SeriesView, TrialView } from '../state/wire';
+import type { Event, ExperimentView, GrantList, LogLine, SeriesView, TrialView } from '../state/wire';
 import * as made from './fixtures';
 
 export interface Case {
@@ -18,6 +18,8 @@ export interface Case {
   nan?: boolean;
   /** Paths (by beginning) that are refused, with the status. */
   refuse?: Record<string, number>;
+  /** With whom the experiment is shared. */
+  grants?: GrantList;
   /** Nothing is ever answered. */
   silent?: boolean;
 }
@@ -102,7 +104,7 @@ export class FixtureApi implements Api {
   }
 
   private experiment(over: Partial<ExperimentView> = {}): ExperimentView {
-    const hostile = this.of.hostile ? { name: made.HOSTILE.name, metric: made.HOSTILE.name, owner: made.HOSTILE.name, warnings: [made.HOSTILE.log] } : {};
+    const hostile = this.of.hostile ? { name: made.HOSTILE.name, metric: made.HOSTILE.name, owner: made.HOSTILE.name, warnings: [made.HOSTILE.log], notes: `${made.HOSTILE.log}\n${made.HOSTILE.name}`, description: made.HOSTILE.name } : {};
     return made.experiment({ ...hostile, ...this.of.experiment, ...over });
   }
 
@@ -141,6 +143,7 @@ export class FixtureApi implements Api {
 
   private ofExperiment(part: string | undefined, query: URLSearchParams): unknown {
     if (part === undefined) return this.experiment();
+    if (part === 'grants') return this.of.grants ?? { items: [] };
     if (part === 'curves') {
       const most = Number(query.get('max_trials') ?? 100);
       const group = query.get('group') ?? 'validation';

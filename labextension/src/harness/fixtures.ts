@@ -29,7 +29,7 @@ export const HOSTILE = {
 
 export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
   return {
-    id: 12, name: 'digits: width and learning rate', description: null, labels: [], owner: 'alice', may: 'own', workspace: 'Uncategorized',
+    id: 12, name: 'digits: width and learning rate', description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'alice', may: 'own', workspace: 'Uncategorized',
     project: 'Uncategorized', state: 'ACTIVE', searcher: 'adaptive_asha', metric: 'validation_error', smaller_is_better: true,
     time_metric: 'batches', max_time: 1000, log_retention_days: null, progress: 0.42, trials_total: 64, trials: { COMPLETED: 24, ERROR: 2, ACTIVE: 6, RUNNING: 4 },
     best: { trial_id: 117, trial_index: 17, steps_completed: 960, value: 0.0214, checkpoint: uuid(17) },
@@ -77,7 +77,7 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
     agent_id: running ? `node-${1 + (index % 2)}` : null, slots: running ? [`cuda:${index % 4}`] : [],
     started_at: BEGAN + (600 * index) / count, ended_at: running ? null : BEGAN + (600 * index) / count + steps / 8,
     pending_reason: running && index >= count - 2 ? 'all 4 slots of pool default are in use' : null, warnings: [],
-    policy_matches: [], failure: failed ? FAILURE : null, card: null, summary: {}, summary_left_out: 0, metadata: {}, ...over
+    policy_matches: [], attempts: [], failure: failed ? FAILURE : null, card: null, summary: {}, summary_left_out: 0, metadata: {}, ...over
   };
 }
 
@@ -127,7 +127,7 @@ export function checkpoint(index: number): CheckpointView {
     created_at: BEGAN + 600 + index * 30, size: 1_834_002 + index * 1000, files: {
       'model_0.safetensors': file(1_801_000, 'a1b2c3d4'), 'trainer.json': file(8_002, 'b2c3d4e5'), 'trainer.safetensors': file(25_000, 'c3d4e5f6')
     },
-    metadata: {}, storage: {}, validation: index % 5 === 4 ? null : 0.0214 + 0.003 * ((index * 7) % 20), manifest_digest: 'sha256:00'
+    metadata: {}, metrics: {}, storage: {}, validation: index % 5 === 4 ? null : 0.0214 + 0.003 * ((index * 7) % 20), manifest_digest: 'sha256:00'
   };
 }
 

@@ -4,7 +4,7 @@ import { useState, type ReactElement, type ReactNode } from 'react';
 
 import { View } from '../components/admin';
 import { ActionButton, Loading, Menu, plural } from '../components/common';
-import { Cluster, Queue, WorkList } from '../components/panel';
+import { Cluster, FilteredWork, Queue } from '../components/panel';
 import { readOnly } from '../components/view/actions';
 import { useApp, useStore } from '../state/context';
 import { isOver } from '../state/states';
@@ -40,11 +40,11 @@ export function Home(): ReactElement {
           <div className="det-hub-card">
             <div className="det-hub-cardtools">
               <input
-                className="det-input" type="search" placeholder="Filter by name, id, state" aria-label="Filter my work"
+                className="det-input" type="search" placeholder="Filter by name, id, state" title="state:archived shows archived experiments" aria-label="Filter my work"
                 value={filter} onChange={event => setFilter(event.target.value)}
               />
             </div>
-            <WorkList filter={filter} />
+            <FilteredWork filter={filter} />
           </div>
           <div className="det-hub-aside">
             <Card title="Queue"><Queue filter="" /></Card>

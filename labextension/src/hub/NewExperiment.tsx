@@ -69,7 +69,7 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
   }
   return (
     <ExperimentForm
-      key={start.key} title="New experiment" schema={offered} sections={EXPERIMENT_SECTIONS} initial={start.text}
+      key={start.key} title="New experiment" schema={offered} sections={EXPERIMENT_SECTIONS} initial={start.text} template={start.file === ''}
       dependsOn={busy ? 'busy' : bundle} submitLabel={paused ? 'Submit paused' : 'Submit'} validate={validate} submit={submit}
       extra={
         <>

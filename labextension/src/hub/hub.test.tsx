@@ -86,7 +86,7 @@ test('an administrator finds every view; one click leads there and takes the foc
   const api = new FakeApi({ overview: overview(), audit: { items: [], next: null } });
   const router = open('', api);
   const undo = interceptLinks(document.body, router);
-  await screen.findByText('Nothing here yet.');
+  await screen.findByText('Getting started');
   const nav = screen.getByRole('navigation', { name: 'Views' });
   expect(within(nav).getAllByRole('link').map(link => link.textContent)).toEqual([
     'My work', 'Queue', 'Cluster', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'

@@ -2,16 +2,17 @@
 
 import type { Contents } from '@jupyterlab/services';
 import { PathExt } from '@jupyterlab/coreutils';
-import { lazy, ReactElement, Suspense } from 'react';
+import { lazy, ReactElement, Suspense, useState } from 'react';
 
 import { ErrorBanner, Loading, useLoaded } from '../components/common';
 import type { Schema } from '../form';
 import type { AppContext } from '../state/context';
 import { useStore } from '../state/context';
 import { useSubmitKey } from '../state/submitkey';
-import type { ProblemView } from '../state/wire';
+import type { CreateExperimentReply, ProblemView } from '../state/wire';
 import type { LabApi } from './api';
-import type { Chosen } from './FormTab';
+import type { Chosen, Submission } from './FormTab';
+import type { Picker } from './pick';
 
 // The form brings a YAML parser: it is loaded when it is first wanted.
 const Form = lazy(async () => ({ default: (await import('./FormTab')).FormTab }));
@@ -23,9 +24,10 @@ export interface Submitted {
   warnings: ProblemView[];
 }
 
-export function NewExperiment({ app, api, contents, path, folder, onDone }: {
-  app: AppContext; api: LabApi; contents: Contents.IManager; path?: string; folder: string; onDone(): void;
+export function NewExperiment({ app, api, contents, pick, path: first, folder, onDone }: {
+  app: AppContext; api: LabApi; contents: Contents.IManager; pick: Picker | null; path?: string; folder: string; onDone(): void;
 }): ReactElement {
+  const [path, setPath] = useState(first);
   const key = useSubmitKey();
   const ready = useStore(s => s.ready);
   const problem = useStore(s => s.problem);
@@ -38,8 +40,12 @@ export function NewExperiment({ app, api, contents, path, folder, onDone }: {
     schema: await api.own<Schema>(`schema?kind=${kind}`),
     text: path && /\.ya?ml$/.test(path) ? String((await contents.get(path, { type: 'file', format: 'text', content: true })).content) : null
   }));
-  const submit = async (body: Record<string, unknown>): Promise<void> => {
-    const made = await api.own<Submitted>('submit', { ...body, idempotency_key: key });
+  const submit = async (submission: Submission): Promise<void> => {
+    const made = submission.code === 'server'
+      ? await api.own<Submitted>('submit', { ...submission.body, idempotency_key: key })
+      : submitted(await api.post<CreateExperimentReply>(
+        'experiments', { ...submission.body, idempotency_key: key, source: { from: 'jupyterlab' } }
+      ));
     const warning = made.warnings[0];
     if (warning) app.notify(`${warning.path ? `${warning.path}: ` : ''}${warning.message}`);
     if (made.experiment_id !== null) app.navigate({ kind: 'experiment', id: made.experiment_id });
@@ -48,10 +54,15 @@ export function NewExperiment({ app, api, contents, path, folder, onDone }: {
   };
   if (loaded.error) return <ErrorBanner error={loaded.error} onRetry={loaded.reload} what="The form" />;
   if (!ready && problem) return <ErrorBanner error={problem} onRetry={app.store.retry} what="No connection" />;
-  if (!loaded.data) return <Loading what="Loading the form" />;
+  if (!loaded.data || loaded.loading) return <Loading what="Loading the form" />;
   return (
     <Suspense fallback={<Loading what="Loading the form" />}>
-      <Form chosen={loaded.data} api={api} submit={submit} />
+      <Form key={path ?? ''} chosen={loaded.data} api={api} pick={pick} onFile={setPath} submit={submit} />
     </Suspense>
   );
+}
+
+/** The master's own reply as the server extension would pass it on. */
+function submitted(reply: CreateExperimentReply): Submitted {
+  return { experiment_id: reply.experiment?.id ?? null, task_id: null, created: reply.created, warnings: reply.warnings };
 }

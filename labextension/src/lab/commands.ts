@@ -10,6 +10,7 @@ import { manage } from '../components/panel/workactions';
 import type { AppContext } from '../state/context';
 import type { ExperimentView } from '../state/wire';
 import { detlabIcon } from './icon';
+import { RUNNABLE } from './pick';
 
 /** Shows a place (state/context) in the main area. */
 export const OPEN = 'detlab:open';
@@ -17,7 +18,6 @@ export const RUN_AS_EXPERIMENT = 'detlab:run-as-experiment';
 const CATEGORY = 'detlab';
 /** After the notebooks (0) and before the consoles (20): lower ones lie below the fold. */
 const LAUNCHER_RANK = 10;
-const RUNNABLE = /\.(py|ipynb|ya?ml)$/;
 
 export function addCommands(
   lab: JupyterFrontEnd, app: AppContext, files: IDefaultFileBrowser | null, shell: ILabShell | null, panelId: string
@@ -37,8 +37,8 @@ export function addCommands(
     return items.length === 1 && RUNNABLE.test(items[0]!.path) ? items[0]!.path : null;
   };
   lab.commands.addCommand(RUN_AS_EXPERIMENT, {
-    label: 'Run as Experiment',
-    caption: 'Submit this file to the cluster',
+    label: () => (chosen()?.endsWith('.ipynb') ? 'Run Notebook on the Cluster' : 'Run as Experiment'),
+    caption: () => (chosen()?.endsWith('.ipynb') ? 'Run the whole notebook as a task, and keep its outputs' : 'Submit this file to the cluster'),
     icon: detlabIcon,
     isVisible: () => chosen() !== null,
     execute: args => {

@@ -35,3 +35,18 @@ it('leaves a notebook alone that was closed while it was waited for', async () =
   };
   expect(await insert(panel)).toEqual(['warning: The code was not inserted: the notebook was closed.']);
 });
+
+it.each([[false, ['get', 'save tutorial', 'save tutorial/first.ipynb', 'open tutorial/first.ipynb']], [true, ['get', 'open tutorial/first.ipynb']]])(
+  'opens the tutorial beside the user\'s files, and overwrites none (there already: %s)', async (there, expected) => {
+    const done: string[] = [];
+    const contents = {
+      get: async () => { done.push('get'); if (!there) throw new Error('404'); },
+      save: async (path: string) => void done.push(`save ${path}`)
+    };
+    const commands = { execute: async (_: string, { path }: { path: string }) => void done.push(`open ${path}`) };
+    const lab = { serviceManager: { contents }, commands } as unknown as JupyterFrontEnd;
+    const api = { own: async () => ({ name: 'tutorial/first.ipynb', content: { cells: [] } }) } as unknown as LabApi;
+    await makeApp(lab, api, null, () => null).openTutorial!();
+    expect(done).toEqual(expected);
+  }
+);

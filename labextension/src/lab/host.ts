@@ -22,10 +22,27 @@ export function makeApp(
     navigate: (place: Place) => void lab.commands.execute(OPEN, { ...place }),
     address: () => null,
     insertCode: notebooks ? code => insertCode(lab, notebooks, code) : undefined,
+    openTutorial: () => openTutorial(lab, api),
     openUrl: path => void window.open(`${hubOrigin() ?? window.location.origin}${viaHub(path)}`, '_blank', 'noopener'),
     confirm,
     notify: (message, tone) => void (tone === 'bad' ? Notification.error : Notification.info)(message, { autoClose: tone === 'bad' ? 10_000 : 4000 })
   };
+}
+
+/** Put the tutorial beside the user's files, unless it is there already, and open it. */
+async function openTutorial(lab: JupyterFrontEnd, api: LabApi): Promise<void> {
+  const { contents } = lab.serviceManager;
+  try {
+    const { name, content } = await api.own<{ name: string; content: unknown }>('tutorial');
+    const there = await contents.get(name, { content: false }).then(() => true, () => false);
+    if (!there) {
+      await contents.save(name.slice(0, name.lastIndexOf('/')), { type: 'directory' });
+      await contents.save(name, { type: 'notebook', format: 'json', content });
+    }
+    await lab.commands.execute('docmanager:open', { path: name });
+  } catch (error) {
+    Notification.error(nameText(`The tutorial was not opened: ${error instanceof Error ? error.message : String(error)}`, 400), { autoClose: 10_000 });
+  }
 }
 
 async function confirm(question: Question): Promise<boolean> {

@@ -17,6 +17,7 @@ import { makeApp } from './host';
 import { detlabIcon } from './icon';
 import { NewExperiment } from './NewExperiment';
 import { StatusItem } from './StatusItem';
+import { pickerOf } from './pick';
 import { makeTab, placeKey, View } from './views';
 
 const plugin: JupyterFrontEndPlugin<void> = {
@@ -84,7 +85,7 @@ function addTabs(
       open?.dispose();
       const tab = makeTab(app, place, asked => (
         <NewExperiment
-          app={app} api={api} contents={lab.serviceManager.contents} path={asked.path}
+          app={app} api={api} contents={lab.serviceManager.contents} pick={files ? pickerOf(files) : null} path={asked.path}
           folder={files?.model.path ?? ''} onDone={() => tab.close()}
         />
       ));

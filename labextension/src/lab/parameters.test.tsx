@@ -5,6 +5,7 @@ import userEvent from '@testing-library/user-event';
 import axe from 'axe-core';
 import { describe, expect, it, vi } from 'vitest';
 
+import { ApiError } from '../state/api';
 import { show } from '../testing/app';
 import { overview } from '../testing/fixtures';
 import type { LabApi } from './api';
@@ -17,6 +18,7 @@ describe('the lines', () => {
     expect(parametersOf(text)).toEqual({
       values: { lr: 3, deep: true, none: null, name: 'a = b', layers: [1, 2], empty: '', β_1: 0.001 }, problems: []
     });
+    expect(parametersOf("deep = True\nnone = None\noptimizer = 'adam'").values).toEqual({ deep: true, none: null, optimizer: 'adam' });
     expect(parametersOf(' \n\n')).toEqual({ values: {}, problems: [] });
   });
 
@@ -45,7 +47,7 @@ describe('the form of a notebook run', () => {
     const submit = vi.fn(async () => undefined);
     const chosen = { kind: 'notebook_run' as const, path: 'a/report.ipynb', folder: 'a', schema, text: null };
     const { container } = show(
-      <FormTab chosen={chosen} api={{ own } as unknown as LabApi} submit={submit} />, { overview: overview() }
+      <FormTab chosen={chosen} api={{ own } as unknown as LabApi} pick={null} onFile={vi.fn()} submit={submit} />, { overview: overview() }
     );
     const field = screen.getByLabelText(/^Notebook parameters/);
     await screen.findByText('no errors');
@@ -69,6 +71,44 @@ describe('the form of a notebook run', () => {
     await screen.findByText('no errors');
     await userEvent.click(run);
     await waitFor(() => expect(submit).toHaveBeenCalledTimes(1));
-    expect(submit.mock.calls[0]).toMatchObject([{ kind: 'notebook_run', parameters: { seed: 7, lr: 3 } }]);
+    expect(submit.mock.calls[0]).toMatchObject([{ code: 'server', body: { kind: 'notebook_run', parameters: { seed: 7, lr: 3 } } }]);
+  });
+
+  const judging = async (path: string, body?: unknown): Promise<unknown> => {
+    if (path === 'code') return own(path);
+    const wrong = 'lrr' in (body as { parameters: object }).parameters;
+    const problem = { path: 'parameters', message: 'lrr: the notebook has no such parameter', hint: 'did you mean lr?', level: 'error' };
+    return { problems: wrong ? [problem] : [], config: {}, parameters: [{ name: 'lr', type: 'float', default: '0.1' }] };
+  };
+
+  const opened = (submit: () => Promise<void>): void => {
+    const chosen = { kind: 'notebook_run' as const, path: 'a/report.ipynb', folder: 'a', schema, text: null };
+    show(<FormTab chosen={chosen} api={{ own: judging } as unknown as LabApi} pick={null} onFile={vi.fn()} submit={submit} />, { overview: overview() });
+  };
+
+  it('lists the parameters of the notebook, and says while typing which it does not have', async () => {
+    opened(vi.fn());
+    await screen.findByText('no errors');
+    expect(screen.getByText('lr = 0.1').title).toBe('of type float');
+    const field = screen.getByLabelText(/^Notebook parameters/);
+    await userEvent.type(field, 'lrr = 2');
+    await screen.findByText('1 error');
+    await waitFor(() => expect(field.getAttribute('aria-invalid')).toBe('true'));
+    expect(screen.getAllByText(/the notebook has no such parameter/)).toHaveLength(2);
+    await userEvent.clear(field);
+    await screen.findByText('no errors');
+    expect(field.getAttribute('aria-invalid')).toBeNull();
+  });
+
+  it('does not say that there are no errors beside those of a refusal, until something is changed', async () => {
+    opened(() => Promise.reject(new ApiError(422, { code: 'config.invalid', message: '1 parameter cannot be used' })));
+    await screen.findByText('no errors');
+    await userEvent.click(screen.getByRole('button', { name: 'Run' }));
+    await screen.findByText(/1 parameter cannot be used/);
+    expect(screen.getByText('refused').getAttribute('role')).toBe('status');
+    expect(screen.queryByText('no errors')).toBeNull();
+    await userEvent.type(screen.getByLabelText(/^Notebook parameters/), 'lr = 2');
+    await screen.findByText('no errors');
+    expect(screen.queryByText(/1 parameter cannot be used/)).toBeNull();
   });
 });

@@ -2,6 +2,8 @@
 
 import type { ProblemView } from '../state/wire';
 
+/** As a notebook's own defaults are written. */
+const PYTHON = new Map<string, unknown>([['True', true], ['False', false], ['None', null]]);
 const NAME = /^[\p{L}_][\p{L}\p{N}_]*$/u;
 
 export interface Parameters {
@@ -46,6 +48,6 @@ function valueOf(raw: string): unknown {
   try {
     return JSON.parse(raw);
   } catch {
-    return raw;
+    return PYTHON.has(raw) ? PYTHON.get(raw) : /^'([^'\\]*)'$/.exec(raw)?.[1] ?? raw;
   }
 }

@@ -15,7 +15,7 @@ async function choices(runtimes: string[]): Promise<string[]> {
   const chosen = { kind: 'experiment' as const, path: null, folder: '', schema, text: null };
   const agents = [agent({ runtimes })];
   const { app } = show(
-    <FormTab chosen={chosen} api={{ own } as unknown as LabApi} submit={async () => undefined} />, { overview: overview({ agents }) }
+    <FormTab chosen={chosen} api={{ own } as unknown as LabApi} pick={null} onFile={() => undefined} submit={async () => undefined} />, { overview: overview({ agents }) }
   );
   await waitFor(() => expect(app.store.getSnapshot().ready).toBe(true));
   const field = screen.getByLabelText('runtime') as HTMLSelectElement;

@@ -9,5 +9,7 @@ describe('a tab', () => {
     expect(tabLabel({ kind: 'experiment', id: 12 })).toBe('#12 experiment');
     expect(tabLabel({ kind: 'trial', id: 345 })).toBe('#345 trial');
     expect(tabLabel({ kind: 'new' })).toBe('New experiment');
+    expect(tabLabel({ kind: 'new', path: 'a/train.py' })).toBe('New experiment');
+    expect(tabLabel({ kind: 'new', path: 'a/train.ipynb' })).toBe('New notebook run');
   });
 });

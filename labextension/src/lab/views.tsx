@@ -33,7 +33,7 @@ export function placeTitle(place: Place): string {
     case 'experiment': return `Experiment ${place.id}`;
     case 'trial': return `Trial ${place.id}`;
     case 'task': return `Task ${place.id}`;
-    case 'new': return 'New experiment';
+    case 'new': return place.path?.endsWith('.ipynb') ? 'New notebook run' : 'New experiment';
   }
 }
 

@@ -32,6 +32,8 @@ export interface AppContext {
   address(place: Place): string | null;
   /** Put code in the notebook that is open; absent where there are no notebooks. */
   insertCode?(code: string): Promise<void> | void;
+  /** Open the tutorial notebook, which is put beside the user's files; absent where there are no notebooks. */
+  openTutorial?(): Promise<void>;
   /** Open a path at the Hub (such as TaskView.url) in a new tab. */
   openUrl(path: string): void;
   /** Ask for confirmation. */

@@ -7,7 +7,7 @@ export type Tone = 'running' | 'waiting' | 'paused' | 'good' | 'bad' | 'off';
 
 const WORDS: Record<string, string> = {
   ACTIVE: 'running', STOPPING_COMPLETED: 'finishing', STOPPING_CANCELED: 'canceling', STOPPING_KILLED: 'being killed',
-  STOPPING_ERROR: 'failing'
+  STOPPING_ERROR: 'failing', ERROR: 'failed'
 };
 
 const TONES: Record<string, Tone> = {
@@ -33,6 +33,12 @@ export function stateTone(state: string): Tone {
 /** The displayed state of an experiment: an active one with nothing running is queued. */
 export function experimentState(view: ExperimentView): ExperimentState | 'QUEUED' {
   return view.state === 'ACTIVE' && !view.trials['RUNNING'] && view.pending_reason ? 'QUEUED' : view.state;
+}
+
+/** The warning of an experiment that completed without a result, since its validations never had the searcher's metric. */
+export function missedMetric(view: ExperimentView): string | null {
+  if (view.state !== 'COMPLETED' || view.best !== null) return null;
+  return view.warnings.find(warning => warning.includes(' never reported ')) ?? null;
 }
 
 /** What trials that still hold slots are doing: once the experiment is paused or ending, they are stopping. */

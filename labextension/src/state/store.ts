@@ -163,7 +163,7 @@ export class Store {
   }
 
   private withExperiment(all: readonly ExperimentView[], one: ExperimentView): readonly ExperimentView[] {
-    const gone = one.state === 'DELETED';
+    const gone = one.state === 'DELETED' || one.archived_at;
     if (!gone && !this.concerns(one.owner)) return all;
     const at = all.findIndex(old => old.id === one.id);
     if (gone) return at < 0 ? all : all.filter(old => old.id !== one.id);

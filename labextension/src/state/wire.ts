@@ -33,6 +33,16 @@ export interface AgentView {
 /** Progress of one attempt, in order; it never goes back. */
 export type AllocationState = 'PENDING' | 'ASSIGNED' | 'PULLING' | 'STARTING' | 'RUNNING' | 'TERMINATING' | 'TERMINATED';
 
+/** One attempt to run a trial: the first, one after a restart, or one after a pause or a preemption. */
+export interface AttemptView {
+  run: number;
+  agent_id: string | null;
+  resume_step: number | null;
+  started_at: number | null;
+  ended_at: number | null;
+  reason: string | null;
+}
+
 /** Who did what. */
 export interface AuditItem {
   id: number;
@@ -72,13 +82,14 @@ export interface CheckpointView {
   experiment_id: number;
   run: number;
   steps_completed: number;
-  state: 'COMPLETED' | 'DELETED';
+  state: 'COMPLETED' | 'PARTIALLY_DELETED' | 'DELETED';
   created_at: number;
   size: number;
   files: Record<string, CheckpointFile>;
   metadata: Record<string, unknown>;
   storage: Record<string, unknown>;
   validation: Float | null;
+  metrics: Record<string, number>;
   manifest_digest: string;
 }
 
@@ -205,6 +216,7 @@ export interface ExperimentView {
   name: string;
   description: string | null;
   labels: string[];
+  notes: string | null;
   owner: string;
   may: 'read' | 'write' | 'own';
   workspace: string;
@@ -222,6 +234,10 @@ export interface ExperimentView {
   created_at: number;
   started_at: number | null;
   ended_at: number | null;
+  paused_at: number | null;
+  paused_seconds: number;
+  edited_at: number | null;
+  archived_at: number | null;
   pending_reason: string | null;
   warnings: string[];
   bundle: string | null;
@@ -252,6 +268,20 @@ export interface ForecastView {
   agent_id: string | null;
   reason: string;
   detail: string;
+}
+
+/** The grants of an experiment, users first. */
+export interface GrantList {
+  items: GrantView[];
+}
+
+/** A grant that stands. */
+export interface GrantView {
+  kind: 'user' | 'group';
+  name: string;
+  write: boolean;
+  granted_by: string;
+  created_at: number;
 }
 
 /** One part of the service. */
@@ -630,6 +660,7 @@ export interface TrialView {
   pending_reason: string | null;
   warnings: string[];
   policy_matches: PolicyMatch[];
+  attempts: AttemptView[];
   failure: FailureView | null;
   card: FailureView | null;
   summary: Record<string, Record<string, SummaryView>>;

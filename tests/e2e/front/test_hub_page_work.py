@@ -145,16 +145,16 @@ def test_our_fields_on_the_hubs_spawn_page_are_accessible_in_both_themes(
     with hub_tab(browser, cluster, cluster.user, dark=dark) as tab:
         page = tab.page
         page.goto(f"{cluster.url}/hub/spawn/{cluster.user}/judged")
-        for label in ("Start", "Slots", "Run it as", "Image", "End it after"):
+        for label in ("Start", "Slots", "Runtime", "Image", "Idle timeout"):
             expect(page.get_by_label(label, exact=True)).to_be_visible()
         assert page.locator("html").get_attribute("data-bs-theme") == ("dark" if dark else "light")
         assert tab.findings("#spawn_form", HUBS_BUTTON) == []
-        page.get_by_label("End it after").fill("soon")
+        page.get_by_label("Idle timeout").fill("soon")
         page.get_by_role("button", name="Start").click()
         told = page.get_by_role("alert")
         expect(told).to_contain_text("The options have 1 error:", timeout=30_000)
         assert page.locator("body").inner_text().count("The options have 1 error") == 1
-        expect(page.get_by_label("End it after")).to_have_value("soon")
+        expect(page.get_by_label("Idle timeout")).to_have_value("soon")
         for part in ("[role=alert]", "#spawn_form"):
             assert tab.findings(part, HUBS_BUTTON) == [], part
 

@@ -39,7 +39,7 @@ def test_a_running_search_is_shown_paused_activated_and_killed_from_the_panel(st
         expect(lab.badge(exp)).to_contain_text("running", timeout=SECONDS)
         expect(lab.item(exp)).to_contain_text(re.compile(r"best 0?\.\d+|best \d"), timeout=SECONDS)
         expect(lab.page.locator("#detlab-panel [data-slot=mine]").first).to_be_visible()
-        lab.act(exp, "Pause")
+        lab.pause(exp)
         expect(lab.badge(exp)).to_contain_text("paused", timeout=SECONDS)
         assert stage.state(exp) == "PAUSED"
         lab.act(exp, "Activate")
@@ -63,7 +63,7 @@ def test_what_waits_says_its_place_and_reason(stage, running):
         assert entry.locator(".det-reason").inner_text()
         entry.locator(".det-reason").click()
         expect(entry).to_contain_text(re.compile(r"Starts\s*unknown"), timeout=SECONDS)
-        expect(entry.get_by_role("list", name="What would let it start now")).to_contain_text("slot")
+        expect(entry.get_by_role("list", name="Changes that would start it now")).to_contain_text("slot")
         entry.get_by_label("Priority").fill("7")
         entry.get_by_role("button", name="Set", exact=True).click()
         expect(entry.locator(".det-facts")).to_contain_text("priority 7", timeout=SECONDS)
@@ -128,7 +128,7 @@ def test_panel_two_experiments_and_a_trial_live_on_one_stream_its_logs_on_a_seco
         last = shown.locator(".det-log-line").last.inner_text()
         expect(shown.locator(".det-log-line").last).not_to_have_text(last, timeout=SECONDS)
         for number in (running, other):
-            lab.act(number, "Pause")
+            lab.pause(number)
             expect(lab.badge(number)).to_contain_text("paused", timeout=SECONDS)
         lab.command("detlab:open", kind="experiment", id=other)
         expect(lab.page.locator(f"[id='detlab-experiment:{other}'] .det-badge").first).to_contain_text("paused")
@@ -382,6 +382,8 @@ def test_a_click_on_a_notebook_runs_it_on_the_cluster_and_keeps_what_it_printed(
         lab.launched()
         form = lab.run_as_experiment("notes.ipynb")
         expect(form.locator("h1")).to_have_text("Run notes.ipynb on the cluster", timeout=SECONDS)
+        form.get_by_label("Notebook parameters").fill("lrr = 2")
+        expect(form.get_by_text("lrr: the notebook has no such parameter").first).to_be_visible(timeout=SECONDS)
         form.get_by_label("Notebook parameters").fill("lr = 0.25")
         expect(form.get_by_text("no errors")).to_be_visible(timeout=SECONDS)
         form.get_by_role("button", name="Run", exact=True).click()
@@ -401,7 +403,7 @@ def test_a_trial_that_really_fails_shows_its_card_in_its_experiment_and_by_itsel
     searcher = {"name": "single", "metric": "loss"}
     failed = stage.search("raises", code=code, searcher=searcher, hyperparameters={}, max_restarts=0)
     with opened(stage) as lab:
-        expect(lab.badge(failed.id)).to_contain_text("error", timeout=2 * SECONDS)
+        expect(lab.badge(failed.id)).to_contain_text("failed", timeout=2 * SECONDS)
         expect(lab.item(failed.id)).to_contain_text("no such step: 1")
         lab.item(failed.id).get_by_role("button", name="raises").click()
         view = lab.page.locator(f"[id='detlab-experiment:{failed.id}']")

@@ -215,3 +215,42 @@ def test_what_is_no_notebook_is_refused(cluster: Cluster, lab: Lab, tmp_path: Pa
     assert done.returncode != 0
     assert "is not a notebook" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+ASKS = """
+import json, os
+from detlab.experimental import client
+found = client.get_experiment(made.id)
+print(json.dumps({"made": found.id, "owner": found.view.owner, "said": "DET_TOKEN" in os.environ}))
+with open(os.environ["DET_TOKEN_FILE"]) as file:
+    token = file.read()
+print(oct(os.stat(os.environ["DET_TOKEN_FILE"]).st_mode & 0o777), token.startswith("dtrun_"))
+with open(there, "w") as copy:
+    copy.write(token)
+"""
+
+
+def test_magics_work_in_a_notebook_run_whose_token_ends_with_it(cluster, lab, write, tmp_path, meeting_place):
+    """The run had no token: its first magic failed, after the form had found no mistakes."""
+    stolen = meeting_place / "stolen"
+    stolen.touch()
+    stolen.chmod(0o666)
+    path = write(
+        "asks.ipynb",
+        f"there = {str(stolen)!r}",
+        "%%det_experiment --out made\nentrypoint: 'true'\nsearcher: {name: single, metric: x}\nname: from a run\n",
+        ASKS,
+    )
+    out = tmp_path / "asked.ipynb"
+    done = det(cluster, "notebook", "run", path, "-o", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = said(nbformat.read(out, as_version=4))
+    (facts,) = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    assert lab.client.get_experiment(facts["made"]).name == "from a run"
+    assert (facts["owner"], facts["said"]) == (cluster.user, False)
+    assert "0o600 True" in told
+    token = stolen.read_text()
+    assert token not in told
+    assert token not in cluster.logs(100_000)
+    with cluster.client(token) as thief:
+        assert thief.get("me").status_code == 401

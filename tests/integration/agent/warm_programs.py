@@ -17,7 +17,8 @@ def opened(number):
         return None
 place = os.environ["DET_TASK_DIR"]
 def plain(value):
-    return json.loads(json.dumps(value).replace(place, "TASK").replace(os.environ["DET_ALLOCATION_ID"], "ALLOCATION"))
+    text = json.dumps(value).replace(place, "TASK").replace(os.environ["DET_ALLOCATION_ID"], "ALLOCATION")
+    return json.loads(text.replace(os.environ["TMPDIR"], "TMP"))  # a short name, drawn for each task
 env = dict(os.environ)
 EACH = ("DET_TRIAL_ID", "DET_TASK_ID", "DET_SLOT_IDS", "DET_UNIQUE_PORT_OFFSET", "DETLAB_WARM_POOL", "DETLAB_X")
 shown = dict(item.split("=", 1) for item in open("/proc/self/environ").read().split("\0") if item)

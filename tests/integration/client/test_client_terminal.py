@@ -5,9 +5,11 @@ import select
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -15,6 +17,8 @@ import pytest
 
 from detlab.cli.terminal.local import EscapeWatch
 from detlab.cli.terminal.output import CLEAR
+from detlab.cli.terminal.server import Terminals
+from detlab.client.transport.discovery import ClusterAddress
 from testbed.cluster import free_port
 from testbed.front.local_terminal import on_a_terminal
 from testbed.network.cut_proxy import CutProxy
@@ -157,6 +161,37 @@ def test_a_wrong_token_and_a_terminal_that_is_gone(server: Server) -> None:
     done = subprocess.run(server.command("99"), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "terminal '99' no longer exists" in done.stderr
+
+
+def test_a_server_that_was_just_started_is_waited_for(server: Server) -> None:
+    """Regression: its first answers may be 404, from whatever serves the address before it does."""
+    refused = []
+
+    class Front(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            size = int(self.headers.get("Content-Length", 0))
+            body = self.rfile.read(size)
+            if len(refused) < 2:
+                refused.append(self.path)
+                self.send_error(404)
+                return
+            made = httpx.post(
+                server.base + self.path, content=body, headers={"Authorization": self.headers["Authorization"]}
+            )
+            self.send_response(made.status_code)
+            self.end_headers()
+            self.wfile.write(made.content)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Front) as front:
+        threading.Thread(target=front.serve_forever, daemon=True).start()
+        base = f"http://127.0.0.1:{front.server_port}"
+        address = ClusterAddress(f"{base}/services/detlab/", server.token, "the test")
+        name = Terminals(address, f"{base}/user/ada/shell-1/").make()
+        front.shutdown()
+    assert refused == ["/user/ada/shell-1/api/terminals"] * 2
+    assert name in server.terminals()
 
 
 def test_the_terminal_is_put_back(server: Server) -> None:

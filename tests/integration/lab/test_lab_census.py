@@ -76,6 +76,7 @@ def session(server: Server) -> Iterator[httpx.Client]:
 def test_every_route_declares_its_scope_and_its_rule_against_other_sites(walked, routes):
     assert {route.path for route in routes} == {
         *("detlab/status", "detlab/version", "detlab/schema", "detlab/code", "detlab/judge", "detlab/submit"),
+        "detlab/tutorial",
         "detlab/api/experiments/999999",
     }, "a new route: has it a test of its own, too?"
     assert [route for route in routes if route.rule is None] == []

@@ -34,6 +34,12 @@ def test_the_form_gets_the_schemas(front):
     assert "idle_timeout" in front.get("schema", params={"kind": "notebook_run"}).json()["properties"]
 
 
+def test_the_tutorial_comes_as_a_notebook(front):
+    answer = front.get("tutorial").json()
+    assert answer["name"] == "detlab-tutorial/your-first-search.ipynb"
+    assert any("%%det_experiment" in "".join(cell["source"]) for cell in answer["content"]["cells"])
+
+
 def test_a_script_travels_with_what_it_imports_and_nothing_else(front):
     answer = front.post("code", json={**TRAIN, "context": "file"}).json()
     assert answer["files"] == ["helper.py", "train.py"]

@@ -89,7 +89,7 @@ def test_variables_go_there_and_back(notebook, client):
     )
     assert cell.status == "ok", cell.traceback
     assert cell.stdout.strip() == "(1, 2)", "the last expression is shown"
-    assert "settings, state, total came back" in status(notebook, cell)
+    assert "set here: settings, state, total" in status(notebook, cell)
     shown = notebook.run("str((total.tolist(), sorted(state), settings))").result["text/plain"].strip('"')
     assert shown == "([3.0, 5.0, 7.0], ['bias', 'weight'], {'lr': 0.1, 'sizes': (1, 2), 'seen': True})"
     until(lambda: slots_used(client) == 0)

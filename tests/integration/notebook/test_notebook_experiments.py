@@ -127,7 +127,7 @@ def test_a_restarted_kernel_attaches_while_it_runs_and_interrupt_stops_only_watc
     assert max(size for _, _, size in second.updates) < 20_000, "an update carries what is new"
 
     assert "paused" in second.run("%det_pause").stdout
-    assert f"experiment {number}: active" in second.run(f"%det_activate {number}").stdout
+    assert f"experiment {number}: running" in second.run(f"%det_activate {number}").stdout
     assert "experiment" in second.run("%det_kill").stdout
     second.until(lambda: "canceled" in second.shown[attached.displays[-1]]["text/plain"])
     assert "application/vnd.jupyter.widget-view+json" not in second.shown[attached.displays[-1]], "frozen at the end"

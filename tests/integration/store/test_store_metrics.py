@@ -313,6 +313,25 @@ def test_a_change_deep_in_a_long_series_reaches_its_rollups(store: Store, trial_
     assert row.unrolled + covered == stored == row.count
 
 
+def test_the_best_of_a_trial_that_has_diverged_is_that_of_its_numbers(
+    store: Store, experiment_id: int, new_trial: Callable[[], int]
+) -> None:
+    one, two, three, four = (new_trial() for _ in range(4))
+    for step, value in enumerate([-math.inf, 2.0, 0.5, 0.5, math.inf, math.nan, -math.inf]):
+        report(store, one, step, {"loss": value})
+    report(store, two, 0, {"loss": 1.0})
+    for step, value in enumerate([-math.inf, math.inf]):
+        report(store, three, step, {"loss": value})
+    report(store, four, 0, {"loss": -math.inf})
+    read = store.read_sync
+    assert read(lambda s: curves.trial_best(s, one, T, "loss", True)) == (2, 0.5)
+    assert read(lambda s: curves.trial_best(s, one, T, "loss", False)) == (1, 2.0)
+    assert read(lambda s: curves.trial_best(s, three, T, "loss", True)) == (1, math.inf)
+    assert read(lambda s: curves.trial_best(s, four, T, "loss", True)) is None
+    assert read(lambda s: curves.experiment_best(s, experiment_id, T, "loss", True)) == (one, 2, 0.5)
+    assert read(lambda s: curves.experiment_best(s, experiment_id, T, "loss", False)) == (one, 1, 2.0)
+
+
 def test_the_best_comes_from_the_summaries(store: Store, experiment_id: int, new_trial: Callable[[], int]) -> None:
     one, two, three = new_trial(), new_trial(), new_trial()
     for step, value in enumerate([3.0, 1.0, math.nan, 1.0]):

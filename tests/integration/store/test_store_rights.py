@@ -18,9 +18,9 @@ from testbed.databases.store_rows import add_experiment
 USERS = ["ann", "bob", "cas", "a%", "vision"]
 GROUPS = ["vision", "speech", "ann"]
 VIEWERS = [
-    Person(name, frozenset(groups), admin)
-    for name, groups, admin in itertools.product(
-        ["ann", "bob", "dan", "vision", ""], [[], ["vision"], GROUPS], [False, True]
+    Person(name, frozenset(groups), admin, run)
+    for name, groups, admin, run in itertools.product(
+        ["ann", "bob", "dan", "vision", ""], [[], ["vision"], GROUPS], [False, True], [False, True]
     )
 ]
 

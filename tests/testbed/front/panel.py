@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, expect
 
 from detlab.client import Client, build_bundle
 from detlab.client.resources import Experiment
@@ -121,13 +121,23 @@ class Lab:
         """Choose from the file browser's menu of a file; returns the form of the tab that opens."""
         self.command("filebrowser:activate")
         self.page.locator(".jp-DirListing-item", has_text=file).click(button="right")
-        self.page.get_by_role("menuitem", name="Run as Experiment").click()
+        label = "Run Notebook on the Cluster" if file.endswith(".ipynb") else "Run as Experiment"
+        self.page.get_by_role("menuitem", name=label).click()
         return self.page.locator(".det-form", has=self.page.get_by_role("heading", name=file))
 
     def act(self, number: int, label: str) -> None:
         """Choose from the menu of an experiment."""
         self.page.get_by_role("button", name=f"Actions of experiment {number}", exact=True).click()
         self.page.get_by_role("menuitem", name=label, exact=True).click()
+
+    def pause(self, number: int) -> None:
+        """Pause an experiment; the panel asks first while a trial that has just started has no checkpoint."""
+        self.act(number, "Pause")
+        question = self.page.locator(".jp-Dialog", has_text="no checkpoint yet")
+        paused = self.badge(number).filter(has_text="paused")
+        expect(question.or_(paused).first).to_be_visible(timeout=SECONDS)
+        if question.is_visible():
+            question.get_by_role("button", name="Pause").click()
 
 
 @contextmanager

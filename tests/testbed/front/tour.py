@@ -186,7 +186,7 @@ def log_in(tour: Tour) -> None:
 def start_a_notebook(tour: Tour) -> None:
     page = tour.page
     expect(page.get_by_label("Start", exact=True)).to_have_value("notebook")
-    page.get_by_label("Run it as").select_option(label="A container" if tour.image else "A process on the node")
+    page.get_by_label("Runtime").select_option(label="A container" if tour.image else "A process on the node")
     if tour.image:
         page.get_by_label("Image").fill(tour.image)
     tour.picture("spawn-form")

@@ -112,7 +112,7 @@ async def test_the_pin_is_kept_before_the_token_is_sent_and_the_token_goes_witho
 async def test_another_certificate_at_enrolment_ends_it_before_the_token_is_sent(tmp_path: Path) -> None:
     with tls_peer(tmp_path) as peer:
         keys = ring(tmp_path, peer.url, "dtenrol_abc@sha256:" + "1" * 64)
-        with pytest.raises(NotEnrolled, match="somebody stands in between"):
+        with pytest.raises(NotEnrolled, match="connection is intercepted"):
             await keys.ensure()
         assert peer.heard == []
     assert not (tmp_path / PIN_FILE).exists()

@@ -1,5 +1,6 @@
 """What the warm pool may become, and when there is none: the parts without a process."""
 
+import json
 import mmap
 import os
 import select
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from detlab.launch.python_program import StartCold, check_environment, plain_words, read_program
+from detlab.launch.host import procfs
+from detlab.launch.python_program import StartCold, check_environment, plain_words, read_program, why_cold
 from detlab.launch.warm_wire import ForkRequest
 from detlab.warm.fresh import physical_cores
 from detlab.warm.hugepages import large_ranges, use_large_pages
@@ -189,6 +191,42 @@ def test_memory_that_only_caches_files_is_free_and_every_group_around_us_counts(
     (tmp_path / service / "memory.max").write_text("3100000")
     assert free_memory(tmp_path) == 4000
     assert free_memory(tmp_path / "nothing") == 0
+
+
+def test_a_pool_writes_down_its_process_or_why_there_is_none(monkeypatch, tmp_path):
+    monkeypatch.setattr(warm_pool, "PROGRAM", "import time; time.sleep(600)")
+    free = [MEMORY_TO_START - 1]
+    note = tmp_path / "warm_pool.json"
+    pool = WarmPool({}, memory=lambda: free[0], note=note)
+    try:
+        pool.start()
+        told = json.loads(note.read_text())
+        assert told == {"pid": None, "started": None, "reason": "2.0 GiB of memory are free; it starts with 2 GiB"}
+        free[0] = MEMORY_TO_START
+        pool.start()
+        told = json.loads(note.read_text())
+        assert (told["pid"], told["reason"]) == (pool.pid, "")
+        assert procfs.is_alive(told["pid"], told["started"])
+        free[0] = 0
+        assert not pool.ready
+        assert json.loads(note.read_text())["reason"] == "memory is short"
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize(
+    ("runtime", "launch", "reason"),
+    [
+        (None, {"entrypoint": "a | b"}, None),
+        ("process", {"entrypoint": "python3 train.py"}, None),
+        ("process", {"entrypoint": "python3 a.py | cat"}, "the entrypoint needs a shell"),
+        ("process", {"entrypoint": "python3 a.py | cat", "environment": {"DETLAB_WARM_POOL": "0"}}, None),
+        ("process", {"entrypoint": "a | b", "info": {"task_type": "NOTEBOOK"}}, None),
+        ("docker", {"entrypoint": "python3 train.py"}, "it runs in a container"),
+    ],
+)
+def test_why_a_trial_starts_cold_where_there_is_a_pool(runtime, launch, reason):
+    assert why_cold(runtime, {"info": {}, "environment": {}, **launch}) == reason
 
 
 def test_a_zygote_that_says_why_it_cannot_be_is_not_tried_again_at_every_launch(monkeypatch, caplog):

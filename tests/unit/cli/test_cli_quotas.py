@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from detlab.cli.commands.quota import limit_text
 from detlab.schemas.jobwire import QuotaView
 
 HOSTILE = "\x1b[31mred\x1b]0;x\x07"
@@ -33,3 +34,8 @@ def test_quotas(det, det_json, master) -> None:
 def test_mistakes_of_quotas(det, master, arguments: tuple[object, ...]) -> None:
     assert det("quota", *arguments).exit_code == 2
     assert master.quotas == {}
+
+
+def test_a_priority_has_no_unit() -> None:
+    shown = [limit_text(*limit) for limit in ((10, "priority"), (1000, "files"), (None, "files"))]
+    assert shown == ["10", "1,000 files", "none"]

@@ -41,3 +41,14 @@ def test_a_hostile_name_is_text_in_the_table(master, det) -> None:
     shown = det("e", "share", 1, "--user", "\x1b[31mbob\x1b]0;x\x07").stdout
     assert "\x1b" not in shown
     assert "\x07" not in shown
+
+
+def test_who_shares_code_with_secrets_is_warned(master, det, workplace) -> None:
+    """Readers of an experiment may download its code whole: the page hides values, the download does not."""
+    (workplace / "code" / ".env").write_text("KEY=abc\n")
+    assert det("e", "create", "search.yaml", "code").exit_code == 0
+    shared = det("e", "share", 1, "--user", "bob")
+    assert "the code, which they may now download, holds .env" in shared.stderr
+    assert "--remove" in shared.stderr
+    assert "holds" not in det("e", "share", 1).stderr
+    assert "holds" not in det("e", "share", 1, "--user", "bob", "--remove").stderr

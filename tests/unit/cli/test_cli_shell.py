@@ -82,6 +82,11 @@ def test_every_command_of_ours_has_help_with_an_example() -> None:
     assert count > 25
 
 
+def test_every_command_of_ours_has_its_line_in_the_help() -> None:
+    """Regression: backup and restore were "(of an installed plug-in)"."""
+    assert "installed plug-in" not in CliRunner().invoke(root, ["--help"]).stdout
+
+
 def test_short_names_lead_to_the_same_command() -> None:
     context = click.Context(root)
     for short, name in SHORT.items():

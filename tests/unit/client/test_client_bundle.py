@@ -98,7 +98,26 @@ def usual(pattern: str) -> bool:
 
 PATTERNS = st.lists(
     st.one_of(
-        st.sampled_from(["*", "*.b", "!a", "/a", "a/", "!a/b", "**/b", "a/**", "a/*/c", "[ab]", "?", "!*/", "#a", ""]),
+        st.sampled_from(
+            [
+                "*",
+                "*.b",
+                "!a",
+                "/a",
+                "a/",
+                "!a/b",
+                "**/b",
+                "a/**",
+                "a/*/c",
+                "[ab]",
+                "[^/]",
+                "[a/]",
+                "?",
+                "!*/",
+                "#a",
+                "",
+            ]
+        ),
         st.text("abc*?/![]-^\\ #:", min_size=1, max_size=7).filter(usual),
     ),
     max_size=5,

@@ -13,9 +13,10 @@ from detlab import client as sdk
 from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
 from detlab.client.ordering import line_filter
+from detlab.errors import Conflict
 from detlab.experimental import client as determined
-from detlab.schemas.wire import BestView, ExperimentState, LogLine, SeriesView, TrialState
-from detlab.testing.api import FakeMaster
+from detlab.schemas.wire import BestView, Event, ExperimentState, LogLine, SeriesView, TrialState
+from detlab.testing.api import FakeMaster, Fault
 
 
 def best(value: float) -> BestView:
@@ -187,11 +188,90 @@ def test_checkpoints_under_determineds_names(master: FakeMaster, client: Client)
         assert owner.top_checkpoint("val_loss", False).uuid == new.uuid
         with pytest.raises(ValueError, match="together"):
             owner.top_checkpoint("val_loss")
-        with pytest.raises(ValueError, match="accuracy"):
+        with pytest.raises(ValueError, match="sorted by 'accuracy': no validation reported it"):
             owner.top_checkpoint("accuracy", False)
     assert trial.select_checkpoint(False, True, None, "val_loss", False).uuid == new.uuid
     assert [item.uuid for item in experiment.top_n_checkpoints(5, "steps_completed", False)] == [new.uuid, old.uuid]
     assert client.get_checkpoint(old.uuid).view.state == sdk.CheckpointState.COMPLETED
+
+
+def test_checkpoints_are_compared_by_any_metric(master: FakeMaster, client: Client) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    curve = {"trial_id": 1, "steps": [1, 2, 3]}
+    master.series[1] = [
+        SeriesView(group="validation", name="accuracy", values=[0.25, 0.75, 0.5], **curve),
+        SeriesView(group="training", name="loss", values=[3.0, 2.0, 1.0], **curve),
+    ]
+    one, two, three = (master.add_checkpoint(1, {"a": b"1"}, steps_completed=step) for step in (1, 2, 3))
+    for owner in (client.get_trial(1), client.get_experiment(1)):
+        assert owner.top_checkpoint("accuracy", False).uuid == two.uuid
+        assert owner.top_checkpoint("accuracy", True).uuid == one.uuid
+        found = [item.uuid for item in owner.list_checkpoints("accuracy", "desc")]
+        assert found == [two.uuid, three.uuid, one.uuid]
+        with pytest.raises(ValueError, match="no validation reported it"):
+            owner.top_checkpoint("loss", True)  # in training only
+    master.checkpoints[two.uuid] = two.model_copy(update={"state": "PARTIALLY_DELETED"})
+    assert client.get_experiment(1).top_checkpoint("accuracy", False).uuid == three.uuid
+    (report,) = client.get_checkpoint(three.uuid).get_metrics("validation")
+    assert (report.steps_completed, report.metrics) == (3, {"accuracy": 0.5})
+    assert [report.group for report in client.get_checkpoint(one.uuid).get_metrics()] == ["training", "validation"]
+
+
+def test_checkpoints_are_changed_and_deleted(master: FakeMaster, client: Client) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    uuid = master.add_checkpoint(1, {"a.pt": b"1", "b.log": b"2"}, metadata={"old": 1}).uuid
+    item = client.get_checkpoint(uuid)
+    item.add_metadata({"new": [1, {"deep": None}]})
+    item.remove_metadata(["old", "none"])
+    assert item.metadata == master.checkpoints[uuid].metadata == {"new": [1, {"deep": None}]}
+    item.remove_files(["*.log"])
+    assert (item.state, list(item.files)) == (sdk.CheckpointState.PARTIALLY_DELETED, ["a.pt"])
+    master.faults.append(Fault("DELETE", "checkpoints", "lose_reply"))
+    item.delete()
+    assert item.deleted
+    assert client.get_checkpoint(uuid).state is sdk.CheckpointState.DELETED
+
+
+def test_experiments_are_edited_and_archived(master: FakeMaster, client: Client) -> None:
+    master.add_experiment("a", labels=["x"], state=ExperimentState.COMPLETED)
+    master.add_experiment("b")
+    item = client.get_experiment(1)
+    item.set_name("aa")
+    item.set_description("wide")
+    item.set_notes("diverges")
+    item.add_label("y")
+    item.remove_label("x")
+    assert (item.name, item.description, item.notes, item.labels) == ("aa", "wide", "diverges", {"y"})
+    item.set_labels({"z"})
+    assert client.get_experiment(1).labels == {"z"}
+    item.archive()
+    assert item.archived
+    assert names(client.list_experiments()) == "b"
+    assert names(client.list_experiments(archived=True)) == "aa"
+    assert names(client.list_experiments(archived=None)) == "baa"
+    item.unarchive()
+    assert names(client.list_experiments()) == "baa"
+    with pytest.raises(Conflict, match="archived"):
+        client.get_experiment(2).archive()
+
+
+def test_notes_are_known_until_somebody_changes_them(master: FakeMaster, client: Client) -> None:
+    view = master.add_experiment(notes="mine", edited_at=1.0)
+    item = client.get_experiment(1)
+    told = view.model_copy(update={"notes": None}).model_dump(mode="json")
+    item.learn(Event(id=2, kind="experiment", experiment_id=1, data=told))
+    assert item.notes == "mine"
+    item.learn(Event(id=3, kind="experiment", experiment_id=1, data={**told, "edited_at": 2.0}))
+    assert item.notes is None
+
+
+async def test_experiments_are_edited_asynchronously(master: FakeMaster, aclient: AsyncClient) -> None:
+    master.add_experiment("a")
+    item = await aclient.get_experiment(1)
+    await item.add_label("x")
+    assert item.labels == {"x"}
 
 
 def test_the_metadata_of_a_checkpoint_is_written(master: FakeMaster, client: Client, tmp_path: Path) -> None:

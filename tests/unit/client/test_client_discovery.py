@@ -189,6 +189,16 @@ def test_a_command_about_a_state_folder_follows_the_same_order(place: Place, tmp
     assert place.search().state_folder_of() == (above, None)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="makes a folder of root's")
+def test_a_command_about_a_state_folder_does_not_mean_that_of_root(place: Place) -> None:
+    """In JupyterLab's terminal `det status` said that no cluster runs, since it may not look into root's folder."""
+    place.cluster(place.work.parent, 4)
+    here = place.search(uid=1234, DET_URL="http://127.0.0.1:4", DET_TOKEN="mine")
+    assert here.find().url.startswith("http://127.0.0.1:4/")
+    with pytest.raises(DetlabError, match="no state folder of yours"):
+        here.state_folder_of()
+
+
 def test_a_folder_whose_cluster_is_down_is_named_where_there_is_no_other(place: Place) -> None:
     near = place.cluster(place.work, 4)
     (near / "cluster.json").unlink()
@@ -255,3 +265,49 @@ def test_a_damaged_login_file_says_which_file(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(DetlabError, match=str(path)):
         Logins(path).current()
+
+
+def test_a_notebook_run_has_its_own_token_for_its_own_master(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "run_token"
+    file.write_text("dtrun_abc\n")
+    place.cluster(place.work, 1)
+    master = "http://10.0.0.5:8642/services/detlab/"
+    run = {"DET_MASTER": master, "DET_TOKEN_FILE": str(file)}
+    found = place.search(**run).find()
+    assert (found.url, found.token, found.source, found.guess) == (master, "dtrun_abc", "this notebook run", None)
+    assert place.search(**run).find("http://10.0.0.5:8642").token == "dtrun_abc"
+    assert place.search(**run).find("http://10.0.0.6:8642").token is None
+    assert place.search(**run, DET_URL="http://10.0.0.6:8642").find().token is None
+    assert place.search(**run, DET_URL=master, DET_TOKEN="mine").find().token == "mine"
+    file.unlink()
+    assert place.search(**run).find().token == "folder-token"
+
+
+def test_a_cluster_that_is_not_the_last_started_has_its_token_when_its_url_is_named(
+    place: Place, tmp_path: Path
+) -> None:
+    """Regression: `det -m URL`, as the hint said, found a token for the cluster started last only."""
+    first, second = place.cluster(tmp_path / "one", 3, "first"), place.cluster(tmp_path / "two", 4, "second")
+    (place.state / "last").write_text(f"{second}\n")
+    (place.state / "started").write_text(f"{second}\n{first}\n{tmp_path / 'gone'}\n")
+    assert place.search().find("http://127.0.0.1:3").token == "first"
+    assert place.search(DET_URL="http://127.0.0.1:3").find().token == "first"
+    assert place.search().find("http://127.0.0.1:4").token == "second"
+    assert place.search().find("http://127.0.0.1:5").token is None
+    assert place.search().state_folder_of("http://127.0.0.1:3") == (first, None)
+    assert place.search().find().folder == second  # it is read without a name, no other
+
+
+def test_a_start_without_dir_takes_the_folder_above(place: Place, tmp_path: Path) -> None:
+    """Regression: it made a new, empty cluster below the one that all other commands meant."""
+    here = place.work / ".detlab"
+    last = place.cluster(tmp_path / "elsewhere", 3)
+    (place.state / "last").write_text(str(last))
+    assert place.search().folder_to_start() == here
+    above = place.cluster(place.work.parent, 4)
+    assert place.search().folder_to_start() == above
+    (above / "cluster.json").unlink()  # stopped
+    assert place.search().folder_to_start() == above
+    assert place.search(uid=os.getuid() + 4321).folder_to_start() == here
+    here.mkdir()
+    assert place.search().folder_to_start() == here

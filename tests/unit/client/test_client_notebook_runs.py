@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from detlab.client.notebook_runs import (
     ENTRYPOINT,
     Word,
     checked_parameters,
-    needs_the_cluster,
     parameters_of,
     prepare_notebook_run,
     read_notebook,
@@ -179,23 +179,37 @@ def test_a_missing_notebook_is_refused(tmp_path):
         prepare_notebook_run(tmp_path / "absent.ipynb")
 
 
-def test_cells_that_need_the_cluster_are_named_before_the_run(tmp_path):
-    # A notebook run has no token: "no mistakes" would be wrong, and the run fails at that cell.
-    texts = [
-        "%load_ext detlab_magics",
-        "%%det_module train\nx = 1",
-        ["%%det_experiment --out search\n", "entrypoint: python3 train.py"],
-        "found = %det_experiment search.yaml",
-        "%detach = 3\nprint('%det_run')",
-        "x = 1\n%det",
+def test_folders_put_on_sys_path_that_do_not_travel_are_named(tmp_path):
+    for name in ("src", "lab/inside", "whole"):
+        (tmp_path / name).mkdir(parents=True)
+    text = """
+    import os, sys
+    sys.path.append("../src")
+    sys.path.insert(0, os.path.join("..", "whole"))
+    sys.path += ["inside"]
+    sys.path.append(".")
+    sys.path.append("/nowhere/on/this/machine")
+    names.append("../src/x")
+    """
+    file = write(tmp_path / "lab", cell(textwrap.dedent(text)), cell("%pip install x"))
+    named = [warning.message.split(" is put")[0] for warning in prepare_notebook_run(file).warnings]
+    assert sorted(named) == ["'../src'", "'../whole'", "'inside'"]
+    assert all("--context FOLDER" in warning.hint for warning in prepare_notebook_run(file).warnings)
+    assert prepare_notebook_run(file, context=tmp_path).warnings == []
+
+
+def test_a_notebook_whose_cells_ask_for_slots_holds_none_itself(tmp_path):
+    """On a cluster without more slots its first such cell waited for ever for the one that the run held."""
+    cells = (cell("x = 1"), cell("%%det_run --out z\nz = 1"), cell(["s = %det_experiment a.yaml"]), cell("%det"))
+    file = write(tmp_path, *cells)
+    run = prepare_notebook_run(file)
+    assert run.config["resources"] == {"slots": 0}
+    assert [one.message for one in run.warnings] == [
+        "code cells 2, 3 ask the cluster for slots, so the run itself holds none"
     ]
-    file = write(tmp_path, cell("%det", kind="markdown"), *(cell(text) for text in texts))
-    warnings = prepare_notebook_run(file).warnings
-    assert [warning.message.split(",")[0] for warning in warnings] == [
-        "code cell 3 has %%det_experiment",
-        "code cell 4 has %det_experiment",
-        "code cell 6 has %det",
-    ]
-    assert all("DET_TOKEN" in warning.hint and warning.level == "warning" for warning in warnings)
-    given = {"environment": {"environment_variables": ["DET_TOKEN=abc"]}}
-    assert needs_the_cluster(read_notebook(file), given) == []
+    run = prepare_notebook_run(file, slots=2)
+    assert run.config["resources"] == {"slots": 2}
+    assert "while the run itself holds 2: it waits for ever" in run.warnings[0].message
+    run = prepare_notebook_run(file, config={"resources": {"slots": 0}})
+    assert (run.config["resources"], run.warnings) == ({"slots": 0}, [])
+    assert "resources" not in prepare_notebook_run(write(tmp_path, cell("x = 1"))).config

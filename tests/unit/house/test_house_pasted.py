@@ -9,12 +9,17 @@ from pathlib import Path
 from detlab.client.transport.discovery import ClusterAddress
 
 ROOT = Path(__file__).parents[3]
-PASTED = re.compile(r"(?:\b(?:df -h|ls -\w+|tail|rm|mv)|--dir|--config|det config check) \{(?!word\()[^}]+\}")
+PASTED = re.compile(
+    r"(?:\b(?:df -h|ls -\w+|tail|rm|mv|mkdir -p|chmod [\w+]+)|--dir(?: FOLDER)?|--config|--pool|--master"
+    r"|det config check|det -m|det login|det agent disable|DET_URL=) ?\{(?!word\(|' '\.join\(map\(word)[^}]+\}"
+)
 
 
 def test_paths_in_commands_are_quoted() -> None:
     unquoted, files = [], 0
-    for file in (path for room in ("harness", "hub_ext", "server_ext") for path in (ROOT / room).rglob("*.py")):
+    for file in (
+        path for room in ("harness", "hub_ext", "server_ext", "kernel_magics") for path in (ROOT / room).rglob("*.py")
+    ):
         files += 1
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             if PASTED.search(line):

@@ -40,3 +40,13 @@ def test_a_tasks_proxy_is_not_for_its_master_nor_for_loopback(name: str) -> None
     task = entrypoint_environment({}, {"info": info, "environment": given}, Path("/d"))
     assert task["http_proxy"] == "http://proxy:3128"
     assert task[name].split(",") == ["internal.example", "127.0.0.1", ".corp", "localhost", "::1", "10.0.0.5"]
+
+
+def test_a_notebook_runs_token_is_named_by_its_file_and_not_in_the_environment(tmp_path: Path) -> None:
+    launch = {"info": INFO, "environment": {"DET_MASTER": "http://evil/services/detlab/"}}
+    assert "DET_TOKEN_FILE" not in entrypoint_environment({}, launch, tmp_path)
+    (tmp_path / "run_token").write_text("dtrun_abc")
+    env = entrypoint_environment({}, launch, tmp_path)
+    assert env["DET_TOKEN_FILE"] == str(tmp_path / "run_token")
+    assert env["DET_MASTER"] == INFO["master_url"]
+    assert "dtrun_abc" not in str(env)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from detlab.short_folder import short_folder
+from detlab.short_folder import LOCK, PREFIX, remove_abandoned, short_folder
 from detlab.testing.master import MasterDouble
 
 KERNEL_SOCKET = "kernel-00000000-0000-0000-0000-000000000000-ipc-1"
@@ -52,6 +52,21 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not() -> No
             child.communicate()
     with short_folder():
         assert not used.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make another user's folder")
+def test_a_folder_of_another_user_is_left_alone_whatever_lies_in_it(tmp_path: Path) -> None:
+    """Its owner may put a hard link to a file of ours there under the name of the lock."""
+    mine = tmp_path / "a-file-of-ours"
+    mine.touch()
+    theirs, ours = (tmp_path / f"{PREFIX}{name}" for name in ("theirs", "ours"))
+    for folder in (theirs, ours):
+        folder.mkdir()
+        (folder / LOCK).hardlink_to(mine)
+    os.chown(theirs, 65534, 65534)
+    (tmp_path / f"{PREFIX}link").symlink_to(theirs)
+    remove_abandoned(tmp_path)
+    assert (theirs.exists(), ours.exists()) == (True, False)
 
 
 MEETS = """

@@ -16,6 +16,7 @@ from detlab_magics.cells.modules import CellModules
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession
 from detlab_magics.magic_lines import short_errors
+from detlab_magics.magics import magic_table
 from detlab_magics.plaintext import name_cells
 
 
@@ -103,6 +104,18 @@ def test_worker_processes_import_a_cell(modules, method):
         assert pool.map(cell_w.double, [1, 2]) == [3, 6], "the same size, within the same second"
 
 
+def test_workers_of_joblib_import_a_cell(modules):
+    """Its workers live on between calls: they see the text that was current when they first imported the module."""
+    joblib = pytest.importorskip("joblib")
+    modules.capture("cell_j", "def double(x):\n    return 2 * x\n", 7)
+    import cell_j
+
+    try:
+        assert joblib.Parallel(n_jobs=2)(joblib.delayed(cell_j.double)(number) for number in (1, 2)) == [2, 4]
+    finally:
+        joblib.externals.loky.get_reusable_executor().shutdown(wait=True)
+
+
 def test_a_cell_has_a_file_and_source(modules):
     modules.capture("cell_f", "class Net:\n    def run(self):\n        return 1\n", 4)
     import cell_f
@@ -186,3 +199,20 @@ def test_all_unknown_names_are_told_at_once_with_cell_lines():
         Expansion({"epochs": 3}).mask("a: ${epoch}\nb: 1\nc: ${nothing}")
     assert "line 2 of the cell: no variable 'epoch' in this notebook, did you mean ${epochs}?" in str(caught.value)
     assert "line 4 of the cell: no variable 'nothing'" in str(caught.value)
+
+
+def test_a_module_in_the_way_is_named(modules, tmp_path, monkeypatch):
+    (tmp_path / "in_the_way.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MagicError, match=r"'in_the_way' already exists here \(in_the_way\.py\)"):
+        modules.capture("in_the_way", "x = 1\n", 3)
+    with pytest.raises(MagicError, match=r"already exists here \(/.*json/__init__\.py\)"):
+        modules.capture("json", "x = 1\n", 3)
+
+
+def test_the_list_of_magics_describes_each():
+    """Regression: %det_logs was described as "trial", the second line of its usage."""
+    found = dict(magic_table())
+    assert found["%det_logs"].startswith("Print a trial's output")
+    assert [name for name, text in found.items() if " " not in text] == []

@@ -25,7 +25,7 @@ from detlab_magics.view.frames import FrameWriter
 from detlab_magics.view.render import MAX_BYTES
 from detlab_magics.view.state import MAX_POINTS, MAX_TRIALS, thin
 from detlab_magics.view.svg import focused
-from detlab_magics.view.text import duration, number, progress_line, title
+from detlab_magics.view.text import duration, number, progress_line, state_word, title, trial_outcome
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -222,8 +222,12 @@ def test_the_progress_line_says_done_running_best_and_time():
     )
     line = progress_line(state, now=1100.0)
     assert line == "1/4 trials · 1 running · best loss 0.2500 (trial 1) · about 1:40 left"
+    state.experiment = state.experiment.model_copy(update={"state": ExperimentState.PAUSED})
+    assert "left" not in progress_line(state, now=1100.0), "it grew while the experiment was paused"
     state.experiment = state.experiment.model_copy(update={"state": ExperimentState.COMPLETED, "ended_at": 1065.0})
     assert progress_line(state).endswith("took 1:05")
+    state.experiment = state.experiment.model_copy(update={"started_at": 1000.0, "paused_seconds": 20.0})
+    assert progress_line(state).endswith("took 45 s"), "a pause does not count"
     paused = {"state": ExperimentState.PAUSED, "ended_at": None, "trials": {"ACTIVE": 1, "COMPLETED": 1, "RUNNING": 1}}
     state.experiment = state.experiment.model_copy(update=paused)
     assert progress_line(state, now=1100.0).startswith("1/4 trials · paused · 1 pausing · best"), "it leaves its slot"
@@ -232,8 +236,8 @@ def test_the_progress_line_says_done_running_best_and_time():
 
 
 def test_numbers_and_durations_read_well():
-    assert [number(v) for v in (None, 3.0, 0.98765, 1e-5, math.nan, math.inf, 1234567.8)] == [
-        "–", "3", "0.9877", "1e-05", "nan", "inf", "1.235e+06",
+    assert [number(v) for v in (None, 3.0, 0.98765, 0.0214, 1e-5, math.nan, math.inf, 1234567.8)] == [
+        "–", "3", "0.9877", "0.02140", "1e-5", "NaN", "∞", "1.235e6",
     ]  # fmt: skip
     assert [duration(s) for s in (0.4, 59, 61, 3600, 7325)] == ["0 s", "59 s", "1:01", "1:00:00", "2:02:05"]
 
@@ -299,3 +303,20 @@ def test_a_late_page_can_go_on_from_the_snapshot_with_the_next_increment():
 def test_a_name_made_up_by_the_master_is_not_repeated():
     assert title(experiment(name="Experiment (warmly-quiet-heron)")) == "Experiment 7 (warmly-quiet-heron)"
     assert title(experiment(name="mine")) == "Experiment 7 · mine"
+
+
+def test_a_table_says_what_it_leaves_out():
+    trials = [trial(i, hparams={f"parameter_{k}": i * k for k in range(300)}) for i in range(1, 41)]
+    curves = CurvesView(cursor=1, experiment=experiment(trials_total=40, trials_completed=0), trials=trials)
+    shown = mimebundle(ViewState.start(curves), now=1001.0)
+    for form in ("text/html", "text/plain"):
+        assert "… and 293 more hyperparameters" in shown[form]  # one of them is 0 in each trial
+        assert "more trials" in shown[form]
+        assert "parameter_77" not in shown[form]
+    few = CurvesView(cursor=1, experiment=experiment(trials_total=2), trials=[trial(1), trial(2)])
+    assert "… and" not in mimebundle(ViewState.start(few), now=1001.0)["text/plain"]
+
+
+def test_what_failed_has_the_word_that_the_panel_has():
+    assert state_word(experiment(state=ExperimentState.ERROR)) == "failed"
+    assert trial_outcome(trial(1, state=TrialState.ERROR, end_reason=EndReason.ERROR)) == "failed"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -347,3 +349,28 @@ def test_no_import_warns_and_none_comes_early() -> None:
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("made", ["link", "others", "open"])
+def test_off_cluster_files_go_to_no_folder_that_somebody_else_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    """Its name can be foreseen, and a folder for temporary files is everybody's."""
+    if made == "others" and os.getuid() != 0:
+        pytest.skip("only root can make another user's folder")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    plain = TensorboardManager.local_path(None, 0)
+    own = tmp_path / f"detlab-tensorboard-{os.getuid()}"
+    assert plain.is_relative_to(own)
+    assert own.stat().st_mode & 0o777 == 0o700
+    if made == "link":
+        own.rmdir()
+        (tmp_path / "elsewhere").mkdir()
+        own.symlink_to(tmp_path / "elsewhere")
+    elif made == "others":
+        os.chown(own, 65534, 65534)
+    else:
+        own.chmod(0o777)
+    moved = TensorboardManager.local_path(None, 0)
+    assert moved.parts[len(tmp_path.parts)].startswith(f"{own.name}-")
+    assert (tmp_path / moved.parts[len(tmp_path.parts)]).stat().st_mode & 0o777 == 0o700

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from detlab_hub.core.rights import TABLE, Agent, Attempt, Kind, Person, Relation, Right, Thing, Who, relations, right_of
 
 ANN = Person("ann", frozenset({"vision"}))
+ANNS_RUN = Person("ann", run=True)
 ROOT = Person("root", admin=True)
 TRIAL = Attempt(experiment_id=1, trial_id=2)
 NODE = Agent("node-1")
@@ -18,6 +19,7 @@ NODE = Agent("node-1")
 CASES: dict[Relation, tuple[Who, dict[str, object]]] = {
     Relation.ADMIN: (ROOT, {}),
     Relation.OWNER: (ANN, {"owner": "ann"}),
+    Relation.RUN: (ANNS_RUN, {"owner": "ann"}),
     Relation.EDITOR: (ANN, {"users": {"ann": True}}),
     Relation.READER: (ANN, {"groups": {"vision": False}}),
     Relation.ITSELF: (TRIAL, {"trial_id": 2}),
@@ -31,18 +33,18 @@ ALWAYS = {Relation.USER}
 """Every user is that beside the relation of the case."""
 
 RIGHTS = """
-                 admin owner editor reader itself sibling source host uses user
-experiment       own   own   write  read   -      read    -      read -    -
-checkpoint       own   own   write  read   own    read    read   -    -    -
-user task        own   own   -      -      read   -       -      read -    -
-code bundle      read  read  -      -      -      -       -      -    read -
-job in the queue own   own   -      -      -      -       -      -    -    -
-allocation       read  read  -      -      -      -       -      -    -    -
-user             read  read  -      -      -      -       -      -    -    -
-quota            own   -     -      read   -      -       -      -    -    -
-agent            own   -     -      -      -      -       -      -    -    read
-cluster          own   -     -      -      -      -       -      -    -    read
-administration   own   -     -      -      -      -       -      -    -    -
+                 admin owner run   editor reader itself sibling source host uses user
+experiment       own   own   write write  read   -      read    -      read -    -
+checkpoint       own   own   write write  read   own    read    read   -    -    -
+user task        own   own   own   -      -      read   -       -      read -    -
+code bundle      read  read  read  -      -      -      -       -      -    read -
+job in the queue own   own   read  -      -      -      -       -      -    -    -
+allocation       read  read  read  -      -      -      -       -      -    -    -
+user             read  read  read  -      -      -      -       -      -    -    -
+quota            own   -     -     -      read   -      -       -      -    -    -
+agent            own   -     -     -      -      -      -       -      -    -    read
+cluster          own   -     -     -      -      -      -       -      -    -    read
+administration   own   -     -     -      -      -      -       -      -    -    -
 """
 
 
@@ -130,6 +132,16 @@ def test_a_grant_never_gives_more_than_changes(who, thing):
     assert right_of(who, bare) <= right_of(who, thing) <= max(right_of(who, bare), Right.WRITE)
     if not any([*thing.users.values(), *thing.groups.values()]):
         assert right_of(who, thing) <= max(right_of(who, bare), Right.READ)
+
+
+@given(persons, objects)
+def test_a_notebook_run_has_no_more_than_its_owner_and_is_no_administrator(who, thing):
+    theirs = right_of(replace(who, admin=False, run=False), thing)
+    ran = replace(who, run=True)
+    assert right_of(ran, thing) is right_of(replace(ran, admin=True), thing)
+    assert right_of(ran, thing) <= theirs
+    if thing.kind in {Kind.EXPERIMENT, Kind.CHECKPOINT}:
+        assert right_of(ran, thing) <= Right.WRITE
 
 
 @given(persons, objects)

@@ -16,8 +16,9 @@ from run_fake_master import Taker, make_task_dir, taking
 from detlab.errors import NotInCluster, StorageError
 from detlab.info import ClusterInfo
 from detlab.run.cell import compiled
-from detlab.run.outputs import LatestUpload, Outputs
+from detlab.run.outputs import LatestUpload, Outputs, Refused
 from detlab.run.values import decode, encode
+from testbed.waiting import until
 
 
 @pytest.fixture
@@ -231,5 +232,38 @@ def test_a_last_state_that_cannot_be_uploaded_is_said(tmp_path):
 
     upload = LatestUpload(broken, "n.ipynb", interval=0.01, failed=problems.append)
     upload.offer(b"1")
-    assert not upload.close(10) or problems
+    assert not upload.close(10)
     assert problems
+
+
+def test_a_state_that_was_refused_is_sent_again_only_at_the_end_and_smaller_ones_at_once(outputs, master):
+    """Each cell of a notebook over the limit sent all of it again, to hear the same answer."""
+    master.most = 1_000
+    problems: list[Exception] = []
+    upload = LatestUpload(outputs.put, "n.ipynb", interval=0.01, failed=problems.append)
+    upload.offer(bytes(2_000))
+    until(lambda: problems)
+    upload.offer(bytes(2_001))
+    with pytest.raises(AssertionError, match="not within"):
+        until(lambda: len(problems) > 1, seconds=0.5)
+    upload.offer(b"small")
+    until(lambda: master.taken)
+    upload.offer(bytes(3_000))
+    assert not upload.close(10), "the last state was not handed over"
+    assert master.taken == {"n.ipynb": b"small"}
+    assert [type(problem) for problem in problems] == [Refused, Refused]
+
+
+def test_a_state_that_failed_is_sent_again_though_no_other_follows():
+    sent: list[bytes] = []
+
+    def fails_once(name: str, data: bytes) -> None:
+        sent.append(data)
+        if len(sent) == 1:
+            raise StorageError("no")
+
+    upload = LatestUpload(fails_once, "n.ipynb", interval=0.01)
+    upload.offer(b"1")
+    until(lambda: len(sent) == 2)
+    assert upload.close(10)
+    assert sent == [b"1", b"1"]

@@ -77,6 +77,16 @@ def test_a_config_is_a_mapping(raw: object) -> None:
     [
         ({"hyperparametrs": {}}, "hyperparametrs", "did you mean `hyperparameters`?"),
         ({"searcher": {"name": "random", "max_trails": 1}}, "searcher.max_trails", "did you mean `max_trials`?"),
+        (
+            {"searcher": {"name": "random", "max_time": 16}},
+            "searcher.max_time",
+            "`random` does not use it; `async_halving` and `adaptive_asha` do: remove it, or change `name`",
+        ),
+        (
+            {"checkpoint_storage": {"type": "shared_fs", "host_path": "/a", "bucket": "b"}},
+            "checkpoint_storage.bucket",
+            "`shared_fs` does not use it; `s3` and `gcs` do: remove it, or change `type`",
+        ),
         ({"max_trials": 3}, "max_trials", "it belongs at `searcher.max_trials`"),
         ({"slots_per_trial": 3}, "slots_per_trial", "it belongs at `resources.slots_per_trial`"),
         (

@@ -19,6 +19,8 @@ from detlab.errors import (
     StaleAttempt,
     from_reply,
 )
+from detlab.schemas import taskconf
+from detlab.schemas.taskwire import TaskKind
 
 
 def tree(base: type[DetlabError]) -> set[type[DetlabError]]:
@@ -99,3 +101,8 @@ def test_light_imports() -> None:
         code = f"import sys, {module}; print([name for name in {forbidden!r} if name in sys.modules])"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
         assert done.stdout.strip() == "[]", module
+
+
+def test_mistakes_of_a_task_are_not_called_an_experiments() -> None:
+    with pytest.raises(ConfigError, match=r"^the task config has 2 errors"):
+        taskconf.parse({"slot": 1, "image": "x"}, TaskKind.SHELL)

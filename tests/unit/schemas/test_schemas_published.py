@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from detlab.schemas import publish
 from detlab.schemas.expconf import check, errors_of, resolve
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
+from detlab.schemas.taskconf import TaskConfig
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 SCHEMA = publish.json_schema()
@@ -159,3 +161,10 @@ def test_an_installed_searcher_of_somebody_else_changes_no_page_of_ours(tmp_path
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, TaskConfig.model_json_schema()])
+def test_descriptions_are_sentences_of_a_form(schema):
+    text = json.dumps(schema)
+    for phrase in ("shows best", "one is drawn", "the cluster decides", "will do", "at the submit", "gets no more"):
+        assert phrase not in text, phrase

@@ -168,3 +168,12 @@ def test_a_failure_shows_reason_and_tail_escaped():
 def test_an_end_without_an_exit_code_has_a_status(end, status):
     ended = SpawnView(task_id="notebook-1", state=TrialState.ERROR, end_reason=TaskEnd(end))
     assert wording.status_of(ended) == status
+
+
+def test_a_mistake_names_its_field_as_the_form_does():
+    html = form.render(pools=["a", "b"], images=[], runtimes=["process", "docker"], chosen={})
+    wrong = {"slots": "-1", "runtime": "vm", "idle_timeout": "soon"}
+    _, problems = options.read(wrong, runtimes=["process", "docker"])
+    assert sorted(problem.path for problem in problems) == ["Idle timeout", "Runtime", "Slots"]
+    for problem in problems:
+        assert f">{problem.path}</label>" in html, problem.path

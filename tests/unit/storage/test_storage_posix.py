@@ -165,6 +165,20 @@ def test_special_files_are_refused(store: SharedFSStorage, tmp_path: Path) -> No
         store.upload(tmp_path / "source", UUID)
 
 
+def test_links_are_refused_unless_the_selector_leaves_them_out(store: SharedFSStorage, tmp_path: Path) -> None:
+    """The hint said so, but the selector was asked too late."""
+    source = tmp_path / "source"
+    (source / "inner").mkdir(parents=True)
+    (source / "weights").write_text("1")
+    (source / "inner" / "link").symlink_to("/etc/hostname")
+    with pytest.raises(CheckpointError, match=r"inner/link is a symbolic link") as refused:
+        store.upload(source, UUID)
+    assert "leave it out with a selector" in (refused.value.hint or "")
+    with pytest.raises(CheckpointError, match=r"inner/link is a symbolic link"):
+        store.upload(source, UUID, selector=lambda name: name.startswith("inner/"))
+    assert list(store.upload(source, UUID, selector=lambda name: name == "weights").files) == ["weights"]
+
+
 def test_a_link_instead_of_the_directory_of_files_is_not_followed(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to("/etc/hostname")

@@ -202,6 +202,16 @@ def test_metrics_of_a_trial_have_a_panel_each_and_a_line_per_group() -> None:
     assert said(viz.trial_metrics([])) == ["No reports yet."]
 
 
+def test_restarts_of_a_trial_are_dotted_lines_in_each_panel() -> None:
+    curves = [curve(3, [1.0, 2.0]), curve(3, [0.5], name="acc")]
+    figure = viz.trial_metrics(curves, restarts=[20, 10, 10])
+    assert [(line.x0, line.x1, line.line.dash) for line in figure.layout.shapes] == [
+        (10, 10, "dot"),
+        (20, 20, "dot"),
+    ] * 2
+    assert not viz.trial_metrics(curves).layout.shapes
+
+
 def test_metrics_beyond_what_can_be_read_are_counted() -> None:
     figure = viz.trial_metrics([curve(3, [1.0], name=f"m{at:02}") for at in range(30)])
     assert len(figure.data) == 24

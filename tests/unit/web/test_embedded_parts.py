@@ -19,6 +19,8 @@ from detlab.errors import DetlabError
 from detlab_hub.commands import up
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.certificate import make_certificate
+from detlab_hub.embedded.inspection import since_last_time
+from detlab_hub.embedded.lifecycle import remember
 from detlab_hub.embedded.parts import find_proxy, make_parts
 from detlab_hub.embedded.process import identify, tail
 from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
@@ -39,6 +41,33 @@ def folder(tmp_path: Path) -> StateFolder:
 def plan(**changes: object) -> Plan:
     values = {"port": 8642, "hub_port": 1, "proxy_api_port": 2, "master_port": 3, "operator": "ann"} | changes
     return Plan(**values)
+
+
+def test_a_start_takes_the_port_of_the_last_one(folder: StateFolder) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        folder.write_plan(plan(port=port))
+        result = CliRunner().invoke(up, ["--dir", str(folder.root)])
+    assert isinstance(result.exception, DetlabError)
+    assert f"port {port} of 127.0.0.1 is taken" in str(result.exception)
+
+
+def test_no_cluster_is_started_inside_a_notebook_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DET_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("JUPYTERHUB_USER", "ann")
+    result = CliRunner().invoke(up, [])
+    assert isinstance(result.exception, DetlabError)
+    assert "this is a server of the cluster http://127.0.0.1:9" in str(result.exception)
+    assert not (tmp_path / ".detlab").exists()
+
+
+def test_what_is_not_as_at_the_last_start_is_said() -> None:
+    assert since_last_time(None, plan()) is None
+    assert since_last_time(plan(slots=2), plan(slots=3)) is None
+    before = plan(ip="0.0.0.0", fingerprint="sha256:1")
+    said = "Not as last time: port 1 (last time 8642), address 127.0.0.1 (last time 0.0.0.0), no TLS (last time TLS)."
+    assert since_last_time(before, plan(port=1)) == said
 
 
 def test_a_part_that_ran_for_a_minute_is_started_again_soon() -> None:
@@ -290,3 +319,40 @@ def test_a_broken_settings_file_is_named(tmp_path: Path) -> None:
     path.write_text("c.EmbeddedCluster.extra_users = [\n")
     with pytest.raises(DetlabError, match=r"detlab_config\.py: SyntaxError"):
         read_config([path])
+
+
+def test_a_start_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: commands run there later complained about a cluster that never was."""
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for words in (["--port", port], ["--port", port, "--foreground"]):
+            failed = CliRunner().invoke(up, words)
+            assert isinstance(failed.exception, DetlabError), failed.output
+            assert port in failed.exception.message
+            assert list(tmp_path.iterdir()) == []
+        StateFolder(tmp_path / ".detlab").create()
+        CliRunner().invoke(up, ["--port", port])
+        assert (tmp_path / ".detlab" / "db").is_dir()  # it was there before
+        below = tmp_path / "code"
+        below.mkdir()
+        monkeypatch.chdir(below)
+        said = CliRunner().invoke(up, ["--port", port]).output
+    line = f"Starting the cluster of {tmp_path}/.detlab, in a folder above; for a new one here: det up --dir .detlab"
+    assert line in said
+    assert list(below.iterdir()) == []
+
+
+def test_all_clusters_that_were_started_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "notes"))
+    folders = [StateFolder(tmp_path / name) for name in ("a", "b", "c")]
+    for folder in folders:
+        folder.create()
+        remember(folder)
+    remember(folders[0])
+    (tmp_path / "b").rename(tmp_path / "moved")
+    remember(folders[2])
+    notes = tmp_path / "notes" / "detlab"
+    assert (notes / "started").read_text() == f"{tmp_path}/c\n{tmp_path}/a\n"
+    assert (notes / "last").read_text() == f"{tmp_path}/c\n"
+    assert stat.S_IMODE((notes / "started").stat().st_mode) == 0o600

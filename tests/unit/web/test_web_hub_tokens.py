@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from detlab.errors import AuthError, Unavailable
+from detlab.errors import AuthError, Forbidden, Unavailable
+from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.crosssite import CrossSite
 
@@ -35,7 +36,7 @@ class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         token = self.headers["Authorization"].removeprefix("token ")
         self.server.asked.append(token)
-        model = self.server.known.get(token)
+        model = self.server.known.get(token) if self.path == "/hub/api/user" else None
         body = json.dumps(model or {"status": 403, "message": "Forbidden"}).encode()
         self.send_response(200 if model else 403)
         self.send_header("Content-Length", str(len(body)))
@@ -95,3 +96,17 @@ async def test_a_hub_that_knows_nobody_is_not_believed(hub: Hub, identifier: Ide
 async def test_the_masters_own_token_is_asked_about_for_unknown_ones_alone(hub: Hub, identifier: Identifier) -> None:
     await ask(identifier, "ada")
     assert hub.asked == ["ada"]
+
+
+async def test_a_server_is_refused_for_what_the_hub_lacks_not_for_scopes(hub: Hub) -> None:
+    servers = HubServers(f"http://127.0.0.1:{hub.server_address[1]}/hub/api", OWN)
+    try:
+        with pytest.raises(Forbidden) as refused:
+            await servers.running()
+        assert "needs the scopes servers" in (refused.value.hint or "")
+        hub.known = {}
+        with pytest.raises(Unavailable, match="does not know the master's own token") as caught:
+            await servers.running()
+        assert "a full disk, perhaps" in (caught.value.hint or "")
+    finally:
+        await servers.close()

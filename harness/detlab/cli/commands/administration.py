@@ -7,10 +7,11 @@ import sys
 
 import click
 
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
 from detlab.client.operations import tasks as task_operations
+from detlab.visible import no_formula
 
 
 @click.command()
@@ -18,6 +19,7 @@ from detlab.client.operations import tasks as task_operations
 @click.option("--actor", metavar="USER", help="Only actions of this user.")
 @click.option("--action", metavar="ACTION", help="Only this action, such as task.kill.")
 @click.option("--refused", is_flag=True, help="Only refused access.")
+@csv_option
 @json_option
 @pass_invocation
 def audit(invocation: Invocation, limit: int, actor: str | None, action: str | None, refused: bool) -> None:
@@ -35,7 +37,7 @@ def audit(invocation: Invocation, limit: int, actor: str | None, action: str | N
     found = invocation.client.session.run(task_operations.audit(limit=limit, actor=actor, action=action))
     if invocation.as_json:
         say_json(found)
-    elif not found:
+    elif not found and not invocation.as_csv:
         say("No actions match." if actor or action else "No actions yet.")
     else:
         rows = [(moment(item.time), item.actor, item.action, item.subject, item.detail) for item in found]
@@ -67,10 +69,7 @@ def usage(invocation: Invocation, first: object, last: object, as_csv: bool) -> 
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(("day", "user", "kind", "slot_hours"))
-        # A spreadsheet would take a text that begins like that for a formula.
-        writer.writerows(
-            [f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t")) else clean(cell) for cell in row] for row in rows
-        )
+        writer.writerows([no_formula(clean(cell)) for cell in row] for row in rows)
     elif not rows:
         say(f"No slots were used from {found.first} to {found.last}.")
     else:
@@ -88,6 +87,7 @@ def token() -> None:
 
 
 @token.command(name="list")
+@csv_option
 @json_option
 @pass_invocation
 def list_tokens(invocation: Invocation) -> None:
@@ -100,7 +100,7 @@ def list_tokens(invocation: Invocation) -> None:
     found = invocation.client.session.run(task_operations.tokens())
     if invocation.as_json:
         say_json(found)
-    elif not found:
+    elif not found and not invocation.as_csv:
         say("No tokens.")
     else:
         rows = [(item.id, item.kind, item.subject, moment(item.created_at), moment(item.expires_at)) for item in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ from detlab.cli.commands.download import fetch
 from detlab.cli.commands.experiment import print_checkpoints
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, facts, moment, say, say_json, size, table
+from detlab.cli.output.printing import clean, counted, facts, moment, say, say_json, size, table
 from detlab.client.resources import Experiment, Trial
 from detlab.client.transport.downloads import AnyMode
 
@@ -110,3 +111,78 @@ def download(invocation: Invocation, uuid: str, output_dir: Path | None, mode: A
       det checkpoint download 3f2b0c1e-… -o best/
     """
     fetch(invocation, invocation.client.get_checkpoint(uuid), output_dir, mode)
+
+
+_uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
+_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def _each(uuids: tuple[str, ...]) -> list[str]:
+    """Return the ids that were named, also those of Determined's lists with commas."""
+    return [uuid for word in uuids for uuid in word.split(",") if uuid]
+
+
+def _confirmed(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("deleting needs a confirmation, and standard input is not a terminal: add --yes")
+    click.confirm(f"{question} This cannot be undone.", abort=True, err=True)
+
+
+@checkpoint.command()
+@_uuids
+@_yes
+@json_option
+@pass_invocation
+def delete(invocation: Invocation, uuids: tuple[str, ...], yes: bool) -> None:
+    """Delete the files of checkpoints; their records stay. This cannot be undone.
+
+    A checkpoint that a trial may still resume or start from is not deleted.
+
+    \b
+    Example:
+      det checkpoint delete 3f2b0c1e-… --yes
+    """
+    named = _each(uuids)
+    _confirmed(f"Delete the files of {counted(len(named), 'checkpoint')}?", yes=yes)
+    done = []
+    for uuid in named:
+        item = invocation.client.get_checkpoint(uuid)
+        item.delete()
+        done.append(item.view)
+        if not invocation.as_json:
+            say(f"Deleted checkpoint {item.uuid}")
+    if invocation.as_json:
+        say_json(done)
+
+
+@checkpoint.command(name="rm")
+@_uuids
+@click.option("--glob", "globs", multiple=True, required=True, metavar="PATTERN", help="Files to delete; repeat it.")
+@_yes
+@json_option
+@pass_invocation
+def remove(invocation: Invocation, uuids: tuple[str, ...], globs: tuple[str, ...], yes: bool) -> None:
+    """Delete the files of checkpoints that match a pattern. This cannot be undone.
+
+    `*` and `?` match within a folder, `**` matches folders, too. No trial can start from the checkpoint then.
+
+    \b
+    Examples:
+      det checkpoint rm 3f2b0c1e-… --glob 'optimizer/**'
+      det c rm 3f2b0c1e-… --glob '*.log' --glob '**/*.tmp' --yes
+    """
+    named = _each(uuids)
+    _confirmed(f"Delete the matching files of {counted(len(named), 'checkpoint')}?", yes=yes)
+    done = []
+    for uuid in named:
+        item = invocation.client.get_checkpoint(uuid)
+        before = len(item.files)
+        item.remove_files(globs)
+        done.append(item.view)
+        if not invocation.as_json:
+            gone = before if item.deleted else before - len(item.files)
+            say(f"Checkpoint {item.uuid}: {counted(gone, 'file')} deleted, {counted(before - gone, 'file')} left")
+    if invocation.as_json:
+        say_json(done)

@@ -12,9 +12,10 @@ from detlab.cli.commands.certificates import agents_way
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.instances import say_instances
-from detlab.cli.output.printing import clean, duration, moment, note, say, say_json, table
+from detlab.cli.output.printing import Shown, clean, duration, moment, note, say, say_json, table
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
+from detlab.pasted import word
 from detlab.trust import join_enrolment
 
 NO_AGENTS = "No agents. Start one: det agent run --master URL"
@@ -65,6 +66,7 @@ def cluster() -> None:
 
 
 @cluster.command()
+@csv_option
 @json_option
 @pass_invocation
 def instances(invocation: Invocation) -> None:
@@ -78,7 +80,7 @@ def instances(invocation: Invocation) -> None:
     if invocation.as_json:
         say_json(pools)
         return
-    if not pools:
+    if not pools and not invocation.as_csv:
         say("No elastic pools: no pool in c.DetHub.pools has a provider.")
         return
     rows = [
@@ -86,9 +88,9 @@ def instances(invocation: Invocation) -> None:
          moment(item.launched_at))
         for pool in pools for item in pool.instances
     ]  # fmt: skip
-    if rows:
+    if rows or invocation.as_csv:
         table(("Pool", "Instance", "Agent", "State", "Agent is", "Kind", "Launched"), rows)
-    for pool in pools:
+    for pool in [] if invocation.as_csv else pools:
         say_instances(pool)
 
 
@@ -123,7 +125,7 @@ def list_agents(invocation: Invocation) -> None:
             item.serves_user or "any user",
             *([", ".join(f"{name}={value}" for name, value in sorted(item.labels.items()))] if labelled else []),
             item.version,
-            f"{duration(time.time() - item.last_seen)} ago" if item.last_seen else "",
+            Shown(f"{duration(time.time() - item.last_seen)} ago", item.last_seen) if item.last_seen else "",
         )
         for item in found
     ]
@@ -163,7 +165,7 @@ def enrol(invocation: Invocation, ttl: float) -> None:
         return
     say(clean(join_enrolment(str(found.get("token")), fingerprint)))
     note(f"Valid until {moment(found.get('expires_at'))}. Put it into a file that only the agent's user can read:")
-    note(f"  → det agent run --master {clean(url)} --enrolment-token-file FILE")
+    note(f"  → det agent run --master {word(clean(url))} --enrolment-token-file FILE")
 
 
 @agent.command()

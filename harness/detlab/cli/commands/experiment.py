@@ -10,6 +10,7 @@ import click
 
 from detlab.cli.commands.download import fetch_files, where_it_is
 from detlab.cli.commands.experiment_create import create
+from detlab.cli.commands.experiment_edit import archive, label_group, unarchive
 from detlab.cli.commands.experiment_share import share
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
@@ -18,6 +19,7 @@ from detlab.cli.output.experiment_progress import connection_notes, ended, exit_
 from detlab.cli.output.failures import TIMED_OUT, failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
 from detlab.cli.output.printing import (
+    Shown,
     clean,
     duration,
     facts,
@@ -25,6 +27,7 @@ from detlab.cli.output.printing import (
     note,
     say,
     say_json,
+    say_yaml,
     settings,
     show,
     size,
@@ -32,7 +35,7 @@ from detlab.cli.output.printing import (
     wants_csv,
 )
 from detlab.client.facts import no_checkpoint
-from detlab.client.ordering import ExperimentSortBy, OrderBy, TrialSortBy
+from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
 from detlab.schemas.wire import ExperimentState, ExperimentView
@@ -58,6 +61,9 @@ def experiment() -> None:
 experiment.add_command(create)
 experiment.add_command(share)
 experiment.add_command(set_group)
+experiment.add_command(label_group)
+experiment.add_command(archive)
+experiment.add_command(unarchive)
 
 
 @experiment.command(name="list")
@@ -65,7 +71,8 @@ experiment.add_command(set_group)
 @click.option("--state", type=click.Choice([state.value for state in ExperimentState], case_sensitive=False))
 @click.option("--owner", metavar="USER", help="Only this user's (administrators see all users').")
 @click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
-@click.option("-a", "--all", "every", is_flag=True, help="All of them, however many there are.")
+@click.option("-a", "--all", "every", is_flag=True, help="All of them, archived ones, too.")
+@click.option("--archived", is_flag=True, help="Only the archived ones.")
 @click.option("--sort-by", type=click.Choice([key.name for key in ExperimentSortBy], case_sensitive=False))
 @click.option("--order-by", type=_DIRECTIONS, default="asc", help="With --sort-by: asc or desc.")
 @csv_option
@@ -78,10 +85,11 @@ def list_command(
     owner: str | None,
     name: str | None,
     every: bool,
+    archived: bool,
     sort_by: str | None,
     order_by: str,
 ) -> None:
-    """List experiments, newest first.
+    """List experiments, newest first, without archived ones.
 
     \b
     Examples:
@@ -97,12 +105,13 @@ def list_command(
         state=state.upper() if state else None,
         owner=owner,
         name=name,
+        archived=True if archived else None if every else False,
     )
     if invocation.as_json:
         say_json([item.view for item in found])
         return
     if not found and not invocation.as_csv:
-        filtered = state or owner or name
+        filtered = state or owner or name or archived
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
     columns = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")
@@ -110,14 +119,14 @@ def list_command(
 
 
 def _row(view: ExperimentView) -> tuple[object, ...]:
-    span = duration(view.ended_at - view.started_at) if view.ended_at and view.started_at else ""
-    best = f"{view.metric} {show(view.best.value)}" if view.best else ""
+    span = "" if view.took is None else duration(view.took)
+    best = Shown(f"{view.metric} {show(view.best.value)}", view.best.value) if view.best else ""
     return (
         view.id,
         view.name,
         view.owner,
-        view.state.value,
-        f"{view.progress:.0%}",
+        f"{view.state.value} (archived)" if view.archived_at else view.state.value,
+        Shown(f"{view.progress:.0%}", view.progress),
         progress_line(view).replace(" trials done", ""),
         best,
         moment(view.started_at),
@@ -168,8 +177,11 @@ def _describe(item: Experiment) -> None:
             ("created", moment(view.created_at)),
             ("started", moment(view.started_at)),
             ("ended", moment(view.ended_at)),
+            ("took", None if view.took is None else duration(view.took)),
+            ("archived", moment(view.archived_at)),
             ("output", f"kept {kept}" if (kept := kept_for(view.log_retention_days)) else None),
             ("code", view.bundle),
+            *(("" if at else "notes", line) for at, line in enumerate((view.notes or "").splitlines())),
         ]
     )
     for warning in view.warnings:
@@ -199,11 +211,10 @@ def trial_order(function: Callable[..., None]) -> Callable[..., None]:
 
 def print_trials(trials: list[Trial]) -> None:
     """Print a table of trials."""
-    columns = ("Trial", "Index", "State", "Ended", "Steps", "Best", "Latest", "Restarts", "Hyperparameters")
+    columns = ("Trial", "State", "Ended", "Steps", "Best", "Latest", "Restarts", "Hyperparameters")
     rows = [
         (
             trial.id,
-            trial.view.index,
             trial.view.display_state or trial.view.state.value,
             trial.view.end_reason.value if trial.view.end_reason else "",
             trial.view.steps_completed,
@@ -214,7 +225,7 @@ def print_trials(trials: list[Trial]) -> None:
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", "Index", "Steps", "Best", "Latest", "Restarts"))
+    table(columns, rows, right=("Trial", "Steps", "Best", "Latest", "Restarts"))
 
 
 def tell_trials(invocation: Invocation, trials: list[Trial]) -> None:
@@ -281,11 +292,17 @@ def print_checkpoints(found: list[Checkpoint], of: Experiment | Trial) -> None:
         return
     rows = [
         (item.uuid, item.trial_id, item.steps_completed, item.validation, size(item.view.size),
-         "deleted" if item.deleted else len(item.files), moment(item.view.created_at))
+         _files_of(item), moment(item.view.created_at))
         for item in found
     ]  # fmt: skip
     columns = ("Checkpoint", "Trial", "Steps", "Validation", "Size", "Files", "Written")
     table(columns, rows, right=("Trial", "Steps", "Validation", "Size", "Files"))
+
+
+def _files_of(item: Checkpoint) -> object:
+    if item.deleted:
+        return "deleted"
+    return len(item.files) if item.state is CheckpointState.COMPLETED else f"{len(item.files)} (others deleted)"
 
 
 @experiment.command()
@@ -360,6 +377,14 @@ def _pause(item: Experiment) -> None:
     item.pause()
 
 
+_STOPPING = {
+    ExperimentState.STOPPING_COMPLETED: "finishing",
+    ExperimentState.STOPPING_CANCELED: "canceling",
+    ExperimentState.STOPPING_KILLED: "being killed",
+    ExperimentState.STOPPING_ERROR: "failing",
+}
+
+
 def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> None:
     @experiment.command(name=name, help=f"{help_text}\n\n\b\nExample:\n  det experiment {name} 7")
     @click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
@@ -372,7 +397,7 @@ def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> N
             act(item)
             views.append(item.view)
             if not invocation.as_json:
-                say(f"Experiment {number}: {item.state.value}")
+                say(f"Experiment {number}: {_STOPPING.get(item.state, item.state.value)}")
         if invocation.as_json:
             say_json(views)
 
@@ -478,6 +503,4 @@ def config(invocation: Invocation, experiment_id: int) -> None:
     if invocation.as_json:
         say_json(found)
         return
-    import yaml
-
-    say(clean(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), lines=True).rstrip())
+    say_yaml(found)

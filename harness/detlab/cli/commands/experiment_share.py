@@ -5,8 +5,11 @@ from __future__ import annotations
 import click
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
-from detlab.cli.output.printing import moment, say, say_json, table
+from detlab.cli.output.printing import clean, moment, note, say, say_json, table
+from detlab.client.bundling.secret_files import secret_files
+from detlab.client.operations.experiments import experiment_code
 from detlab.client.resources import Experiment
+from detlab.errors import DetlabError
 from detlab.schemas.wire import GrantView
 
 
@@ -14,7 +17,7 @@ from detlab.schemas.wire import GrantView
 @click.argument("experiment_id", metavar="ID", type=int)
 @click.option("--user", metavar="U", help="A user of the Hub.")
 @click.option("--group", metavar="G", help="A group of the Hub: all its members.")
-@click.option("--write", is_flag=True, help="They may also pause, activate, cancel and kill it.")
+@click.option("--write", is_flag=True, help="They may also pause, activate, cancel, kill, edit and archive it.")
 @click.option("--remove", is_flag=True, help="Remove the share.")
 @json_option
 @pass_invocation
@@ -40,6 +43,8 @@ def share(
         raise click.UsageError("--remove removes the whole share; for read access only, share it again without --write")
     item = invocation.client.get_experiment(experiment_id)
     found = _done(item, user, group, write=write, remove=remove)
+    if found and not remove and (user or group):
+        _warn_of_secrets(invocation, item)
     if invocation.as_json:
         say_json(found)
     else:
@@ -52,6 +57,18 @@ def _done(item: Experiment, user: str | None, group: str | None, *, write: bool,
     if remove:
         return item.unshare(user=user, group=group)
     return item.share(user=user, group=group, write=write)
+
+
+def _warn_of_secrets(invocation: Invocation, item: Experiment) -> None:
+    """Name the files of secrets in the code: who sees an experiment can download its code, and run it."""
+    try:
+        code = invocation.client.session.run(experiment_code(item.id))
+    except DetlabError:  # its code is too large to be listed, or the master is older; the share is made
+        return
+    held = secret_files(file.path for file in code.items)
+    if held:
+        note(f"warning: the code, which they may now download, holds {clean(held)}")
+        note("  → change these passwords and keys, or end it: --remove")
 
 
 def _show(item: Experiment, found: list[GrantView]) -> None:

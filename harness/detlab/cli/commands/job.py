@@ -8,15 +8,19 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, duration, facts, moment, say, say_json, table
+from detlab.cli.output.printing import Shown, clean, duration, facts, moment, say, say_json, table
 from detlab.client.operations import jobs as job_operations
 from detlab.client.task_facts import kind_word
 from detlab.schemas.jobwire import EXPERIMENT, TRIAL_PREFIX, JobUpdate, JobView, JobWhy, WaitView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 
 UNKNOWN = "unknown"
+COLUMNS = (
+    "Pool", "Order", "Job", "Name", "Owner", "State", "Priority", "Weight", "Held", "Wanted", "Submitted", "Starts",
+    "Why",
+)  # fmt: skip
 _BATCH = ("priority", "weight", "pool", "ahead_of", "behind_of")
 
 
@@ -35,6 +39,7 @@ def job() -> None:
 @job.command(name="list")
 @click.option("--pool", metavar="P", help="Only those of this resource pool.")
 @click.option("--mine", is_flag=True, help="Only your jobs; positions still count all users' jobs.")
+@csv_option
 @json_option
 @pass_invocation
 def list_jobs(invocation: Invocation, pool: str | None, mine: bool) -> None:
@@ -52,7 +57,7 @@ def list_jobs(invocation: Invocation, pool: str | None, mine: bool) -> None:
     if invocation.as_json:
         say_json(found)
         return
-    if not found:
+    if not found and not invocation.as_csv:
         say("No running or pending jobs.")
         return
     rows = [_row(item) for item in found]
@@ -61,27 +66,28 @@ def list_jobs(invocation: Invocation, pool: str | None, mine: bool) -> None:
         "Weight": all(item.weight == 1 for item in found),
         "Starts": all(row["Starts"] in ("", UNKNOWN) for row in rows),
     }
-    columns = [name for name in rows[0] if not idle.get(name)]
+    columns = [name for name in COLUMNS if invocation.as_csv or not idle.get(name)]
     right = ("Order", "Priority", "Weight", "Held", "Wanted")
     table(columns, [[row[name] for name in columns] for row in rows], right=right)
 
 
 def _row(item: JobView) -> dict[str, object]:
-    return {
-        "Pool": item.pool,
-        "Order": f"{item.order} (moved)" if item.moved else item.order,
-        "Job": _named(item),
-        "Name": item.name,
-        "Owner": item.owner,
-        "State": item.state,
-        "Priority": item.priority,
-        "Weight": item.weight,
-        "Held": item.slots_held,
-        "Wanted": item.slots_wanted,
-        "Submitted": moment(item.submitted_at),
-        "Starts": start_of(item.estimated_start) if item.tasks_waiting and not item.slots_held else "",
-        "Why": item.reason,
-    }
+    values = (
+        item.pool,
+        f"{item.order} (moved)" if item.moved else item.order,
+        _named(item),
+        item.name,
+        item.owner,
+        item.state,
+        item.priority,
+        item.weight,
+        item.slots_held,
+        item.slots_wanted,
+        moment(item.submitted_at),
+        start_of(item.estimated_start) if item.tasks_waiting and not item.slots_held else "",
+        item.reason,
+    )
+    return dict(zip(COLUMNS, values, strict=True))
 
 
 def _named(item: JobView) -> str:
@@ -92,11 +98,11 @@ def _named(item: JobView) -> str:
 
 
 def start_of(seconds: float | None) -> str:
-    """Return when something starts, as text for people."""
+    """Return when something starts, as text for people; in CSV, the time."""
     if seconds is None:
-        return UNKNOWN
+        return Shown(UNKNOWN, None)
     away = seconds - time.time()
-    return "now" if away < 1 else f"in {duration(away)}"
+    return Shown("now" if away < 1 else f"in {duration(away)}", seconds)
 
 
 @job.command()
@@ -229,6 +235,7 @@ def _explain(found: JobWhy, item: WaitView) -> None:
 @click.command()
 @click.argument("what", metavar="[list]", type=click.Choice(["list", "ls"]), required=False, expose_value=False)
 @click.option("--mine", is_flag=True, help="Only your jobs; positions still count all users' jobs.")
+@csv_option
 @json_option
 @pass_invocation
 def queue(invocation: Invocation, mine: bool) -> None:
@@ -243,7 +250,7 @@ def queue(invocation: Invocation, mine: bool) -> None:
     if invocation.as_json:
         say_json(found)
         return
-    if not found:
+    if not found and not invocation.as_csv:
         say("None of your tasks is pending." if mine else "Queue is empty.")
         return
     columns = ("Position", "What", "Name", "Owner", "Pool", "Slots", "Priority", "Waits for", "Why")

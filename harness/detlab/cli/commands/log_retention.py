@@ -15,10 +15,11 @@ MOST_DAYS = 32767
 
 @click.group(name="set", cls=LazyGroup)
 def set_group() -> None:
-    """Change how long data of experiments is kept.
+    """Change what is written about experiments, and how long their output is kept.
 
     \b
-    Example:
+    Examples:
+      det experiment set name 7 'digits, wider'
       det experiment set log-retention 7 --days 30
     """
 

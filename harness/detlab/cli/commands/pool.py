@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from detlab.cli.commands.agents import asked_of, words_of
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.instances import say_instances
 from detlab.cli.output.printing import clean, counted, duration, facts, say, say_json, table
 from detlab.client.operations import jobs as job_operations
 from detlab.client.operations import pools as pool_operations
 from detlab.errors import Forbidden, NotFound
+from detlab.pasted import word
 from detlab.schemas.elasticwire import ElasticPoolView
 from detlab.schemas.poolwire import PoolView
 
@@ -28,6 +29,7 @@ def pool() -> None:
 
 
 @pool.command(name="list")
+@csv_option
 @json_option
 @pass_invocation
 def list_pools(invocation: Invocation) -> None:
@@ -102,7 +104,7 @@ def describe(invocation: Invocation, name: str) -> None:
         say()
         say_instances(instances)
     verbs = "holds slots or waits" if len(jobs) == 1 else "hold slots or wait"
-    say(f"\n{counted(len(jobs), 'job')} {verbs} for some: det job list --pool {clean(name)}")
+    say(f"\n{counted(len(jobs), 'job')} {verbs} for some: det job list --pool {word(clean(name))}")
 
 
 def _instances_of(invocation: Invocation, found: PoolView) -> ElasticPoolView | None:

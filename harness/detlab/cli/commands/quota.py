@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import moment, say, say_json, table
 from detlab.client.operations import jobs
@@ -25,6 +25,7 @@ def quota() -> None:
 
 
 @quota.command(name="list")
+@csv_option
 @json_option
 @pass_invocation
 def list_quotas(invocation: Invocation) -> None:
@@ -82,7 +83,7 @@ def _whose(user: str | None, group: str | None) -> tuple[GrantKind, str]:
 def _show(invocation: Invocation, found: list[QuotaView]) -> None:
     if invocation.as_json:
         say_json(found)
-    elif not found:
+    elif not found and not invocation.as_csv:
         say("No quotas.")
     else:
         rows = [
@@ -91,6 +92,13 @@ def _show(invocation: Invocation, found: list[QuotaView]) -> None:
         ]
         columns = ("Of", "Name", "Held", "Quota", "Waiting", "Set by", "Since")
         table(columns, rows, right=("Held", "Quota", "Waiting"))
+
+
+def limit_text(value: float | None, unit: str) -> str:
+    """Return a limit with its unit; a priority has none."""
+    if value is None:
+        return "none"
+    return f"{value:,.0f}" if unit == "priority" else f"{value:,.0f} {unit}"
 
 
 @click.command()
@@ -108,10 +116,7 @@ def limits(invocation: Invocation) -> None:
     if invocation.as_json:
         say_json(found)
         return
-    rows = [
-        (item.name, "none" if item.value is None else f"{item.value:,.0f} {item.unit}", item.about, item.setting)
-        for item in found.items
-    ]
+    rows = [(item.name, limit_text(item.value, item.unit), item.about, item.setting) for item in found.items]
     table(("Limit", "Value", "Of", "Setting of c.UserLimits"), rows)
     users = [(item, one) for item in found.items for one in item.users]
     if not users:

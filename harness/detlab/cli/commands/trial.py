@@ -17,6 +17,7 @@ from detlab.client.facts import TrialMetrics
 from detlab.client.ordering import TrialSortBy
 from detlab.client.resources import Trial
 from detlab.client.tabular import METRIC_COLUMNS, csv_text
+from detlab.schemas.wire import AttemptView
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -82,11 +83,16 @@ def _told(item: Trial, *, with_metrics: bool) -> dict[str, object]:
     return {**item.view.model_dump(mode="json"), **reports}
 
 
+def _attempt(one: AttemptView) -> tuple[object, ...]:
+    return one.run, one.resume_step or 0, one.agent_id, moment(one.started_at), moment(one.ended_at), one.reason
+
+
 def _describe(item: Trial) -> None:
     view = item.view
     facts(
         [
-            ("trial", f"{view.id} (index {view.index} of experiment {view.experiment_id})"),
+            ("trial", str(view.id)),
+            ("experiment", str(view.experiment_id)),
             ("state", view.display_state or view.state.value),
             ("ended", view.end_reason.value if view.end_reason else None),
             ("says", view.status),
@@ -111,6 +117,10 @@ def _describe(item: Trial) -> None:
         say(f"matched by a log policy: {clean(match.name or match.pattern)}{clean(told)}: {clean(match.line)}")
     for warning in view.warnings:
         say(f"warning: {clean(warning)}")
+    if len(view.attempts) > 1:
+        say()
+        titles = ("Attempt", "From step", "On", "Started", "Ended", "Reason")
+        table(titles, [_attempt(one) for one in view.attempts], right=titles[:2])
     rows = [
         (group, name, summary.count, summary.last, summary.min, summary.max, summary.mean, summary.nan_count or "")
         for group, names in sorted(view.summary.items())

@@ -9,7 +9,7 @@ from typing import IO
 
 import click
 
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, facts, moment, note, say, say_json, table
 from detlab.errors import DetlabError
@@ -53,6 +53,7 @@ def whoami(invocation: Invocation) -> None:
 
 
 @user.command()
+@csv_option
 @json_option
 @pass_invocation
 def uids(invocation: Invocation) -> None:

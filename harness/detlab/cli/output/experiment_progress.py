@@ -47,6 +47,7 @@ class Story:
     best: tuple[int, int] | None = None
     state: ExperimentState | None = None
     reason: str | None = None
+    warned: set[str] = field(default_factory=set)
 
     def of(self, item: CurvesView | Event) -> list[str]:
         """Return the new lines of a snapshot or an event."""
@@ -79,7 +80,8 @@ class Story:
     def experiment(self, view: ExperimentView) -> list[str]:
         """Return lines for a new state, a new best and a new reason to wait."""
         self.metric = view.metric or self.metric
-        lines = []
+        lines = [f"warning: {clean(said)}" for said in view.warnings if said not in self.warned]
+        self.warned |= set(view.warnings)
         if view.best is not None and (view.best.trial_id, view.best.steps_completed) != self.best:
             self.best = (view.best.trial_id, view.best.steps_completed)
             lines.append(
@@ -110,7 +112,8 @@ def progress_line(view: ExperimentView) -> str:
 def ended(experiment: Experiment) -> int:
     """Print how an experiment ended and return the exit status."""
     view = experiment.view
-    span = duration((view.ended_at or time.time()) - (view.started_at or view.created_at))
+    waited = (view.ended_at or time.time()) - (view.started_at or view.created_at)
+    span = duration(waited if view.took is None else view.took)
     for warning in view.warnings:
         if warning != experiment.misspelt_metric:
             note(f"warning: {clean(warning)}")

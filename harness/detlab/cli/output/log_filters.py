@@ -18,6 +18,8 @@ from detlab.schemas.wire import LogLine
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 """From the least severe to the most."""
 STREAMS = ("stdout", "stderr", "launcher")
+SOURCES = ("task", "launcher")
+"""Who wrote a line: the program, or what starts and ends it."""
 _AGO = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -32,6 +34,7 @@ class Picking:
         since: Seconds since the epoch, the first moment.
         until: Seconds since the epoch, the first moment that is too late.
         regex: Found somewhere in its text.
+        source: Who wrote it.
     """
 
     level: str | None = None
@@ -39,6 +42,7 @@ class Picking:
     since: float | None = None
     until: float | None = None
     regex: re.Pattern[str] | None = None
+    source: str | None = None
 
     @property
     def picky(self) -> bool:
@@ -46,10 +50,11 @@ class Picking:
         return self != Picking()
 
     def asked(self) -> dict[str, Any]:
-        """Return the same as `search_logs` takes it."""
+        """Return the same as `search_logs` takes it, as far as it can."""
         regex = None if self.regex is None else self.regex.pattern
+        stream = self.stream or ("launcher" if self.source == "launcher" else None)
         return {
-            "level": self.level, "stream": self.stream, "since": self.since, "until": self.until, "regex": regex
+            "level": self.level, "stream": stream, "since": self.since, "until": self.until, "regex": regex
         }  # fmt: skip
 
     def wants(self, line: LogLine) -> bool:
@@ -57,6 +62,8 @@ class Picking:
         if self.level is not None and line.level not in LEVELS[LEVELS.index(self.level) :]:
             return False
         if self.stream is not None and line.stdtype != self.stream:
+            return False
+        if self.source is not None and (line.stdtype == "launcher") != (self.source == "launcher"):
             return False
         if (self.since is not None and line.time < self.since) or (self.until is not None and line.time >= self.until):
             return False
@@ -84,7 +91,13 @@ def moment_of(text: str, now: float) -> float:
 
 
 def picking(
-    level: str | None, stream: str | None, since: str | None, until: str | None, regex: str | None, now: float
+    level: str | None,
+    stream: str | None,
+    since: str | None,
+    until: str | None,
+    regex: str | None,
+    now: float,
+    source: str | None = None,
 ) -> Picking:
     """Return the filter that the options of a command describe.
 
@@ -102,4 +115,4 @@ def picking(
         pattern = None if regex is None else re.compile(regex)
     except (re.error, OverflowError, RecursionError) as error:
         raise click.BadParameter(f"is not a regular expression: {error}", param_hint="--regex") from error
-    return Picking(level, stream, times[0], times[1], pattern)
+    return Picking(level, stream, times[0], times[1], pattern, source)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from detlab.cli.output.experiment_progress import connection_notes
-from detlab.cli.output.log_filters import LEVELS, STREAMS, Picking, picking
+from detlab.cli.output.log_filters import LEVELS, SOURCES, STREAMS, Picking, picking
 from detlab.cli.output.printing import clean, json_text, moment, note, say
 from detlab.client.resources import Experiment, Trial
 from detlab.client.task_facts import kind_title
@@ -52,6 +52,9 @@ def log_options(function: Callable[..., T]) -> Callable[..., T]:
     )
     @click.option("--stream", "--stdtype", "stream", type=click.Choice(STREAMS), help="Only lines of this stream.")
     @click.option(
+        "--source", type=click.Choice(SOURCES), help="Only lines of the task's program, or of the launcher around it."
+    )
+    @click.option(
         "--since",
         "--timestamp-after",
         "since",
@@ -71,13 +74,14 @@ def log_options(function: Callable[..., T]) -> Callable[..., T]:
         regex: str | None,
         level: str | None,
         stream: str | None,
+        source: str | None,
         since: str | None,
         until: str | None,
         **more: Any,
     ) -> T:
         if head is not None and (follow or tail is not None):
             raise click.UsageError("--head shows the first lines: leave out --tail and -f")
-        wanted = picking(level, stream, since, until, regex, time.time())
+        wanted = picking(level, stream, since, until, regex, time.time(), source)
         return function(*args, options=LogOptions(follow, tail, head, rank, search, node, wanted), **more)
 
     return wrapped

@@ -16,7 +16,7 @@ import click
 from pydantic import BaseModel
 
 from detlab.schemas.wire import encode_floats
-from detlab.visible import visible
+from detlab.visible import no_formula, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +47,22 @@ STYLES = {
     "lost": "red",
 }
 """Colours of the states, on a terminal."""
+
+
+class Shown(str):
+    """A value as a person reads it, which knows what a program reads in its place: in CSV, that is written.
+
+    Attributes:
+        value: Seconds for a span, seconds since the epoch for a time, bytes for a size, a plain number for the rest.
+    """
+
+    value: float | int | None
+
+    def __new__(cls, text: str, value: float | int | None) -> Shown:
+        """Make one of its text and value."""
+        made = super().__new__(cls, text)
+        made.value = value
+        return made
 
 
 def clean(text: object, *, lines: bool = False) -> str:
@@ -107,6 +123,13 @@ def say_json(value: Any) -> None:
     say(json_text(json.dumps(encode_floats(plain(value)), indent=2, allow_nan=False, ensure_ascii=False)))
 
 
+def say_yaml(value: Any) -> None:
+    """Print plain data as YAML."""
+    import yaml
+
+    say(clean(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), lines=True).rstrip())
+
+
 def json_text(text: str) -> str:
     """Return JSON of the same meaning without what a terminal would obey: JSON itself escapes only some of it."""
     return visible(text, write=lambda found: json.dumps(found)[1:-1])
@@ -116,6 +139,8 @@ def table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = (), choose: str | None = None
 ) -> None:
     """Print a table, as CSV if the command was asked for that; all texts are cleaned.
+
+    CSV is for programs: what is `Shown` is written as its value there, and other numbers in full.
 
     Args:
         columns: Their names; the important ones come first.
@@ -166,8 +191,16 @@ def wants_csv() -> bool:
 
 def _say_csv(rows: Iterable[Sequence[Any]]) -> None:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([clean(show(value)) for value in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
     say(text.getvalue().removesuffix("\n"))
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, Shown):
+        value = value.value
+    if value is None or isinstance(value, int | float):
+        return value
+    return no_formula(clean(value))
 
 
 def facts(rows: Iterable[tuple[str, Any]]) -> None:
@@ -192,24 +225,30 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def size(count: float) -> str:
+def size(count: float) -> Shown:
     """Return a number of bytes as text."""
+    left = count
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
+        if left < 1024 or unit == "GiB":
+            return Shown(f"{left:.0f} {unit}" if unit == "B" else f"{left:.1f} {unit}", count)
+        left /= 1024
     raise AssertionError("unreachable")
 
 
-def moment(seconds: float | None) -> str:
+def moment(seconds: float | None) -> Shown:
     """Return a time as local date and time."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""
+    text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""
+    return Shown(text, seconds or None)
 
 
-def duration(seconds: float | None) -> str:
+def duration(seconds: float | None) -> Shown:
     """Return a span as `1h 02m`, `3m 04s` or `5s`."""
     if seconds is None or not math.isfinite(seconds):
-        return ""
+        return Shown("", None)
+    return Shown(_span(seconds), round(seconds, 3))
+
+
+def _span(seconds: float) -> str:
     minutes, rest = divmod(int(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -91,7 +91,7 @@ def attach(address: ClusterAddress, server_url: str, name: str | None = None) ->
     Raises:
         DetlabError: The server cannot be reached, or the connection was lost for good.
     """
-    _need_library()
+    need_library()
     terminals = Terminals(address, server_url)
     if name is None:
         name = terminals.make()
@@ -100,7 +100,12 @@ def attach(address: ClusterAddress, server_url: str, name: str | None = None) ->
     return _Attached(terminals, name).run(), name
 
 
-def _need_library() -> None:
+def need_library() -> None:
+    """Raise an error without what a terminal needs here.
+
+    Raises:
+        DetlabError: A package is missing, or the system has no terminals like Linux's.
+    """
     try:
         import termios  # noqa: F401  (is it there?)
     except ImportError as error:

@@ -33,6 +33,7 @@ DEFAULT_IGNORES = (
 """Left out unless `.detignore` takes them back in (`!.venv/`)."""
 NEVER = (".git", ".detlab/")
 """Left out regardless of `.detignore`: `!*/` is a common line, and a state folder holds secrets."""
+_BRACKETS = re.compile(r"(?<!\\)\[(?P<negation>[!^]?)(?P<characters>[^]\\]*/[^]\\]*)\]")
 _FLAGS = glob.GLOBSTAR | glob.DOTGLOB | glob.CASE | glob.FORCEUNIX
 
 
@@ -105,8 +106,16 @@ def _rule(line: str) -> _Rule | None:
     text = text.removeprefix("/")
     if not text:
         return None
-    translated, _ = glob.translate(text, flags=_FLAGS)
+    translated, _ = glob.translate(_BRACKETS.sub(_without_slashes, text), flags=_FLAGS)
     return _Rule(re.compile(translated[0]), ignore, directories_only, whole_path)
+
+
+def _without_slashes(found: re.Match[str]) -> str:
+    """Return brackets as git reads them: they never match a slash, which would end them for `wcmatch`."""
+    negation, characters = found["negation"], found["characters"].replace("/", "")
+    if characters:
+        return f"[{negation}{characters}]"
+    return "?" if negation else "[!\\x00-\U0010ffff]"
 
 
 def _without_trailing_spaces(line: str) -> str:

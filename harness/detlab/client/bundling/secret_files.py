@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from detlab.client.bundling.bundle import Bundle
 from detlab.client.bundling.ignore import IGNORE_FILE
 from detlab.schemas.bundles import holds_secrets
@@ -12,10 +14,15 @@ _NAMED = 5
 
 def secret_warnings(bundle: Bundle | None) -> list[ProblemView]:
     """Return a warning that names these files, if there are any."""
-    found = [file.path for file in bundle.files if holds_secrets(file.path)] if bundle is not None else []
+    found = secret_files(file.path for file in bundle.files) if bundle is not None else ""
     if not found:
         return []
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    message = f"uploaded with the code, for all who may see it: {', '.join(found[:_NAMED])}{more}"
+    message = f"uploaded with the code, for all who may see it: {found}"
     hint = f"if trials do not need it, name it in {IGNORE_FILE}"
     return [ProblemView(path="", message=message, hint=hint, level="warning")]
+
+
+def secret_files(paths: Iterable[str]) -> str:
+    """Return the first of these files, as text; empty if there are none."""
+    found = [path for path in paths if holds_secrets(path)]
+    return ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")

@@ -11,8 +11,10 @@ from urllib.parse import quote
 
 from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, page_of, raw
 from detlab.errors import Conflict
+from detlab.schemas.taskwire import CodeList
 from detlab.schemas.wire import (
     AgentView,
+    Archived,
     CheckpointView,
     ClusterView,
     CreateExperiment,
@@ -137,9 +139,10 @@ def experiments(
     state: str | None = None,
     owner: str | None = None,
     name: str | None = None,
+    archived: Archived | None = None,
 ) -> Flow[list[ExperimentView]]:
-    """List experiments, newest first, fetching as many pages as needed."""
-    filters = {"state": state, "owner": owner, "name": name}
+    """List experiments, newest first, fetching as many pages as needed; archived ones only if asked for."""
+    filters = {"state": state, "owner": owner, "name": name, "archived": archived}
     return pages("experiments", ExperimentView, "before", limit, filters)
 
 
@@ -175,15 +178,20 @@ def experiment_bundle(experiment_id: int) -> Flow[bytes]:
     return one(Call("GET", f"experiments/{int(experiment_id)}/bundle", parse=raw))
 
 
+def experiment_code(experiment_id: int) -> Flow[CodeList]:
+    """List the files of an experiment's code."""
+    return one(Call("GET", f"experiments/{int(experiment_id)}/code", parse=model(CodeList)))
+
+
 def experiment_trials(experiment_id: int, *, limit: int | None = None) -> Flow[list[TrialView]]:
     """List the trials of an experiment, in creation order."""
     return pages(f"experiments/{int(experiment_id)}/trials", TrialView, "after", limit)
 
 
-def experiment_checkpoints(experiment_id: int) -> Flow[list[CheckpointView]]:
-    """List all committed checkpoints of an experiment."""
+def experiment_checkpoints(experiment_id: int, metric: str | None = None) -> Flow[list[CheckpointView]]:
+    """List all committed checkpoints of an experiment, each with the value of this validation metric, if any."""
     path = f"experiments/{int(experiment_id)}/checkpoints"
-    return one(Call("GET", path, parse=field_of("items", list[CheckpointView])))
+    return one(Call("GET", path, params={"metric": metric}, parse=field_of("items", list[CheckpointView])))
 
 
 def curves(
@@ -265,10 +273,10 @@ def log_lines(path: str, params: dict[str, Any]) -> Flow[tuple[list[LogLine], in
     return lines, None
 
 
-def trial_checkpoints(trial_id: int) -> Flow[list[CheckpointView]]:
-    """List all committed checkpoints of a trial."""
+def trial_checkpoints(trial_id: int, metric: str | None = None) -> Flow[list[CheckpointView]]:
+    """List all committed checkpoints of a trial, each with the value of this validation metric if one is named."""
     path = f"trials/{int(trial_id)}/checkpoints"
-    return one(Call("GET", path, parse=field_of("items", list[CheckpointView])))
+    return one(Call("GET", path, params={"metric": metric}, parse=field_of("items", list[CheckpointView])))
 
 
 def checkpoint(checkpoint_uuid: str) -> Flow[CheckpointView]:

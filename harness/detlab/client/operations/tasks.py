@@ -41,7 +41,7 @@ class TaskSubmission:
     Attributes:
         kind: The kind of task.
         config: The task config (`detlab.schemas.taskconf`) as a mapping, or its YAML text.
-        name: Display name; None: the config's, or one is drawn.
+        name: Display name; None: the config's, or a made-up one.
         bundle: The code, or None.
         experiment_ids: What a TensorBoard shows.
         trial_ids: Single trials that a TensorBoard shows.

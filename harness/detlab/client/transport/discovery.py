@@ -3,18 +3,20 @@
 1. what the caller said (`url`, `token`);
 2. `DET_URL` and `DET_TOKEN`;
 3. `DET_URL` with `JUPYTERHUB_API_TOKEN` (a notebook server that the Hub started);
-4. a state folder `.detlab` here or in a folder above whose cluster runs;
-5. the cluster that this user started last;
-6. the file that `det login` writes.
+4. in a notebook run: `DET_MASTER` with the run's own token, of the file `DET_TOKEN_FILE`;
+5. a state folder `.detlab` here or in a folder above whose cluster runs;
+6. the cluster that this user started last;
+7. the file that `det login` writes.
 
-The fifth is a guess, and so is whatever is found although the cluster of a nearer `.detlab` does not run: all shells of
-an account share it, so that it may be somebody else's work. Commands say which cluster they guessed and only read from
-it; what would change it is refused (`ClusterAddress.unchanged`). `det status` and `det down` follow the same order
+The sixth is a guess, and so is whatever is found although the cluster of a nearer `.detlab` is not running: all shells
+of an account share it, so that it may be somebody else's work. Commands say which cluster they guessed and only read
+from it; what would change it is refused (`ClusterAddress.unchanged`). `det status` and `det down` follow the same order
 to find a state folder (`Discovery.state_folder_of`).
 
 A token goes only to the address it belongs to: naming another URL never sends it the token of the folder or
-of the login file. State folders count only if they belong to this user or to root, so that no other user can leave a
-`.detlab` in a shared folder and collect what others submit.
+of the login file. Naming the URL of any cluster that this user started on this machine finds its token: their folders
+are in a note (`started`), which nothing else reads. State folders count only if they belong to this user or to root,
+so that no other user can leave a `.detlab` in a shared folder and collect what others submit.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ from detlab.trust import environment_certificate, fingerprint_of, naming
 STATE_FOLDER = ".detlab"
 SERVICE_PATH = "/services/detlab"
 _READING = frozenset({"GET", "HEAD"})
+LAST_NOTE = "last"
+"""Note with the state folder of the cluster that this user started last."""
+STARTED_NOTE = "started"
+"""Note with the state folders of all clusters that this user started, the latest first."""
 USE_PROXY = "DET_USE_PROXY"
 """Environment variable: `1` sends calls to a master on another machine through the proxies of the environment."""
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
@@ -95,7 +101,7 @@ class ClusterAddress:
         base = self.url.removesuffix(f"{SERVICE_PATH}/")
         raise ClusterGuessed(
             f"nothing here names the cluster to change; {self.url} is a guess ({self.guess})",
-            hint=f"If it is the right one, name it: det -m {base} … or export DET_URL={base}",
+            hint=f"If it is the right one, name it: det -m {word(base)} … or export DET_URL={word(base)}",
         )
 
     def untrusted(self) -> UntrustedMaster:
@@ -134,14 +140,14 @@ def _untrusted(address: ClusterAddress) -> UntrustedMaster:
         return UntrustedMaster(
             f"no authority that this machine trusts signed the certificate of {address.url}",
             hint="If detlab made it, det status prints its fingerprint there; pin it:\n"
-            f"  det login {address.url} --fingerprint sha256:…\n"
+            f"  det login {word(address.url)} --fingerprint sha256:…\n"
             "For your own authority, name its file in SSL_CERT_FILE",
         )
     return UntrustedMaster(
         f"{address.url} does not show the pinned certificate {fingerprint_of(pin)}{naming(pin)}: it was renewed "
         "since or has expired, or an attacker is intercepting the connection",
         hint="Ask the operator for the current fingerprint (det status), and pin it:\n"
-        f"  det login {address.url} --fingerprint sha256:…",
+        f"  det login {word(address.url)} --fingerprint sha256:…",
     )
 
 
@@ -181,11 +187,12 @@ class Discovery:
     Attributes:
         environ: Environment variables.
         start: Folder from which `.detlab` is looked for, upwards.
-        state_folder: Where `last` is, the path of the folder of the cluster that was started last.
+        state_folder: Where the notes are: `last` with the path of the folder of the cluster that was started last,
+            `started` with those of all that were started.
         logins: The file of `det login`.
         uid: Whose state folders count, besides root's.
         tried: What was searched without success, for the error message.
-        stopped: The nearest state folder whose cluster does not run; None if there is none.
+        stopped: The nearest state folder whose cluster is not running; None if there is none.
     """
 
     environ: Mapping[str, str]
@@ -230,11 +237,11 @@ class Discovery:
         )
 
     def _search(self) -> ClusterAddress:
-        for look in (self._environment, self._folders, self._last, self._login):
+        for look in (self._environment, self._run, self._folders, self._last, self._login):
             found = look()
             if found is not None:
                 if self.stopped is not None:
-                    found = replace(found, guess=f"{found.source}; the cluster of {self.stopped} does not run")
+                    found = replace(found, guess=f"{found.source}; the cluster of {self.stopped} is not running")
                 explicit = self.environ.get("DET_TOKEN")
                 return replace(found, token=explicit) if explicit else found
         if self.stopped is not None:
@@ -254,6 +261,23 @@ class Discovery:
             return None
         wanted = service_url(url)
         return ClusterAddress(wanted, self._token_for(wanted), "DET_URL", certificate=self._certificate_for(wanted))
+
+    def _run(self) -> ClusterAddress | None:
+        master = self.environ.get("DET_MASTER")
+        if not master or (token := self._run_token(service_url(master))) is None:
+            return None
+        wanted = service_url(master)
+        return ClusterAddress(wanted, token, "this notebook run", certificate=self._certificate_for(wanted))
+
+    def _run_token(self, wanted: str) -> str | None:
+        """Return the token that a notebook run has for its own master, and for no other address."""
+        file, master = self.environ.get("DET_TOKEN_FILE"), self.environ.get("DET_MASTER")
+        if not file or not master or not _leads_to(master, wanted):
+            return None
+        try:
+            return Path(file).read_text(encoding="ascii").strip() or None
+        except (OSError, UnicodeDecodeError):
+            return None
 
     def _certificate_for(self, wanted: str) -> str | None:
         """Return the certificate that is pinned for a service URL: by the environment, a folder or a login.
@@ -280,6 +304,8 @@ class Discovery:
                 return self.environ["DET_TOKEN"]
             if named and self.environ.get("JUPYTERHUB_API_TOKEN"):
                 return self.environ["JUPYTERHUB_API_TOKEN"]
+        if (token := self._run_token(wanted)) is not None:
+            return token
         for folder in self._candidates():
             found = self._recorded(folder)
             if found is not None and found.url == wanted:
@@ -292,6 +318,7 @@ class Discovery:
         last = self._last_folder()
         if last is not None:
             yield last
+        yield from started_folders(self.state_folder)
 
     def _folders(self) -> ClusterAddress | None:
         for parent in (self.start, *self.start.parents):
@@ -305,7 +332,7 @@ class Discovery:
         return None
 
     def _last_folder(self) -> Path | None:
-        note = self.state_folder / "last"
+        note = self.state_folder / LAST_NOTE
         try:
             text = note.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
@@ -347,12 +374,27 @@ class Discovery:
         if self.stopped is not None:
             return self.stopped, found
         folder = found.folder or next((path for path in self._candidates() if self._records(path, found.url)), None)
-        if folder is None:
+        if folder is None or self._owner(folder) != self.uid:
             raise DetlabError(
                 f"the cluster {found.url} (named by {found.source}) has no state folder of yours on this machine",
                 hint="This command works where it was started: name the folder by --dir",
             )
         return folder, found if found.guess else None
+
+    def folder_to_start(self) -> Path:
+        """Return the state folder that `det up` means without `--dir`: the nearest one of this user, here or above.
+
+        It is the one that other commands run here would take if its cluster was running; `.detlab` here if there is
+        none. Neither DET_URL nor the cluster started last matters: `det up` names no running cluster.
+        """
+        here = self.start / STATE_FOLDER
+        if here.exists():
+            return here
+        for parent in self.start.parents:
+            folder = parent / STATE_FOLDER
+            if self._owner(folder) == self.uid and self._owner(folder / "secrets") == self.uid:
+                return folder
+        return here
 
     def _records(self, folder: Path, url: str) -> bool:
         found = self._recorded(folder)
@@ -367,10 +409,13 @@ class Discovery:
         return ClusterAddress(url, token, f"det login ({self.logins.path})", certificate=self.logins.certificate(url))
 
     def _mine(self, path: Path) -> bool:
+        return self._owner(path) in {self.uid, 0}
+
+    def _owner(self, path: Path) -> int | None:
         try:
-            return path.stat().st_uid in {self.uid, 0}
+            return path.stat().st_uid
         except OSError:
-            return False
+            return None
 
     def _recorded(self, folder: Path) -> ClusterAddress | None:
         """Return the cluster that a state folder records, if folder and files are this user's or root's."""
@@ -401,6 +446,15 @@ class Discovery:
         )
 
 
+def started_folders(notes: Path) -> list[Path]:
+    """Return the state folders of all clusters that this user started on this machine, the latest first."""
+    try:
+        lines = (notes / STARTED_NOTE).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [Path(line) for line in lines if Path(line).is_absolute()]
+
+
 def _leads_to(address: str, wanted: str) -> bool:
     try:
         return service_url(address) == wanted
@@ -428,5 +482,5 @@ def with_token(address: ClusterAddress) -> ClusterAddress:
         return address
     raise AuthError(
         f"no token for {address.url} (named by {address.source})",
-        hint=f"Log in: det login {address.url}\nor set DET_TOKEN",
+        hint=f"Log in: det login {word(address.url)}\nor set DET_TOKEN",
     )

@@ -38,7 +38,7 @@ class Leftovers:
         try:
             self._clear()
         except (DetlabError, OSError) as error:  # tried again at the next checkpoint, which it must not stop
-            logger.warning("what earlier attempts left of checkpoints was not removed: %s", error)
+            logger.warning("the checkpoint storage was not searched for parts of abandoned checkpoints: %s", error)
         else:
             self._cleared = True
 

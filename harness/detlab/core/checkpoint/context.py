@@ -98,7 +98,8 @@ class CheckpointContext:
 
         Raises:
             ShardConflict: Two ranks gave different files of one name, or different values for one metadata key.
-            CheckpointError: The directory contains links or special files, or cannot be read.
+            CheckpointError: The directory contains links or special files that `selector` does not leave out, or cannot
+                be read. Links are not followed, since they may lead to any file that this task can read.
             StorageError: The storage cannot be written.
             ValueError: `metadata` has no `steps_completed`.
             RuntimeError: A rank other than the chief called without `shard`.
@@ -511,7 +512,7 @@ def _identity(source: Path | None, node: int) -> tuple[int, int, int] | None:
 def _names(source: Path | None, selector: Selector | None) -> list[str]:
     if source is None:
         return []
-    return [name for name in storage_files.walk(source).files if selector is None or selector(name)]
+    return [name for name in storage_files.walk(source, selector).files if selector is None or selector(name)]
 
 
 def _part(source: Path | None, names: Sequence[str]) -> ManifestPart | None:

@@ -8,10 +8,12 @@ the folder is `….1`, `….2` …, and a TensorBoard shows only what lies in fo
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import logging
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable
@@ -37,6 +39,22 @@ def _local_run() -> str:
     """Return a name for this run, so that the curves of two runs do not mix; the ranks of torchrun share one."""
     run = os.environ.get("TORCHELASTIC_RUN_ID", str(os.getpid()))
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{run}" if run == str(os.getpid()) else run
+
+
+def _own_folder(name: str) -> Path:
+    """Return a folder for temporary files by a name that others can foresee: this user's, or a new one of another name.
+
+    Another user may have made a folder of the name, or a link, to read what is written or to have it written elsewhere.
+    """
+    folder = Path(tempfile.gettempdir()) / name
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+        return folder
+    made = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    logger.warning("%s is not a folder of yours alone: files are in %s", folder, made)
+    return made
 
 
 class TensorboardManager:
@@ -84,7 +102,7 @@ class TensorboardManager:
         """Return the directory of one rank of a task; off-cluster one of this user's and this run's alone."""
         if info is not None:
             return info.task_dir / "tensorboard" / f"rank{rank}"
-        return Path(tempfile.gettempdir()) / f"detlab-tensorboard-{os.getuid()}" / _local_run() / f"rank{rank}"
+        return _own_folder(f"detlab-tensorboard-{os.getuid()}") / _local_run() / f"rank{rank}"
 
     @property
     def base_path(self) -> Path:

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from detlab.pasted import word
+
 _CLONE_NEWNS = 0x00020000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 0x1, 0x2, 0x4, 0x20
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
@@ -165,7 +167,7 @@ def carry_out(plan: Plan) -> None:
         raise Unreachable(
             f"{_names(plan.covers)} cannot be entered by the task's user, who needs {wanted} below it; a private "
             f"mount was refused ({error}). Move the installation to a directory that everybody may enter (for "
-            f"example /opt), or run: chmod o+x {' '.join(map(str, plan.covers))}"
+            f"example /opt), or run: chmod o+x {' '.join(map(word, plan.covers))}"
         ) from error
 
 

@@ -44,6 +44,7 @@ from detlab.schemas.wire.base import (
     decode_float,
     encode_floats,
 )
+from detlab.schemas.wire.edits import Archived, EditCheckpoint, EditExperiment, RemoveFiles
 from detlab.schemas.wire.grants import GrantKind, GrantList, GrantRequest, GrantTo, GrantView
 from detlab.schemas.wire.records import (
     Arrival,
@@ -71,6 +72,7 @@ from detlab.schemas.wire.records import (
 from detlab.schemas.wire.views import (
     FAILURE_KINDS,
     AgentView,
+    AttemptView,
     BestView,
     CheckpointFile,
     CheckpointView,
@@ -101,7 +103,9 @@ __all__ = [
     "AgentMessage",
     "AgentView",
     "AllocationState",
+    "Archived",
     "Arrival",
+    "AttemptView",
     "BestValidationReply",
     "BestView",
     "CheckpointFile",
@@ -116,6 +120,8 @@ __all__ = [
     "CurvesView",
     "DeviceMount",
     "EarlyExitRecord",
+    "EditCheckpoint",
+    "EditExperiment",
     "EndReason",
     "EnrolReply",
     "EnrolRequest",
@@ -153,6 +159,7 @@ __all__ = [
     "RecordBatch",
     "Refused",
     "RefusedRecord",
+    "RemoveFiles",
     "Rendezvous",
     "ResumedRecord",
     "RunningTask",

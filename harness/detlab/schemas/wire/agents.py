@@ -248,6 +248,8 @@ class Launch(Wire):
     bundle: str | None = None
     info: ClusterInfoWire
     task_token: str
+    run_token: str | None = None
+    """Of a notebook run: with it the cells ask the master for their owner, as long as the run lasts."""
     token_expires_at: float
     token_life: float | None = None
     """Seconds from now until then, for nodes whose clock differs; older masters do not send it."""

@@ -24,7 +24,7 @@ class GrantRequest(GrantTo):
     """What is granted; a grant to the same user or group is replaced."""
 
     write: bool = False
-    """They may also pause, activate, cancel and kill it."""
+    """They may also pause, activate, cancel, kill, edit and archive it."""
 
 
 class GrantView(GrantRequest):

@@ -28,6 +28,8 @@ class ClusterInfoWire(Wire):
     latest_checkpoint: str | None = None
     earlier_checkpoints: list[str] = []
     """Of the trial's own, with fewer steps, newest first: one of them serves if the files of the latest are gone."""
+    resume_step: int | None = None
+    """Step of `latest_checkpoint` if that is the trial's own; a master of before does not say it."""
     trial_id: int = 0
     """0 unless the task is a trial, as the three below."""
     trial_index: int = 0

@@ -140,9 +140,12 @@ class ExperimentView(Wire):
     name: str
     description: str | None = None
     labels: list[str] = []
+    notes: str | None = None
+    """Only on a single experiment."""
     owner: str
     may: Literal["read", "write", "own"] = "read"
-    """What the caller may do: look at it; also pause, activate, cancel and kill it; also share and delete it."""
+    """What the caller may do: look at it; also pause, activate, cancel, kill, edit and archive it; also share and
+    delete it."""
     workspace: str = ""
     project: str = ""
     state: ExperimentState
@@ -161,6 +164,13 @@ class ExperimentView(Wire):
     created_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None
+    paused_at: float | None = None
+    """When the present pause began."""
+    paused_seconds: float = 0.0
+    """How long the pauses that are over took, between start and end."""
+    edited_at: float | None = None
+    """When its name, description, notes or labels were changed last."""
+    archived_at: float | None = None
     pending_reason: str | None = None
     """The dominant reason why nothing more runs now."""
     warnings: list[str] = []
@@ -174,6 +184,13 @@ class ExperimentView(Wire):
     log_retention_days: int | None = None
     """Days that output is kept after the end of each trial; -1: forever; null: the master's default."""
     source: dict[str, Any] = {}
+
+    @property
+    def took(self) -> float | None:
+        """Seconds from its start to its end without pauses; None: it has not ended, or never started."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return max(0.0, self.ended_at - self.started_at - self.paused_seconds)
 
     @property
     def held(self) -> str:
@@ -250,6 +267,19 @@ class PolicyMatch(Wire):
     """Its beginning, secrets masked."""
 
 
+class AttemptView(Wire):
+    """One attempt to run a trial: the first, one after a restart, or one after a pause or a preemption."""
+
+    run: int
+    agent_id: str | None = None
+    resume_step: int | None = None
+    """The step that it continued from; null: it began anew. Curves of earlier attempts end there."""
+    started_at: float | None = None
+    ended_at: float | None = None
+    reason: str | None = None
+    """Why it ended."""
+
+
 class TrialView(Wire):
     """A trial."""
 
@@ -281,6 +311,8 @@ class TrialView(Wire):
     pending_reason: str | None = None
     warnings: list[str] = []
     policy_matches: list[PolicyMatch] = []
+    attempts: list[AttemptView] = []
+    """The newest hundred that have started, oldest first; only on a single trial."""
     failure: FailureView | None = None
     card: FailureView | None = None
     """`failure`, or why it ended or waits without having failed: `lost`, `preempted`, `user_stop`, `nan`, `no_metrics`;
@@ -348,7 +380,8 @@ class CheckpointView(Wire):
     experiment_id: int
     run: int = 0
     steps_completed: int = 0
-    state: Literal["COMPLETED", "DELETED"] = "COMPLETED"
+    state: Literal["COMPLETED", "PARTIALLY_DELETED", "DELETED"] = "COMPLETED"
+    """Only from a COMPLETED one a trial can start; one that is PARTIALLY_DELETED has the files that it lists."""
     created_at: float = 0.0
     size: int = 0
     """Bytes over all files."""
@@ -358,6 +391,8 @@ class CheckpointView(Wire):
     """The checkpoint_storage block in use, secrets masked."""
     validation: float | None = None
     """The searcher metric reported at the same step, if any."""
+    metrics: dict[str, float] = {}
+    """The value at the same step of the metric that a list was asked to have."""
     manifest_digest: str = ""
 
 

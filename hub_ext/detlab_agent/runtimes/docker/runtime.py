@@ -22,6 +22,7 @@ import docker
 
 import detlab
 from detlab.launch.host import procfs
+from detlab.launch.python_program import KEPT
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
 from detlab.schemas.runtimes import DOCKER
 from detlab.schemas.wire import ContainerSpec
@@ -78,6 +79,7 @@ class DockerRuntime:
         allowance: What containers may have.
         package: Parent directory of the copies of detlab for containers.
         agent_env: The agent's own environment.
+        warm_pool: Whether the agent keeps a warm pool, which serves no containers.
     """
 
     name = DOCKER
@@ -91,7 +93,9 @@ class DockerRuntime:
         allowance: Allowance,
         package: Path,
         agent_env: Mapping[str, str],
+        warm_pool: bool = False,
     ) -> None:
+        self._told = {KEPT: DOCKER} if warm_pool else {}
         self._maker = maker
         self._allowance = allowance
         self._package = package
@@ -236,7 +240,8 @@ class DockerRuntime:
                 network=plan.network,
                 ca_file=ca_file.is_file(),
                 trusted_uids=self._agent_env.get(TRUSTED_UIDS, ""),
-            ),
+            )
+            | self._told,
             allowance=self._allowance,
         )
         self._discard(plan.name)  # of an attempt of an earlier life that never began
@@ -348,6 +353,7 @@ def make(setup: RuntimeSetup) -> DockerRuntime | None:
         ),
         setup.directory / "package",
         setup.environ,
+        settings.warm_pool,
     )
     runtime.look()
     return runtime

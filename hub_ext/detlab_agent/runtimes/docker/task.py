@@ -73,7 +73,7 @@ class DockerTask(LocalTask):
 
     def _said(self, ended: Ended | None) -> str:
         if ended is None:
-            return "its container was removed by somebody else"
+            return "its container was removed from outside detlab"
         said = ended.error or self.engine.said(self.container)
         return f"its container ended with status {ended.exit_code}{': ' if said else ''}{said}"
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from detlab.launch.environment import base_environment, source_path
 from detlab.launch.host import procfs
 from detlab.launch.network import HOST, PRIVATE, NetworkPlan
-from detlab.launch.python_program import OPT_OUT, StartCold, read_program
+from detlab.launch.python_program import KEPT, OPT_OUT, StartCold, read_program
 from detlab.launch.taskdir import TaskDir
 from detlab.launch.warm_wire import BEGUN, ForkRequest
 from detlab.schemas.runtimes import PROCESS
@@ -37,6 +37,8 @@ from detlab_agent.settings import AgentError, AgentSettings
 
 _log = logging.getLogger(__name__)
 _START_TIMEOUT = 60.0
+WARM_NOTE = "warm_pool.json"
+"""In the agent's directory: what the warm pool says about itself."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,8 @@ class ProcessRuntime:
         )
         listening = order.service.inherited() if order.service is not None else {}
         kind = {"DET_NETWORK": HOST if place.network is None else PRIVATE}
-        return {**env, **source_path(self._agent_env), **order.environment(), **listening, **kind}
+        warm = {} if self._warm is None else {KEPT: PROCESS}
+        return {**env, **source_path(self._agent_env), **order.environment(), **listening, **kind, **warm}
 
     # --- find again ---------------------------------------------------------------------------------------
 
@@ -290,7 +293,7 @@ def make(setup: RuntimeSetup) -> ProcessRuntime:
     return ProcessRuntime(
         setup.maker,
         setup.environ,
-        WarmPool(setup.environ) if settings.warm_pool else None,
+        WarmPool(setup.environ, note=setup.directory / WARM_NOTE) if settings.warm_pool else None,
         _networks(settings, setup.directory),
         _groups(settings, setup.directory),
     )

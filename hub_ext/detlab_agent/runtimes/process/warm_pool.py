@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from detlab.files import write_atomic
 from detlab.launch.environment import base_environment, source_path
+from detlab.launch.host import procfs
 from detlab.launch.warm_wire import CONTROL, GO, ROOM, ForkRequest
 from detlab_agent.capacity import free_memory
 from detlab_agent.runtimes.process.task import sparing
@@ -75,10 +77,12 @@ class WarmPool:
     Args:
         agent_env: The agent's own environment.
         memory: Returns how many bytes are free.
+        note: File that says which process it is, or why there is none, for `det status`; None: no file.
     """
 
-    def __init__(self, agent_env: Mapping[str, str], memory: Any = None) -> None:
+    def __init__(self, agent_env: Mapping[str, str], memory: Any = None, note: Path | None = None) -> None:
         self._env = agent_env
+        self._note_file = note
         self._memory = memory or free_memory
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -123,6 +127,7 @@ class WarmPool:
         free = self._memory()
         if free < MEMORY_TO_START:
             _log.debug("no zygote: %d MiB of memory are free", free >> 20)
+            self._note(f"{free / 2**30:.1f} GiB of memory are free; it starts with {MEMORY_TO_START >> 30} GiB")
             return
         self._not_before = time.monotonic() + RESTART_PAUSE
         self._packages = packages
@@ -133,11 +138,13 @@ class WarmPool:
                 spared.add(self._process.pid)
         except OSError as error:
             _log.warning("no zygote: %s", error)
+            self._note(str(error))
             ours.close()
             return
         finally:
             theirs.close()
         self._control, self._ready = ours, False
+        self._note("")
 
     def _spawn(self, control: int) -> subprocess.Popen[bytes]:
         env = zygote_environment(self._env)
@@ -186,7 +193,19 @@ class WarmPool:
         if reason is not None:
             _log.info("the zygote is given up: %s", reason)
             self._discard()
+            self._note(reason)
         return self._ready
+
+    def _note(self, reason: str) -> None:
+        """Write down which process the zygote is, or why there is none."""
+        if self._note_file is None:
+            return
+        pid = self.pid
+        told = {"pid": pid, "started": procfs.start_time(pid) if pid else None, "reason": reason}
+        try:
+            write_atomic(self._note_file, json.dumps(told).encode())
+        except OSError as error:
+            _log.warning("%s: %s", self._note_file, error)
 
     def _objection(self, process: subprocess.Popen[bytes]) -> str | None:
         if process.poll() is not None:

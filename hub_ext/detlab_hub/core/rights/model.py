@@ -63,6 +63,8 @@ class Relation(StrEnum):
 
     ADMIN = "administrator"
     OWNER = "owner"
+    RUN = "notebook run of its owner"
+    """By the token that a notebook run has for its cells."""
     EDITOR = "shared, may change"
     READER = "shared, may read"
     ITSELF = "its own task"
@@ -82,11 +84,13 @@ class Person:
         name: As the database holds it.
         groups: Groups of the Hub that they are in, likewise.
         admin: Whether their token makes them an administrator here.
+        run: Whether it is the token of a notebook run of theirs, which may do less.
     """
 
     name: str
     groups: frozenset[str] = frozenset()
     admin: bool = False
+    run: bool = False
 
 
 @dataclass(frozen=True)

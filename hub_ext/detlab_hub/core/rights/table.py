@@ -16,6 +16,7 @@ TABLE: Mapping[Kind, Mapping[Relation, Right]] = {
     Kind.EXPERIMENT: {
         Relation.ADMIN: _OWN,
         Relation.OWNER: _OWN,
+        Relation.RUN: _WRITE,
         Relation.EDITOR: _WRITE,
         Relation.READER: _READ,
         Relation.SIBLING: _READ,
@@ -24,17 +25,24 @@ TABLE: Mapping[Kind, Mapping[Relation, Right]] = {
     Kind.CHECKPOINT: {
         Relation.ADMIN: _OWN,
         Relation.OWNER: _OWN,
+        Relation.RUN: _WRITE,
         Relation.EDITOR: _WRITE,
         Relation.READER: _READ,
         Relation.ITSELF: _OWN,
         Relation.SIBLING: _READ,
         Relation.SOURCE: _READ,
     },
-    Kind.TASK: {Relation.ADMIN: _OWN, Relation.OWNER: _OWN, Relation.ITSELF: _READ, Relation.HOST: _READ},
-    Kind.BUNDLE: {Relation.ADMIN: _READ, Relation.OWNER: _READ, Relation.USES: _READ},
-    Kind.JOB: {Relation.ADMIN: _OWN, Relation.OWNER: _OWN},
-    Kind.ALLOCATION: {Relation.ADMIN: _READ, Relation.OWNER: _READ},
-    Kind.USER: {Relation.ADMIN: _READ, Relation.OWNER: _READ},
+    Kind.TASK: {
+        Relation.ADMIN: _OWN,
+        Relation.OWNER: _OWN,
+        Relation.RUN: _OWN,
+        Relation.ITSELF: _READ,
+        Relation.HOST: _READ,
+    },
+    Kind.BUNDLE: {Relation.ADMIN: _READ, Relation.OWNER: _READ, Relation.RUN: _READ, Relation.USES: _READ},
+    Kind.JOB: {Relation.ADMIN: _OWN, Relation.OWNER: _OWN, Relation.RUN: _READ},
+    Kind.ALLOCATION: {Relation.ADMIN: _READ, Relation.OWNER: _READ, Relation.RUN: _READ},
+    Kind.USER: {Relation.ADMIN: _READ, Relation.OWNER: _READ, Relation.RUN: _READ},
     Kind.QUOTA: {Relation.ADMIN: _OWN, Relation.READER: _READ},
     Kind.AGENT: {Relation.ADMIN: _OWN, Relation.USER: _READ},
     Kind.CLUSTER: {Relation.ADMIN: _OWN, Relation.USER: _READ},
@@ -66,10 +74,10 @@ def relations(who: Who, thing: Thing) -> Iterator[Relation]:
 
 
 def _of_person(who: Person, thing: Thing) -> Iterator[Relation]:
-    if who.admin:
+    if who.admin and not who.run:
         yield Relation.ADMIN
     if thing.owner and thing.owner == who.name:
-        yield Relation.OWNER
+        yield Relation.RUN if who.run else Relation.OWNER
     if thing.users or thing.groups:
         given = [thing.groups[group] for group in who.groups if group in thing.groups]
         if who.name in thing.users:

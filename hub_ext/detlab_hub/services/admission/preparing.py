@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import random
 import re
 import shlex
@@ -18,6 +16,7 @@ from detlab.errors import BundleError, ConfigError, Problem
 from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
 from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks.environment import DEVICE_KINDS
+from detlab.schemas.expconf.checks.search_costs import too_many_at_once
 from detlab.schemas.runtimes import DOCKER, takes_image
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
@@ -27,11 +26,6 @@ from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.warm_start import check_source
 
 MAX_SEED = 2**31 - 1
-MAX_AT_ONCE = 10_000
-"""Trials that a search may have at a time."""
-MAX_FIRST_BYTES = 32 * 1024 * 1024
-"""Hyperparameters, as JSON, of the trials that a search has at a time: the first ones are made in one transaction."""
-MAX_RUNGS = 100
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 
 
@@ -80,11 +74,9 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
         asked = (raw.get("environment") or {}).get("image")
         config["environment"]["image"] = {} if asked is None else named_images(asked)
     _draw_open(config, draw)
-    problems += _too_many_rungs(config["searcher"])
-    _refuse(problems)
     try:
         made = make_searcher(config["searcher"], config.get("hyperparameters") or {}, seed_of(config))
-        problems += _too_many_at_once(config, made.trials_total)
+        problems += too_many_at_once(config, made.trials_total)
     except SearcherConfigError as error:
         path, _, message = str(error).partition(": ")
         place = path if message and path.startswith(("searcher", "hyperparameters")) else "searcher"
@@ -125,34 +117,6 @@ def _draw_open(config: dict[str, Any], draw: random.Random) -> None:
     reproducibility = config.get("reproducibility") or {}
     if reproducibility.get("experiment_seed") is None:
         config["reproducibility"] = {**reproducibility, "experiment_seed": draw.randrange(MAX_SEED + 1)}
-
-
-def _too_many_rungs(searcher: dict[str, Any]) -> list[Problem]:
-    """Refuse a divisor just above 1: it makes a rung at every step, and a bracket for every rung."""
-    rungs, divisor = searcher.get("max_rungs") or searcher.get("num_rungs") or 1, float(searcher.get("divisor") or 4)
-    if searcher.get("max_rungs") and divisor > 1:
-        rungs = min(rungs, int(math.log(max(int(searcher.get("max_time") or 1), 1)) / math.log(divisor)) + 1)
-    rungs = max(rungs, len(searcher.get("bracket_rungs") or ()))
-    if rungs <= MAX_RUNGS:
-        return []
-    return [Problem("searcher", f"has {rungs:,} rungs or brackets; at most {MAX_RUNGS}", "use a larger divisor")]
-
-
-def _too_many_at_once(config: dict[str, Any], total: int) -> list[Problem]:
-    """Refuse a search whose first trials are too many or too large.
-
-    They are made in one transaction, which must neither run for ever nor fill the memory.
-    """
-    places = config["searcher"].get("max_concurrent_trials")
-    at_once = total if places == 0 else min(total, places or 1)
-    each = len(json.dumps(config.get("hyperparameters") or {}))
-    if at_once <= MAX_AT_ONCE and at_once * each <= MAX_FIRST_BYTES:
-        return []
-    most = max(1, min(MAX_AT_ONCE, MAX_FIRST_BYTES // each))
-    message = f"{at_once:,} trials at a time; at most {most:,}"
-    if most < MAX_AT_ONCE:
-        message += f" with hyperparameters of {each:,} bytes each"
-    return [Problem("searcher.max_concurrent_trials", message, "the trials wait for slots anyway: say fewer")]
 
 
 def seed_of(config: dict[str, Any]) -> int:

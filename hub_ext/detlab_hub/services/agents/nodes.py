@@ -8,6 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, NotFound
+from detlab.pasted import word
 from detlab.schemas.wire import AgentView
 from detlab_hub.core.rights import Kind
 from detlab_hub.services.agents import drains, removed
@@ -126,7 +127,7 @@ class Nodes:
                 speaker = agent_id.partition("/")[0]
                 raise Conflict(
                     f"{agent_id} is a node of agent {speaker}, which would bring it back",
-                    hint=f"det agent disable {agent_id}, or remove {speaker}",
+                    hint=f"det agent disable {word(agent_id)}, or remove {speaker}",
                 )
             view = self._view(turn.session, caller, agent_id)
             tokens.revoke(turn.session, "agent", agent_id)

@@ -13,7 +13,7 @@ from sqlalchemy import and_, func, or_, select, update
 
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.placement.active_rows import PLACED
-from detlab_hub.store.queries import parts
+from detlab_hub.store.queries import parts, tokens
 from detlab_hub.store.tables import AllocationRow, TokenRow
 
 LATE = 0.25
@@ -44,6 +44,10 @@ def extend_tokens(turn: Turn, agents: Collection[str], period: float) -> None:
         .having(func.max(TokenRow.expires_at) < late)
     )
     each = and_(TokenRow.subject.in_(held.where(AllocationRow.nodes > 1)), TokenRow.expires_at < late)
+    runs = select(TokenRow.subject).where(
+        TokenRow.kind == "run", TokenRow.expires_at > turn.now, TokenRow.expires_at < late, TokenRow.subject.in_(held)
+    )
+    tokens.extend_runs(turn.session, turn.session.scalars(runs).all(), turn.now + turn.settings.task_token_ttl)
     turn.session.execute(
         update(TokenRow)
         .where(TokenRow.kind == "task", TokenRow.expires_at > turn.now, or_(TokenRow.subject.in_(newest), each))

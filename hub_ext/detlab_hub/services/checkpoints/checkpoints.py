@@ -8,14 +8,16 @@ from typing import BinaryIO
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
-from detlab.schemas.wire import CheckpointView
+from detlab.schemas.wire import CheckpointView, SeriesView
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.archives import Archive, Packing
+from detlab_hub.services.checkpoints.removals import DELETED
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.views import experiment_views
+from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 _VERIFIED = object()
@@ -35,6 +37,16 @@ class Checkpoints:
 
         return await self._shell.read(get)
 
+    async def metrics(self, caller: Caller, uuid: str, group: str | None = None) -> list[SeriesView]:
+        """Return what its trial reported at its step, exactly: curves of one point each."""
+
+        def get(s: Session) -> list[SeriesView]:
+            row = checkpoint_for(s, caller, uuid)
+            limit = experiment_views.NAMES_SHOWN
+            return curves.at_step(s, row.trial_id, row.steps_completed, group, limit)
+
+        return await self._shell.read(get)
+
     async def open_file(self, caller: Caller, uuid: str, digest: str) -> tuple[BinaryIO, int]:
         """Open one file, named by its digest; the caller closes it.
 
@@ -49,7 +61,7 @@ class Checkpoints:
 
         row, uid = await self._found(caller, uuid)
         path = next((path for path, entry in row.files.items() if entry["digest"] == digest), None)
-        if path is None or row.state != "COMPLETED":
+        if path is None or row.state == DELETED:
             raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
         size = int(row.files[path]["size"])
         run = partial(self._shell.workers.downloads.run, caller.name)
@@ -72,7 +84,7 @@ class Checkpoints:
             CheckpointError: A file does not have the committed size.
         """
         row, uid = await self._found(caller, uuid)
-        if row.state != "COMPLETED":
+        if row.state == DELETED:
             raise NotFound(f"checkpoint {uuid[:80]} has no files any more")
         packing = Packing(row.storage, uuid, row.files, row.created_at, uid)
         return await self._shell.workers.downloads.run(caller.name, packing.archive)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from detlab.errors import CheckpointError, CheckpointMissing, NotFound, StorageError
@@ -122,6 +122,30 @@ def verifying(file: BinaryIO, uuid: str, path: str, digest: str, size: int) -> G
 
 def _altered(path: str, uuid: str) -> CheckpointError:
     return CheckpointError(f"the file {path} of checkpoint {uuid} is not what was committed")
+
+
+def check_reachable(storage: dict[str, Any]) -> None:
+    """Check that this master knows how to reach a store.
+
+    Raises:
+        StorageError: It does not.
+    """
+    from_config(storage)
+
+
+def remove_files(storage: dict[str, Any], uuid: str, paths: Sequence[str], owner: int | None = None) -> bool:
+    """Remove some files of a checkpoint; return whether they are gone.
+
+    The other arguments are those of `remove_checkpoint`.
+    """
+    if not is_uuid(uuid):
+        return False
+    try:
+        from_config(storage).delete_files(uuid, paths, owner=owner)
+    except (StorageError, CheckpointError) as error:
+        _log.warning("files of checkpoint %s stay: %s", uuid, error.message)
+        return False
+    return True
 
 
 def remove_checkpoint(storage: dict[str, Any], uuid: str, owner: int | None = None) -> bool:

@@ -23,7 +23,7 @@ LIMIT = 1000
 """Most tokens of a list: the newest."""
 ID_DIGITS = 12
 _HOLDER_LIVES = or_(
-    TokenRow.kind != "task",
+    TokenRow.kind.not_in(["task", "run"]),
     TokenRow.subject.in_(select(AllocationRow.id).where(AllocationRow.state != AllocationState.TERMINATED)),
 )
 """A task's token is worth nothing once its attempt has ended, before it expires."""

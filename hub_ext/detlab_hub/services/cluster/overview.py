@@ -44,7 +44,7 @@ class Overview:
 
         def read(s: Session) -> OverviewView:
             reasons = self._shell.pending_reasons
-            rows = experiments.page(s, EXPERIMENTS, owner=owner)
+            rows = experiments.page(s, EXPERIMENTS, owner=owner, archived="no")
             return OverviewView(
                 cursor=events.head(s),
                 me=me(caller),

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import UsageRow as UsageItem
 from detlab.schemas.taskwire import UsageView
+from detlab.visible import is_formula
 from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel.access import knows, person
 from detlab_hub.services.kernel.callers import Caller
@@ -23,7 +24,6 @@ from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
 DEFAULT_DAYS = 30
 """Days that are shown by default."""
-_RISKY = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Characters that a spreadsheet may take for the beginning of a formula; the last four are the wide forms."""
 
 
@@ -99,5 +99,4 @@ def to_csv(view: UsageView) -> str:
 
 def safe_cell(text: str) -> str:
     """Return a cell that no spreadsheet takes for a formula: an apostrophe is put before anything that could be one."""
-    risky = text.startswith(_RISKY) or text.lstrip(" '\"\t\r\n").startswith(_RISKY)
-    return f"'{text}" if risky else text
+    return f"'{text}" if is_formula(text) else text

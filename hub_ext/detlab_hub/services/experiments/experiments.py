@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.wire import (
+    Archived,
     CheckpointView,
     CreateExperiment,
     CreateExperimentReply,
@@ -175,6 +176,7 @@ class Experiments:
         state: str | None = None,
         owner: str | None = None,
         name: str | None = None,
+        archived: Archived = "no",
     ) -> tuple[list[ExperimentView], int | None]:
         """Return one page of experiments, newest first, and the `before` of the next page.
 
@@ -186,7 +188,7 @@ class Experiments:
             cursor = before
             while len(items) <= limit:
                 count = min(PER_READ, limit + 1 - len(items))
-                rows = experiments.page(s, count, cursor, state, owner, name, person(caller))
+                rows = experiments.page(s, count, cursor, state, owner, name, person(caller), archived)
                 items += experiment_views.experiment_views(s, rows, caller, self._shell.pending_reasons)
                 s.expunge_all()
                 if len(rows) < count:
@@ -245,8 +247,10 @@ class Experiments:
 
         return await self._shell.read(page)
 
-    async def checkpoints(self, caller: Caller, experiment_id: int) -> Sequence[CheckpointView]:
-        """Return the newest 1000 checkpoints of an experiment.
+    async def checkpoints(
+        self, caller: Caller, experiment_id: int, metric: str | None = None
+    ) -> Sequence[CheckpointView]:
+        """Return the newest 1000 checkpoints of an experiment, with this validation metric if one is named.
 
         Raises:
             NotFound: There is no such experiment for the caller.
@@ -254,7 +258,7 @@ class Experiments:
 
         def get(s: Session) -> Sequence[CheckpointView]:
             experiment_for(s, caller, experiment_id)
-            return experiment_views.checkpoint_views(s, checkpoints.of_experiment(s, experiment_id))
+            return experiment_views.checkpoint_views(s, checkpoints.of_experiment(s, experiment_id), metric)
 
         return await self._shell.read(get)
 
@@ -414,6 +418,7 @@ def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, confi
         source=request.source,
         warnings=[],
         created_at=turn.now,
+        paused_at=None if request.activate else turn.now,
     )
     turn.session.add(row)
     turn.session.flush()

@@ -39,6 +39,8 @@ _ACTIONS = {
     "experiment.cancel": "cancel requested",
     "experiment.kill": "kill requested",
     "experiment.delete": "deleted",
+    "experiment.archive": "archived",
+    "experiment.unarchive": "unarchived",
     "trial.kill": "kill of a trial requested",
 }
 """Actions that no other rows record."""

@@ -99,11 +99,11 @@ class Trials:
         wanted_lines = lines.Wanted(**wanted)
         return await self._search.page(caller.name, lambda s: trial_for(s, caller, trial_id).id, wanted_lines, regex)
 
-    async def checkpoints(self, caller: Caller, trial_id: int) -> list[CheckpointView]:
-        """Return the trial's checkpoints, most steps first."""
+    async def checkpoints(self, caller: Caller, trial_id: int, metric: str | None = None) -> list[CheckpointView]:
+        """Return the trial's checkpoints, most steps first, with this validation metric if one is named."""
 
         def get(s: Session) -> list[CheckpointView]:
             trial_for(s, caller, trial_id)
-            return experiment_views.checkpoint_views(s, checkpoints.of_trial(s, trial_id))
+            return experiment_views.checkpoint_views(s, checkpoints.of_trial(s, trial_id), metric)
 
         return await self._shell.read(get)

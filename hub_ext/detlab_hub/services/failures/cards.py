@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView
-from detlab_hub.services.failures.diagnosis import Evidence, classify
+from detlab_hub.services.failures.diagnosis import Diagnosis, Evidence, classify, is_denied, is_denied_storage
 from detlab_hub.services.failures.rank_faults import Line
 from detlab_hub.services.kernel.masking import masked_text, secrets_of
 from detlab_hub.services.kernel.offers import kind_of_slots
@@ -32,18 +32,21 @@ LINES_READ = 400
 _HINTS = {
     "oom": "use a smaller batch or model, or ask for a machine with more memory; the whole output: {logs}",
     "disk_full": "make room on that disk (df -h); a restart continues from the last checkpoint; the output: {logs}",
-    "import": "the module must be in the experiment's code or installed where tasks run; the output: {logs}",
+    "import": "the module must be in the code that was sent, or installed where tasks run; the output: {logs}",
     "config": "check the config's entrypoint and that its file is part of the code; the output: {logs}",
     "nan": "a smaller learning rate or clipped gradients may help; set_detect_anomaly(True) says where; {logs}",
     "hang": "its stacks are in the output; if only slow: pytorch.init(hang_timeout=…), or DET_HANG_TIMEOUT; {logs}",
     "killed": "if no one killed it, the machine may have run out of memory (dmesg); the output: {logs}",
 }
-_DEFAULT_HINT = "the whole output: {logs}"
+_DEFAULT_HINT = "read the whole output: {logs}"
 _NO_NCCL = re.compile(r"doesn't have NCCL built in|NCCL is only supported with GPUs")
 """Errors of torch for an impossible NCCL process group: its build has no NCCL, or it sees no GPU."""
 
 _STORAGE = re.compile(r"(?:detlab\.errors\.)?StorageError: cannot ")
 """Errors of a checkpoint storage from the operating system; a full disk is another kind."""
+_STORAGE_HINT = "the checkpoint storage must be there, and writable for the task's user, on its agent"
+_COMPARED = 200
+"""Characters by which a message is found again among the lines of output."""
 
 
 def _logs(holder: int | str, rank: int | None = None) -> str:
@@ -138,8 +141,12 @@ def _card(
     hint = _hint(diagnosis.kind, command)
     if _NO_NCCL.search(diagnosis.message):
         hint = _nccl_hint(s, row, hint)
+    elif is_denied_storage(diagnosis.message):
+        hint = f"{_line_after(diagnosis)}; {hint}"
+    elif is_denied(diagnosis.message):
+        hint = f"tasks of {row.owner} run as a user of their own (det user uids), whom ls -ld must let in there; {hint}"
     elif diagnosis.kind == "exception" and _STORAGE.match(diagnosis.message):
-        hint = f"the checkpoint storage must be there, and writable for the task's user, on its agent; {hint}"
+        hint = f"{_STORAGE_HINT}; {hint}"
     secrets = secrets_of(owner.config)
     return FailureView(
         kind=diagnosis.kind,
@@ -154,6 +161,13 @@ def _card(
     )
 
 
+def _line_after(diagnosis: Diagnosis) -> str:
+    """Return the line below the error, where an error of ours says what helps."""
+    tail = diagnosis.log_tail
+    below = [tail[at + 1] for at, line in enumerate(tail[:-1]) if line.startswith(diagnosis.message[:_COMPARED])]
+    return below[-1] if below else _STORAGE_HINT
+
+
 def _last_lines(s: Session, holder: int | str, run: int) -> list[Line]:
     return [Line(line.rank, line.text) for line in logs.last_lines(s, holder, run, LINES_READ)]
 
@@ -163,13 +177,14 @@ def without_restart(card: FailureView) -> FailureView:
     return card.model_copy(update={"hint": f"{card.hint} (not restarted: it would fail in the same way each time)"})
 
 
-def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
+def no_metrics(s: Session, experiment: ExperimentRow, trial: TrialRow) -> FailureView:
     """Make the card of a trial that never reported the metric, without which the search cannot continue."""
+    instead = never_reported(s, experiment, trial).partition(" (")[2]
     return FailureView(
         kind="no_metrics",
         message=(
             f"the trial ended without ever reporting the searcher metric {experiment.metric!r};"
-            f" {experiment.searcher_name} cannot rank it"
+            f" {experiment.searcher_name} cannot rank it{f' ({instead}' if instead else ''}"
         ),
         trial_id=trial.id,
         exit_code=0,
@@ -181,12 +196,23 @@ def no_metrics(experiment: ExperimentRow, trial: TrialRow) -> FailureView:
     )
 
 
+NO_METRIC_YET = "its first validation report has no"
+_SHOWN_NAMES = 8
+
+
 def never_reported(s: Session, experiment: ExperimentRow, trial: TrialRow) -> str:
     """Return the warning about a trial that ended without the searcher's metric; it names what validations reported."""
     names = [row.name for row in _VALIDATED.all(s, {"trial": trial.id})]
     shown = ", ".join(name[:WARNED_CHARS] for name in names)
     instead = f" (its validations reported: {shown})" if names else ""
     return f"never reported {experiment.metric!r}{instead}"
+
+
+def without_metric(experiment: ExperimentRow, trial: TrialRow, names: Iterable[str]) -> str:
+    """Return the warning about a validation report without the searcher's metric, while the trial still runs."""
+    shown = sorted(name[:WARNED_CHARS] for name in names)
+    listed = ", ".join(shown[:_SHOWN_NAMES]) + (", …" if shown[_SHOWN_NAMES:] else "")
+    return f"trial {trial.id}: {NO_METRIC_YET} {experiment.metric!r}, the searcher's metric; it has {listed or 'none'}"
 
 
 def with_warning(said: list[str], new: str) -> list[str]:

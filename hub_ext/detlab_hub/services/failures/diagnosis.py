@@ -205,6 +205,16 @@ def is_lasting(message: str) -> bool:
     return message.partition(":")[0].rpartition(".")[2] in _LASTING
 
 
+def is_denied(message: str) -> bool:
+    """Whether a failure's message is that of a file or folder which the task's user may not open."""
+    return message.startswith("PermissionError: ") and "Permission denied" in message
+
+
+def is_denied_storage(message: str) -> bool:
+    """Whether a failure's message is that of a checkpoint storage in which the task's user may not write."""
+    return message.partition(":")[0].rpartition(".")[2] == "StorageDenied"
+
+
 def is_missing_checkpoint(message: str) -> bool:
     """Whether a failure's message is that of a checkpoint whose files are not where they were stored."""
     return message.partition(":")[0].rpartition(".")[2] == "CheckpointMissing"

@@ -27,6 +27,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.searchers import ProgressReported, SearcherInputError, ValidationReported
+from detlab_hub.services.failures import cards
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
 from detlab_hub.services.kernel.turn import Turn
@@ -292,6 +293,7 @@ def _recount(turn: Turn, row: AllocationRow, trial: TrialRow) -> None:
 def _take_validation(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None:
     experiment = turn.experiment(trial.experiment_id)
     if experiment.metric not in record.metrics:
+        _warn_without_metric(turn, trial, record)
         return
     value = as_scalar(record.metrics[experiment.metric])
     if value is None:
@@ -299,6 +301,8 @@ def _take_validation(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None
         error = f"the searcher metric {experiment.metric!r} must be a number, the report has a {got}"
         condemn_trial(turn, trial, error, record.metrics)
         return
+    if not trial.searcher_metric_seen:
+        _drop_warning(turn, trial)
     trial.searcher_metric_seen = True
     trial.latest_validation = value
     _keep_best(turn, trial, record.steps_completed, value)
@@ -307,6 +311,23 @@ def _take_validation(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None
         tell_search(turn, experiment, event)
     except SearcherInputError as error:
         condemn_trial(turn, trial, error, record.metrics)
+
+
+def _warn_without_metric(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None:
+    """Warn at the first validation, not at the end: until then a misspelt metric would cost a whole search."""
+    experiment = turn.experiment(trial.experiment_id)
+    if trial.searcher_metric_seen or experiment.best_trial_id is not None:
+        return
+    if not any(cards.NO_METRIC_YET in said for said in experiment.warnings):
+        experiment.warnings = [*experiment.warnings, cards.without_metric(experiment, trial, record.metrics)]
+        turn.changed_experiment(experiment.id)
+
+
+def _drop_warning(turn: Turn, trial: TrialRow) -> None:
+    experiment = turn.experiment(trial.experiment_id)
+    if any(cards.NO_METRIC_YET in said for said in experiment.warnings):
+        experiment.warnings = [said for said in experiment.warnings if cards.NO_METRIC_YET not in said]
+        turn.changed_experiment(experiment.id)
 
 
 def _time_of(config: dict[str, object], record: MetricsRecord) -> float | None:

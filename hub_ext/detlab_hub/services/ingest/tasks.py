@@ -28,6 +28,7 @@ from detlab_hub.core.rights import Kind, Right, Thing, right_of
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
+from detlab_hub.services.checkpoints.removals import announce
 from detlab_hub.services.ingest import records, rendezvous
 from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.kernel.access import no_such, who_is
@@ -170,7 +171,7 @@ class Tasks:
             turn.session.flush()
             newest = checkpoints.latest(turn.session, trial.id)
             trial.latest_checkpoint = None if newest is None else newest.uuid
-            _tell_checkpoint(turn, row)
+            announce(turn, row)
             turn.changed_trial(trial)
 
         await self._shell.write(delete)
@@ -217,6 +218,7 @@ class Tasks:
             current_holder(turn.session, task)
             expires_at = turn.now + turn.settings.task_token_ttl
             token = tokens.issue(turn.session, "task", task.allocation_id, expires_at, turn.now)
+            tokens.extend_runs(turn.session, [task.allocation_id], expires_at)
             return TokenReply(token=token, expires_at=expires_at, life=turn.settings.task_token_ttl)
 
         return await self._shell.write(renew)
@@ -287,14 +289,7 @@ def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -
     trial.latest_checkpoint = None if newest is None else newest.uuid
     turn.outbox.saved_allocations.add(row.id)
     tell_checkpoint(turn, experiment, trial, made)
-    view = _tell_checkpoint(turn, made)
+    view = announce(turn, made)
     turn.changed_trial(trial)
     turn.changed_experiment(experiment.id)
-    return view
-
-
-def _tell_checkpoint(turn: Turn, row: CheckpointRow) -> CheckpointView:
-    view = experiment_views.checkpoint_view(turn.session, row)
-    data = view.model_dump(mode="json", exclude={"files", "storage"})
-    turn.event("checkpoint", row.experiment_id, row.trial_id, data)
     return view

@@ -7,8 +7,9 @@ import hmac
 from sqlalchemy import bindparam, case, or_, select
 from sqlalchemy.orm import Session
 
+from detlab.errors import StaleAttempt
 from detlab.schemas.wire import AllocationState
-from detlab_hub.services.kernel.callers import AgentCaller, EnrolCaller, HubCaller, TaskCaller
+from detlab_hub.services.kernel.callers import READ, WRITE, AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of, current_holder
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.store.prepared import Prepared
@@ -25,7 +26,7 @@ class Tokens:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    async def resolve(self, bearer: str) -> TaskCaller | AgentCaller | EnrolCaller | HubCaller | None:
+    async def resolve(self, bearer: str) -> Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller | None:
         """Return the holder of a token; None if it is unknown, expired, or not one of detlab's.
 
         Raises:
@@ -42,7 +43,7 @@ class Tokens:
             return await self._shell.read(lambda s: _resolve(s, bearer, now))
         return await self._task(bearer, now)
 
-    async def _task(self, bearer: str, now: float) -> TaskCaller | AgentCaller | EnrolCaller | None:
+    async def _task(self, bearer: str, now: float) -> Caller | TaskCaller | AgentCaller | EnrolCaller | None:
         known, digest = self._shell.known_tasks, tokens.digest(bearer)
         caller = known.get(digest, now)
         if caller is not None:
@@ -80,7 +81,7 @@ _CURRENT = Prepared(
 """The attempt that may speak, by its token, in one statement: every request of every task asks for it."""
 
 
-def _resolve(s: Session, bearer: str, now: float) -> TaskCaller | AgentCaller | EnrolCaller | None:
+def _resolve(s: Session, bearer: str, now: float) -> Caller | TaskCaller | AgentCaller | EnrolCaller | None:
     row = tokens.lookup(s, bearer, now)
     if row is None or not bearer.startswith(tokens.PREFIXES[row.kind]):
         return None
@@ -89,6 +90,8 @@ def _resolve(s: Session, bearer: str, now: float) -> TaskCaller | AgentCaller | 
             return EnrolCaller(row.hash)
         case "agent":
             return AgentCaller(row.subject, row.hash)
+        case "run":
+            return _of_run(s, row.subject)
         case _:
             allocation = s.get(AllocationRow, row.subject)
             if allocation is None:
@@ -96,6 +99,18 @@ def _resolve(s: Session, bearer: str, now: float) -> TaskCaller | AgentCaller | 
             task = caller_of(allocation)
             current_holder(s, task)
             return task
+
+
+def _of_run(s: Session, allocation_id: str) -> Caller | None:
+    """Return the owner of a notebook run, for whom it speaks until its attempt ends; None once it has ended."""
+    allocation = s.get(AllocationRow, allocation_id)
+    if allocation is None:
+        return None
+    try:
+        current_holder(s, caller_of(allocation))
+    except StaleAttempt:
+        return None
+    return Caller(allocation.owner, frozenset({READ, WRITE}), run=allocation.id)
 
 
 def same_secret(secret_hash: str | None, token: str) -> bool:

@@ -34,7 +34,8 @@ def no_such(message: str, *, exists: bool, hint: str = "") -> NotFound:
 @lru_cache(maxsize=1024)
 def person(caller: Caller) -> Person:
     """Return a user as the table of rights knows them: names as the database holds them."""
-    return Person(clean_text(caller.name), frozenset(map(clean_text, caller.groups)), caller.admin)
+    groups = frozenset(map(clean_text, caller.groups))
+    return Person(clean_text(caller.name), groups, caller.admin, run=caller.run is not None)
 
 
 def who_is(caller: Caller | TaskCaller | AgentCaller) -> Who:
@@ -135,7 +136,7 @@ def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right 
     held = Right.NONE if row is None else right_to(s, caller, row)
     if row is None or held is Right.NONE:
         raise no_such(f"there is no experiment {experiment_id}", exists=row is not None, hint="det experiment list")
-    _check(row, held, right)
+    _check(caller, row, held, right)
     return row
 
 
@@ -152,21 +153,24 @@ def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.RE
     if row is None or experiment is None or held is Right.NONE:
         exists = experiment is not None
         raise no_such(f"there is no trial {trial_id}", exists=exists, hint="det trial list EXPERIMENT")
-    _check(experiment, held, right)
+    _check(caller, experiment, held, right)
     return row
 
 
-def checkpoint_for(s: Session, caller: Caller, uuid: str) -> CheckpointRow:
-    """Load a checkpoint that the caller may read.
+def checkpoint_for(s: Session, caller: Caller, uuid: str, right: Right = Right.READ) -> CheckpointRow:
+    """Load a checkpoint with whose experiment the caller may do what `right` says.
 
     Raises:
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and no more.
     """
     row = s.get(CheckpointRow, uuid)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
-    if row is None or experiment is None or right_to(s, caller, experiment) < Right.READ:
+    held = Right.NONE if experiment is None else right_to(s, caller, experiment)
+    if row is None or experiment is None or held is Right.NONE:
         hint = "det checkpoint list EXPERIMENT"
         raise no_such(f"there is no checkpoint {uuid[:80]}", exists=experiment is not None, hint=hint)
+    _check(caller, experiment, held, right)
     return row
 
 
@@ -175,9 +179,14 @@ def may_open_task(caller: Caller, row: TaskRow, right: Right = Right.READ) -> bo
     return right_of(person(caller), thing_of(row)) >= right
 
 
-def _check(row: ExperimentRow, held: Right, right: Right) -> None:
+def _check(caller: Caller, row: ExperimentRow, held: Right, right: Right) -> None:
     if held >= right:
         return
+    if right is Right.OWN and caller.run is not None and owns(caller, row.owner):
+        raise Forbidden(
+            f"experiment {row.id} is yours, but a notebook run may neither share nor delete it",
+            hint="Do it where you are logged in",
+        )
     if right is Right.OWN:
         raise Forbidden(f"experiment {row.id} is {row.owner}'s: only they and administrators may do that")
     raise Forbidden(

@@ -19,6 +19,8 @@ class Caller:
     """Sees and changes the experiments of all users."""
     groups: frozenset[str] = field(default_factory=frozenset)
     """Groups of the Hub that they are in."""
+    run: str | None = None
+    """The allocation whose notebook run speaks for them, by its own token; None: themselves."""
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,10 @@ class Turn:
         self.outbox.wake_streams = True
 
     def write_events(self) -> None:
-        """Append the events of this turn to the log, in their order; `finish_turn` does."""
-        rows, self._events = self._events, []
+        """Append the events of this turn to the log; `finish_turn` does.
+
+        They are in their order, but those of experiments come last: many readers leave when an experiment has ended,
+        and would miss the ends of its trials.
+        """
+        rows, self._events = sorted(self._events, key=lambda row: row["kind"] == "experiment"), []
         events.append_all(self.session, rows)

@@ -22,6 +22,9 @@ from detlab_hub.store.tables import AgentRow, AllocationRow, CheckpointRow, Expe
 LOCALHOST = "127.0.0.1"
 CERTIFIED_RUN = "certified_run"
 """The key, in the master's record of a server, of the attempt that was launched with a certificate."""
+BY_RUN = "by_run"
+"""The key, in the source of a task that a notebook run has started, of that run's allocation. Such a task gets no token
+for its owner: else each run could start the next one, and a stolen token would work for ever."""
 HUB_SERVER = ("python3", "-m", "detlab.launch.hub_server")
 
 
@@ -73,6 +76,7 @@ def launch_of_trial(turn: Turn, row: AllocationRow, trial: TrialRow, seat: Launc
         update={
             "latest_checkpoint": None if checkpoint is None else checkpoint.uuid,
             "earlier_checkpoints": earlier,
+            "resume_step": row.resume_step,
             "trial_id": trial.id,
             "trial_index": trial.idx,
             "experiment_id": experiment.id,
@@ -108,6 +112,9 @@ def launch_of_task(turn: Turn, row: AllocationRow, task: TaskRow, seat: LaunchSe
         return None
     agent, uid = seat.agent, uids.assign(turn, task.owner)
     token, expires_at = _token(turn, row)
+    run_token = None
+    if kind is TaskKind.NOTEBOOK_RUN and BY_RUN not in task.source:
+        run_token = tokens.issue(turn.session, "run", row.id, expires_at, turn.now)
     runs = "hold" if task.source.get("hold") else kind.value
     entrypoint = [*HUB_SERVER, "--kind", runs] if kind.served_by_hub else config["entrypoint"]
     info = _info(turn, row, seat, config).model_copy(update={"task_type": kind.value.upper()})
@@ -123,6 +130,7 @@ def launch_of_task(turn: Turn, row: AllocationRow, task: TaskRow, seat: LaunchSe
         bundle=task.bundle,
         info=info,
         task_token=token,
+        run_token=run_token,
         token_expires_at=expires_at,
         token_life=turn.settings.task_token_ttl,
         kind=kind.value,

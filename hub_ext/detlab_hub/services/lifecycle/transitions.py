@@ -161,6 +161,7 @@ def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -
     # The names once: a search of thousands of trials with a mistyped metric has one warning of each in one row.
     brief = f"never reported {experiment.metric!r}"
     known = any(brief in said for said in experiment.warnings)
+    experiment.warnings = [said for said in experiment.warnings if cards.NO_METRIC_YET not in said]
     experiment.warnings = cards.with_warning(experiment.warnings, f"trial {row.id} {brief if known else warning}")
 
 
@@ -171,7 +172,7 @@ def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
         if row.end_reason == EndReason.COMPLETED:
             row.progress = 1.0
     elif row.end_reason == EndReason.NO_METRICS:
-        row.failure = cards.no_metrics(experiment, row).model_dump()
+        row.failure = cards.no_metrics(turn.session, experiment, row).model_dump()
     turn.outbox.wake_logs.add(row.id)
     turn.closed.add(experiment.id)
     tell_search(turn, experiment, TrialExited(row.request_id))
@@ -354,6 +355,7 @@ def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -
     row.state = step.state.value
     turn.changed_experiment(row.id)
     if old is not step.state:
+        _count_pause(row, old, turn.now)
         _log.info("experiment %d: %s", row.id, step.state)
         turn.state_changed("experiment", row.id, old.value, step.state.value)
     for action in step.actions:
@@ -364,6 +366,16 @@ def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -
                 _finish(turn, row)
             case _:
                 assert_never(action)
+
+
+def _count_pause(row: ExperimentRow, old: ExperimentState, now: float) -> None:
+    """Note when a pause begins; when it ends, add how much of it came after the start of the first trial."""
+    if old is ExperimentState.PAUSED:
+        if row.paused_at is not None and row.started_at is not None:
+            row.paused_seconds += max(0.0, now - max(row.paused_at, row.started_at))
+        row.paused_at = None
+    if row.state == ExperimentState.PAUSED:
+        row.paused_at = now
 
 
 def _order_trials(turn: Turn, row: ExperimentRow, event: trials.Event) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
+from sqlalchemy import select
+
 from detlab.schemas.wire import AllocationState, FailureView, Launch, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.services.failures import cards
-from detlab_hub.services.failures.diagnosis import is_lasting
+from detlab_hub.services.failures.diagnosis import is_denied, is_denied_storage, is_lasting
 from detlab_hub.services.kernel.turn import LaunchSeat, Turn
 from detlab_hub.services.lifecycle import accounting, log_policies, lost_attempts, missing_checkpoints
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
@@ -46,16 +48,16 @@ class TrialHolder:
         turn.changed_trial(turn.trial(row.trial_id or 0))
 
     def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
-        """Note when the trial and its experiment first ran."""
+        """Tell readers that the experiment's count of running trials changed; note when it and the trial first ran."""
+        trial = turn.trial(row.trial_id or 0)
+        turn.changed_experiment(trial.experiment_id)
         if state is not AllocationState.RUNNING:
             return
-        trial = turn.trial(row.trial_id or 0)
         experiment = turn.experiment(trial.experiment_id)
         if trial.started_at is None:
             trial.started_at = turn.now
         if experiment.started_at is None:
             experiment.started_at = turn.now
-        turn.changed_experiment(experiment.id)
 
     def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
         """Let the trial continue, restart or end."""
@@ -140,12 +142,21 @@ def _warn_nothing_saved(turn: Turn, trial: TrialRow) -> None:
     turn.changed_experiment(experiment.id)
 
 
+def _could_run_elsewhere(turn: Turn, experiment: ExperimentRow, row: AllocationRow) -> bool:
+    """Whether the pool has another agent: a folder may be missing, or closed, on one node alone."""
+    others = select(AgentRow.id).where(AgentRow.pool == experiment.resource_pool, AgentRow.id != row.agent_id)
+    return turn.session.scalar(others.where(AgentRow.enabled).limit(1)) is not None
+
+
 def _after_attempt(
     turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
 ) -> tuple[trials.Retry, FailureView]:
     """Return the effect of a failure on the next attempt, and its card with a note of it."""
     # A trial that has reported could import its code before: then a restart may help.
     if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
+        return trials.Retry.NEVER, cards.without_restart(card)
+    denied = is_denied_storage(card.message) or (is_denied(card.message) and not trial.steps_completed)
+    if denied and trial.latest_checkpoint is None and not _could_run_elsewhere(turn, experiment, row):
         return trials.Retry.NEVER, cards.without_restart(card)
     if (found := missing_checkpoints.check(turn, experiment, trial, row, card)) is not None:
         return found

@@ -17,6 +17,7 @@ _log = logging.getLogger(__name__)
 CALL_SECONDS = 30.0
 """The Hub holds a start for ten seconds before it replies that it is in progress."""
 PAGE = 200
+_UNKNOWN = frozenset({401, 403})
 _PAGED = {"Accept": "application/jupyterhub-pagination+json"}
 
 
@@ -101,7 +102,20 @@ class HubServers:
             ) from error
         if reply.is_success:
             return reply
+        if reply.status_code in _UNKNOWN and not await self._known():
+            raise Unavailable(
+                "the Hub does not know the master's own token",
+                hint="If this has worked before, it cannot write its database: see its log (a full disk, perhaps)."
+                " Else it has another token for the service 'detlab'.",
+            )
         raise _refusal(reply)
+
+    async def _known(self) -> bool:
+        """Tell whether the Hub knows the master's token; while it cannot note the use of tokens, it knows none."""
+        try:
+            return (await self._client.get("/user")).status_code not in _UNKNOWN
+        except httpx.HTTPError:
+            return False
 
 
 def _path(owner: str, name: str) -> str:

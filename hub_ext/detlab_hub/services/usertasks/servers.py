@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.errors import ConfigError, DetlabError, Unavailable
+from detlab.errors import ConfigError, DetlabError, Forbidden, Unavailable
 from detlab.schemas import expconf
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskView
 from detlab.schemas.wire import TrialState
@@ -53,10 +53,16 @@ class Servers:
         """Have the Hub start a named server of the caller's; return its task as soon as it is queued.
 
         Raises:
+            Forbidden: A notebook run asks.
             ConfigError: With every mistake.
             ResourcesError: No agent could ever run it.
             Unavailable: The Hub cannot be asked.
         """
+        if caller.run is not None:
+            raise Forbidden(
+                f"a notebook run cannot start a {request.kind}: it would live on with the rights of its owner",
+                hint="Start it where you are logged in",
+            )
         config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._shell)
         asker = replace(caller, admin=False)  # a server reads with its own Hub token, which is no administrator's
         problems = await self._shell.read(lambda s: unknown(s, asker, request))

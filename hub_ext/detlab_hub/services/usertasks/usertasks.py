@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.errors import ConfigError, Conflict, Problem
+from detlab.errors import Conflict, Problem
 from detlab.schemas import expconf, taskconf
 from detlab.schemas.runtimes import DOCKER
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
@@ -28,6 +28,7 @@ from detlab_hub.services.kernel.masking import masked_config
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
+from detlab_hub.services.lifecycle.launching import BY_RUN
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.logs.log_search import LogSearch
@@ -191,7 +192,7 @@ def create_row(
     uids.assign(turn, caller.name)
     problems = unknown(turn.session, caller, request)
     if problems:
-        raise ConfigError(problems)
+        raise taskconf.refused(problems)
     check_queued(turn.settings.limits, caller.name, caller.groups, limits.live_jobs(turn.session, caller.name))
     slots = int((config.get("resources") or {}).get("slots") or 0)
     row = TaskRow(
@@ -203,7 +204,7 @@ def create_row(
         state=TrialState.ACTIVE.value,
         config=config,
         bundle=request.bundle,
-        source=request.source,
+        source=request.source if caller.run is None else {**request.source, BY_RUN: caller.run},
         **queue_fields(turn.settings, config, slots, caller),
         run=0,
         experiment_ids=request.experiment_ids,
@@ -296,7 +297,7 @@ def checked_config(
         value, problems = expconf.load_yaml(text, "config")
     problems = expconf.in_order([*problems, *taskconf.check(value, kind)])
     if expconf.errors_of(problems):
-        raise ConfigError(problems)
+        raise taskconf.refused(problems)
     config = taskconf.parse(value, kind)
     made = config.model_dump(mode="json")
     made["runtime"] = config.runtime or shell.settings.default_runtime
@@ -307,7 +308,7 @@ def checked_config(
         if made["runtime"] == DOCKER and not any(images.values()):
             hint = "name one (--image NAME), or ask the operator for c.DetHub.default_image"
             problem = Problem("environment.image", "is required for a container: this cluster has no default", hint)
-            raise ConfigError([problem])
+            raise taskconf.refused([problem])
         made["environment"]["image"] = images
     else:
         made["environment"]["image"] = named_images(given["image"])

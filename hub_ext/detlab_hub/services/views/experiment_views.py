@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import (
     AllocationState,
+    AttemptView,
     BestView,
     CheckpointFile,
     CheckpointView,
@@ -99,6 +100,7 @@ def _experiment_view(
         name=row.name,
         description=row.description,
         labels=row.labels,
+        notes=row.notes if full else None,
         owner=row.owner,
         may=right.wire,
         workspace=workspace,
@@ -116,6 +118,10 @@ def _experiment_view(
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
+        paused_at=row.paused_at,
+        paused_seconds=row.paused_seconds,
+        edited_at=row.edited_at,
+        archived_at=row.archived_at,
         pending_reason=reason if state is ExperimentState.ACTIVE else None,
         warnings=row.warnings,
         bundle=row.bundle,
@@ -251,12 +257,24 @@ def _trial_view(
         ended_at=row.ended_at,
         pending_reason=None if current is None else reasons.get(current.id),
         warnings=row.warnings,
+        attempts=[_attempt_view(one) for one in trials.attempts(s, row.id)] if summary else [],
         policy_matches=[PolicyMatch.model_validate(one) for one in row.policy_matches],
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         card=endings.of_trial(s, row, current) if summary else None,
         summary=shown,
         summary_left_out=left_out,
         metadata=row.metadata_,
+    )
+
+
+def _attempt_view(row: AllocationRow) -> AttemptView:
+    return AttemptView(
+        run=row.run,
+        agent_id=row.agent_id,
+        resume_step=row.resume_step,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        reason=row.exit_reason,
     )
 
 
@@ -279,8 +297,15 @@ def display_state(state: TrialState, current: AllocationRow | None) -> str:
 # --- checkpoints
 
 
-def checkpoint_views(s: Session, rows: Sequence[CheckpointRow]) -> list[CheckpointView]:
-    """Make the views of many checkpoints, each with the searcher metric reported at its step."""
+def checkpoint_views(s: Session, rows: Sequence[CheckpointRow], metric: str | None = None) -> list[CheckpointView]:
+    """Make the views of many checkpoints, each with the searcher metric reported at its step.
+
+    Args:
+        s: A session.
+        rows: The checkpoints.
+        metric: Another validation metric, whose value each view has in `metrics`.
+    """
+    others = {} if metric is None else _validations_at(s, metric, rows)
     validations: dict[str, float] = {}
     by_experiment: defaultdict[int, list[CheckpointRow]] = defaultdict(list)
     for row in rows:
@@ -289,7 +314,12 @@ def checkpoint_views(s: Session, rows: Sequence[CheckpointRow]) -> list[Checkpoi
         experiment = s.get(ExperimentRow, experiment_id)
         if experiment is not None and experiment.metric:
             validations.update(_validations_at(s, experiment.metric, group))
-    return [_checkpoint_view(row, validations.get(row.uuid)) for row in rows]
+    return [
+        _checkpoint_view(
+            row, validations.get(row.uuid), {metric: others[row.uuid]} if metric and row.uuid in others else {}
+        )
+        for row in rows
+    ]
 
 
 def checkpoint_view(s: Session, row: CheckpointRow) -> CheckpointView:
@@ -308,20 +338,27 @@ def _validations_at(s: Session, metric: str, rows: Sequence[CheckpointRow]) -> d
     return validations
 
 
-def _checkpoint_view(row: CheckpointRow, validation: float | None) -> CheckpointView:
+_CHECKPOINT_STATES: dict[str, Literal["PARTIALLY_DELETED", "DELETED"]] = {
+    "PARTIALLY_DELETED": "PARTIALLY_DELETED",
+    "DELETED": "DELETED",
+}
+
+
+def _checkpoint_view(row: CheckpointRow, validation: float | None, metrics: dict[str, float]) -> CheckpointView:
     return CheckpointView(
         uuid=row.uuid,
         trial_id=row.trial_id,
         experiment_id=row.experiment_id,
         run=row.run,
         steps_completed=row.steps_completed,
-        state="DELETED" if row.state == "DELETED" else "COMPLETED",
+        state=_CHECKPOINT_STATES.get(row.state, "COMPLETED"),
         created_at=row.created_at,
         size=row.size,
         files={path: CheckpointFile.model_validate(entry) for path, entry in row.files.items()},
         metadata=row.metadata_,
         storage=masked_storage(row.storage),
         validation=validation,
+        metrics=metrics,
         manifest_digest=row.manifest_digest,
     )
 

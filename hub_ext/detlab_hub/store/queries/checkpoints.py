@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, select, tuple_
+from collections.abc import Sequence
+
+from sqlalchemy import Text, bindparam, select, tuple_, type_coerce
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.prepared import Prepared
-from detlab_hub.store.tables import CheckpointRow
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
 
 _LATEST = Prepared(
     select(CheckpointRow.uuid)
@@ -50,3 +52,22 @@ def latest(s: Session, trial_id: int) -> CheckpointRow | None:
     s.flush()  # as before any query of the session's own
     newest = _LATEST.scalar(s, {"trial": trial_id})
     return None if newest is None else s.get(CheckpointRow, newest)
+
+
+def started_from(s: Session, uuid: str, ended: Sequence[str]) -> TrialRow | None:
+    """Return a trial that begins with this checkpoint of another one and is not in one of the states `ended`."""
+    living = TrialRow.state.not_in(ended)
+    return s.scalars(select(TrialRow).where(TrialRow.parent_checkpoint == uuid, living).limit(1)).first()
+
+
+def naming(s: Session, uuid: str, ended: Sequence[str]) -> list[ExperimentRow]:
+    """Return experiments whose config has this uuid somewhere, and that are in none of the states `ended`."""
+    text = type_coerce(ExperimentRow.config, Text)
+    query = select(ExperimentRow).where(ExperimentRow.state.not_in(ended), text.contains(uuid, autoescape=True))
+    return list(s.scalars(query))
+
+
+def removals(s: Session) -> list[tuple[RemovalRow, CheckpointRow]]:
+    """Return the removals that are not done, oldest first, each with its checkpoint."""
+    query = select(RemovalRow, CheckpointRow).join(CheckpointRow, CheckpointRow.uuid == RemovalRow.uuid)
+    return [(removal, row) for removal, row in s.execute(query.order_by(RemovalRow.requested_at, RemovalRow.uuid))]

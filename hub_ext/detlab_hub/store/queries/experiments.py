@@ -24,6 +24,7 @@ from detlab_hub.store.tables import (
     Idempotency,
     PartRow,
     Point,
+    RemovalRow,
     Rollup,
     SearcherJournal,
     Series,
@@ -48,6 +49,7 @@ def page(
     owner: str | None = None,
     name: str | None = None,
     viewer: Person | None = None,
+    archived: str = "any",
 ) -> list[ExperimentRow]:
     """Return experiments, newest first.
 
@@ -59,6 +61,7 @@ def page(
         owner: Only this owner's.
         name: Only names that contain this.
         viewer: Only what this user may read.
+        archived: `no`: leave archived ones out; `only`: nothing else; `any`: both.
     """
     query = select(ExperimentRow).order_by(ExperimentRow.id.desc()).limit(limit)
     if before is not None:
@@ -69,6 +72,9 @@ def page(
         query = query.where(ExperimentRow.owner == clean_text(owner))
     if viewer is not None:
         query = query.where(visible(Kind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id))
+    if archived != "any":
+        column = ExperimentRow.archived_at
+        query = query.where(column.is_(None) if archived == "no" else column.is_not(None))
     if name:
         query = query.where(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
     return list(s.scalars(query))
@@ -133,6 +139,8 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
             return False
     mine = select(AllocationRow.id).where(AllocationRow.experiment_id == experiment_id)
     s.execute(delete(PartRow).where(PartRow.allocation_id.in_(mine)))
+    saved = select(CheckpointRow.uuid).where(CheckpointRow.experiment_id == experiment_id)
+    s.execute(delete(RemovalRow).where(RemovalRow.uuid.in_(saved)))
     for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency, GrantRow):
         s.execute(delete(table).where(table.experiment_id == experiment_id))
     for part in chunks(trial_ids):

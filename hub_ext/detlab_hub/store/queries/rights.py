@@ -51,10 +51,10 @@ def ways(
 ) -> list[ColumnElement[bool]]:
     """Return the conditions of `visible`, any of which suffices, for a query of each where no index serves them all."""
     having = {relation for relation, right in TABLE[kind].items() if right >= least}
-    if (viewer.admin and Relation.ADMIN in having) or Relation.USER in having:
+    if (viewer.admin and not viewer.run and Relation.ADMIN in having) or Relation.USER in having:
         return [true()]
     found: list[ColumnElement[bool]] = []
-    if owner is not None and viewer.name and Relation.OWNER in having:
+    if owner is not None and viewer.name and (Relation.RUN if viewer.run else Relation.OWNER) in having:
         found.append(owner == viewer.name)
     if Relation.READER in having or Relation.EDITOR in having:
         if experiment_id is not None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from typing import Any
 
-from sqlalchemy import Table, delete, insert
+from sqlalchemy import Table, delete, insert, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.tables import TokenRow
 
 _TOKENS: Table = TokenRow.__table__
 _ISSUE = insert(_TOKENS)
-PREFIXES = {"enrol": "dtenrol_", "agent": "dtagent_", "task": "dttask_"}
+PREFIXES = {"enrol": "dtenrol_", "agent": "dtagent_", "task": "dttask_", "run": "dtrun_"}
 
 
 def digest(token: str) -> str:
@@ -34,6 +35,22 @@ def lookup(s: Session, token: str, now: float) -> TokenRow | None:
     if row is None or (row.expires_at is not None and row.expires_at <= now):
         return None
     return row
+
+
+def extend_runs(s: Session, allocation_ids: Any, expires_at: float) -> None:
+    """Let the tokens of notebook runs live until then.
+
+    Args:
+        s: The session.
+        allocation_ids: Ids of their allocations, or a query of them.
+        expires_at: When they expire.
+    """
+    s.execute(
+        update(TokenRow)
+        .where(TokenRow.kind == "run", TokenRow.subject.in_(allocation_ids))
+        .values(expires_at=expires_at)
+        .execution_options(synchronize_session=False)
+    )
 
 
 def revoke(s: Session, kind: str, subject: str) -> int:

@@ -59,6 +59,12 @@ def latest_allocations(s: Session, trial_ids: Sequence[int]) -> dict[int, Alloca
     return found
 
 
+def attempts(s: Session, trial_id: int, limit: int = 100) -> list[AllocationRow]:
+    """Return the newest attempts of a trial that have started, oldest first."""
+    query = select(AllocationRow).where(AllocationRow.trial_id == trial_id, AllocationRow.started_at.is_not(None))
+    return list(reversed(s.scalars(query.order_by(AllocationRow.run.desc()).limit(limit)).all()))
+
+
 def live_allocations(s: Session) -> list[AllocationRow]:
     """Return every allocation that has not TERMINATED, oldest request first."""
     query = (

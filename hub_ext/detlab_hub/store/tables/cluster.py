@@ -100,7 +100,7 @@ class TokenRow(Base):
 
     hash: Mapped[str] = mapped_column(CleanText, primary_key=True)
     kind: Mapped[str] = mapped_column(CleanText)
-    """enrol | agent | task"""
+    """enrol | agent | task | run"""
     subject: Mapped[str] = mapped_column(CleanText)
     expires_at: Mapped[float | None] = mapped_column(Double, default=None)
     created_at: Mapped[float] = mapped_column(Double, default=0.0)

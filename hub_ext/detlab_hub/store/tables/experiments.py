@@ -70,6 +70,7 @@ class ExperimentRow(Base):
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     name: Mapped[str] = mapped_column(CleanText)
     description: Mapped[str | None] = mapped_column(CleanText, default=None)
+    notes: Mapped[str] = mapped_column(CleanText, default="")
     labels: Mapped[list[str]] = mapped_column(Json, default=list)
     owner: Mapped[str] = mapped_column(CleanText)
     workspace_id: Mapped[int | None] = mapped_column(ForeignKey("workspaces.id"), default=None)
@@ -101,6 +102,14 @@ class ExperimentRow(Base):
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
     started_at: Mapped[float | None] = mapped_column(Double, default=None)
     ended_at: Mapped[float | None] = mapped_column(Double, default=None)
+    paused_at: Mapped[float | None] = mapped_column(Double, default=None)
+    """When it was paused; NULL: it is not, or was before 0013."""
+    paused_seconds: Mapped[float] = mapped_column(Double, default=0.0)
+    """How long its pauses between start and end took together, without one that has not ended."""
+    edited_at: Mapped[float | None] = mapped_column(Double, default=None)
+    """When its name, description, notes or labels were changed last; NULL: never."""
+    archived_at: Mapped[float | None] = mapped_column(Double, default=None)
+    """When it was archived; NULL: it is not."""
 
 
 class GrantRow(Base):
@@ -256,6 +265,17 @@ class CheckpointRow(Base):
     metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", Json, default=dict)
     storage: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
     manifest_digest: Mapped[str] = mapped_column(CleanText, default="")
+
+
+class RemovalRow(Base):
+    """Files of a checkpoint that are to be removed from its storage; the row goes when they are gone."""
+
+    __tablename__ = "checkpoint_removals"
+
+    uuid: Mapped[str] = mapped_column(CleanText, ForeignKey("checkpoints.uuid"), primary_key=True)
+    paths: Mapped[list[str] | None] = mapped_column(Json, default=None)
+    """Paths in the checkpoint; None: all of it."""
+    requested_at: Mapped[float] = mapped_column(Double, default=0.0)
 
 
 class Idempotency(Base):

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from detlab.schemas.wire import CheckpointView
+from pydantic import Field
+
+from detlab.schemas.wire import CheckpointView, EditCheckpoint, RemoveFiles, SeriesView, Wire
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.files import Download
 from detlab_hub.web.scopes import needs
+
+
+class GroupQuery(Wire):
+    """Of which group."""
+
+    group: str | None = Field(None, max_length=1000)
+    """None: of all groups."""
+
+
+class StepValues(Wire):
+    """Curves of one point each."""
+
+    items: list[SeriesView]
 
 
 class Checkpoint(Guarded):
@@ -15,6 +30,38 @@ class Checkpoint(Guarded):
     async def get(self, uuid: str) -> CheckpointView:
         """Return a committed checkpoint with its manifest."""
         return await self.services.checkpoints.get(self.person, uuid)
+
+    @needs("write", cross_site="xsrf")
+    async def delete(self, uuid: str) -> CheckpointView:
+        """Delete the files of a checkpoint that no trial needs; its record stays, as DELETED."""
+        return await self.services.removals.delete(self.person, uuid)
+
+
+class Edit(Guarded):
+    """The metadata of a checkpoint."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, uuid: str, body: EditCheckpoint) -> CheckpointView:
+        """Set keys of a checkpoint's metadata, and remove keys."""
+        return await self.services.removals.edit(self.person, uuid, body)
+
+
+class RemoveSome(Guarded):
+    """Some files of a checkpoint."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, uuid: str, body: RemoveFiles) -> CheckpointView:
+        """Delete the files that match a pattern; no trial can start from the checkpoint then."""
+        return await self.services.removals.remove_files(self.person, uuid, body.globs)
+
+
+class Metrics(Guarded):
+    """What was reported at the step of a checkpoint."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, uuid: str, query: GroupQuery) -> StepValues:
+        """Return the values that its trial reported at its step, each as a curve of one point."""
+        return StepValues(items=await self.services.checkpoints.metrics(self.person, uuid, query.group))
 
 
 class CheckpointFileBytes(Download):

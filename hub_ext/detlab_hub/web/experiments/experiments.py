@@ -9,10 +9,12 @@ from pydantic import Field
 
 from detlab.schemas.logwire import KeepLogs, KeepLogsReply
 from detlab.schemas.wire import (
+    Archived,
     CheckpointView,
     CreateExperiment,
     CreateExperimentReply,
     CurvesView,
+    EditExperiment,
     ExperimentView,
     TrialView,
     Wire,
@@ -61,6 +63,8 @@ class ListQuery(Wire):
     owner: str | None = None
     name: str | None = Field(None, max_length=1000)
     """A part of the name."""
+    archived: Archived = "no"
+    """`no` leaves archived experiments out, `only` leaves out all others."""
 
 
 class TrialsQuery(Wire):
@@ -85,6 +89,13 @@ class CurvesQuery(Wire):
     max_points: int = Field(500, ge=2, le=10_000)
     """Points a curve is down-sampled to; extremes and the last point stay exact."""
     max_trials: int = Field(100, ge=1, le=10_000)
+
+
+class CheckpointsQuery(Wire):
+    """What the checkpoints are to be compared by."""
+
+    metric: str | None = Field(None, max_length=1000)
+    """A validation metric, whose value at its step each checkpoint then has in `metrics`."""
 
 
 class Experiments(Guarded):
@@ -116,6 +127,15 @@ class Experiment(Guarded):
         """Delete an experiment that has ended, with its trials, metrics, logs and checkpoints."""
         await self.services.experiments.delete(self.person, experiment_id)
         return Deleted(deleted=experiment_id)
+
+
+class Edit(Guarded):
+    """What people wrote about it."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, experiment_id: int, body: EditExperiment) -> ExperimentView:
+        """Change name, description, notes or labels, archive it or undo that; null leaves a field as it is."""
+        return await self.services.edits.edit(self.person, experiment_id, body)
 
 
 class Pause(Guarded):
@@ -187,9 +207,10 @@ class Checkpoints(Guarded):
     """The checkpoints of an experiment."""
 
     @needs("read", cross_site="xsrf")
-    async def get(self, experiment_id: int) -> CheckpointList:
+    async def get(self, experiment_id: int, query: CheckpointsQuery) -> CheckpointList:
         """List the committed checkpoints."""
-        return CheckpointList(items=await self.services.experiments.checkpoints(self.person, experiment_id))
+        found = await self.services.experiments.checkpoints(self.person, experiment_id, query.metric)
+        return CheckpointList(items=found)
 
 
 class Curves(Guarded):

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from detlab.schemas.wire import LogLine, SeriesView, TrialView, Wire
 from detlab_hub.web.base import Guarded, RowId
-from detlab_hub.web.experiments.experiments import CheckpointList
+from detlab_hub.web.experiments.experiments import CheckpointList, CheckpointsQuery
 from detlab_hub.web.scopes import needs
 
 
@@ -153,6 +153,6 @@ class Checkpoints(Guarded):
     """The checkpoints of a trial."""
 
     @needs("read", cross_site="xsrf")
-    async def get(self, trial_id: int) -> CheckpointList:
+    async def get(self, trial_id: int, query: CheckpointsQuery) -> CheckpointList:
         """List the committed checkpoints."""
-        return CheckpointList(items=await self.services.trials.checkpoints(self.person, trial_id))
+        return CheckpointList(items=await self.services.trials.checkpoints(self.person, trial_id, query.metric))

@@ -3,7 +3,7 @@
 import { useMemo, useState, type ReactElement } from 'react';
 
 import { useApp, useStore, type Place } from '../../state/context';
-import { experimentState, isOver, shownState } from '../../state/states';
+import { experimentState, isOver, missedMetric, shownState, stateWord } from '../../state/states';
 import type { ExperimentView, TaskView } from '../../state/wire';
 import {
   EmptyState, formatAge, formatNumber, formatPercent, Loading, plural, StateBadge, Table, toNumber, useNow, type Column
@@ -23,6 +23,7 @@ interface Row {
   owner: string;
   state: string;
   why: string | null;
+  warning: string | null;
   over: boolean;
   progress: string;
   best: number | null;
@@ -45,7 +46,7 @@ export function AllWork(): ReactElement {
   const shown = rows.filter(
     row =>
       (!owner || row.owner === owner) && (ended || !row.over) &&
-      (!wanted || `${row.kind} ${row.id} ${row.name} ${row.owner} ${row.state}`.toLowerCase().includes(wanted))
+      (!wanted || `${row.kind} ${row.id} ${row.name} ${row.owner} ${row.state} ${stateWord(row.state)}`.toLowerCase().includes(wanted))
   );
   return (
     <View title="All users' work" summary={ready ? `${plural(persons.length, 'user')} with active work` : undefined}>
@@ -122,7 +123,7 @@ function WorkTable({ rows, all }: { rows: Row[]; all: number }): ReactElement {
       { key: 'owner', title: 'Owner', width: 100, grow: 1, value: row => nameText(row.owner) },
       {
         key: 'state', title: 'State', width: 110, value: row => row.state,
-        render: row => <StateBadge state={row.state} about={row.why} />
+        render: row => <StateBadge state={row.state} about={row.why} warning={row.warning} />
       },
       { key: 'progress', title: 'Progress', width: 84, align: 'right', value: row => row.progress, fixed: true },
       {
@@ -154,7 +155,7 @@ function ofExperiment(view: ExperimentView, held: ReadonlyMap<string, number>): 
   const over = isOver(view.state);
   return {
     key: `e${view.id}`, place: { kind: 'experiment', id: view.id }, kind: 'experiment', id: String(view.id),
-    short: String(view.id), name: nameText(view.name), owner: view.owner, state: experimentState(view), why: nameText(view.pending_reason ?? ''), over,
+    short: String(view.id), name: nameText(view.name), owner: view.owner, state: experimentState(view), warning: missedMetric(view), why: nameText(view.pending_reason ?? ''), over,
     progress: formatPercent(over && view.state === 'COMPLETED' ? 1 : view.progress), best: toNumber(view.best?.value),
     slots: over ? 0 : (held.get(String(view.id)) ?? 0), time: view.created_at
   };
@@ -164,7 +165,7 @@ function ofTask(view: TaskView): Row {
   const over = isOver(view.state);
   return {
     key: `t${view.id}`, place: { kind: 'task', id: view.id }, kind: view.kind.replaceAll('_', ' '),
-    id: view.id, short: view.id.replace(`${view.kind}-`, ''), name: nameText(view.name), owner: view.owner, state: shownState(view), why: nameText(view.pending_reason ?? ''), over,
+    id: view.id, short: view.id.replace(`${view.kind}-`, ''), name: nameText(view.name), owner: view.owner, state: shownState(view), warning: null, why: nameText(view.pending_reason ?? ''), over,
     progress: '–', best: null, slots: over ? 0 : view.slots.length, time: view.created_at
   };
 }

@@ -103,7 +103,7 @@ function QueueRow({ item, now, pooled, weighted }: {
             ? (
               <button
                 type="button" className="det-reason-open det-adm-why" aria-expanded={open}
-                title={open ? 'Hide details' : 'Show why it waits, when it may start, and its position'} onClick={() => setOpen(!open)}
+                title={open ? 'Hide details' : 'Show why it is queued, when it may start, and its position'} onClick={() => setOpen(!open)}
               >
                 <span aria-hidden="true" className="det-twist">{open ? '▾' : '▸'}</span>
                 <span>{nameText(item.reason, 400) || 'not considered yet'}</span>

@@ -196,10 +196,11 @@ test('the queue says how many wait, not how many of them the master sent', async
   const pool = { name: 'default', scheduler: 'priority', preemption: false, tasks_waiting: 1234 } as PoolView;
   const own = Array.from({ length: 200 }, (_, i) => waiting({ allocation_id: `m${i}`, mine: true }));
   const few = [waiting(), ...own.slice(0, 2)];
-  show(<Queue />, { overview: overview({ queue: few }), pools: { items: [pool] } });
+  const others = Array.from({ length: 198 }, (_, i) => waiting({ allocation_id: `o${i}` }));
+  show(<Queue />, { overview: overview({ queue: [...others, ...own.slice(0, 2)] }), pools: { items: [pool] } });
   expect(await screen.findByText('1234 requests queued, 2 of them yours')).toBeTruthy();
   expect(summaryOf(own, [pool])).toBe('1234 requests queued, 200 or more of them yours');
-  expect(summaryOf(few, [])).toBe('3 requests queued, 2 of them yours');
+  expect(summaryOf(few, [pool])).toBe('3 requests queued, 2 of them yours'); // complete: the pool was read before
 });
 
 test('an empty queue says what is free', async () => {

@@ -3,7 +3,7 @@
 import type { ReactElement, ReactNode } from 'react';
 
 import { useApp, type Place } from '../../state/context';
-import { formatAge, formatTime, useNow } from '../common';
+import { formatAgo, formatTime, useNow } from '../common';
 
 export function View({ title, summary, tools, children }: {
   title: string; /** A line below the title. */
@@ -62,10 +62,9 @@ export function Go({ to, children, title }: { to: Place; children: ReactNode; ti
 export function Ago({ time }: { time: number | null | undefined }): ReactElement {
   const now = useNow();
   if (!time) return <>–</>;
-  const age = formatAge(time, now);
   return (
     <time dateTime={new Date(time * 1000).toISOString()} title={formatTime(time)}>
-      {age === 'now' ? 'just now' : `${age} ago`}
+      {formatAgo(time, now)}
     </time>
   );
 }

@@ -2,7 +2,7 @@
 
 import { KeyboardEvent, PointerEvent, ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 
-import { plural } from '../common/format';
+import { plural, significant } from '../common/format';
 import { nameText } from '../common/text';
 import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within, type Scale } from './parallel';
 
@@ -24,6 +24,11 @@ const TOP = 44;
 const BOTTOM = 16;
 const SIDE = 58;
 const LEAST_GAP = 116;
+/** Pixels of a character in a name and in a tick's label, and what part of the way to the axis before a label may take. */
+const NAME_CHAR = 6.8;
+const TICK_CHAR = 6.1;
+const TICK_SHARE = 0.5;
+const MOST_LABEL = 280;
 const HANDLE = 13;
 /** A brush made by a key takes up so much of its axis. */
 const KEY_BRUSH = 0.25;
@@ -77,7 +82,7 @@ export function ParallelCoordinates(props: ParallelProps): ReactElement {
           >
             {axes.map((axis, i) => (
               <AxisMark
-                key={axis.name} axis={axis} x={xs[i]!} height={height} brush={brushes.get(axis.name) ?? null} metric={axis.name === metric}
+                key={axis.name} axis={axis} x={xs[i]!} gap={axes.length > 1 ? xs[1]! - xs[0]! : LEAST_GAP} first={i === 0} height={height} brush={brushes.get(axis.name) ?? null} metric={axis.name === metric}
                 onBrush={brush => set(axis.name, brush)} onMiss={() => lit !== null && onPick(lit)}
               />
             ))}
@@ -189,7 +194,7 @@ function litText(item: Item | undefined, axes: readonly Axis[]): string {
   if (!item) return '';
   const parts = axes.map(axis => {
     const value = item.values[axis.name] ?? null;
-    return `${nameText(axis.name, 40)} ${value === null ? '–' : typeof value === 'number' ? String(Number(value.toPrecision(5))) : nameText(value, 40)}`;
+    return `${nameText(axis.name, 40)} ${value === null ? '–' : typeof value === 'number' ? significant(value, false) : nameText(value, 40)}`;
   });
   return `${parts.join(', ')}. `;
 }
@@ -197,6 +202,9 @@ function litText(item: Item | undefined, axes: readonly Axis[]): string {
 interface MarkProps {
   axis: Axis;
   x: number;
+  /** Pixels between two axes. */
+  gap: number;
+  first: boolean;
   height: number;
   brush: Brush | null;
   metric: boolean;
@@ -204,7 +212,7 @@ interface MarkProps {
   onMiss: () => void;
 }
 
-function AxisMark({ axis, x, height, brush, metric, onBrush, onMiss }: MarkProps): ReactElement {
+function AxisMark({ axis, x, gap, first, height, brush, metric, onBrush, onMiss }: MarkProps): ReactElement {
   const from = useRef<number | null>(null);
   const y = (at: number): number => yOf(at, height);
   const atOf = (event: PointerEvent<SVGRectElement>): number => {
@@ -234,20 +242,30 @@ function AxisMark({ axis, x, height, brush, metric, onBrush, onMiss }: MarkProps
     onBrush(next);
   };
   const title = nameText(axis.name, 60);
-  const label = title.length > 17 ? `…${title.slice(-16)}` : title;
+  const most = Math.max(16, Math.floor(Math.min(gap - 8, MOST_LABEL) / NAME_CHAR));
+  const label = title.length > most ? `…${title.slice(1 - most)}` : title;
+  // The first name begins at the edge if half of it would not fit before its axis.
+  const edge = first && label.length * NAME_CHAR > 2 * x - 8;
+  const ticked = first ? 8 : Math.max(8, Math.floor((Math.min(gap, MOST_LABEL) * TICK_SHARE) / TICK_CHAR));
   const words = brush ? brushText(axis, brush) : 'everything';
   return (
     <g className={metric ? 'det-axis det-axis-metric' : 'det-axis'}>
       <title>{`${title}${axis.kind === 'log' ? ' (logarithmic)' : ''}: ${words}`}</title>
-      <text x={x} y={14} textAnchor="middle" className="det-axis-name">{label}</text>
+      <text x={edge ? 2 : x} y={14} textAnchor={edge ? 'start' : 'middle'} className="det-axis-name">{label}</text>
       <text x={x} y={29} textAnchor="middle" className="det-axis-kind">{brush ? nameText(words, 20) : axis.kind === 'log' ? 'log' : ''}</text>
       <line x1={x} x2={x} y1={y(0)} y2={y(1)} />
-      {ticks(axis).map(tick => (
-        <g key={tick.text + tick.at}>
-          <line x1={x - 4} x2={x} y1={y(tick.at)} y2={y(tick.at)} />
-          <text x={x - 7} y={y(tick.at) + 3.5} textAnchor="end" className="det-axis-tick">{nameText(tick.text, 8)}</text>
-        </g>
-      ))}
+      {ticks(axis).map(tick => {
+        const text = nameText(tick.text, ticked);
+        const wide = text.length * TICK_CHAR + 4;
+        return (
+          <g key={tick.text + tick.at}>
+            <title>{nameText(tick.text)}</title>
+            <line x1={x - 4} x2={x} y1={y(tick.at)} y2={y(tick.at)} />
+            <rect className="det-axis-ground" x={x - 5 - wide} width={wide} y={y(tick.at) - 7} height={14} rx={2} />
+            <text x={x - 7} y={y(tick.at) + 3.5} textAnchor="end" className="det-axis-tick">{text}</text>
+          </g>
+        );
+      })}
       {brush && (
         <rect className="det-brush" x={x - 6} width={12} y={y(brush[1])} height={Math.max(2, y(brush[0]) - y(brush[1]))} />
       )}

@@ -130,10 +130,3 @@ export function clock(seconds: number): string {
   const minutes = Math.floor(whole / 60);
   return minutes < 60 ? `${minutes}:${tail}` : `${Math.floor(minutes / 60)}:${String(minutes % 60).padStart(2, '0')}:${tail}`;
 }
-
-/** A number on an axis. */
-export function tick(value: number | null): string {
-  if (value === null) return '';
-  const size = Math.abs(value);
-  return size >= 1e5 || (size > 0 && size < 1e-3) ? value.toExponential(1) : String(Number(value.toPrecision(6)));
-}

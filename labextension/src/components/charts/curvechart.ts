@@ -7,7 +7,8 @@
 
 import uPlot from 'uplot';
 
-import { PlotOptions, Range, clock, extent, focused, incumbent, padded, steady, tick } from './axes';
+import { tickTexts } from '../common/format';
+import { PlotOptions, Range, clock, extent, focused, incumbent, padded, steady } from './axes';
 import { COLORS, cssColor } from './colours';
 import { Curve } from './curve';
 import { CurveLayer, Drawable, Frame, Style, nearest } from './layer';
@@ -29,6 +30,8 @@ export interface ChartData {
   smallerIsBetter: boolean;
   /** More will come: room is left at the right. */
   live: boolean;
+  /** Dotted vertical lines at these x values, such as where another attempt took over. */
+  marks?: readonly number[];
 }
 
 export interface Hover {
@@ -99,6 +102,8 @@ export class CurveChart {
     this.shape = '';
     this.base.clear();
     if (this.data) this.update(this.data);
+    // While JupyterLab changes its theme, the page has no layout: what was measured then may be wrong.
+    window.requestAnimationFrame(() => this.resize());
   }
 
   resize(): void {
@@ -248,12 +253,30 @@ export class CurveChart {
       },
       axes: [
         { ...axis, label: time ? 'time since the start' : 'steps', labelSize: 18, size: 32, ...(time ? {} : { incrs: WHOLE }),
-          values: (_u, splits) => splits.map(v => (v === null ? '' : time ? clock(v) : tick(v))) },
-        { ...axis, size: 58, values: (_u, splits) => splits.map(tick) }
+          values: (_u, splits) => (time ? splits.map(v => (v === null ? '' : clock(v))) : tickTexts(splits, true)) },
+        { ...axis, size: 58, values: (_u, splits) => tickTexts(splits, !data.options.log) }
       ],
       series: [{}, { show: false, scale: 'y' }],
-      hooks: { setSelect: [plot => this.selected(plot)] }
+      hooks: { setSelect: [plot => this.selected(plot)], draw: [plot => this.drawMarks(plot, ink)] }
     };
+  }
+
+  private drawMarks(plot: uPlot, ink: string): void {
+    const { ctx, bbox } = plot;
+    const { min, max } = plot.scales.x!;
+    ctx.save();
+    ctx.strokeStyle = ink;
+    ctx.lineWidth = devicePixelRatio || 1;
+    ctx.setLineDash([2, 3].map(length => length * (devicePixelRatio || 1)));
+    for (const mark of this.data?.marks ?? []) {
+      if (mark < min! || mark > max!) continue;
+      const x = Math.round(plot.valToPos(mark, 'x', true));
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
   }
 
   private selected(plot: uPlot): void {

@@ -1,5 +1,7 @@
 /** Layout of parallel coordinates: which axes there are, where a value lies on one, what brushes leave. */
 
+import { significant, tickTexts } from '../common/format';
+
 export type Value = number | string | null;
 
 /** `order`: the choices as the config lists them; `base`: of the powers that a log hyperparameter draws. */
@@ -30,6 +32,8 @@ export interface Axis {
 export type Brush = readonly [number, number];
 
 const MOST_CATEGORIES = 40;
+/** Significant digits of a label, which has room for eight characters. */
+const TICK_DIGITS = 3;
 /** Logarithms of powers are not quite whole. */
 const NEARLY = 1e-9;
 /** A positive axis of which nothing is known is logarithmic if it spans more than this factor. */
@@ -121,11 +125,11 @@ export function ticks(axis: Axis, most = 6): { at: number; text: string }[] {
     const stride = Math.ceil(axis.categories.length / 16);
     return axis.categories.flatMap((text, i) => (i % stride ? [] : [{ at: place(axis, text)!, text }]));
   }
-  if (axis.high === axis.low) return [{ at: 0.5, text: short(axis.low) }];
-  const values = axis.kind === 'log' ? powers(axis, most) : round(axis, most);
-  const inner = values.map(value => ({ at: place(axis, value)!, text: short(value) }));
-  const ends = [{ at: 0, text: short(axis.low) }, { at: 1, text: short(axis.high) }];
-  return [...ends, ...inner.filter(tick => tick.at > 0.07 && tick.at < 0.93)].sort((a, b) => a.at - b.at);
+  if (axis.high === axis.low) return [{ at: 0.5, text: significant(axis.low, false) }];
+  const inner = (axis.kind === 'log' ? powers(axis, most) : round(axis, most))
+    .filter(value => place(axis, value)! > 0.07 && place(axis, value)! < 0.93);
+  const values = [axis.low, ...inner, axis.high];
+  return tickTexts(values, false, TICK_DIGITS).map((text, i) => ({ at: place(axis, values[i]!)!, text }));
 }
 
 /** Powers of the axis's base (of ten, if that is no number people count in); between few of them their multiples. */
@@ -152,14 +156,6 @@ function round(axis: Axis, most: number): number[] {
   return values;
 }
 
-/** A number in a few characters. */
-export function short(value: number): string {
-  if (!Number.isFinite(value)) return String(value);
-  const size = Math.abs(value);
-  if (value !== 0 && (size >= 1e6 || size < 1e-3)) return value.toExponential(2).replace(/\.?0+e/, 'e').replace('e+', 'e');
-  return String(Number(value.toPrecision(4)));
-}
-
 /** Whether an item lies within all brushes; one that lacks a brushed value does not. */
 export function within(item: Item, axes: readonly Axis[], brushes: ReadonlyMap<string, Brush>): boolean {
   for (const axis of axes) {
@@ -180,7 +176,7 @@ export function brushText(axis: Axis, brush: Brush): string {
     });
     return inside.join(', ') || 'nothing';
   }
-  return `${short(valueAt(axis, brush[0]))} to ${short(valueAt(axis, brush[1]))}`;
+  return `${significant(valueAt(axis, brush[0]), false)} to ${significant(valueAt(axis, brush[1]), false)}`;
 }
 
 /** A brush moved by `by` along its axis, kept within it. */

@@ -5,17 +5,30 @@ import { describe, expect, it, vi } from 'vitest';
 import { show } from '../../testing/app';
 import { ActionButton } from './Action';
 import { ConfirmDialog } from './ConfirmDialog';
-import { formatAge, formatBytes, formatDuration, formatNumber, formatValue } from './format';
+import { formatAge, formatAgo, formatBytes, formatDuration, formatNumber, formatValue, tickTexts } from './format';
 import { sortRows } from './sorting';
 import { Column, Table } from './Table';
 
 describe('formatting', () => {
   it('says numbers as the notebook does', () => {
-    expect([0.25, 3, 1e-5, 123456.7, 'NaN', 'Infinity', null].map(v => formatNumber(v as never))).toEqual(
-      ['0.2500', '3', '0.00001', '1.235e+5', 'NaN', '∞', '–']
+    expect([0.25, 0.0214, 3, 12.3456, 123456.7, 1e-5, -2.5e7, 'NaN', 'Infinity', null].map(v => formatNumber(v as never))).toEqual(
+      ['0.2500', '0.02140', '3', '12.35', '123457', '1e-5', '-2.5e7', 'NaN', '∞', '–']
     );
+    expect([0.25, 1 / 3, 1e-5, 64, 2_000_000, 'adam'].map(v => formatValue(v))).toEqual(['0.25', '0.3333', '1e-5', '64', '2e6', 'adam']);
+  });
+
+  it('labels an axis in one notation', () => {
+    expect(tickTexts([0, 0.05, 0.1, 0.15], true)).toEqual(['0.00', '0.05', '0.10', '0.15']);
+    expect(tickTexts([0, 5e-4, 1e-3, 1.5e-3], true)).toEqual(['0', '5e-4', '1e-3', '1.5e-3']);
+    expect(tickTexts([0, 500_000, 1_000_000], true)).toEqual(['0', '5e5', '1e6']);
+    expect(tickTexts([1e-4, null, 1e-3, 1], false)).toEqual(['1e-4', '', '1e-3', '1e0']);
+    expect(tickTexts([0, 10, 20], true)).toEqual(['0', '10', '20']);
+  });
+
+  it('says times and sizes as the notebook does', () => {
     expect([5, 187, 7511].map(formatDuration)).toEqual(['5 s', '3:07', '2:05:11']);
     expect([1, 42, 300, 7200, 200_000].map(s => formatAge(1000, 1000 + s))).toEqual(['now', '42 s', '5 min', '2 h', '2 d']);
+    expect([1, 42, 300].map(s => formatAgo(1000, 1000 + s))).toEqual(['just now', '42 s ago', '5 min ago']);
     expect(formatBytes(1536)).toBe('1.5 KiB');
     expect(formatValue({ a: 'x'.repeat(100) }).length).toBe(60);
   });
@@ -27,6 +40,12 @@ describe('sorting', () => {
     expect(sortRows(rows, x => x, false).slice(0, 3)).toEqual([1, 2, 3]);
     expect(sortRows(rows, x => x, true).slice(0, 3)).toEqual([3, 2, 1]);
     expect(sortRows(['t10', 't9'], x => x, false)).toEqual(['t9', 't10']);
+  });
+
+  it('lets no infinity win, in neither direction', () => {
+    const rows = [0.2, -Infinity, 0.1, Infinity, Number.NaN];
+    expect(sortRows(rows, x => x, false).slice(0, 2)).toEqual([0.1, 0.2]);
+    expect(sortRows(rows, x => x, true).slice(0, 2)).toEqual([0.2, 0.1]);
   });
 });
 

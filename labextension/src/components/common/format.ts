@@ -10,23 +10,56 @@ export function toNumber(value: Float | null | undefined): number | null {
   return typeof value === 'number' ? value : Number(value);
 }
 
-/** A metric: four significant digits or decimals, integers plain. */
-export function formatNumber(value: Float | null | undefined): string {
-  const x = toNumber(value);
-  if (x === null) return NONE;
+/** Significant digits of a value. */
+const DIGITS = 4;
+/** Decimals from here … */
+const SMALL = 1e-3;
+/** … up to here; numbers outside have an exponent. */
+const LARGE = 1e6;
+
+/**
+ * The rule for every number on the screen: whole numbers below a million as they are, others with four significant
+ * digits, as a decimal from 0.001 to a million and as `1.234e-5` outside. `zeros` keeps the zeros at the end, so that
+ * a column of measured values lines up.
+ */
+export function significant(x: number, zeros: boolean, digits = DIGITS): string {
   if (Number.isNaN(x)) return 'NaN';
   if (!Number.isFinite(x)) return x > 0 ? '∞' : '−∞';
+  if (hasExponent(x)) return exponential(x, digits);
+  if (Number.isInteger(x)) return String(x);
   const size = Math.abs(x);
-  if (Number.isInteger(x) && size < 1e6) return String(x);
-  return size < 1e-3 || size >= 1e5 ? x.toPrecision(4).replace(/\.?0+(e|$)/, '$1') : x.toFixed(4);
+  if (size >= 10 ** digits) return String(Math.round(x));
+  return zeros ? x.toPrecision(digits) : String(Number(x.toPrecision(digits)));
+}
+
+function hasExponent(x: number): boolean {
+  const size = Math.abs(x);
+  return size !== 0 && Number.isFinite(x) && (size < SMALL || size >= LARGE);
+}
+
+function exponential(x: number, digits: number): string {
+  return x.toExponential(digits - 1).replace(/\.?0+e/, 'e').replace('e+', 'e');
+}
+
+/** The labels of an axis, all in one notation; `aligned` gives all as many decimals as the finest of them needs. */
+export function tickTexts(values: readonly (number | null)[], aligned: boolean, digits = 6): string[] {
+  const numbers = values.filter((value): value is number => value !== null);
+  const exponents = numbers.some(hasExponent);
+  const text = (x: number): string => (exponents && x !== 0 && Number.isFinite(x) ? exponential(x, digits) : significant(x, false, digits));
+  const decimals = aligned && !exponents ? Math.max(0, ...numbers.map(x => text(x).split('.')[1]?.length ?? 0)) : 0;
+  return values.map(value => (value === null ? '' : decimals && Number.isFinite(value) ? value.toFixed(decimals) : text(value)));
+}
+
+/** A metric: see `significant`. */
+export function formatNumber(value: Float | null | undefined): string {
+  const x = toNumber(value);
+  return x === null ? NONE : significant(x, true);
 }
 
 /** A hyperparameter or any other value in a cell: short, one line. */
 export function formatValue(value: unknown, most = 60): string {
   if (value === null || value === undefined) return NONE;
-  if (typeof value === 'number') {
-    return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
-  }
+  if (typeof value === 'number') return significant(value, false);
   const text = typeof value === 'string' ? value : JSON.stringify(value);
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
@@ -51,6 +84,12 @@ export function formatAge(time: number | null | undefined, now: number = Date.no
   if (s < 3600) return `${Math.floor(s / 60)} min`;
   if (s < 86_400) return `${Math.floor(s / 3600)} h`;
   return `${Math.floor(s / 86_400)} d`;
+}
+
+/** How long ago in words: just now, 3 min ago. */
+export function formatAgo(time: number | null | undefined, now: number = Date.now() / 1000): string {
+  const age = formatAge(time, now);
+  return age === NONE ? NONE : age === 'now' ? 'just now' : `${age} ago`;
 }
 
 /** A moment as local date and time, to the second. */

@@ -9,7 +9,7 @@ export interface Sort {
 
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: 'base' });
 
-/** Rows in order of a value, stably; what has no value (or NaN) goes last in both directions. */
+/** Rows in order of a value, stably; what has no finite value (NaN, ±Infinity) goes last in both directions. */
 export function sortRows<R>(rows: readonly R[], value: (row: R) => SortValue, descending: boolean): R[] {
   const keyed = rows.map(row => ({ row, by: value(row) }));
   const sign = descending ? -1 : 1;
@@ -21,7 +21,7 @@ export function sortRows<R>(rows: readonly R[], value: (row: R) => SortValue, de
 }
 
 function absent(value: SortValue): boolean {
-  return value === null || value === undefined || value === '' || Number.isNaN(value);
+  return value === null || value === undefined || value === '' || (typeof value === 'number' && !Number.isFinite(value));
 }
 
 function compare(a: string | number, b: string | number): number {

@@ -2,13 +2,14 @@
 
 import { ReactElement, useMemo, useRef, useState } from 'react';
 
-import { experimentState, isOver, stateTone } from '../../state/states';
-import { useApp, useStore } from '../../state/context';
-import type { ExperimentView as Experiment } from '../../state/wire';
-import { formatAge, Loading, Notice, Progress, useFeed, useNow, useVisible } from '../common';
+import { experimentState, isOver, missedMetric, stateTone } from '../../state/states';
+import { Question, useApp, useStore } from '../../state/context';
+import type { ExperimentView as Experiment, GrantList } from '../../state/wire';
+import { formatAgo, Loading, Notice, Progress, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { nameText } from '../common/text';
 import { FailureCard } from '../view/FailureCard';
 import { experimentActions } from '../view/actions';
+import { Annotations } from './Annotations';
 import { CheckpointsTab } from './CheckpointsTab';
 import { CodeTab } from './CodeTab';
 import { ConfigTab } from '../view/ConfigTab';
@@ -20,6 +21,7 @@ import { LinkNotice } from '../view/LinkNotice';
 import { Missing } from '../view/Missing';
 import { ParallelTab } from './ParallelTab';
 import { progressParts } from '../view/progress';
+import { pauseQuestion } from '../view/unsaved';
 import { Tabs } from '../view/Tabs';
 import { RowCache } from './trialtable';
 import { TrialsTab } from './TrialsTab';
@@ -40,7 +42,7 @@ export function ExperimentView({ id, tab: first = 'curves' }: { id: number; tab?
 function Shown({ feed, state, tab, onTab }: {
   feed: ExperimentFeed; state: ExperimentState; tab: ExperimentTab; onTab: (tab: ExperimentTab) => void;
 }): ReactElement {
-  const { store } = useApp();
+  const { api, store } = useApp();
   const me = useStore(s => s.me);
   const now = useNow(5000);
   const model = state.model!;
@@ -51,7 +53,8 @@ function Shown({ feed, state, tab, onTab }: {
   const run = useAction<Experiment>(`experiment ${e.id}`, verb => `experiments/${e.id}/${verb}`, view => {
     feed.learn(view);
     store.learn({ experiment: { ...view, config: null } });
-  });
+  }, (verb): Promise<Question | null> => (verb === 'pause' ? pauseQuestion(api, e) : Promise.resolve(null)));
+  const grants = useLoaded(`${e.id} ${e.state}`, signal => api.get<GrantList>(`experiments/${e.id}/grants`, signal));
   const tabs = [
     { key: 'curves', label: 'Learning curves' },
     { key: 'trials', label: 'Trials', note: rows.length || null },
@@ -65,9 +68,10 @@ function Shown({ feed, state, tab, onTab }: {
     <>
       <Header
         title={e.name || `experiment ${e.id}`} kind={`Experiment ${e.id}`} state={experimentState(e)} about={e.pending_reason}
+        warning={missedMetric(e)}
         facts={[
-          nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), `submitted ${ago(e.created_at, now)}`,
-          ...e.labels.map(label => `#${nameText(label, 40)}`), e.description && nameText(e.description, 200)
+          nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), `submitted ${formatAgo(e.created_at, now)}`, sharedWith(grants.data),
+          ...e.labels.map(label => `#${nameText(label, 40)}`), e.archived_at !== null && e.archived_at !== undefined && 'archived'
         ]}
         actions={experimentActions(e, me)} onAction={run}
       />
@@ -75,8 +79,12 @@ function Shown({ feed, state, tab, onTab }: {
         <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
         <p className="det-head-numbers">{progressParts(e, now).map((part, i) => <span key={i}>{part}</span>)}</p>
       </div>
+      <Annotations
+        experiment={e} me={me}
+        onSaved={view => { feed.learn(view); store.learn({ experiment: { ...view, config: null, notes: null } }); }}
+      />
       <LinkNotice link={state.link} onRetry={feed.retry} />
-      {e.pending_reason && !isOver(e.state) && <Notice tone="paused">Waiting: {nameText(e.pending_reason, 400)}</Notice>}
+      {e.pending_reason && !isOver(e.state) && <Notice tone="paused">Queued: {nameText(e.pending_reason, 400)}</Notice>}
       {e.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
       {card && <FailureCard failure={card} experiment={e.id} />}
       <Tabs label={`Views of experiment ${e.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as ExperimentTab)}>
@@ -92,7 +100,15 @@ function Shown({ feed, state, tab, onTab }: {
   );
 }
 
-function ago(time: number, now: number): string {
-  const age = formatAge(time, now);
-  return age === 'now' || age === '–' ? 'just now' : `${age} ago`;
+/** Users and groups named in the head. */
+const MOST_NAMED = 4;
+
+/** `shared with bob, group vision (write)`; null if it is not shared, or not known. */
+function sharedWith(grants: GrantList | null): string | null {
+  if (!grants?.items.length) return null;
+  const named = grants.items.slice(0, MOST_NAMED).map(
+    to => `${to.kind === 'group' ? 'group ' : ''}${nameText(to.name, 40)}${to.write ? ' (write)' : ''}`
+  );
+  const more = grants.items.length - named.length;
+  return `shared with ${named.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
 }

@@ -6,7 +6,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { FixtureApi } from '../../harness/api';
 import { BEGAN, checkpoint, experiment, HOSTILE, metricsEvent, series, trial } from '../../harness/fixtures';
 import { ApiError } from '../../state/api';
-import type { CurvesView } from '../../state/wire';
+import type { CurvesView, GrantList } from '../../state/wire';
 import { show } from '../../testing/app';
 import { formatTime } from '../common';
 import { bestFirst } from '../view/CheckpointList';
@@ -89,7 +89,7 @@ describe('words', () => {
     const now = e.started_at! + 420;
     expect(remaining(e, now)).toBeCloseTo(580);
     expect(progressParts(e, now).join(' · ')).toBe(
-      '26/64 trials done · 4 running · 2 failed · best validation_error 0.0214 (trial 117, step 960) · about 9:40 left'
+      '26/64 trials done · 4 running · 2 failed · best validation_error 0.02140 (trial 117, step 960) · about 9:40 left'
     );
     expect(remaining(experiment({ state: 'PAUSED' }), now)).toBeNull();
     expect(progressParts(experiment({ state: 'PAUSED' }), now)[1]).toBe('4 pausing'); // they still hold their slots
@@ -98,11 +98,17 @@ describe('words', () => {
     expect(progressParts(experiment({ state: 'COMPLETED', ended_at: e.started_at! + 90 }), now)).toContain('took 1:30');
   });
 
+  it('count no pause', () => {
+    const e = experiment({ paused_seconds: 60 });
+    expect(remaining(e, e.started_at! + 480)).toBeCloseTo(580);
+    expect(progressParts(experiment({ state: 'COMPLETED', ended_at: e.started_at! + 90, paused_seconds: 60 }), 0)).toContain('took 30 s');
+  });
+
   it('grey a trial that was stopped early, canceled or failed; not one that went through', () => {
     expect(greyed(trial(0, 20))).toBe(true);
     expect(greyed(trial(1, 20))).toBe(false);
     expect(stateText(trial(0, 20))).toBe('stopped early');
-    expect(stateText(trial(9, 20))).toBe('error');
+    expect(stateText(trial(9, 20))).toBe('failed');
   });
 
   it('do not say that a trial is killed before it is', () => {
@@ -146,6 +152,8 @@ describe('words', () => {
     expect(ordered[0]!.validation).toBe(0.0214);
     expect(ordered[2]!.validation).toBeNull();
     expect(ordered[3]!.state).toBe('DELETED');
+    const endless = bestFirst([{ ...items[0]!, validation: '-Infinity' }, items[1]!], true);
+    expect(endless.map(item => item.validation)).toEqual([items[1]!.validation, '-Infinity']);
   });
 });
 
@@ -163,6 +171,7 @@ describe('the table of trials', () => {
     const found = (text: string): number => rows.filter(filterOf(text, columns)).length;
     expect(found('error')).toBe(1);
     expect(found('state:error')).toBe(1);
+    expect(found('state:failed')).toBe(1);
     expect(found('index<5')).toBe(5);
     expect(found('trial>=105 trial!=107')).toBe(14);
     expect(found('optimizer=adam') + found('optimizer=sgd') + found('optimizer=adamw')).toBe(20);
@@ -270,6 +279,12 @@ describe('the view', () => {
     expect(screen.getByRole('progressbar', { name: 'Progress of the search' }).getAttribute('aria-valuenow')).toBe('25');
   });
 
+  it('shows with whom it is shared, and how', async () => {
+    const grant = (kind: 'user' | 'group', name: string, write: boolean): object => ({ kind, name, write, granted_by: 'alice', created_at: 0 });
+    open({ grants: { items: [grant('user', 'bob', false), grant('group', 'vision', true)] } as GrantList });
+    await screen.findByText('shared with bob, group vision (write)');
+  });
+
   it('takes the snapshot again when the stream asks for a resync', async () => {
     const { fixtures } = open();
     await screen.findByRole('grid');
@@ -322,7 +337,7 @@ describe('the view', () => {
   it('says when there is nothing yet, and when there is no such experiment', async () => {
     open({ trials: 0, curves: 0, experiment: { best: null, trials: {}, pending_reason: 'no agent is connected' } });
     await screen.findByText('No trials yet.');
-    expect(screen.getByText('Waiting: no agent is connected')).toBeTruthy();
+    expect(screen.getByText('Queued: no agent is connected')).toBeTruthy();
     open({ refuse: { experiments: 404 } });
     await screen.findByText(/there is no such experiment/);
   });

@@ -51,8 +51,9 @@ export class ExperimentModel {
   private fold(event: Event): Change {
     const { data } = event;
     if (event.kind === 'experiment') {
-      // A stream's view has no config; the one that is known stays.
-      this.experiment = { ...(data as unknown as ExperimentView), config: this.experiment.config };
+      // A stream's view has neither config nor notes; those that are known stay.
+      const { config, notes } = this.experiment;
+      this.experiment = { ...(data as unknown as ExperimentView), config, notes };
       return 'experiment';
     }
     if (event.kind === 'trial') {

@@ -19,8 +19,9 @@ export interface TrialColumn {
   title: string;
   /** What is compared; null and undefined come last in either direction. */
   value: (row: TrialRow) => Value | undefined;
-  /** What is shown and filtered. */
+  /** What is shown, and filtered unless `searched` says more. */
   text: (row: TrialRow) => string;
+  searched?: (row: TrialRow) => string;
   numeric: boolean;
   /** Shown unless the user says otherwise. */
   usual: boolean;
@@ -60,7 +61,7 @@ export function columnsOf(
     ({ key, title, value, text: row => formatNumber(value(row) as number | null), numeric: true, usual: true, ...more });
   return [
     number('trial', 'Trial', row => row.trial.id, { text: row => String(row.trial.id) }),
-    { key: 'state', title: 'State', value: row => stateText(row.trial), text: row => stateText(row.trial), numeric: false, usual: true },
+    { key: 'state', title: 'State', value: row => stateText(row.trial), text: row => stateText(row.trial), searched: row => `${stateText(row.trial)} ${row.trial.state}`, numeric: false, usual: true },
     number('best', `Best ${nameText(metric, 40) || 'validation'}`, row => toNumber(row.trial.best_validation), { descending: !smallerIsBetter }),
     number('latest', 'Latest', row => toNumber(row.trial.latest_validation), { usual: false, descending: !smallerIsBetter }),
     number('steps', 'Steps', row => row.trial.steps_completed, { descending: true }),
@@ -129,7 +130,7 @@ function termTest(column: TrialColumn, operator: string, wanted: string): Test {
   const limit = Number(wanted);
   return row => {
     const value = column.value(row);
-    if (operator === ':') return column.text(row).toLowerCase().includes(wanted.toLowerCase());
+    if (operator === ':') return searchedText(column, row).includes(wanted.toLowerCase());
     if (value === null || value === undefined) return operator === '!=';
     const same = typeof value === 'number' ? value === limit : value.toLowerCase() === wanted.toLowerCase();
     switch (operator) {
@@ -144,7 +145,11 @@ function termTest(column: TrialColumn, operator: string, wanted: string): Test {
 }
 
 function wordTest(word: string, columns: readonly TrialColumn[]): Test {
-  return row => columns.some(column => column.text(row).toLowerCase().includes(word));
+  return row => columns.some(column => searchedText(column, row).includes(word));
+}
+
+function searchedText(column: TrialColumn, row: TrialRow): string {
+  return (column.searched ?? column.text)(row).toLowerCase();
 }
 
 /** Widths in pixels from what stands in the columns (the heads and some rows). */

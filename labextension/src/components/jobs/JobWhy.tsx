@@ -22,9 +22,9 @@ export function JobWhy({ item }: { item: QueueItem }): ReactElement {
   const first = data?.items[0];
   return (
     <div className="det-why-waits">
-      {error && <ErrorBanner error={error} onRetry={reload} what="Why it waits" />}
+      {error && <ErrorBanner error={error} onRetry={reload} what="Why it is queued" />}
       {!data && !error && <Loading what="Loading" />}
-      {data && !first && <p>It is no longer waiting.</p>}
+      {data && !first && <p>It is no longer queued.</p>}
       {first && <Evidence wait={first} told={item.reason} />}
       {may && data && <JobPlace id={jobOf(item)!} job={data.job} />}
     </div>
@@ -56,7 +56,7 @@ function Evidence({ wait, told }: { wait: WaitView; told: string }): ReactElemen
         </dd>
       </dl>
       {wait.hints.length > 0 && (
-        <ul className="det-why-hints" aria-label="What would let it start now">
+        <ul className="det-why-hints" aria-label="Changes that would start it now">
           {wait.hints.map(hint => <li key={`${hint.change} ${hint.value}`}>{nameText(hint.text, PROSE)}</li>)}
         </ul>
       )}

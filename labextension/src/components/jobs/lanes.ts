@@ -19,16 +19,22 @@ export function byPool(items: readonly QueueItem[], pools: readonly PoolView[] =
   return [...found].map(([name, own]) => ({ name, items: own })).filter(one => one.items.length > 0);
 }
 
-/** How many entries a pool's queue has: the master sends only the first ones. The pool may be older than the queue. */
-export function allOf(pool: PoolView | undefined, items: readonly QueueItem[]): number {
-  return Math.max(pool?.tasks_waiting ?? 0, items.length);
+/** Entries of a queue that the master sends at most; a shorter queue is complete. */
+const MOST_SENT = 200;
+
+/**
+ * How many entries a pool's queue has: of a long `queue` (of all pools) the master sends only the first ones, and the
+ * pool knows more. Of a short one it would only repeat entries that have left: it is read less often than the queue.
+ */
+export function allOf(pool: PoolView | undefined, items: readonly QueueItem[], queue: readonly QueueItem[]): number {
+  return queue.length < MOST_SENT ? items.length : Math.max(pool?.tasks_waiting ?? 0, items.length);
 }
 
 /** How many entries the queues of all pools have. */
 export function allWaiting(items: readonly QueueItem[], pools: readonly PoolView[]): number {
   const names = new Set([...pools.map(pool => pool.name), ...items.map(item => item.pool)]);
   return [...names].reduce(
-    (sum, name) => sum + allOf(pools.find(pool => pool.name === name), items.filter(item => item.pool === name)), 0
+    (sum, name) => sum + allOf(pools.find(pool => pool.name === name), items.filter(item => item.pool === name), items), 0
   );
 }
 

@@ -7,7 +7,7 @@ import {
 import { EmptyState, ErrorBanner, formatTime, Loading, useFeed } from '../common';
 import { LinkNotice } from '../view/LinkNotice';
 import { LogFeed, LogState } from './feed';
-import { LEVELS, Level, LogFilter, NO_FILTER, passes, pieces, rankColour, ShownLine } from './filter';
+import { LEVELS, Level, LogFilter, NO_FILTER, passes, pieces, rankColour, ShownLine, withMarks } from './filter';
 import { nameText } from '../common/text';
 
 /** Height of a line, pixels. */
@@ -159,6 +159,7 @@ function Lines({ lines, label, search, times, follow, onFollow }: {
   const [range, setRange] = useState({ from: 0, to: 60 });
   const expected = useRef(-1);
   const first = useRef<number | null>(null);
+  const rows = useMemo(() => withMarks(lines), [lines]);
   const longest = useMemo(() => lines.reduce((most, line) => Math.max(most, line.text.length), 0), [lines]);
   const ranked = useMemo(() => lines.some(line => line.rank !== null), [lines]);
   const measure = (): void => {
@@ -170,7 +171,7 @@ function Lines({ lines, label, search, times, follow, onFollow }: {
   useLayoutEffect(() => {
     const el = box.current!;
     // Older lines were put before those in sight: stay with these.
-    const before = first.current === null ? -1 : lines.findIndex(line => line.id === first.current);
+    const before = first.current === null ? -1 : rows.findIndex(row => row.id === first.current);
     if (before > 0 && !follow) el.scrollTop += before * LINE;
     first.current = lines[0]!.id;
     if (follow) {
@@ -178,7 +179,7 @@ function Lines({ lines, label, search, times, follow, onFollow }: {
       expected.current = el.scrollTop;
     }
     measure();
-  }, [lines, follow]);
+  }, [rows, follow]);
   const scrolled = (): void => {
     const el = box.current!;
     measure();
@@ -191,11 +192,20 @@ function Lines({ lines, label, search, times, follow, onFollow }: {
     <div
       ref={box} className="det-log-box" role="log" aria-live="off" aria-label={label} tabIndex={0} onScroll={scrolled}
     >
-      <div className="det-log-lines" style={{ height: lines.length * LINE, minWidth: `calc(${Math.min(longest, 8100)}ch + ${times ? 260 : 110}px)` }}>
-        {lines.slice(range.from, range.to).map((line, i) => (
-          <Line key={line.id} line={line} top={(range.from + i) * LINE} search={search} times={times} ranked={ranked} />
+      <div className="det-log-lines" style={{ height: rows.length * LINE, minWidth: `calc(${Math.min(longest, 8100)}ch + ${times ? 260 : 110}px)` }}>
+        {rows.slice(range.from, range.to).map((row, i) => ('mark' in row
+          ? <Mark key={row.id} attempt={row.mark} top={(range.from + i) * LINE} />
+          : <Line key={row.id} line={row} top={(range.from + i) * LINE} search={search} times={times} ranked={ranked} />
         ))}
       </div>
+    </div>
+  );
+}
+
+function Mark({ attempt, top }: { attempt: number; top: number }): ReactElement {
+  return (
+    <div className="det-log-line det-log-mark" role="separator" style={{ transform: `translateY(${top}px)` }}>
+      attempt {attempt}
     </div>
   );
 }

@@ -46,6 +46,23 @@ export function shownLine(line: LogLine): ShownLine {
   };
 }
 
+/** A row of the view: a line, or the mark where another attempt of the task begins. */
+export type LogRow = ShownLine | { mark: number; id: string };
+
+/** Lines with a mark before the first line of each attempt after the first, unless the output says itself that it begins:
+ * it does not for tasks, and a filter by rank, level or text leaves that line out. */
+export function withMarks(lines: readonly ShownLine[]): LogRow[] {
+  const said = new Set(lines.filter(line => line.text.startsWith(`detlab: attempt ${line.run} of trial `)).map(line => line.run));
+  const rows: LogRow[] = [];
+  let run = 1;
+  for (const line of lines) {
+    if (line.run > run && !said.has(line.run)) rows.push({ mark: line.run, id: `attempt ${line.run}` });
+    run = Math.max(run, line.run);
+    rows.push(line);
+  }
+  return rows;
+}
+
 /** Whether a line passes the filter. Severity counts from the filter's level up; case does not count in a search. */
 export function passes(line: ShownLine, filter: LogFilter): boolean {
   if (filter.rank !== null && line.rank !== filter.rank) return false;

@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 
 import { HOSTILE, logLine } from '../../harness/fixtures';
 import { show } from '../../testing/app';
-import { LogBuffer, NO_FILTER, passes, pieces, rankColour, shownLine } from './filter';
+import { LogBuffer, NO_FILTER, passes, pieces, rankColour, shownLine, withMarks } from './filter';
 import { LogView } from './LogView';
 import { logText, MAX_LINE, nameText, visible, withoutAnsi } from '../common/text';
 
@@ -52,6 +52,21 @@ describe('filters', () => {
       { text: 'a', hit: false }, { text: 'X', hit: true }, { text: 'b', hit: false }, { text: 'x', hit: true }, { text: 'c', hit: false }
     ]);
     expect(pieces('abc', '')).toEqual([{ text: 'abc', hit: false }]);
+  });
+
+  it('have a mark where another attempt begins, also where a filter leaves out its first lines', () => {
+    const shown = (runs: number[]): unknown[] =>
+      withMarks(runs.map((run, i) => shownLine(logLine(i + 1, { run })))).map(row => ('mark' in row ? `attempt ${row.mark}` : row.id));
+    expect(shown([1, 1, 2, 2, 4])).toEqual([1, 2, 'attempt 2', 3, 4, 'attempt 4', 5]);
+    expect(shown([1, 1])).toEqual([1, 2]);
+    expect(shown([3])).toEqual(['attempt 3', 1]);
+  });
+
+  it('have no second mark where the output says that an attempt begins', () => {
+    const begins = 'detlab: attempt 2 of trial 7 resumes at step 400, from checkpoint abc';
+    const lines = [logLine(1), logLine(2, { run: 2, text: begins }), logLine(3, { run: 2 })].map(shownLine);
+    expect(withMarks(lines).map(row => row.id)).toEqual([1, 2, 3]);
+    expect(withMarks([lines[0]!, lines[2]!]).map(row => row.id)).toEqual([1, 'attempt 2', 3]);
   });
 
   it('keep so many lines and no doubles', () => {

@@ -6,7 +6,7 @@ import { useApp, useStore, type Place } from '../../state/context';
 import type { AgentView, ElasticPoolView, ExperimentView, JobList, JobView, PoolView, SlotView, TaskView } from '../../state/wire';
 import { Held, heldOn, holderOf } from '../admin/holders';
 import { useReloadOn } from '../common/load';
-import { EmptyState, formatAge, Menu, plural, useLoaded, useNow, type Action } from '../common';
+import { EmptyState, formatAgo, Menu, plural, useLoaded, useNow, type Action } from '../common';
 import { CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools } from '../jobs';
 import { nameText } from '../common/text';
 import { attempt } from './workactions';
@@ -110,7 +110,7 @@ function Node({ agent, experiments, tasks, jobs, me }: {
       <div className="det-item-head">
         <strong className="det-ellipsis" title={nameText(agent.address)}>{nameText(agent.id)}</strong>
         {agent.state !== 'connected' && (
-          <span className="det-warn" title={`last seen ${formatAge(agent.last_seen, now)} ago`}>{agent.state}</span>
+          <span className="det-warn" title={`last seen ${formatAgo(agent.last_seen, now)}`}>{agent.state}</span>
         )}
         {!agent.enabled && (
           <span className="det-warn" title="nothing new starts">{agent.mode === 'enabled' ? 'disabled' : agent.mode}</span>

@@ -9,7 +9,7 @@ import { QuotaItems, usedWords, useQuotas } from '../jobs';
 import { Cluster } from './Cluster';
 import { LinkStatus } from './LinkStatus';
 import { Queue } from './Queue';
-import { WorkList } from './WorkList';
+import { FilteredWork } from './Archived';
 
 /** `notice` is the host's, such as that two halves have different versions; `footer` likewise. */
 export function Panel({ notice, footer }: { notice?: ReactNode; footer?: ReactNode }): ReactElement {
@@ -21,7 +21,7 @@ export function Panel({ notice, footer }: { notice?: ReactNode; footer?: ReactNo
     <div className="det-panel">
       <div className="det-panel-head">
         <input
-          type="search" className="det-input" placeholder="Name, id or state" title="Filter by name, id or state" aria-label="Filter"
+          type="search" className="det-input" placeholder="Name, id or state" title="Filter by name, id or state; state:archived shows archived experiments" aria-label="Filter"
           value={filter} onChange={event => setFilter(event.target.value)}
         />
         <button
@@ -52,7 +52,7 @@ function Sections({ filter }: { filter: string }): ReactElement {
   const mine = quotas.find(quota => quota.kind === 'user' && quota.name === me);
   return (
     <div className="det-sections">
-      <Section title="My work" count={active ? `${active} active` : ''}><WorkList filter={filter} /></Section>
+      <Section title="My work" count={active ? `${active} active` : ''}><FilteredWork filter={filter} /></Section>
       <Section title="Queue" count={waiting ? String(waiting) : ''}><Queue filter={filter} /></Section>
       {quotas.length > 0 && (
         <Section title="Quotas" count={mine ? usedWords({ ...mine, waiting: 0 }) : ''}><QuotaItems items={quotas} /></Section>

@@ -30,7 +30,7 @@ function Entries({ queue, filter }: { queue: readonly QueueItem[]; filter: strin
     const shown = groups.slice(0, room);
     room -= shown.length;
     const pool = pools.find(one => one.name === name);
-    const waiting = words.length ? items.length : allOf(pool, items);
+    const waiting = words.length ? items.length : allOf(pool, items, queue);
     return { name, pool, waiting, shown, rest: groups.length - shown.length + waiting - items.length };
   });
   const rest = drawn.reduce((sum, line) => sum + line.rest, 0);
@@ -131,7 +131,7 @@ function Reason({ item }: { item: QueueItem }): ReactElement | null {
     <>
       <button
         type="button" className="det-reason det-reason-open" aria-expanded={open} aria-controls={id}
-        title={open ? 'Hide details' : 'Show why it waits, when it may start, and its position'} onClick={() => setOpen(!open)}
+        title={open ? 'Hide details' : 'Show why it is queued, when it may start, and its position'} onClick={() => setOpen(!open)}
       >
         <span aria-hidden="true" className="det-twist">{open ? '▾' : '▸'}</span>
         <span>{nameText(item.reason, 400) || 'not considered yet'}</span>

@@ -1,11 +1,13 @@
-import { act, fireEvent, screen, waitFor, within } from '@testing-library/react';
+import { act, cleanup, fireEvent, screen, waitFor, within } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
 import axe from 'axe-core';
 import { beforeEach, describe, expect, it } from 'vitest';
 
 import { ApiError } from '../../state/api';
 import { show, Shown } from '../../testing/app';
-import { agent, experiment, overview, task, waiting } from '../../testing/fixtures';
+import type { Question } from '../../state/context';
+import type { ExperimentView } from '../../state/wire';
+import { agent, experiment, NOW, overview, task, waiting } from '../../testing/fixtures';
 import { Panel } from './Panel';
 import { together } from './Queue';
 import { matches, workList } from './work';
@@ -38,6 +40,28 @@ describe('the panel', () => {
     expect(screen.getByLabelText('slot 1: free')).toBeTruthy();
   });
 
+  it('leaves archived experiments out, and shows them when the filter asks for them', async () => {
+    const kept = experiment(1, { state: 'COMPLETED' });
+    const gone = experiment(2, { state: 'COMPLETED', name: `old ${HOSTILE}`, archived_at: 5 });
+    const { api, app } = await panel(
+      { experiments: [kept, experiment(2, { state: 'COMPLETED' })] },
+      { 'experiments?archived=only&limit=200': { items: [gone] }, 'POST experiments/2/edit': { ...gone, archived_at: null } }
+    );
+    act(() => app.store.learn({ experiment: gone }));
+    const work = screen.getByRole('list', { name: 'My work' });
+    expect(work.textContent).toContain('search 1');
+    expect(work.textContent).not.toContain('search 2');
+    fireEvent.change(screen.getByRole('searchbox'), { target: { value: 'state:archived old' } });
+    await screen.findByRole('list', { name: 'Archived experiments' });
+    expect(screen.queryByRole('list', { name: 'My work' })).toBeNull();
+    expect(document.querySelector('.det-list img')).toBeNull();
+    fireEvent.click(screen.getByRole('button', { name: 'Unarchive' }));
+    await waitFor(() => expect(api.asked).toContain('POST experiments/2/edit'));
+    expect(api.bodies).toEqual([{ archived: false }]);
+    fireEvent.change(screen.getByRole('searchbox'), { target: { value: '' } });
+    await waitFor(() => expect(screen.getByRole('list', { name: 'My work' }).textContent).toContain('old'));
+  });
+
   it('shows shells and commands beside experiments, the progress of what goes on and the age of all', async () => {
     const now = Date.now() / 1000;
     await panel({
@@ -46,24 +70,39 @@ describe('the panel', () => {
         experiment(2, { state: 'COMPLETED', progress: 1, created_at: now - 9000, ended_at: now - 7500 })
       ],
       tasks: [
-        task('sh-1', { kind: 'shell', name: 'brave-otter', created_at: now - 150 }),
+        task('sh-1', { kind: 'shell', name: 'brave-otter', created_at: now - 150, started_at: now - 100 }),
         task('cmd-1', {
-          kind: 'command', name: 'tidy-lynx', server_name: null, url: null, slots_needed: 2, state: 'ERROR', created_at: now - 200_000,
-          ended_at: now - 180_000
+          kind: 'command', name: 'tidy-lynx', server_name: null, url: null, slots_needed: 2, state: 'ERROR', created_at: now - 85_000,
+          ended_at: now - 80_000
         })
       ]
     });
     const items = within(screen.getByRole('list', { name: 'My work' })).getAllByRole('listitem');
     expect(items.map(item => item.querySelector('.det-name')!.textContent)).toEqual(['brave-otter', 'search 1', 'search 2', 'tidy-lynx']);
-    expect(items.map(item => item.querySelector('time')!.textContent)).toEqual(['2 min', '4 min', '2 h', '2 d']);
-    expect(items.map(item => item.querySelector('time')!.title.split(' ')[0])).toEqual(['created', 'created', 'ended', 'ended']);
+    expect(items.map(item => item.querySelector('time')!.textContent)).toEqual(['for 1 min', '4 min ago', '2 h ago', '22 h ago']);
+    expect(items.map(item => item.querySelector('time')!.title.split(' ')[0])).toEqual(['started', 'created', 'ended', 'ended']);
     expect(items.map(item => item.querySelector('.det-facts')!.textContent)).toEqual([
       expect.stringMatching(/running.*shell/), expect.stringContaining('trials'), expect.stringContaining('completed'),
-      expect.stringMatching(/error.*command.*2 slots/)
+      expect.stringMatching(/failed.*command.*2 slots/)
     ]);
     const bars = screen.getAllByRole('progressbar');
     expect(bars.map(bar => [bar.getAttribute('aria-label'), bar.getAttribute('aria-valuenow')])).toEqual([['Progress of experiment 1', '42']]);
     expect(items[1]!.contains(bars[0]!)).toBe(true);
+  });
+
+  it('marks an experiment that completed without a result, and says why', async () => {
+    const warning = "trial 27 never reported 'loss' (its validations reported: accuracy)";
+    await panel({
+      experiments: [
+        experiment(2, { state: 'COMPLETED', warnings: [warning], created_at: NOW - 9 }),
+        experiment(1, { state: 'COMPLETED', best: { trial_id: 3, trial_index: 0, steps_completed: 9, value: 0.125, checkpoint: null } })
+      ],
+      tasks: []
+    });
+    const items = within(screen.getByRole('list', { name: 'My work' })).getAllByRole('listitem');
+    const badges = items.map(item => item.querySelector<HTMLElement>('.det-badge')!);
+    expect(badges.map(badge => [badge.dataset['tone'], badge.textContent, badge.title])).toEqual([['warn', '!completed', warning], ['good', '✓completed', '']]);
+    expect(items.map(item => item.querySelector('.det-reason')?.textContent)).toEqual([warning, undefined]);
   });
 
   it('does not say that trials run which are leaving a paused or ending experiment', async () => {
@@ -91,11 +130,29 @@ describe('the panel', () => {
 
   it('says so where there is nothing', async () => {
     const { done } = await panel({ experiments: [], tasks: [], queue: [], agents: [] });
-    expect(screen.getByText('Nothing here yet.')).toBeTruthy();
     expect(screen.getByText('Queue is empty.')).toBeTruthy();
     expect(screen.getByText('No nodes.')).toBeTruthy();
-    await userEvent.click(screen.getByRole('button', { name: 'New experiment' }));
+    const card = screen.getByRole('region', { name: 'Getting started' });
+    await userEvent.click(within(card).getByRole('button', { name: 'New experiment' }));
     expect(done).toEqual(['navigate {"kind":"new"}']);
+    expect(within(card).queryByRole('button', { name: /tutorial/ })).toBeNull(); // no notebooks here
+    await userEvent.click(within(card).getByRole('button', { name: 'Dismiss' }));
+    expect(screen.queryByRole('region', { name: 'Getting started' })).toBeNull();
+    expect(screen.getByText('Nothing here yet.')).toBeTruthy();
+  });
+
+  it('leads a newcomer to the tutorial where there are notebooks', async () => {
+    const done: string[] = [];
+    show(<Panel />, { overview: overview({ experiments: [], tasks: [] }) }, { openTutorial: async () => void done.push('tutorial') });
+    await userEvent.click(await screen.findByRole('button', { name: 'Open the tutorial' }));
+    expect(done).toEqual(['tutorial']);
+    cleanup();
+    await panel({ experiments: [], tasks: [task('nb-1')] }); // the notebook server that they are in
+    expect(screen.getByRole('region', { name: 'Getting started' })).toBeTruthy();
+    expect(screen.getByText('notebook nb-1')).toBeTruthy();
+    cleanup();
+    await panel({ experiments: [], tasks: [task('c-1', { kind: 'command' })] });
+    expect(screen.queryByRole('region', { name: 'Getting started' })).toBeNull();
   });
 
   it('filters by words', async () => {
@@ -108,16 +165,66 @@ describe('the panel', () => {
     expect(screen.getByText(/No work matches/)).toBeTruthy();
   });
 
-  it('says why an action cannot be done', async () => {
-    await panel({ experiments: [experiment(1, { state: 'COMPLETED', ended_at: 1 })] });
-    const menu = await menuOf(/Actions of experiment 1/);
-    const pause = within(menu).getByRole('menuitem', { name: /Pause/ });
-    expect(pause.getAttribute('aria-disabled')).toBe('true');
-    expect(document.getElementById(pause.getAttribute('aria-describedby')!)!.textContent).toMatch(/ended/);
+  it('offers in a menu only what can be done, and says in one line why nothing can', async () => {
+    const offered = (): (string | null)[] => within(screen.getByRole('menu')).getAllByRole('menuitem').map(item => item.textContent);
+    await panel({
+      experiments: [experiment(1, { state: 'COMPLETED', ended_at: NOW - 60, trials: {} }), experiment(2, { owner: 'bob', may: 'read' })],
+      queue: []
+    });
+    await menuOf(/Actions of experiment 1/);
+    expect(offered()).toEqual(['Open', 'Copy id', 'Insert code into the notebook', 'Remove from this list']);
+    await userEvent.keyboard('{Escape}');
+    await menuOf(/Actions of experiment 2/);
+    const why = 'Read-only: bob can allow you to change it (det experiment share 2 --user … --write).';
+    expect(offered()).toEqual(['Open', why, 'Logs of the best or first trial', 'TensorBoard', 'Copy id', 'Insert code into the notebook']);
+    expect(screen.getByRole('menuitem', { name: /Read-only/ }).getAttribute('aria-disabled')).toBe('true');
+    const shared = screen.getByText('search 2').closest('li')!;
+    expect(shared.querySelector('.det-facts')!.textContent).toContain('of bob, read-only');
   });
 
-  it('pauses at once and asks before it kills', async () => {
+  it('folds away what ended long ago, and what the user clears or removes; a filter still finds it', async () => {
+    const failed = (id: number, ended: number): ExperimentView => experiment(id, { state: 'ERROR', ended_at: ended, created_at: ended - 60 });
+    const experiments = [experiment(9), failed(8, NOW - 60), failed(7, NOW - 120), failed(6, NOW - 90_000), failed(5, NOW - 2_000_000)];
+    const shown = (): string[] => within(screen.getByRole('list', { name: 'My work' })).queryAllByRole('listitem')
+      .map(item => item.querySelector('.det-name')!.textContent!);
+    const { unmount } = await panel({ experiments, tasks: [] });
+    expect(shown()).toEqual(['search 9', 'search 8', 'search 7']);
+    await menuOf(/Actions of experiment 8/);
+    await userEvent.click(screen.getByRole('menuitem', { name: 'Remove from this list' }));
+    expect(shown()).toEqual(['search 9', 'search 7']);
+    await userEvent.click(screen.getByRole('button', { name: 'Clear ended' }));
+    expect(shown()).toEqual(['search 9']);
+    expect(screen.queryByRole('button', { name: 'Clear ended' })).toBeNull();
+    const fold = screen.getByRole('button', { name: /4 older/ });
+    expect(fold.getAttribute('aria-expanded')).toBe('false');
+    await userEvent.click(fold);
+    expect(shown()).toEqual(['search 9', 'search 8', 'search 7', 'search 6', 'search 5']);
+    await userEvent.click(fold);
+    await userEvent.type(screen.getByRole('searchbox'), 'state:error #6');
+    expect(shown()).toEqual(['search 6']);
+    unmount();
+    await panel({ experiments: [...experiments, failed(10, NOW + 60)], tasks: [] }); // another day: what was cleared stays so
+    expect(shown()).toEqual(['search 9', 'search 10']);
+  });
+
+  it('asks before a pause that loses the work of trials without a checkpoint', async () => {
+    const trial = (id: number, over = {}): unknown => ({ id, allocation_state: 'RUNNING', latest_checkpoint: null, ...over });
+    const items = [trial(3, { latest_checkpoint: 'c0ffee' }), trial(4), trial(5, { allocation_state: null })];
+    let question: Question | null = null;
+    const answers = { overview: overview(), 'experiments/1/trials': { items, next: null } };
+    const { api } = show(<Panel />, answers, { confirm: async asked => { question = asked; return false; } });
+    await screen.findByText('My work');
+    await menuOf(/Actions of experiment 1/);
+    await userEvent.click(screen.getByRole('menuitem', { name: 'Pause' }));
+    await waitFor(() => expect(question).not.toBeNull());
+    expect(question!).toMatchObject({ title: 'Pause experiment 1?', yes: 'Pause', danger: true });
+    expect(question!.body).toMatch(/^Trial 4 has no checkpoint yet\. .* it starts over from step 0/);
+    expect(api.asked).not.toContain('POST experiments/1/pause');
+  });
+
+  it('pauses at once where all is saved and asks before it kills', async () => {
     const { api, done } = await panel({}, {
+      'experiments/1/trials': { items: [{ id: 3, allocation_state: 'RUNNING', latest_checkpoint: 'c0ffee' }], next: null },
       'POST experiments/1/pause': experiment(1, { state: 'PAUSED' }),
       'POST experiments/1/kill': experiment(1, { state: 'STOPPING_KILLED' })
     });
@@ -149,8 +256,9 @@ describe('the panel', () => {
     expect(offered(await menuOf(/Actions of notebook notebook nb-1/))).toEqual(['Open', 'Details and logs', 'Kill', 'Copy id', 'Insert code into the notebook']);
     await userEvent.click(screen.getByRole('menuitem', { name: 'Open' }));
     const shell = await menuOf(/Actions of shell brave-otter/);
-    expect(offered(shell)[0]).toBe('OpenIt is still starting.');
-    expect(within(shell).getByRole('menuitem', { name: /^Open/ }).getAttribute('aria-disabled')).toBe('true');
+    expect(offered(shell)[0]).toBe('Details and logs');
+    const open = within(screen.getByText('brave-otter').closest('li')!).getByRole('button', { name: /^Open/ });
+    expect(open.title).toBe('Open: It is still starting.');
     await userEvent.click(within(shell).getByRole('menuitem', { name: 'Details and logs' }));
     expect(done.splice(0)).toEqual(['open /user/ada/nb-1/lab', 'navigate {"kind":"task","id":"sh-1"}']);
 
@@ -168,7 +276,7 @@ describe('the panel', () => {
     expect(done).toEqual(['confirm Kill this command?']);
     expect(api.asked.filter(a => a.startsWith('POST'))).toEqual(['POST tasks/cmd-1/kill']);
     await menuOf(command);
-    expect(screen.getByRole('menuitem', { name: /^Kill/ }).textContent).toBe('KillThe task is being killed.');
+    expect(screen.queryByRole('menuitem', { name: /^Kill/ })).toBeNull();
   });
 
   it('tells a refusal', async () => {
@@ -261,13 +369,13 @@ describe('the panel', () => {
 
   it('makes the actions of an entry when its menu opens', async () => {
     const { app } = await panel({ experiments: [experiment(1)], tasks: [] });
-    const pause = (): HTMLElement => screen.getByRole('menuitem', { name: /Pause/ });
+    const offered = (name: string): boolean => screen.queryByRole('menuitem', { name }) !== null;
     await menuOf(/Actions of experiment 1/);
-    expect(pause().getAttribute('aria-disabled')).toBeNull();
+    expect([offered('Pause'), offered('Activate')]).toEqual([true, false]);
     await userEvent.keyboard('{Escape}');
     act(() => app.store.learn({ experiment: experiment(1, { state: 'PAUSED' }) }));
     await menuOf(/Actions of experiment 1/);
-    expect(pause().textContent).toContain('already paused');
+    expect([offered('Pause'), offered('Activate')]).toEqual([false, true]);
   });
 });
 

@@ -14,15 +14,24 @@ function pool(name: string, tasks_waiting: number): PoolView {
   };
 }
 
-const queue = [waiting(1, { pool: 'fair' }), waiting(2, { pool: 'fair' }), waiting(1, { pool: 'prio', allocation_id: 'p' })];
-const answers = { overview: overview({ queue }), pools: { items: [pool('fair', 250), pool('prio', 0)] } };
+const few = [waiting(1, { pool: 'fair' }), waiting(2, { pool: 'fair' }), waiting(1, { pool: 'prio', allocation_id: 'p' })];
+const pools = { items: [pool('fair', 250), pool('prio', 0)] };
+const answers = { overview: overview({ queue: few }), pools };
 
-test('the queue says how many wait in a pool, not how many of them the master sent', async () => {
-  show(<Queue filter="" />, answers);
+test('of a long queue it says how many wait in a pool, not how many of them the master sent', async () => {
+  const fair = Array.from({ length: 199 }, (_, i) => waiting(i + 1, { pool: 'fair' }));
+  show(<Queue filter="" />, { overview: overview({ queue: [...fair, few[2]!] }), pools });
   const list = await screen.findByRole('list', { name: 'Queue' });
   expect(await within(list).findByText('250 queued')).toBeTruthy();
   expect(within(list).getByText('1 queued')).toBeTruthy();
-  expect(list.textContent).toContain('and 248 more');
+  expect(list.textContent).toContain('and 51 more');
+});
+
+test('of a short queue, which is complete, it counts no entry twice that has left since the pool was read', async () => {
+  show(<Queue filter="" />, answers);
+  const list = await screen.findByRole('list', { name: 'Queue' });
+  expect(await within(list).findByText('2 queued')).toBeTruthy();
+  expect(list.textContent).not.toContain('more');
 });
 
 test('with a filter the queue counts what was found', async () => {

@@ -26,6 +26,35 @@ export function workList(experiments: readonly ExperimentView[], tasks: readonly
   return all.sort((a, b) => Number(a.over) - Number(b.over) || b.time - a.time);
 }
 
+/** Ended work stays in the list for this long (seconds); then it is older work, which is folded. */
+export const RECENT = 86_400;
+
+/** What the user removed from the list: single entries by key, and all that had ended by a moment (seconds). */
+export interface Dismissed {
+  keys: readonly string[];
+  before: number;
+}
+
+export const NOTHING_DISMISSED: Dismissed = { keys: [], before: 0 };
+
+/** Split a list into active and recent work, and older or dismissed work that has ended. */
+export function folded(all: readonly Work[], now: number, dismissed: Dismissed): { recent: Work[]; older: Work[] } {
+  const keys = new Set(dismissed.keys);
+  const recent: Work[] = [];
+  const older: Work[] = [];
+  for (const work of all) {
+    const ended = endOf(work);
+    const old = work.over && (ended < now - RECENT || ended <= dismissed.before || keys.has(work.key));
+    (old ? older : recent).push(work);
+  }
+  return { recent, older };
+}
+
+function endOf(work: Work): number {
+  const view = work.kind === 'experiment' ? work.experiment : work.task;
+  return view.ended_at ?? view.created_at;
+}
+
 /** Whether each word of a filter occurs in the name, id, kind, state, owner or labels; `state:error` in the state only. */
 export function matches(work: Work, filter: string): boolean {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);

@@ -1,15 +1,14 @@
-/** The panel's actions on experiments and tasks; a disabled one says why. */
+/** The panel's menus of experiments and tasks: only what can be done now; one line where the user may change nothing. */
 
 import type { AppContext } from '../../state/context';
 import { asApiError } from '../../state/api';
 import { isOver } from '../../state/states';
 import type { CreateTaskReply, ExperimentView, TaskView, TrialView, UserView } from '../../state/wire';
 import type { Action } from '../common';
-import { experimentActions, readOnly, taskActions, Verb } from '../view/actions';
+import { closed, experimentActions, forbidden, readOnly, taskActions, Verb } from '../view/actions';
+import { pauseQuestion } from '../view/unsaved';
 import { nameText } from '../common/text';
 import { experimentName, KIND_WORDS } from './work';
-
-const NO_NOTEBOOK = 'Only available in JupyterLab.';
 
 /** Run a call; an error is shown as a notification, not thrown. */
 export async function attempt(app: AppContext, what: string, call: () => Promise<void>): Promise<void> {
@@ -30,39 +29,49 @@ export async function manage(app: AppContext, e: ExperimentView, verb: Verb, lab
     const yes = await app.confirm({ title: `${label} experiment ${e.id}?`, body, yes: label, danger: true });
     if (!yes) return;
   }
+  const question = verb === 'pause' ? await pauseQuestion(app.api, e) : null;
+  if (question && !(await app.confirm(question))) return;
   await attempt(app, `${label} experiment ${e.id}`, async () => {
     app.store.learn({ experiment: await app.api.post<ExperimentView>(`experiments/${e.id}/${verb}`) });
   });
 }
 
-/** The menu of an experiment. */
-export function experimentMenu(app: AppContext, e: ExperimentView, me: UserView | null): Action[] {
+/** The menu of an experiment; `dismiss` removes it from the list once it has ended. */
+export function experimentMenu(app: AppContext, e: ExperimentView, me: UserView | null, dismiss?: () => void): Action[] {
   const controls = experimentActions(e, me).map(a => ({
     key: a.verb, label: a.label, why: a.why, danger: a.needsConfirm, run: () => manage(app, e, a.verb, a.label)
   }));
   const none = Object.values(e.trials).every(n => n === 0) ? 'No trials yet.' : null;
   return [
     { key: 'open', label: 'Open', run: () => app.navigate({ kind: 'experiment', id: e.id }) },
-    ...controls,
-    { key: 'logs', label: 'Logs of the best or first trial', why: none, run: () => openLogs(app, e) },
-    {
-      key: 'tensorboard', label: 'TensorBoard', why: none ?? readOnly(me),
-      run: () => openTensorBoard(app, e)
-    },
-    ...common(app, String(e.id), watchCode(e.id))
+    ...possible(controls, isOver(e.state) ? null : closed(me, e)),
+    ...possible([
+      { key: 'logs', label: 'Logs of the best or first trial', why: none, run: () => openLogs(app, e) },
+      { key: 'tensorboard', label: 'TensorBoard', why: none ?? readOnly(me), run: () => openTensorBoard(app, e) }
+    ]),
+    ...common(app, String(e.id), watchCode(e.id)),
+    ...dismissal(e, dismiss)
   ];
 }
 
-/** The menu of a task. */
-export function taskMenu(app: AppContext, task: TaskView, me: UserView | null): Action[] {
+/** The actions that can be done now; `barred` (why this user may do none of them) takes one line. */
+function possible(actions: Action[], barred: string | null = null): Action[] {
+  const now = actions.filter(action => !action.why);
+  return now.length || !barred ? now : [{ key: 'barred', label: '', why: barred, run: () => undefined }];
+}
+
+function dismissal(view: ExperimentView | TaskView, dismiss?: () => void): Action[] {
+  return dismiss && isOver(view.state) ? [{ key: 'dismiss', label: 'Remove from this list', run: dismiss }] : [];
+}
+
+/** The menu of a task; `dismiss` removes it from the list once it has ended. */
+export function taskMenu(app: AppContext, task: TaskView, me: UserView | null, dismiss?: () => void): Action[] {
   const kind = KIND_WORDS[task.kind];
   const kill = taskActions(task, me)[0]!;
   return [
-    ...(task.server_name !== null || task.url
-      ? [{ key: 'open', label: 'Open', why: whyNotOpen(task), run: () => app.openUrl(task.url!) }]
-      : []),
+    ...possible([{ key: 'open', label: 'Open', why: whyNotOpen(task), run: () => app.openUrl(task.url!) }]),
     { key: 'logs', label: 'Details and logs', run: () => app.navigate({ kind: 'task', id: task.id }) },
-    {
+    ...possible([{
       key: 'kill', label: 'Kill', why: kill.why, danger: true,
       run: async () => {
         const body = `The ${kind} "${nameText(task.name)}" ends now.`;
@@ -71,8 +80,9 @@ export function taskMenu(app: AppContext, task: TaskView, me: UserView | null): 
           app.store.learn({ task: await app.api.post<TaskView>(`tasks/${encodeURIComponent(task.id)}/kill`) });
         });
       }
-    },
-    ...common(app, task.id, taskCode(task.id))
+    }], isOver(task.state) ? null : forbidden(me, task.owner)),
+    ...common(app, task.id, taskCode(task.id)),
+    ...dismissal(task, dismiss)
   ];
 }
 
@@ -100,10 +110,9 @@ function common(app: AppContext, id: string, code: string): Action[] {
         app.notify(`Copied ${id}`);
       })
     },
-    {
-      key: 'insert', label: 'Insert code into the notebook', why: app.insertCode ? null : NO_NOTEBOOK,
-      run: () => app.insertCode?.(code)
-    }
+    ...(app.insertCode
+      ? [{ key: 'insert', label: 'Insert code into the notebook', run: () => app.insertCode?.(code) }]
+      : [])
   ];
 }
 

@@ -3,6 +3,7 @@
 import { ReactElement, useMemo, useState } from 'react';
 
 import { isOver } from '../../state/states';
+import type { AttemptView } from '../../state/wire';
 import type { PlotOptions } from '../charts/axes';
 import type { Curve } from '../charts/curve';
 import { CurvePlot } from '../charts/CurvePlot';
@@ -14,6 +15,8 @@ import type { TrialState } from './feed';
 
 /** Charts drawn at once; more on request. */
 const PAGE = 8;
+/** Attempts that are named and marked; the last ones of many. */
+const MARKS = 5;
 
 export function MetricsTab({ state }: { state: TrialState }): ReactElement {
   const [search, setSearch] = useState('');
@@ -46,6 +49,7 @@ export function MetricsTab({ state }: { state: TrialState }): ReactElement {
         <Toggle on={options.log} label="Log scale" onChange={log => set({ log })} />
         <Toggle on={options.smoothing > 0} label="Smooth" tip="Moving average over the raw curve" onChange={on => set({ smoothing: on ? 0.6 : 0 })} />
       </div>
+      {state.attempts.length > 1 && <p className="det-soft">{attemptsText(state.attempts)}</p>}
       {!names.length && <EmptyState title="No metric matches the filter." />}
       <div className="det-metric-cards">
         {names.slice(0, most).map(name => (
@@ -59,6 +63,19 @@ export function MetricsTab({ state }: { state: TrialState }): ReactElement {
   );
 }
 
+/** The later attempts, and where each took over. */
+export function attemptsText(attempts: readonly AttemptView[]): string {
+  const later = attempts.slice(1).map((one, place) => `attempt ${place + 2} ${one.resume_step === null ? 'began anew' : `resumed at step ${one.resume_step}`}`);
+  return `Dotted lines: ${later.slice(-MARKS).join(', ')}${later.length > MARKS ? `, and ${later.length - MARKS} before` : ''}.`;
+}
+
+/** Where the later attempts took over, on the axis that is shown. */
+export function attemptMarks(attempts: readonly AttemptView[], axis: PlotOptions['x'], origin: number): number[] {
+  const later = attempts.slice(1).slice(-MARKS);
+  const found = axis === 'time' ? later.map(one => (one.started_at === null ? NaN : one.started_at - origin)) : later.map(one => one.resume_step ?? 0);
+  return found.filter(mark => Number.isFinite(mark));
+}
+
 const ORDER: Record<string, number> = { validation: 1, training: 0 };
 
 function MetricCard({ name, groups, state, options, searched }: {
@@ -67,9 +84,11 @@ function MetricCard({ name, groups, state, options, searched }: {
   const trial = state.trial!;
   const list = [...groups].sort((a, b) => (ORDER[a[0]] ?? 2) - (ORDER[b[0]] ?? 2));
   const first = Math.min(...list.map(([, curve]) => curve.times.find(time => Number.isFinite(time)) ?? Infinity));
+  const origin = Math.min(trial.started_at ?? first, first);
   const data: ChartData = {
+    marks: attemptMarks(state.attempts, options.x, origin),
     entries: list.map(([group, curve]) => ({ curve, index: group === 'training' ? 0 : group === 'validation' ? 1 : 2 + curve.trial, grey: false, best: group === 'validation' })),
-    options, origin: Math.min(trial.started_at ?? first, first), live: !isOver(trial.state),
+    options, origin, live: !isOver(trial.state),
     smallerIsBetter: state.experiment?.smaller_is_better ?? true
   };
   const groupOf = (id: number): string => nameText(list.find(([, curve]) => curve.trial === id)?.[0] ?? '', 40);

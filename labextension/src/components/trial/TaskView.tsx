@@ -6,7 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import { isOver, shownState } from '../../state/states';
 import type { OutputList, TaskKind, TaskView as Task } from '../../state/wire';
 import {
-  ActionButton, EmptyState, ErrorBanner, formatAge, formatBytes, formatDuration, formatTime, Loading, Notice, useLoaded, useNow, useVisible
+  ActionButton, EmptyState, ErrorBanner, formatAgo, formatBytes, formatDuration, formatTime, Loading, Notice, useLoaded, useNow, useVisible
 } from '../common';
 import { taskActions } from '../view/actions';
 import { ConfigTab } from '../view/ConfigTab';
@@ -103,7 +103,7 @@ function factsOf(task: Task, now: number): (string | false | null)[] {
     task.agent_id !== null && `on ${nameText(task.agent_id, 60)}`,
     took !== null && (task.ended_at ? `took ${formatDuration(took)}` : `for ${formatDuration(took)}`),
     task.exit_code !== null && `exit code ${task.exit_code}`,
-    !isOver(task.state) && task.last_activity !== null && `used ${formatAge(task.last_activity, now)} ago`.replace('now ago', 'just now')
+    !isOver(task.state) && task.last_activity !== null && `used ${formatAgo(task.last_activity, now)}`
   ];
 }
 

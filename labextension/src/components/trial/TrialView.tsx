@@ -54,7 +54,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
   return (
     <>
       <Header
-        title={`Trial ${trial.id}`} kind={`index ${trial.index}`} state={toneState(trial)} word={endWord(trial)} about={trial.pending_reason}
+        title={`Trial ${trial.id}`} kind="" state={toneState(trial)} word={endWord(trial)} about={trial.pending_reason}
         facts={factsOf(trial, e, now)} actions={trialActions(trial, e, me)} onAction={run}
       >
         <a
@@ -65,7 +65,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
         </a>
       </Header>
       <LinkNotice link={state.link} onRetry={feed.retry} />
-      {trial.pending_reason && !isOver(trial.state) && <Notice tone="paused">Waiting: {nameText(trial.pending_reason, 400)}</Notice>}
+      {trial.pending_reason && !isOver(trial.state) && <Notice tone="paused">Queued: {nameText(trial.pending_reason, 400)}</Notice>}
       {trial.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
       {card && <FailureCard failure={{ ...card, trial_id: trial.id }} />}
       <Tabs label={`Views of trial ${trial.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as TrialTab)}>
@@ -88,6 +88,7 @@ function factsOf(trial: Trial, e: Experiment | null, now: number): (string | fal
     trial.best_validation !== null && `best ${nameText(metric, 40)} ${formatNumber(trial.best_validation)}`,
     latest && `latest ${formatNumber(trial.latest_validation)}`,
     took !== null && (trial.ended_at ? `took ${formatDuration(took)}` : `for ${formatDuration(took)}`),
+    trial.run > 1 && `attempt ${trial.run}`,
     trial.restarts > 0 && `${trial.restarts} ${trial.restarts === 1 ? 'restart' : 'restarts'}`,
     trial.agent_id !== null && `on ${nameText(trial.agent_id, 60)}${trial.slots.length ? ` (${trial.slots.map(slot => nameText(slot, 20)).join(', ')})` : ''}`,
     trial.status !== '' && `“${nameText(trial.status, 160)}”`

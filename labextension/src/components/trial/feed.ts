@@ -4,7 +4,7 @@ import type { Api } from '../../state/api';
 import type { Channel, Subject } from '../../state/channel';
 import { FeedState, SnapshotFeed } from '../../state/feed';
 import { isOver } from '../../state/states';
-import type { CurvesView, Event, ExperimentView, SeriesView, TrialView } from '../../state/wire';
+import type { AttemptView, CurvesView, Event, ExperimentView, SeriesView, TrialView } from '../../state/wire';
 import { Curve, addPoint, curveOf, decodeNumber, emptyCurve, finite, thin } from '../charts/curve';
 
 const MAX_POINTS = 1000;
@@ -16,6 +16,8 @@ export type Series = Map<string, Map<string, Curve>>;
 
 export interface TrialState extends FeedState {
   trial: TrialView | null;
+  /** Those of the trial: an event's view has none, so they are asked for when another one begins. */
+  attempts: readonly AttemptView[];
   experiment: ExperimentView | null;
   /** name -> group -> curve */
   series: Series;
@@ -49,7 +51,7 @@ export class TrialFeed extends SnapshotFeed<TrialState> {
 
   constructor(api: Api, channel: Channel, readonly id: number) {
     super(api, channel, {
-      trial: null, experiment: null, series: new Map(), version: 0, checkpoints: 0, link: { kind: 'opening' }, error: null
+      trial: null, attempts: [], experiment: null, series: new Map(), version: 0, checkpoints: 0, link: { kind: 'opening' }, error: null
     });
   }
 
@@ -63,7 +65,7 @@ export class TrialFeed extends SnapshotFeed<TrialState> {
     ]);
     if (stale()) return;
     this.cursor = snapshot.cursor;
-    this.set({ trial, experiment: snapshot.experiment, series: seriesOf(curves.items), error: null, checkpoints: this.state.checkpoints + 1 });
+    this.set({ trial, attempts: trial.attempts, experiment: snapshot.experiment, series: seriesOf(curves.items), error: null, checkpoints: this.state.checkpoints + 1 });
   }
 
   learn(trial: TrialView): void {
@@ -85,7 +87,14 @@ export class TrialFeed extends SnapshotFeed<TrialState> {
   private merged(trial: TrialView): TrialView {
     // A stream's view has no summaries; the last that are known stay.
     const old = this.state.trial;
-    return Object.keys(trial.summary).length || !old ? trial : { ...trial, summary: old.summary, summary_left_out: old.summary_left_out };
+    if (Object.keys(trial.summary).length || !old) return trial;
+    if (trial.run > old.run) void this.learnAttempts();
+    return { ...trial, summary: old.summary, summary_left_out: old.summary_left_out };
+  }
+
+  private async learnAttempts(): Promise<void> {
+    const { attempts } = await this.api.get<TrialView>(`trials/${this.id}`).catch(() => ({ attempts: null })); // drawn without them
+    if (attempts) this.set({ attempts });
   }
 
   protected take(event: Event): void {

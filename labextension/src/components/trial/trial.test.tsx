@@ -8,7 +8,9 @@ import { BEGAN, FAILURE, HOSTILE, metricsEvent, task, trial } from '../../harnes
 import { show } from '../../testing/app';
 import { formatTime } from '../common';
 import { FailureCard, failureText } from '../view/FailureCard';
+import type { TrialView as TrialFacts } from '../../state/wire';
 import { foldMetrics, Series } from './feed';
+import { attemptMarks, attemptsText } from './MetricsTab';
 import { TaskView, whyClosed } from './TaskView';
 import { TrialView } from './TrialView';
 
@@ -38,7 +40,7 @@ describe('the view of a trial', () => {
     const follow = encodeURIComponent(JSON.stringify([{ experiment: 12, trial: 116 }]));
     await waitFor(() => expect(fixtures.streams).toEqual([`stream?after=1&follow=${follow}`]));
     act(() => fixtures.say('stream', { ...metricsEvent(11, 116, 5000, 0.0042), data: { group: 'validation', steps_completed: 5000, run: 2, metrics: { validation_error: 0.0042, novel: 7 } } }));
-    await screen.findByText('0.0042');
+    await screen.findByText('0.004200');
     expect(screen.getAllByRole('heading', { level: 2 }).map(h => h.textContent)).toContain('novel');
     act(() => fixtures.say('stream', { ...metricsEvent(12, 116, 5000, 0), data: { group: 'cpu', steps_completed: 5000, run: 2, metrics: { cpu_util_simple: 7 } } }));
     await screen.findByText('cpu_util_simple');
@@ -46,6 +48,31 @@ describe('the view of a trial', () => {
     act(() => fixtures.say('stream', { ...metricsEvent(13, 999, 5000, 0.1) }));
     act(() => fixtures.say('stream', { id: 14, kind: 'trial', time: 0, experiment_id: 12, trial_id: 116, task_id: null, data: { ...trial(16, 20, { state: 'ERROR', failure: FAILURE, end_reason: 'error' }) } }));
     await screen.findByText('Out of memory');
+  });
+
+  it('marks where later attempts took over, and learns of one that begins while it is shown', async () => {
+    const attempt = { agent_id: null, ended_at: null, reason: null };
+    const attempts = [
+      { ...attempt, run: 0, resume_step: null, started_at: 100 }, { ...attempt, run: 1, resume_step: 40, started_at: 160 },
+      { ...attempt, run: 2, resume_step: null, started_at: null }
+    ];
+    expect(attemptsText(attempts)).toBe('Dotted lines: attempt 2 resumed at step 40, attempt 3 began anew.');
+    expect(attemptMarks(attempts, 'steps', 100)).toEqual([40, 0]);
+    expect(attemptMarks(attempts, 'time', 100)).toEqual([60]);
+    expect(attemptMarks([], 'steps', 0)).toEqual([]);
+
+    const { fixtures } = open(<TrialView id={116} />);
+    await screen.findByText('search metric');
+    expect(screen.queryByText(/^Dotted lines/)).toBeNull();
+    await waitFor(() => expect(fixtures.streams).toHaveLength(1));
+    const known = await fixtures.get<TrialFacts>('trials/116');
+    const get = fixtures.get.bind(fixtures);
+    fixtures.get = async <T,>(path: string): Promise<T> => (path === 'trials/116' ? { ...known, attempts } as T : get<T>(path));
+    const event = { id: 14, kind: 'trial' as const, time: 0, experiment_id: 12, trial_id: 116, task_id: null };
+    act(() => fixtures.say('stream', { ...event, data: { ...known, run: known.run + 1, summary: {}, attempts: [] } }));
+    await screen.findByText('Dotted lines: attempt 2 resumed at step 40, attempt 3 began anew.');
+    act(() => fixtures.say('stream', { ...event, id: 15, data: { ...known, run: known.run + 1, summary: {}, attempts: [] } }));
+    await screen.findByText(/^Dotted lines/);
   });
 
   it('says why it cannot be killed', async () => {

@@ -16,7 +16,7 @@ export function bestFirst(items: readonly CheckpointView[], smallerIsBetter: boo
   const sign = smallerIsBetter ? 1 : -1;
   const rank = (item: CheckpointView): [number, number, number] => {
     const value = toNumber(item.validation);
-    const known = value !== null && !Number.isNaN(value);
+    const known = value !== null && Number.isFinite(value); // an infinity is no best value, in either direction
     return [item.state === 'DELETED' ? 1 : 0, known ? 0 : 1, known ? sign * value : -item.steps_completed];
   };
   const keyed = items.map(item => ({ item, by: rank(item) }));
@@ -76,6 +76,7 @@ function Checkpoint({ item, metric, best, ofTrials }: {
         <span className="det-num">{formatBytes(item.size)}</span>
         <span className="det-soft det-num">{formatTime(item.created_at)}</span>
         {deleted && <span className="det-soft">files deleted</span>}
+        {item.state === 'PARTIALLY_DELETED' && <span className="det-soft">some files deleted</span>}
         <span className="det-mono det-checkpoint-uuid det-ellipsis" title={item.uuid}>{nameText(item.uuid, 60)}</span>
         <CopyButton text={item.uuid} label="Copy uuid" what="the checkpoint's uuid" />
         {!deleted && files.length > 0 && (

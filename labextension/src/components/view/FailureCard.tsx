@@ -10,7 +10,7 @@ import { logText, nameText, visible } from '../common/text';
 const KINDS: Record<string, string> = {
   oom: 'Out of memory', import: 'Import failed', config: 'Invalid config', exception: 'The code raised an exception',
   killed: 'Killed', lost: 'Node lost', no_metrics: 'No metrics reported', searcher: 'The searcher failed',
-  nan: 'The metric is NaN', hang: 'A rank is hanging', preempted: 'Preempted', user_stop: 'Stopped by a user',
+  nan: 'The metric is not a finite number', hang: 'A rank is hanging', preempted: 'Preempted', user_stop: 'Stopped by a user',
   max_time: 'Maximum time exceeded', disk_full: 'The disk is full', checkpoint: 'Checkpoint missing', setup: 'Setup failed',
   refused: 'Refused by the node', unknown: 'Failed'
 };

@@ -2,18 +2,20 @@
 
 import type { ReactElement, ReactNode } from 'react';
 
-import { useApp } from '../../state/context';
+import { Question, useApp } from '../../state/context';
 import { ActionButton, StateBadge } from '../common';
 import { nameText } from '../common/text';
 import type { Action, Verb } from './actions';
 
-export function Header({ title, kind, state, word, about, facts, actions, onAction, children }: {
+export function Header({ title, kind, state, word, about, warning, facts, actions, onAction, children }: {
   title: string;
-  /** `Experiment 12` */
+  /** `Experiment 12`; empty where the title says it. */
   kind: string;
   state: string;
   word?: string;
   about?: string | null;
+  /** What is wrong with a good end. */
+  warning?: string | null;
   facts: readonly (string | null | undefined | false)[];
   actions: readonly Action[];
   onAction: (action: Action) => Promise<void>;
@@ -24,7 +26,7 @@ export function Header({ title, kind, state, word, about, facts, actions, onActi
     <header className="det-head-block">
       <div className="det-head-line">
         <h1 className="det-head-title" title={nameText(title, 2000)}><bdi>{nameText(title)}</bdi></h1>
-        <StateBadge state={state} word={word} about={about} />
+        <StateBadge state={state} word={word} about={about} warning={warning} />
         <div className="det-head-actions" role="group" aria-label="Actions">
           {children}
           {actions.map(action => (
@@ -42,17 +44,21 @@ export function Header({ title, kind, state, word, about, facts, actions, onActi
   );
 }
 
-/** Run an action, with confirmation where work is lost; errors are shown as notifications. */
+/**
+ * Run an action, with confirmation where work is lost; errors are shown as notifications. `ask` finds out whether an
+ * action that needs none in general needs one now.
+ */
 export function useAction<T>(
-  subject: string, path: (verb: Verb) => string, learn: (answer: T) => void
+  subject: string, path: (verb: Verb) => string, learn: (answer: T) => void,
+  ask: (verb: Verb) => Promise<Question | null> = () => Promise.resolve(null)
 ): (action: Action) => Promise<void> {
   const { api, confirm, notify } = useApp();
   return async action => {
     const name = nameText(subject, 80);
-    if (action.needsConfirm) {
-      const sure = await confirm({ title: `${action.label} ${name}?`, body: `${action.tip}.`, yes: action.label, danger: true });
-      if (!sure) return;
-    }
+    const question: Question | null = action.needsConfirm
+      ? { title: `${action.label} ${name}?`, body: `${action.tip}.`, yes: action.label, danger: true }
+      : await ask(action.verb);
+    if (question && !(await confirm(question))) return;
     try {
       learn(await api.post<T>(path(action.verb)));
     } catch (error) {

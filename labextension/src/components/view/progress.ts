@@ -20,7 +20,7 @@ export function progressParts(e: ExperimentView, now: number): string[] {
   }
   const rest = remaining(e, now);
   if (rest !== null) parts.push(`about ${formatDuration(rest)} left`);
-  if (isOver(e.state) && e.ended_at) parts.push(`took ${formatDuration(e.ended_at - (e.started_at ?? e.created_at))}`);
+  if (isOver(e.state) && e.ended_at) parts.push(`took ${formatDuration(worked(e, e.ended_at))}`);
   return parts;
 }
 
@@ -31,11 +31,16 @@ export function counts(e: ExperimentView): { done: number; running: number; tota
   return { done, running: by.RUNNING ?? 0, total: e.trials_total };
 }
 
+/** Seconds from its start to `end` without pauses; a master of before does not say how long they took. */
+function worked(e: ExperimentView, end: number): number {
+  return Math.max(0, end - (e.started_at ?? e.created_at) - (e.paused_seconds || 0));
+}
+
 /** Seconds until the end at the pace so far, or null if nothing can be said. */
 export function remaining(e: ExperimentView, now: number): number | null {
   const { progress, started_at: since } = e;
   if (e.state !== 'ACTIVE' || !since || progress < TOO_EARLY || progress >= 1 || !e.trials.RUNNING) return null;
-  return ((now - since) / progress) * (1 - progress);
+  return (worked(e, now) / progress) * (1 - progress);
 }
 
 /** Whether the searcher stopped a trial before its time (at the top rung it stops those that are through). */
@@ -57,5 +62,6 @@ export function toneState(trial: TrialView): string {
 export function endWord(trial: TrialView): string | undefined {
   if (stoppedEarly(trial)) return 'stopped early';
   const reason = isOver(trial.state) ? trial.end_reason : null; // one that is being killed has its reason already
+  if (reason === 'error') return 'failed';
   return reason && reason !== 'completed' && reason !== 'stopped' ? reason.replaceAll('_', ' ') : undefined;
 }

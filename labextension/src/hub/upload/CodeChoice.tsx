@@ -4,14 +4,13 @@ import { useEffect, useRef, useState, type DragEvent, type ReactElement } from '
 
 import { ErrorBanner, formatBytes, plural } from '../../components/common';
 import { nameText } from '../../components/common/text';
-import { useStore } from '../../state/context';
+import { EarlierCode } from '../../form/EarlierCode';
 import type { ExperimentView } from '../../state/wire';
 import { fromDrop, fromFiles } from './gather';
 import { IGNORE_FILE } from './ignore';
 import { MOST_FILES } from './select';
 import type { Code, Coded } from './useCode';
 
-const MOST_EXPERIMENTS = 50;
 const MOST_SHOWN = 200;
 
 export function CodeChoice({ coded, mostBytes, source, onSource }: {
@@ -46,7 +45,7 @@ export function CodeChoice({ coded, mostBytes, source, onSource }: {
           )}
         </div>
       </div>
-      {state.kind === 'none' && <Earlier chosen={source} choose={onSource} />}
+      {state.kind === 'none' && <EarlierCode chosen={source} onChoose={onSource} />}
     </fieldset>
   );
 }
@@ -119,24 +118,4 @@ function useDrop(onDrop: (data: DataTransfer) => void): object {
       onDrop(event.dataTransfer);
     }
   };
-}
-
-function Earlier({ chosen, choose }: {
-  chosen: ExperimentView | null; choose: (one: ExperimentView | null) => void;
-}): ReactElement | null {
-  const experiments = useStore(snapshot => snapshot.experiments);
-  const withCode = experiments.filter(one => one.bundle !== null).slice(0, MOST_EXPERIMENTS);
-  if (!withCode.length) return null;
-  return (
-    <div className="det-field">
-      <label htmlFor="det-code-of">Or use the code of an earlier experiment</label>
-      <select
-        id="det-code-of" className="det-input" value={chosen?.id ?? ''}
-        onChange={event => choose(withCode.find(one => String(one.id) === event.target.value) ?? null)}
-      >
-        <option value="">none</option>
-        {withCode.map(one => <option key={one.id} value={one.id}>experiment {one.id}, {nameText(one.name)}</option>)}
-      </select>
-    </div>
-  );
 }

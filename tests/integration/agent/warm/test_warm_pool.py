@@ -79,6 +79,32 @@ def test_a_plain_program_is_forked_and_one_that_opts_out_is_not(master, agent, w
     assert not said(master, run(master, WHERE, environment=COLD))["torch"]
 
 
+@pytest.mark.parametrize(
+    ("entrypoint", "environment", "reason"),
+    [
+        (["sh", "-c", "python3 train.py"], {}, "the entrypoint is not a Python program"),
+        (None, {"MKL_NUM_THREADS": "1"}, "the environment variable MKL_NUM_THREADS is read when an interpreter starts"),
+    ],
+)
+def test_what_the_pool_cannot_serve_says_so_once(master, agent, warm, entrypoint, environment, reason):
+    told = [f"detlab: started cold, since the warm pool cannot serve this trial: {reason}"]
+    for number, expected in ((1, told), (2, [])):
+        task = run(master, WHERE, entrypoint=entrypoint, environment=environment, run=number)
+        assert not said(master, task)["torch"]
+        lines = [text for text in master.texts(task, "launcher") if not text.startswith("detlab: attempt ")]
+        assert lines == expected
+
+
+def test_the_short_folder_of_its_launcher_is_not_the_trials_to_remove(master, agent, warm):
+    """A forked trial whose TMPDIR has a short name closed a descriptor that was not its own, and said so."""
+    code = "import os, tempfile; print(tempfile.gettempdir()); open(os.environ['TMPDIR'] + '/mark', 'w').close()"
+    task = run(master, code)
+    assert task.exits[0].exit_code == 0
+    assert len(str(agent.task_dir(task) / "tmp")) > 40
+    assert len(master.texts(task, "stdout")[0]) <= 40
+    assert master.texts(task, "stderr") == []
+
+
 def differences(one, other):
     """What two descriptions do not share, entry by entry."""
     found = {}
@@ -324,6 +350,8 @@ def test_a_forked_trial_of_another_user_and_the_zygote_cannot_be_read_steered_or
     assert {told[path] for path in paths} <= {"EPERM", "EACCES"}
     assert not [pair for pair in told["launcher"] if "TOKEN" in pair or "SECRET" in pair or "dtagent_" in pair]
     own = (str(agent.task_dir(task)), "/dev/", "/proc/")
-    assert [path for path in told["held"] if path.startswith("/") and not path.startswith(own)] == []
+    lock = re.compile(r"/tmp/det-\w+/\.lock")  # of its launcher, whose folder is the short name of TMPDIR
+    held = [path for path in told["held"] if path.startswith("/") and not path.startswith(own)]
+    assert [path for path in held if not lock.fullmatch(path)] == []
     master.send_kill(bob)
     master.wait_for(lambda: bob.exits, timeout=30)

@@ -148,3 +148,18 @@ def test_a_deleted_checkpoint_is_not_the_newest():
 def test_the_clients_sort_by_batches_ignores_the_clock():
     order = sort_checkpoints(FOUND, sort_by="steps_completed", order_by="desc", metric="loss", smaller_is_better=True)
     assert [item.uuid for item in order] == ["b", "c", "a"]
+
+
+async def test_a_trials_attempts_say_where_they_went_on(saved):
+    world, course, experiment = saved
+    (trial,) = await world.trials(experiment)
+    assert trial.attempts == []  # only a single trial has them
+    course.done = True
+    await world.finish(experiment)
+    first, second = (await world.services.trials.get(ALICE, trial.id)).attempts
+    assert [(one.run, one.resume_step, one.agent_id) for one in (first, second)] == [
+        (1, None, second.agent_id),
+        (2, 6, second.agent_id),
+    ]
+    assert first.reason == "failed"
+    assert None not in (first.started_at, first.ended_at, second.started_at, second.ended_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -34,6 +35,12 @@ def resumed(seq: int, step: int) -> ResumedRecord:
 @pytest.fixture
 async def second_run(make_world: Any) -> Any:
     """A world and the task of a second attempt, which the master takes to resume at step 6."""
+    world, made, task = await at_second_run(make_world, script)
+    assert resume_step(world, task) == 6
+    return world, made, task
+
+
+async def at_second_run(make_world: Any, script: Any) -> Any:
     world = await make_world(script)
     agent = await world.add_agent()
     made = await world.submit(config())
@@ -44,7 +51,6 @@ async def second_run(make_world: Any) -> Any:
     await world.until(there)
     await world.step()
     (task,) = agent.tasks.values()
-    assert resume_step(world, task) == 6
     return world, made, task
 
 
@@ -133,3 +139,26 @@ def test_resumed_is_a_record_on_the_wire() -> None:
     (record,) = RecordBatch.model_validate(raw).records
     assert isinstance(record, ResumedRecord)
     assert record.steps_completed == 3
+
+
+def diverges(launch: Any) -> Any:
+    """The first attempt reports minus infinity, then numbers, saves at 2 and fails; the next one waits."""
+    if launch.run == 1:
+        for step, loss in ((1, -math.inf), (2, 5.0)):
+            yield report(step, loss=loss)
+        yield ("save", 2)
+        yield report(3, loss=3.0)
+        yield ("exit", 1)
+    while True:
+        yield ("wait",)
+
+
+async def test_resumed_after_minus_infinity_keeps_the_best_number(make_world: Any) -> None:
+    """The best was lost with the first report of the new attempt, since minus infinity hid it."""
+    world, made, task = await at_second_run(make_world, diverges)
+    assert resume_step(world, task) == 2
+    assert (await world.view(made.id)).best.value == 3.0
+    await task.send("metrics", metrics(1, 3, loss=7.0))
+    assert (await world.services.trials.get(ALICE, task.caller.trial_id)).best_validation == 5.0
+    best = (await world.view(made.id)).best
+    assert (best.steps_completed, best.value) == (2, 5.0)

@@ -112,7 +112,7 @@ async def test_records_a_metric_that_is_minus_infinity_is_not_the_best(make_worl
     """A training that had diverged won the search, and its checkpoint was "the best"."""
     world, made, task = await one_task(make_world)
     for step, loss in ((1, -math.inf), (2, 0.5), (3, -math.inf)):
-        await task.send("metrics", metrics(step, {"loss": loss}))
+        await task.send("metrics", metrics(step, {"loss": loss}, step=step))
     assert (await world.view(made.id)).best.value == 0.5
     trial = await world.services.trials.get(ALICE, task.caller.trial_id)
     assert (trial.best_validation, trial.latest_validation) == (0.5, -math.inf)
@@ -121,7 +121,7 @@ async def test_records_a_metric_that_is_minus_infinity_is_not_the_best(make_worl
         low = curves.trial_best(s, trial.id, "validation", "loss", True)
         return low, curves.experiment_best(s, made.id, "validation", "loss", True)
 
-    assert await world.services.shell.read(stored) == (None, None)
+    assert await world.services.shell.read(stored) == ((2, 0.5), (trial.id, 2, 0.5))
 
 
 async def test_records_of_progress_and_status_show_up(make_world):

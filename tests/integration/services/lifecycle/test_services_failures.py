@@ -122,6 +122,45 @@ async def test_services_an_import_that_fails_after_a_report_is_restarted(make_wo
     assert "not restarted" not in trial.failure.hint
 
 
+DENIED = "detlab.errors.StorageDenied: cannot make /data/.stage-1: Permission denied: /data belongs to root (uid 0)"
+LET = "Let that user write there, on vm: chmod 1777 /data; or name another folder in checkpoint_storage"
+
+
+async def test_services_a_closed_storage_is_not_tried_again_on_the_only_agent(make_world):
+    """Each restart met the same folder."""
+
+    def script(launch):
+        yield report(1, loss=0.5)
+        yield from failing(1, (*HEAD, DENIED, LET))(launch)
+
+    world = await make_world(script)
+    agent = await world.add_agent()
+    made = await world.submit(config(max_restarts=5))
+    view = await world.finish(made.id)
+    assert len(agent.launches) == 1
+    assert view.failure.message == DENIED
+    assert view.failure.hint.startswith(LET)
+    assert view.failure.hint.endswith("(not restarted: it would fail in the same way each time)")
+
+
+async def test_services_a_closed_storage_may_be_open_on_another_agent(make_world):
+    world = await make_world(failing(1, (*HEAD, DENIED, LET)))
+    agents = [await world.add_agent(name) for name in ("one", "two")]
+    made = await world.submit(config(max_restarts=2))
+    await world.finish(made.id)
+    assert sum(len(agent.launches) for agent in agents) == 3
+
+
+async def test_services_data_that_a_task_may_not_read_is_not_tried_again(make_world):
+    said = "PermissionError: [Errno 13] Permission denied: '/data/x.csv'"
+    world = await make_world(failing(1, (*HEAD, said)))
+    agent = await world.add_agent()
+    made = await world.submit(config(max_restarts=5))
+    view = await world.finish(made.id)
+    assert (len(agent.launches), view.failure.message) == (1, said)
+    assert view.failure.hint.startswith("tasks of alice run as a user of their own")
+
+
 async def test_services_a_time_metric_with_another_name_is_suggested(make_world):
     def script(launch):
         yield report(1, loss=0.5, epoch=1)
@@ -169,6 +208,38 @@ async def test_services_no_metrics_is_a_failure_under_asha(make_world):
         assert (trial.state, trial.end_reason) == (TrialState.ERROR, EndReason.NO_METRICS)
         assert trial.failure.kind == "no_metrics"
         assert "'loss'" in trial.failure.message
+
+
+async def test_services_a_misspelt_metric_is_told_at_the_first_validation(make_world):
+    """A whole search trained to its end before anybody was told."""
+
+    def script(launch):
+        yield report(1, test_loss=0.5, batches=1)
+        yield ("wait",)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=2)))
+
+    async def told():
+        return (await world.view(made.id)).warnings
+
+    await world.until(told)
+    [warning] = await told()
+    expected = "its first validation report has no 'loss', the searcher's metric; it has batches, test_loss"
+    assert warning == f"trial {(await world.trials(made.id))[0].id}: {expected}"
+
+
+async def test_services_a_metric_that_comes_later_is_not_warned_of_any_longer(make_world):
+    def script(launch):
+        yield report(1, test_loss=0.5, batches=1)
+        yield report(1, loss=0.5, batches=1)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config({"name": "single", "metric": "loss"}))
+    assert (await world.finish(made.id)).warnings == []
 
 
 @pytest.mark.parametrize("name", ["single", "random", "grid"])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
-from services_scripted import ALICE, BOB, ROOT, config, training
+from services_scripted import ALICE, BOB, ROOT, config, report, training
 from sqlalchemy import event as sqlalchemy_event
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
@@ -109,6 +110,38 @@ async def test_a_paused_experiment_tells_when_its_trials_have_left(make_world):
     got = await collect(world.services.stream.events(ALICE, None, after=look.cursor), bool)
     last = [event.data for event in got if event.kind == "experiment"][-1]
     assert (last["state"], last["trials"].get("RUNNING", 0), last["pending_reason"]) == ("PAUSED", 0, None)
+
+
+async def test_the_end_of_an_attempt_is_an_event_of_its_experiment(make_world):
+    """Where nothing else changed, pages showed `1 pausing` until the next change."""
+
+    def leaves(launch):
+        for step in itertools.count(1):
+            yield report(step, loss=1.0)
+            if (yield ("poll",)):
+                yield ("exit", 0)
+
+    world = await make_world(leaves)
+    await world.add_agent(slots=1)
+    made = await world.submit(config({"name": "single", "metric": "loss"}))
+    for _ in range(2):  # the first time a trial leaves without a checkpoint, its warning is an event, too
+        await world.until(lambda: trains(world, made.id))
+        await world.services.experiments.pause(ALICE, made.id)
+        cursor = (await world.services.overview.view(ALICE)).cursor
+        for _ in range(40):
+            world.now += 1
+            await world.steps(1)
+        assert (await world.view(made.id)).trials.get("RUNNING", 0) == 0
+        times = {}
+        for event in await collect(world.services.stream.events(ALICE, None, after=cursor), bool):
+            times[event.kind] = event.time
+        assert times["experiment"] == times["trial"]
+        await world.services.experiments.activate(ALICE, made.id)
+
+
+async def trains(world, experiment_id):
+    [trial] = await world.trials(experiment_id)
+    return trial.steps_completed > 2 and (await world.view(experiment_id)).trials.get("RUNNING") == 1
 
 
 async def test_faces_overview_keeps_living_tasks_and_the_newest_ended(make_world, monkeypatch):

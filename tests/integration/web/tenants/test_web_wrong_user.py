@@ -21,6 +21,7 @@ TO_BEN = {"kind": "user", "name": "ben", "write": True}
 BODIES = {
     "PUT api/v1/experiments/{experiment_id}/grants": TO_BEN,
     "POST api/v1/jobs/{job_id}": {"weight": 99},
+    "POST api/v1/checkpoints/{uuid}/remove-files": {"globs": ["*"]},
 }
 """Of verbs that need one to be understood."""
 QUERIES = {"DELETE api/v1/experiments/{experiment_id}/grants": {"kind": "user", "name": "ben"}}

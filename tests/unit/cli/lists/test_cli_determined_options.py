@@ -5,16 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+import tarfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
+import yaml
 from click.testing import Result
 
-from detlab.schemas.wire import SeriesView, TrialState
+from detlab.cli.root import det as root
+from detlab.schemas.jobwire import JobView
+from detlab.schemas.wire import BestView, SeriesView, TrialState
 from detlab.testing.api import FakeMaster
 
 Det = Callable[..., Result]
+OTHER_LISTS = {"queue", "audit", "usage", "uids", "instances", "outputs", "metrics"}
+"""Commands with another name that print a table."""
 
 
 def rows(result: Result) -> list[dict[str, str]]:
@@ -39,6 +47,32 @@ def test_lists_are_printed_as_csv(master: FakeMaster, det: Det) -> None:
         assert checkpoint["Checkpoint"] == uuid
     assert [agent["Agent"] for agent in rows(det("agent", "list", "--csv"))] == ["node1"]
     assert [slot["Agent"] for slot in rows(det("slot", "list", "--csv"))] == ["node1"] * 2
+
+
+def test_csv_is_for_programs(master: FakeMaster, det: Det) -> None:
+    """Regression: some lists gave "22s", "1.3 KiB" and "accuracy 0.98" where others gave numbers."""
+    master.add_experiment()
+    master.add_trial(1)
+    master.add_checkpoint(1, {"a": b"1" * 2000}, steps_completed=7, validation=1 / 3)
+    master.add_agent("node1", slots=2)
+    (checkpoint,) = rows(det("c", "list", "1", "--csv"))
+    assert checkpoint["Size"] == "2000"
+    assert checkpoint["Validation"] == str(1 / 3)
+    assert float(checkpoint["Written"]) >= 0
+    changes = {
+        "best": BestView(trial_id=1, trial_index=0, steps_completed=7, value=1 / 7),
+        "progress": 0.25,
+        "started_at": 1000.5,
+    }
+    master.experiments[1] = master.experiments[1].model_copy(update=changes)
+    (found,) = rows(det("e", "list", "--csv"))
+    assert [found[name] for name in ("Best", "Progress", "Started")] == [str(1 / 7), "0.25", "1000.5"]
+    assert "25%" in det("e", "list").stdout
+    began = time.time() - 500
+    ended = master.add_task("shell", state=TrialState.COMPLETED, created_at=began, ended_at=began + 10)
+    (task,) = [row for row in rows(det("shell", "list", "-a", "--csv")) if row["ID"] == ended.id]
+    assert 500 <= float(task["Age"]) < 1000  # regression: it was how long the task took
+    assert "KiB" in det("c", "list", "1").stdout
 
 
 @pytest.mark.parametrize(
@@ -121,3 +155,110 @@ def test_logs_take_determineds_names_of_filters(master: FakeMaster, det: Det) ->
     assert "two" not in det("t", "logs", 1, "--rank-id", 0).stdout
     result = det("t", "logs", 1, "--timestamp-after", "2001-01-01T00:00", "--timestamp-before", "2101-01-01T00:00")
     assert result.exit_code == 0, result.output
+
+
+def bundled(master: FakeMaster) -> set[str]:
+    """The files of the bundle that was uploaded last."""
+    *_, data = master.bundles.values()
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return set(archive.getnames())
+
+
+def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, (*path, name)
+        if isinstance(command, click.Group):
+            yield from leaves(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {option for each in command.params for option in each.opts}
+
+
+def test_each_list_can_be_had_as_csv() -> None:
+    lists = {path: command for path, command in leaves(root) if path[-1].startswith("list") or path[-1] in OTHER_LISTS}
+    assert len(lists) >= 16
+    assert [path for path, command in lists.items() if "--csv" not in options_of(command)] == []
+
+
+def test_no_spreadsheet_takes_a_text_for_a_formula(master: FakeMaster, det: Det) -> None:
+    for name in ("=HYPERLINK(1)", "-1", "+cmd|' /C calc'!A0", "@SUM(A1)", "plain"):
+        master.add_experiment(name)
+    found = [row["Name"] for row in rows(det("e", "list", "--csv", "--sort-by", "id"))]
+    assert found == ["'=HYPERLINK(1)", "-1", "'+cmd|' /C calc'!A0", "'@SUM(A1)", "plain"]
+    master.add_trial(1, hparams={"=a": "=1+1", "lr": -0.5}, best_validation=-0.25)
+    (trial,) = rows(det("trial", "list", 1, "--csv"))
+    assert (trial["hparams.=a"], trial["hparams.lr"], trial["best_validation"]) == ("'=1+1", "-0.5", "-0.25")
+
+
+def test_tasks_are_listed_by_id_in_order_and_as_csv(master: FakeMaster, det: Det) -> None:
+    ids = {name: master.add_task("shell", name).id for name in ("b-shell", "a-shell")}
+    quiet = det("shell", "list", "-q", "--sort-by", "name").stdout.split()
+    assert quiet == [ids["a-shell"], ids["b-shell"]]
+    assert det("shell", "list", "-q", "--sort-by", "name", "--order-by", "desc", "-n", 1).stdout.split() == quiet[1:]
+    assert {row["ID"] for row in rows(det("shell", "list", "-a", "--csv"))} == set(quiet)
+    assert len(det("notebook", "list", "--csv").stdout.splitlines()) == 1
+
+
+def test_a_kill_that_is_forced_skips_unknown_ids(master: FakeMaster, det: Det) -> None:
+    view = master.add_task("shell")
+    assert det("shell", "kill", "shell-nowhere12345", view.id).exit_code == 1
+    assert not master.tasks[view.id].state.terminal
+    result = det("shell", "kill", "-f", "shell-nowhere12345", view.id)
+    assert (result.exit_code, master.tasks[view.id].state.terminal) == (0, True)
+    assert "skipped: there is no shell 'shell-nowhere12345'" in result.stderr
+
+
+def test_tasks_get_files_and_directories_of_the_node(master: FakeMaster, det: Det, tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("a,b\n")
+    det(
+        "notebook", "start", "-d", "-i", "labels.csv", "-v", "/data:/data:ro", "--volume", "/scratch:/s", "--no-browser"
+    )
+    (view,) = master.tasks.values()
+    assert view.config["bind_mounts"] == [
+        {"host_path": "/data", "container_path": "/data", "read_only": True},
+        {"host_path": "/scratch", "container_path": "/s"},
+    ]
+    assert view.config["runtime"] == "docker"
+    assert bundled(master) == {"labels.csv"}
+    assert det("shell", "start", "-d", "--context", "code", "-i", "labels.csv").exit_code == 0
+    assert bundled(master) == {"labels.csv", "train.py"}
+
+
+@pytest.mark.parametrize("text", ["/data", "data:/data", "/data:data", "/data:/data:rx", ":/data"])
+def test_a_volume_that_is_none_is_refused(master: FakeMaster, det: Det, text: str) -> None:
+    result = det("shell", "start", "-d", "-v", text)
+    assert (result.exit_code, list(master.tasks)) == (2, [])
+    assert "is not HOST:CONTAINER with absolute paths" in result.stderr
+
+
+def test_a_process_has_no_volumes(master: FakeMaster, det: Det) -> None:
+    result = det("cmd", "run", "-d", "--runtime", "process", "-v", "/data:/data", "true")
+    assert (result.exit_code, list(master.tasks)) == (2, [])
+    assert "needs a container" in result.stderr
+    assert "--image IMAGE" in result.stderr
+
+
+def test_logs_are_filtered_by_source(master: FakeMaster, det: Det) -> None:
+    master.add_experiment()
+    master.add_trial(1, state=TrialState.COMPLETED)
+    for stdtype in ("stdout", "launcher", "stderr"):
+        master.log(1, f"from {stdtype}", stdtype=stdtype)
+    assert det("t", "logs", 1, "--source", "task").stdout.splitlines() == ["from stdout", "from stderr"]
+    assert det("t", "logs", 1, "--source", "launcher", "-f").stdout.splitlines() == ["from launcher"]
+
+
+def test_a_task_shows_its_config_and_gets_another_priority(master: FakeMaster, det: Det) -> None:
+    det("cmd", "run", "-d", "-c", "resources.slots=2", "true")
+    (view,) = master.tasks.values()
+    assert yaml.safe_load(det("cmd", "config", view.id).stdout)["resources"] == {"slots": 2}
+    assert json.loads(det("task", "config", view.id, "--json").stdout)["entrypoint"] == ["true"]
+    assert det("shell", "config", view.id).exit_code == 1
+    master.jobs = [JobView(id=view.id, kind="command", owner="alice", state="queued", order=1, priority=42)]
+    assert det("cmd", "set", "priority", view.id, 7).stdout == f"Command {view.id}: priority 7\n"
+    assert master.jobs[0].priority == 7
+    assert det("cmd", "set", "priority", view.id, 100).exit_code == 2

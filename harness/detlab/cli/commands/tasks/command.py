@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -16,7 +15,6 @@ from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import connection_notes
 from detlab.cli.output.logs import line_text
 from detlab.cli.output.printing import clean, note, say, say_json
-from detlab.client.submission import pack
 from detlab.client.task_facts import kind_word
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import TaskKind
@@ -36,19 +34,7 @@ def cmd() -> None:
 
 @cmd.command(context_settings={"allow_interspersed_args": False})
 @click.argument("words", metavar="[--] COMMAND [ARGS]...", nargs=-1, type=click.UNPROCESSED)
-@task_options()
-@click.option(
-    "--context", type=click.Path(path_type=Path), metavar="DIR", help="The content of DIR becomes its working folder."
-)
-@click.option(
-    "-i",
-    "--include",
-    "includes",
-    multiple=True,
-    metavar="PATH",
-    type=click.Path(path_type=Path),
-    help="A further file or directory, placed at the top of the code (repeatable).",
-)
+@task_options(code=True)
 @click.option("-d", "--detach", is_flag=True, help="Submit it without waiting.")
 @json_option
 @pass_invocation
@@ -56,8 +42,6 @@ def run(
     invocation: Invocation,
     words: tuple[str, ...],
     options: TaskOptions,
-    context: Path | None,
-    includes: tuple[Path, ...],
     detach: bool,
 ) -> int:
     """Run a program on the cluster; its output appears here, and its exit code is this command's.
@@ -73,8 +57,7 @@ def run(
       det cmd run --config-file job.yaml --detach
     """
     entrypoint = None if not words else words[0] if len(words) == 1 and " " in words[0] else list(words)
-    bundle = pack(context, includes)
-    task = submit(invocation, TaskKind.COMMAND, options, bundle=bundle, entrypoint=entrypoint)
+    task = submit(invocation, TaskKind.COMMAND, options, bundle=options.bundle(), entrypoint=entrypoint)
     if detach:
         if invocation.as_json:
             say_json(task.view)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -97,11 +97,30 @@ def find(invocation: Invocation, word: str, kind: TaskKind | None = None) -> Tas
     return task
 
 
-def find_all(invocation: Invocation, words: Iterable[str], kind: TaskKind | None = None) -> list[Task]:
-    """Return the tasks of these ids, each once; nothing has been done to any if one is unknown."""
+def find_all(
+    invocation: Invocation,
+    words: Iterable[str],
+    kind: TaskKind | None = None,
+    *,
+    missing: Callable[[DetlabError], None] | None = None,
+) -> list[Task]:
+    """Return the tasks of these ids, each once; nothing has been done to any if one is unknown.
+
+    Args:
+        invocation: Has the client.
+        words: Ids, beginnings of ids, or names.
+        kind: What they must be; None: of any kind.
+        missing: Receives the error of each that does not exist, which is then left out; None raises it.
+    """
     found: dict[str, Task] = {}
     for word in words:
-        task = find(invocation, word, kind)
+        try:
+            task = find(invocation, word, kind)
+        except NotFound as error:
+            if missing is None:
+                raise
+            missing(error)
+            continue
         found.setdefault(task.id, task)
     return list(found.values())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from pathlib import Path
 
 import click
 
@@ -12,7 +11,6 @@ from detlab.cli.commands.tasks.shared import add_open, add_shared
 from detlab.cli.commands.tasks.start import start_server
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
-from detlab.client.submission import pack
 from detlab.schemas.taskwire import TaskKind
 
 _RUN = {
@@ -39,15 +37,16 @@ def notebook() -> None:
 
 
 @notebook.command()
-@task_options(idle=True)
+@task_options(idle=True, code=True)
 @click.option(
-    "--context", type=click.Path(path_type=Path), metavar="DIR", help="The content of DIR becomes its working folder."
+    "--wait/--detach", " /-d", default=True, help="Wait until it is running (the default), or only submit it."
 )
-@click.option("--wait/--detach", default=True, help="Wait until it is running (the default), or only submit it.")
-@click.option("--no-open", is_flag=True, help="Do not open the browser; only print the address.")
+@click.option(
+    "--no-open", "--no-browser", "no_open", is_flag=True, help="Do not open the browser; only print the address."
+)
 @json_option
 @pass_invocation
-def start(invocation: Invocation, options: TaskOptions, context: Path | None, wait: bool, no_open: bool) -> int:
+def start(invocation: Invocation, options: TaskOptions, wait: bool, no_open: bool) -> int:
     """Start a notebook, show its progress, then print its address and open it.
 
     By default it holds no slots: cells borrow them (%%det_run, %%det_experiment), so an idle notebook does not block a
@@ -58,6 +57,8 @@ def start(invocation: Invocation, options: TaskOptions, context: Path | None, wa
       det notebook start
       det notebook start --slots 1 --image registry.example/torch:2.10
       det notebook start --name analysis -c idle_timeout=2h --no-open
+      det notebook start --context code/ -i data/labels.csv
+      det notebook start --image registry.example/torch:2.10 -v /data:/data:ro
       det notebook start --config-file notebook.yaml --detach
     """
     return start_server(
@@ -66,7 +67,7 @@ def start(invocation: Invocation, options: TaskOptions, context: Path | None, wa
         options,
         detach=not wait,
         browse=not no_open,
-        bundle=pack(context, ()) if context is not None else None,
+        bundle=options.bundle(),
     )
 
 

@@ -7,16 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from detlab.cli.output.printing import counted
-from detlab.client.submission import config_mapping, set_key
+from detlab.client.submission import config_mapping, pack, set_key
 from detlab.errors import ConfigError, Problem
 from detlab.schemas import taskconf
 from detlab.schemas.expconf.checks.check import errors_of
 from detlab.schemas.taskwire import TaskKind
+
+if TYPE_CHECKING:
+    from detlab.client.bundling.bundle import Bundle
 
 T = TypeVar("T")
 
@@ -33,7 +36,14 @@ class TaskOptions:
     priority: int | None
     config_file: str | None
     overrides: tuple[str, ...]
+    volumes: tuple[str, ...] = ()
     idle_timeout: str | None = None
+    context: Path | None = None
+    includes: tuple[Path, ...] = ()
+
+    def bundle(self) -> Bundle | None:
+        """Return the files of `--context` and `--include`; None if neither is given."""
+        return pack(self.context, self.includes)
 
     def config(self, kind: TaskKind, **more: Any) -> dict[str, Any]:
         """Return the config of the file, changed by `-c`, then by the options, then by `more`.
@@ -48,6 +58,7 @@ class TaskOptions:
             except ConfigError as error:
                 problems += error.problems
         self._lay_over(raw)
+        problems += self._mount(raw)
         raw.update({key: value for key, value in more.items() if value is not None})
         problems += taskconf.check(raw, kind)
         count = len(errors_of(problems))
@@ -73,6 +84,32 @@ class TaskOptions:
         elif self.image is not None:
             raw.setdefault("runtime", "docker")  # who names an image wants a container
 
+    def _mount(self, raw: dict[str, Any]) -> list[Problem]:
+        """Add the directories of `--volume`; return what is wrong with them."""
+        if not self.volumes:
+            return []
+        found = [_mount_of(text) for text in self.volumes]
+        there = raw.get("bind_mounts") or []
+        if isinstance(there, list):  # else the check says what is wrong with it
+            raw["bind_mounts"] = there + [mount for mount in found if isinstance(mount, dict)]
+        problems = [problem for problem in found if isinstance(problem, Problem)]
+        runtime = raw.get("runtime")
+        if runtime == "process":
+            why = "needs a container: a process sees the node's own paths"
+            problems.append(Problem("--volume", why, "leave out runtime: process, or name an image: --image IMAGE"))
+        elif runtime is None:
+            raw["runtime"] = "docker"  # as for an image
+        return problems
+
+
+def _mount_of(text: str) -> dict[str, Any] | Problem:
+    """Return the bind mount of `HOST:CONTAINER` or `HOST:CONTAINER:ro`."""
+    host, colon, rest = text.partition(":")
+    path, _, mode = rest.partition(":")
+    if not colon or not host.startswith("/") or not path.startswith("/") or mode not in {"", "ro", "rw"}:
+        return Problem("--volume", f"{text!r} is not HOST:CONTAINER with absolute paths", "-v /data:/data:ro")
+    return {"host_path": host, "container_path": path, **({"read_only": True} if mode == "ro" else {})}
+
 
 def _set(raw: dict[str, Any], block: str, values: dict[str, Any]) -> None:
     said = {key: value for key, value in values.items() if value is not None}
@@ -85,20 +122,21 @@ def _set(raw: dict[str, Any], block: str, values: dict[str, Any]) -> None:
         there.update(said)
 
 
-def task_options(*, idle: bool = False) -> Callable[[Callable[..., T]], Callable[..., T]]:
+def task_options(*, idle: bool = False, code: bool = False) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Add the options that describe a task, given to the function as `options`."""
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         @wraps(function)
         def wrapped(*args: Any, **given: Any) -> T:
-            said = {field: given.pop(field, None) for field in TaskOptions.__slots__}
-            said["overrides"] = said["overrides"] or ()
+            fields = [field for field in TaskOptions.__slots__ if code or field not in _OF_CODE]
+            said = {field: given.pop(field, None) for field in fields}
+            said.update({field: said.get(field) or () for field in ("overrides", "volumes", "includes")})
             image, runtime = said["image"], said["runtime"]
             if image is not None and runtime == "process":
                 raise click.UsageError("--image needs a container: leave out --runtime process")
             return function(*args, options=TaskOptions(**said), **given)
 
-        for option in reversed(_OPTIONS + (_IDLE if idle else [])):
+        for option in reversed(_OPTIONS + (_IDLE if idle else []) + (_CODE if code else [])):
             wrapped = option(wrapped)
         return wrapped
 
@@ -109,16 +147,43 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--slots", type=int, metavar="N", help="Slots (GPUs or CPU shares) to hold."),
     click.option("--image", metavar="IMAGE", help="Run in a container of this image."),
     click.option("--runtime", metavar="NAME", help="process, docker, or another of the pool; default: the cluster's."),
-    click.option("--name", metavar="TEXT", help="Display name; default: one is drawn."),
+    click.option("--name", metavar="TEXT", help="Display name; if it is left out, detlab makes one up."),
     click.option("--resource-pool", "pool", metavar="POOL", help="Resource pool."),
     click.option("--priority", type=int, metavar="N", help="1 to 99; lower goes first."),
     click.option("--config-file", metavar="FILE", help="YAML file with the task's config; `-` is standard input."),
     click.option(
         "-c", "--config", "overrides", multiple=True, metavar="K=V", help="Set a key: resources.slots=2 (repeatable)."
     ),
+    click.option(
+        "-v",
+        "--volume",
+        "volumes",
+        multiple=True,
+        metavar="HOST:CONTAINER[:ro]",
+        help="Mount a directory of the node in its container (repeatable); agents allow directories.",
+    ),
 ]
 _IDLE: list[Callable[[Any], Any]] = [
     click.option(
         "--idle-timeout", metavar="TIME", help='Time without use after which it is stopped: "30m", "2h", "never".'
+    ),
+]
+_OF_CODE = frozenset({"context", "includes"})
+"""What other commands have options of their own for."""
+_CODE: list[Callable[[Any], Any]] = [
+    click.option(
+        "--context",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="The content of DIR becomes its working folder.",
+    ),
+    click.option(
+        "-i",
+        "--include",
+        "includes",
+        multiple=True,
+        metavar="PATH",
+        type=click.Path(path_type=Path),
+        help="A further file or directory, placed at the top of the code (repeatable).",
     ),
 ]

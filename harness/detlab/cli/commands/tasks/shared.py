@@ -1,20 +1,37 @@
-"""The sub-commands that the groups of all kinds of user tasks share: list, describe, logs, kill, open."""
+"""The sub-commands that the groups of all kinds of user tasks share: list, describe, config, logs, set, kill, open."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from detlab.cli.commands.tasks.lookup import find, find_all, group_of, task_argument
 from detlab.cli.commands.tasks.start import open_server
 from detlab.cli.commands.tasks.views import describe, print_tasks, state_word
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
-from detlab.cli.output.printing import clean, note, say, say_json
+from detlab.cli.output.printing import clean, note, say, say_json, say_yaml
+from detlab.client.operations.jobs import update_job
 from detlab.client.task_facts import kind_title, kind_word
+from detlab.errors import DetlabError
+from detlab.schemas.jobwire import JobUpdate
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import TrialState
 
+if TYPE_CHECKING:
+    from detlab.client.tasks import Task
+
 STATES = [state.value for state in TrialState if state is not TrialState.PAUSED]
+ORDERS: dict[str, Callable[[Task], Any]] = {
+    "id": lambda item: item.id,
+    "name": lambda item: item.name,
+    "owner": lambda item: item.view.owner,
+    "state": lambda item: item.view.state.value,
+    "created": lambda item: item.view.created_at,
+}
+"""What `list --sort-by` takes."""
 _NEXT = {
     None: "det notebook start",
     TaskKind.COMMAND: "det cmd run -- python train.py",
@@ -23,9 +40,11 @@ _NEXT = {
 
 
 def add_shared(group: click.Group, kind: TaskKind | None) -> None:
-    """Add `list`, `describe`, `logs` and `kill` for tasks of a kind (None: of any) to its group."""
+    """Add what tasks of a kind (None: of any) have in common to its group."""
     _add_list(group, kind)
     _add_describe(group, kind)
+    _add_config(group, kind)
+    _add_set(group, kind)
     _add_logs(group, kind)
     _add_kill(group, kind)
 
@@ -42,18 +61,37 @@ def _add_list(group: click.Group, kind: TaskKind | None) -> None:
     )
     @click.option("--state", type=click.Choice(STATES, case_sensitive=False))
     @click.option("--owner", metavar="USER", help="Only this user's (administrators see all users').")
+    @click.option("-a", "--all", "every", is_flag=True, help="All of them, however many there are.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print the ids only.")
+    @click.option("--sort-by", type=click.Choice(list(ORDERS), case_sensitive=False), help="Default: newest first.")
+    @click.option("--order-by", type=click.Choice(["asc", "desc"]), default="asc", help="With --sort-by: asc or desc.")
+    @csv_option
     @json_option
     @pass_invocation
     def command(
-        invocation: Invocation, limit: int, state: str | None, owner: str | None, only: str | None = None
+        invocation: Invocation,
+        limit: int,
+        state: str | None,
+        owner: str | None,
+        every: bool,
+        quiet: bool,
+        sort_by: str | None,
+        order_by: str,
+        only: str | None = None,
     ) -> None:
         wanted = kind or (TaskKind(only.lower()) if only else None)
         found = invocation.client.list_tasks(
-            limit=limit, kind=wanted, state=state.upper() if state else None, owner=owner
+            limit=None if every or sort_by else limit, kind=wanted, state=state.upper() if state else None, owner=owner
         )
+        if sort_by is not None:
+            found.sort(key=ORDERS[sort_by.lower()], reverse=order_by == "desc")
+            found = found if every else found[:limit]
         if invocation.as_json:
             say_json([item.view for item in found])
-        elif found:
+        elif quiet:
+            for item in found:
+                say(clean(item.id))
+        elif found or invocation.as_csv:
             print_tasks(found, kinds=wanted is None)
         elif state or owner or only:
             say(f"No {word}s match.")
@@ -90,6 +128,50 @@ def _add_describe(group: click.Group, kind: TaskKind | None) -> None:
             describe(item)
 
 
+def _add_config(group: click.Group, kind: TaskKind | None) -> None:
+    prefix, word = _words(kind)
+    text = (
+        f"Show the resolved config of a {word}; secrets are masked.\n\n"
+        f"\b\nExamples:\n  {prefix} config ID > again.yaml\n  {prefix} config ID --json"
+    )
+
+    @group.command(name="config", help=text)
+    @task_argument(kind)
+    @json_option
+    @pass_invocation
+    def command(invocation: Invocation, task_id: str) -> None:
+        found = find(invocation, task_id, kind).view.config or {}
+        if invocation.as_json:
+            say_json(found)
+        else:
+            say_yaml(found)
+
+
+def _add_set(group: click.Group, kind: TaskKind | None) -> None:
+    prefix, word = _words(kind)
+
+    @group.group(name="set", help=f"Change a {word}.\n\n\b\nExample:\n  {prefix} set priority ID 10")
+    def change() -> None: ...
+
+    text = (
+        f"Set the priority of a {word}: 1 to 99, lower goes first. `det job update` changes more.\n\n"
+        f"\b\nExample:\n  {prefix} set priority ID 10"
+    )
+
+    @change.command(name="priority", help=text)
+    @task_argument(kind, live=True)
+    @click.argument("priority", type=click.IntRange(1, 99))
+    @json_option
+    @pass_invocation
+    def command(invocation: Invocation, task_id: str, priority: int) -> None:
+        item = find(invocation, task_id, kind)
+        changed = invocation.client.session.run(update_job(item.id, JobUpdate(priority=priority)))
+        if invocation.as_json:
+            say_json(changed)
+        else:
+            say(clean(f"{kind_title(item.kind)} {item.id}: priority {changed.priority}"))
+
+
 def _add_logs(group: click.Group, kind: TaskKind | None) -> None:
     prefix, word = _words(kind)
     text = (
@@ -109,16 +191,18 @@ def _add_logs(group: click.Group, kind: TaskKind | None) -> None:
 def _add_kill(group: click.Group, kind: TaskKind | None) -> None:
     prefix, word = _words(kind)
     text = (
-        f"Kill {word}s immediately, or remove them from the queue.\n\nIf one id is unknown, nothing is killed.\n\n"
+        f"Kill {word}s immediately, or remove them from the queue.\n\nIf one id is unknown, nothing is killed without"
+        " --force.\n\n"
         f"\b\nExample:\n  {prefix} kill ID"
     )
 
     @group.command(name="kill", help=text)
     @task_argument(kind, several=True, live=True)
+    @click.option("-f", "--force", is_flag=True, help="Name ids that are unknown, and kill the others.")
     @json_option
     @pass_invocation
-    def command(invocation: Invocation, task_ids: tuple[str, ...]) -> None:
-        found = find_all(invocation, task_ids, kind)
+    def command(invocation: Invocation, task_ids: tuple[str, ...], force: bool) -> None:
+        found = find_all(invocation, task_ids, kind, missing=_skip if force else None)
         for item in found:
             title = clean(f"{kind_title(item.kind)} {item.id}")
             if item.state.terminal:
@@ -131,6 +215,10 @@ def _add_kill(group: click.Group, kind: TaskKind | None) -> None:
             say_json([item.view for item in found])
 
 
+def _skip(error: DetlabError) -> None:
+    note(f"skipped: {clean(error.message)}")
+
+
 def add_open(group: click.Group, kind: TaskKind) -> None:
     """Add `open`, in the browser, for tasks of a kind that is a server of the Hub."""
     prefix, word = _words(kind)
@@ -141,7 +229,7 @@ def add_open(group: click.Group, kind: TaskKind) -> None:
 
     @group.command(name="open", help=text)
     @task_argument(kind, live=True)
-    @click.option("--no-open", is_flag=True, help="Only print the address.")
+    @click.option("--no-open", "--no-browser", "no_open", is_flag=True, help="Only print the address.")
     @json_option
     @pass_invocation
     def command(invocation: Invocation, task_id: str, no_open: bool) -> int:

@@ -54,10 +54,16 @@ def submit(
     return submitted.task
 
 
-def bring_up(invocation: Invocation, task: Task) -> int:
-    """Wait until a task can be used, telling the way; return 0, or the exit status if it ended or was left."""
+def bring_up(invocation: Invocation, task: Task, *, quiet: bool = False) -> int:
+    """Wait until a task can be used, telling the way; return 0, or the exit status if it ended or was left.
+
+    Args:
+        invocation: Of `det`.
+        task: The task.
+        quiet: Do not tell the way.
+    """
     try:
-        with start_story(quiet=invocation.as_json) as tell:
+        with start_story(quiet=quiet or invocation.as_json) as tell:
             up = task.await_up(tell=tell, notice=connection_notes(what=f"{kind_word(task.kind)} {clean(task.id)}"))
             if up and task.kind.served_by_hub:
                 up = _await_server(task, tell)

@@ -10,7 +10,7 @@ from detlab.cli.commands.tasks.lookup import find, task_argument
 from detlab.cli.commands.tasks.shared import add_shared
 from detlab.cli.commands.tasks.start import INTERRUPTED, left
 from detlab.cli.commands.tasks.views import exit_status, state_word, tell_end
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import connection_notes
 from detlab.cli.output.failures import TIMED_OUT
@@ -81,6 +81,7 @@ def wait(invocation: Invocation, task_id: str, timeout: float | None) -> int:
     metavar="DIR",
     help="Download them into DIR; by default they are only listed.",
 )
+@csv_option
 @json_option
 @pass_invocation
 def outputs(invocation: Invocation, task_id: str, names: tuple[str, ...], output_dir: Path | None) -> None:
@@ -100,7 +101,7 @@ def outputs(invocation: Invocation, task_id: str, names: tuple[str, ...], output
         _download(invocation, item, chosen, output_dir)
     elif invocation.as_json:
         say_json(chosen)
-    elif not chosen:
+    elif not chosen and not invocation.as_csv:
         say("No outputs yet." if not item.state.terminal else "No outputs.")
     else:
         rows = [(output.name, size(output.size), moment(output.updated_at), output.digest[:19]) for output in chosen]

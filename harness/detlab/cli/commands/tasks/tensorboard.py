@@ -27,8 +27,12 @@ def tensorboard() -> None:
 @click.argument("experiment_ids", metavar="[EXPERIMENT]...", type=int, nargs=-1)
 @click.option("-t", "--trial", "trial_ids", type=int, multiple=True, metavar="ID", help="A single trial (repeatable).")
 @task_options(idle=True)
-@click.option("--wait/--detach", default=True, help="Wait until it is running (the default), or only submit it.")
-@click.option("--no-open", is_flag=True, help="Do not open the browser; only print the address.")
+@click.option(
+    "--wait/--detach", " /-d", default=True, help="Wait until it is running (the default), or only submit it."
+)
+@click.option(
+    "--no-open", "--no-browser", "no_open", is_flag=True, help="Do not open the browser; only print the address."
+)
 @json_option
 @pass_invocation
 def start(

@@ -51,7 +51,7 @@ def print_tasks(found: list[Task], *, kinds: bool) -> None:
             state_word(item.view),
             item.view.slots_needed,
             item.view.agent_id or "",
-            duration((item.view.ended_at or time.time()) - item.view.created_at),
+            duration(time.time() - item.view.created_at),
             detail(item.view),
         )
         for item in found

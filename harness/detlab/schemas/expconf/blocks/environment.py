@@ -177,7 +177,7 @@ class EnvironmentConfig(Block):
     )
     proxy_ports: list[ProxyPort] = Field([], description="Ports to expose.")
     ports: dict[str, Int] = Field({}, description="Named ports.")
-    force_pull_image: Flag = Field(False, description="Whether to pull the image even if it is there.")
+    force_pull_image: Flag = Field(False, description="Whether to pull the image even if the node has it.")
     registry_auth: RegistryAuth | None = Field(None, description="Credentials for the image registry.")
     add_capabilities: list[Text] = Field([], description="Linux capabilities to add.")
     drop_capabilities: list[Text] = Field([], description="Linux capabilities to drop.")
@@ -237,13 +237,11 @@ class ConstraintsConfig(Block):
 
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"affinity"})
 
-    slot_type: Literal["cpu", "cuda", "rocm"] | None = Field(
-        None, description="What its slots must be; by default any."
-    )
-    gpu: Text = Field("", description="Words of the GPU's model name, such as H100; empty: any.")
-    memory: ByteSize | None = Field(None, description='Least memory of each GPU, in bytes or as "40G"; by default any.')
+    slot_type: Literal["cpu", "cuda", "rocm"] | None = Field(None, description="Type of its slots; default: any.")
+    gpu: Text = Field("", description="Words in the GPU's model name, such as H100; empty: any.")
+    memory: ByteSize | None = Field(None, description='Least memory of each GPU, in bytes or as "40G"; default: any.')
     labels: dict[str, Text] = Field({}, description="Labels that it must have (`det agent run --label NAME=VALUE`).")
-    affinity: AffinityConfig | None = Field(None, description="Rules for its labels; by default none.")
+    affinity: AffinityConfig | None = Field(None, description="Rules for its labels; default: none.")
 
 
 class ResourcesConfig(Block):
@@ -254,31 +252,33 @@ class ResourcesConfig(Block):
     )
 
     slots_per_trial: NonNegativeInt = Field(1, description="Slots (GPUs, or CPU slots) of each trial.")
-    max_slots: NonNegativeInt | None = Field(None, description="Most slots of the whole experiment at a time.")
-    weight: NonNegativeNumber = Field(1.0, description="Its share beside other experiments of the pool.")
-    priority: Annotated[int, Field(ge=1, le=99), BeforeValidator(as_int)] | None = Field(
-        None, description="Lower goes first; by default the pool decides."
+    max_slots: NonNegativeInt | None = Field(None, description="Most slots that the experiment may use at once.")
+    weight: NonNegativeNumber = Field(
+        1.0, description="Share of the pool's slots, relative to the weights of other experiments."
     )
-    resource_pool: Text = Field("", description="Resource pool; empty is the default pool.")
-    shm_size: ByteSize | None = Field(None, description='Shared memory, in bytes or as "1.5G"; by default 4 GiB.')
+    priority: Annotated[int, Field(ge=1, le=99), BeforeValidator(as_int)] | None = Field(
+        None, description="1 to 99; a lower number starts first. Default: the pool's setting."
+    )
+    resource_pool: Text = Field("", description="Resource pool; empty: the default pool.")
+    shm_size: ByteSize | None = Field(None, description='Shared memory, in bytes or as "1.5G"; default: 4 GiB.')
     memory: MemoryLimit | None = Field(
         None,
-        description='Memory, in bytes or as "8G", that each of its agents must have left; a container gets no more,'
-        " nor does a process of a root agent."
-        " By default it is not counted, and there is no limit. Only in detlab.",
+        description='Memory, in bytes or as "8G", that must be free on each node it runs on. It is also the limit,'
+        " enforced for containers, and for processes if the agent runs as root."
+        " If it is left out, memory is neither counted nor limited. Only in detlab.",
     )
     cpus: Cpus | None = Field(
         None,
-        description="Processors, such as 1.5, that each of its agents must have left; a container gets no more."
-        " By default they are not counted, and there is no limit. Only in detlab.",
+        description="Processors, such as 1.5, that must be free on each node it runs on. It is also the limit,"
+        " enforced for containers. If it is left out, processors are neither counted nor limited. Only in detlab.",
     )
     max_time: MaxTime | None = Field(
         None,
-        description='Seconds or "2h" that an attempt of a trial may run. Then it leaves at its next checkpoint, within'
-        " `preemption_timeout`, and does not come again; by default as long as it takes. Only in detlab.",
+        description='Longest time that an attempt of a trial may run, in seconds or as "2h". Then it stops at its next'
+        " checkpoint, within `preemption_timeout`, and is not restarted. Default: no limit. Only in detlab.",
     )
     constraints: ConstraintsConfig | None = Field(
-        None, description="What the agent must be like; by default any will do. Only in detlab."
+        None, description="Which nodes it may run on; default: any. Only in detlab."
     )
     is_single_node: Flag | None = Field(None, description="Whether all slots must be on one node.")
     devices: list[DeviceEntry] = Field([], description="Host devices for the container.")

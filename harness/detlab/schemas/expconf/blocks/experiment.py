@@ -81,14 +81,20 @@ class ExperimentConfig(Block):
         {"data_layer", "internal", "runtime", "security", "tensorboard_storage"}
     )
 
-    name: Text | None = Field(None, description='Display name; by default "Experiment (three words)".')
-    description: Text | None = Field(None, description="Longer text; under 255 characters shows best.")
+    name: Text | None = Field(
+        None, description='Display name; if it is left out, detlab makes one up: "Experiment (three words)".'
+    )
+    description: Text | None = Field(None, description="Longer description; 255 characters at most are recommended.")
     labels: Annotated[list[Text], AfterValidator(_unique)] = Field([], description="Tags.")
-    data: dict[str, Any] = Field({}, description="The user's own data; `data.secrets` is masked in views.")
-    workspace: Text = Field("", description="Workspace; goes together with `project`.")
-    project: Text = Field("", description="Project; goes together with `workspace`.")
+    data: dict[str, Any] = Field(
+        {}, description="Free-form data of your own; values in `data.secrets` are masked wherever the config is shown."
+    )
+    workspace: Text = Field("", description="Workspace; if it is set, `project` must be set too.")
+    project: Text = Field("", description="Project; if it is set, `workspace` must be set too.")
     entrypoint: Entrypoint | None = needed("Command line to run, or a list of its words.")
-    hyperparameters: Hyperparameters = Field({}, description="What training code reads, and what is searched.")
+    hyperparameters: Hyperparameters = Field(
+        {}, description="Values that the training code reads; ranges are searched."
+    )
     searcher: SearcherConfig | None = needed("Which trials to create and which to stop.")
     resources: ResourcesConfig = Field(default_factory=ResourcesConfig, description="Slots and priority.")
     environment: EnvironmentConfig = Field(
@@ -97,17 +103,20 @@ class ExperimentConfig(Block):
     runtime: RuntimeName | None = Field(
         None,
         description="How it runs: process (on the node), docker (a container), or another runtime of the pool's"
-        " agents; by default the cluster decides. Only in detlab.",
+        " agents. Default: the cluster's setting. Only in detlab.",
     )
     checkpoint_storage: CheckpointStorage | None = Field(
-        None, description="Where checkpoints go and how many stay; by default the cluster decides."
+        None, description="Where checkpoints are stored and how many are kept; default: the cluster's setting."
     )
     checkpoint_policy: Literal["best", "all", "none"] = Field(
-        "best", description="Which validations are followed by a checkpoint."
+        "best", description="After which validations a checkpoint is saved."
     )
-    max_restarts: NonNegativeInt = Field(5, description="Failures of a trial before it ends in ERROR.")
+    max_restarts: NonNegativeInt = Field(
+        5, description="How often a trial that fails is restarted before it ends as failed."
+    )
     preemption_timeout: NonNegativeInt | None = Field(
-        None, description="Seconds between the request to stop and the kill; by default the cluster's 3600."
+        None,
+        description="Seconds that a trial has to save and stop before it is killed; default: the cluster's 3600.",
     )
     profiling: ProfilingConfig = Field(default_factory=ProfilingConfig, description="System metrics.")
     reproducibility: ReproducibilityConfig = Field(default_factory=ReproducibilityConfig, description="Seeds.")

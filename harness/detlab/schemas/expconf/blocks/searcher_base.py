@@ -13,6 +13,6 @@ class SearcherBlock(Block):
     metric: FilledText | None = needed("Validation metric that ranks the trials.")
     smaller_is_better: Flag = Field(True, description="Whether a smaller metric is better.")
     source_trial_id: PositiveInt | None = Field(
-        None, description="Warm start from this trial's latest checkpoint at the submit."
+        None, description="Start from the checkpoint that is this trial's latest at the time of submission."
     )
-    source_checkpoint_uuid: Text | None = Field(None, description="Warm start from this checkpoint.")
+    source_checkpoint_uuid: Text | None = Field(None, description="Start from this checkpoint.")

@@ -79,7 +79,7 @@ class RandomConfig(SearcherBlock):
 
     name: Literal["random"] = "random"
     max_trials: PositiveInt | None = needed("Number of trials.")
-    max_concurrent_trials: NonNegativeInt = Field(16, description="Trials at a time; 0 is unlimited.")
+    max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: no limit.")
     max_length: SearchLength | None = old(None, "Length of training.", _UNITS_OLD)
 
 
@@ -87,7 +87,7 @@ class GridConfig(SearcherBlock):
     """Every point of the grid once, at most 100,000; int, double and log hyperparameters need a `count`."""
 
     name: Literal["grid"] = "grid"
-    max_concurrent_trials: NonNegativeInt = Field(16, description="Trials at a time; 0 is unlimited.")
+    max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: no limit.")
     max_length: SearchLength | None = old(None, "Length of training.", _UNITS_OLD)
 
 
@@ -96,7 +96,7 @@ class _Halving(SearcherBlock):
     time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
     max_time: PositiveInt | None = needed("Value of `time_metric` at which a trial is done.")
     divisor: NumberAboveOne = Field(4.0, description="One trial in `divisor` continues beyond each rung.")
-    max_concurrent_trials: NonNegativeInt = Field(16, description="Trials at a time; 0 lets the searcher choose.")
+    max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: the searcher decides.")
     max_length: SearchLength | None = ignored(None, "Length of training.", _UNITS_GONE)
     stop_once: Flag | None = ignored(None, "Selected stopping instead of promotion.", "always stops once")
 

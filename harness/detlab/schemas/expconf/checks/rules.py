@@ -15,7 +15,7 @@ from detlab.errors import Problem
 from detlab.schemas.expconf.blocks import searchers, storage
 from detlab.schemas.expconf.blocks.hyperparameters import TYPES
 from detlab.schemas.expconf.blocks.scalars import describe
-from detlab.schemas.expconf.checks import search_spaces
+from detlab.schemas.expconf.checks import search_costs, search_spaces
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import Part, Path, render
@@ -282,6 +282,8 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     search_spaces.widths,
     search_spaces.exponents,
     search_spaces.searched_choices,
+    search_costs.rungs,
+    search_costs.at_once,
     warm_start,
     azure_credentials,
     storage_path,

@@ -27,7 +27,7 @@ _DEEP = 20
 """Levels of a choice that are searched for ranges."""
 
 
-def _number(value: object) -> int | float | None:
+def finite_number(value: object) -> int | float | None:
     """Return a finite number of at most 64 bits as it is; None for anything else, which other rules refuse."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -60,12 +60,12 @@ def _axis_size(spec: dict[str, Any]) -> int | None:
             values = spec.get("vals")
             return len(values) if isinstance(values, list) and values else None
         case "int" | "double" | "log" as kind:
-            count = _number(spec.get("count"))
+            count = finite_number(spec.get("count"))
             if count is None or count < 1:
                 return None
             if kind != "int":
                 return int(count)
-            low, high = _number(spec.get("minval")), _number(spec.get("maxval"))
+            low, high = finite_number(spec.get("minval")), finite_number(spec.get("maxval"))
             return None if low is None or high is None or low >= high else min(int(count), int(high) - int(low) + 1)
         case _:
             return None
@@ -88,7 +88,7 @@ def widths(raw: dict[str, Any]) -> Iterator[Problem]:
     for path, spec in visit_hyperparameters(raw.get("hyperparameters")):
         if not isinstance(spec, dict) or any(isinstance(part, int) for part in path):
             continue
-        low, high = _number(spec.get("minval")), _number(spec.get("maxval"))
+        low, high = finite_number(spec.get("minval")), finite_number(spec.get("maxval"))
         if low is None or high is None or low >= high:
             continue
         message = _too_wide(spec, low, high)
@@ -101,7 +101,7 @@ def exponents(raw: dict[str, Any]) -> Iterator[Problem]:
     for path, spec in visit_hyperparameters(raw.get("hyperparameters")):
         if not isinstance(spec, dict) or spec.get("type") != "log" or any(isinstance(part, int) for part in path):
             continue
-        base, low, high = _number(spec.get("base")), _number(spec.get("minval")), _number(spec.get("maxval"))
+        base, low, high = (finite_number(spec.get(key)) for key in ("base", "minval", "maxval"))
         if base is None or low is None or high is None or base <= 1 or not 0 < low < high:
             continue
         if _overflows(float(base), float(high)):
@@ -155,7 +155,7 @@ def _too_wide(spec: dict[str, Any], low: float, high: float) -> str | None:
         case "double" | "log" if not math.isfinite(float(high) - float(low)):
             return f"the range from {low} to {high} is too large for a float"
         case "log":
-            base = _number(spec.get("base"))
+            base = finite_number(spec.get("base"))
             for exponent in (low, high) if base is not None and base > 0 else ():
                 if _overflows(float(base or 0), float(exponent)):
                     return f"{base}**{exponent} is too large for a float"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
+from detlab.schemas.expconf.blocks import searchers, storage
 from detlab.schemas.expconf.blocks.environment import EnvironmentConfig, EnvironmentVariablesMap, ResourcesConfig
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.extras import OptimizationsConfig, ProfilingConfig, ReproducibilityConfig
@@ -46,6 +47,17 @@ def _homes() -> dict[str, list[str]]:
     return homes
 
 
+def _of_siblings(key: str, model: type[Block]) -> str | None:
+    """Return the hint for a key that other search methods or storage types have, and this one has not."""
+    for field, members in (("name", searchers.BUILT_IN), ("type", storage.MEMBERS)):
+        own = next((name for name, member in members.items() if member is model), None)
+        having = [f"`{name}`" for name, member in members.items() if key in member.model_fields]
+        if own is not None and having:
+            whose = " and ".join([", ".join(having[:-1]), having[-1]] if having[1:] else having)
+            return f"`{own}` does not use it; {whose} {'do' if having[1:] else 'does'}: remove it, or change `{field}`"
+    return None
+
+
 def closest(word: object, known: Iterable[str]) -> str | None:
     """Return the known word that is most like the given one, if any is close."""
     matches = difflib.get_close_matches(str(word).lower(), list(known), n=1, cutoff=0.7)
@@ -73,6 +85,8 @@ def for_key(key: object, model: type[Block], where: str) -> str:
     text = str(key)
     if model is EnvironmentVariablesMap:
         return f"write NAME=VALUE texts, all in a list (or a list for each of cpu, cuda, rocm): [{text}=…]"
+    if (others := _of_siblings(text, model)) is not None:
+        return others
     near = closest(text, model.model_fields)
     if near is not None:
         return f"did you mean `{near}`?"

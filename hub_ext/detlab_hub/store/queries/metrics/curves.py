@@ -43,6 +43,7 @@ from detlab_hub.store.tables import (
 
 __all__ = [
     "Report",
+    "at_step",
     "check_report",
     "experiment_best",
     "insert_report",
@@ -292,6 +293,32 @@ def values_at(s: Session, trial_id: int, group: str, name: str, steps: Sequence[
     return found
 
 
+def at_step(s: Session, trial_id: int, step: int, group: str | None, limit: int) -> list[SeriesView]:
+    """Return every value that a trial reported at a step, of one group or of all: curves of one point each."""
+    query = (
+        select(Series.group_name, MetricName.name, Point.value, Point.flag, Point.time)
+        .join(Point, Point.series_id == Series.id)
+        .join(MetricName, MetricName.id == Series.name_id)
+        .where(Series.trial_id == trial_id, Point.step == step)
+        .order_by(Series.group_name, MetricName.name)
+        .limit(limit)
+    )
+    if group is not None:
+        query = query.where(Series.group_name == clean_text(group))
+    return [
+        SeriesView(
+            trial_id=trial_id,
+            group=row.group_name,
+            name=row.name,
+            steps=[step],
+            values=[scalars.join(row.value, row.flag)],
+            times=[row.time],
+            total=1,
+        )
+        for row in s.execute(query)
+    ]
+
+
 def value_at(s: Session, trial_id: int, group: str, name: str, step: int) -> float | None:
     """Return the value reported at a step, or None."""
     return values_at(s, trial_id, group, name, [step]).get(step)
@@ -303,32 +330,57 @@ def _diverged(smaller_is_better: bool) -> float:
 
 
 def trial_best(s: Session, trial_id: int, group: str, name: str, smaller_is_better: bool) -> tuple[int, float] | None:
-    """Return (first step, value) of the best value of a trial's metric; None if it diverged to infinitely good."""
+    """Return (first step, value) of the best value of a trial's metric.
+
+    A value that is infinitely good is none, because the training has diverged: the best of the others counts.
+    """
     query = _best_heads(group, name).where(Series.trial_id == trial_id)
     row = s.execute(query).one_or_none()
-    value = None if row is None else (row.min if smaller_is_better else row.max)
-    if row is None or value is None or value == _diverged(smaller_is_better):
+    if row is None:
         return None
-    return _first_step(s, row.id, value), value
+    value = row.min if smaller_is_better else row.max
+    if value == _diverged(smaller_is_better):
+        value = _best_beside(s, row.id, smaller_is_better)
+    return None if value is None else (_first_step(s, row.id, value), value)
 
 
 def experiment_best(
     s: Session, experiment_id: int, group: str, name: str, smaller_is_better: bool
 ) -> tuple[int, int, float] | None:
-    """Return (trial id, first step, value) of the best value over an experiment's trials that did not diverge."""
+    """Return (trial id, first step, value) of the best value over an experiment's trials; see `trial_best`."""
     column = Series.min if smaller_is_better else Series.max
-    query = (
+    of_experiment = (
         _best_heads(group, name)
         .join(TrialRow, TrialRow.id == Series.trial_id)
-        .where(TrialRow.experiment_id == experiment_id, column.is_not(None), column != _diverged(smaller_is_better))
-        .order_by(column if smaller_is_better else column.desc(), Series.trial_id)
-        .limit(1)
+        .where(TrialRow.experiment_id == experiment_id, column.is_not(None))
     )
-    row = s.execute(query).one_or_none()
-    if row is None:
+    diverged = column == _diverged(smaller_is_better)
+    order = column if smaller_is_better else column.desc()
+    found: list[tuple[float, int, int]] = []
+    row = s.execute(of_experiment.where(~diverged).order_by(order, Series.trial_id).limit(1)).one_or_none()
+    if row is not None:
+        found.append((row.min if smaller_is_better else row.max, row.trial_id, row.id))
+    for row in s.execute(of_experiment.where(diverged)).all():
+        value = _best_beside(s, row.id, smaller_is_better)
+        if value is not None:
+            found.append((value, row.trial_id, row.id))
+    if not found:
         return None
-    value = row.min if smaller_is_better else row.max
-    return row.trial_id, _first_step(s, row.id, value), value
+    sign = 1.0 if smaller_is_better else -1.0
+    value, trial_id, series_id = min(found, key=lambda one: (sign * one[0], one[1]))
+    return trial_id, _first_step(s, series_id, value), value
+
+
+def _best_beside(s: Session, series_id: int, smaller_is_better: bool) -> float | None:
+    """Return the best value of a series apart from the infinitely good ones, which hide it in the summary."""
+    best = func.min(Point.value) if smaller_is_better else func.max(Point.value)
+    finite = s.scalar(select(best).where(Point.series_id == series_id, Point.flag == scalars.FINITE))
+    if finite is not None:
+        return float(finite)
+    worst = -_diverged(smaller_is_better)
+    flag = scalars.split(worst)[1]
+    there = s.scalar(select(Point.step).where(Point.series_id == series_id, Point.flag == flag).limit(1))
+    return None if there is None else worst
 
 
 def _best_heads(group: str, name: str) -> Select[*tuple[Any, ...]]:

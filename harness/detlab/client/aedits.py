@@ -1,0 +1,94 @@
+"""What people change of experiments and checkpoints: names, notes, labels, the archive, metadata, files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from detlab.client.facts import CheckpointFacts, ExperimentFacts, TrialMetrics, at_step
+from detlab.client.operations import edits
+from detlab.client.transport.session import AsyncSession
+
+
+class AsyncExperimentEdits(ExperimentFacts):
+    """The part of an asynchronous experiment that changes what people wrote about it."""
+
+    _session: AsyncSession
+
+    async def set_name(self, name: str) -> None:
+        """Give it another name; its config keeps the one it was submitted with."""
+        await self._edit(name=name)
+
+    async def set_description(self, description: str) -> None:
+        """Describe it; an empty text removes the description."""
+        await self._edit(description=description)
+
+    async def set_notes(self, notes: str) -> None:
+        """Replace its notes, of up to 100,000 characters."""
+        await self._edit(notes=notes)
+
+    async def set_labels(self, labels: Collection[str]) -> None:
+        """Replace all its labels."""
+        await self._edit(labels=list(labels))
+
+    async def add_label(self, label: str) -> None:
+        """Add a label; nothing changes if it has it."""
+        await self._edit(add_labels=[label])
+
+    async def remove_label(self, label: str) -> None:
+        """Remove a label; nothing changes if it does not have it."""
+        await self._edit(remove_labels=[label])
+
+    async def archive(self) -> None:
+        """Have lists leave it out.
+
+        Raises:
+            Conflict: It has not ended.
+        """
+        await self._edit(archived=True)
+
+    async def unarchive(self) -> None:
+        """Have lists show it again."""
+        await self._edit(archived=False)
+
+    async def _edit(self, **changes: Any) -> None:
+        self.view = await self._session.run(edits.experiment(self.id, **changes))
+
+
+class AsyncCheckpointEdits(CheckpointFacts):
+    """The part of an asynchronous checkpoint that changes it, and reads the metrics of its step."""
+
+    _session: AsyncSession
+
+    async def add_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Set keys of its metadata; other keys stay. `metadata.json` in the storage stays as the trial wrote it."""
+        self.view = await self._session.run(edits.checkpoint(self.uuid, metadata=dict(metadata)))
+
+    async def remove_metadata(self, keys: Sequence[str]) -> None:
+        """Remove keys of its metadata; those that it does not have are no mistake."""
+        self.view = await self._session.run(edits.checkpoint(self.uuid, remove_metadata=list(keys)))
+
+    async def delete(self) -> None:
+        """Delete its files for good; its record stays, as DELETED. To delete it again changes nothing.
+
+        Raises:
+            Conflict: A trial that has not ended would resume from it, or start from it.
+            StorageError: The master cannot reach its storage.
+        """
+        self.view = await self._session.run(edits.delete_checkpoint(self.uuid))
+
+    async def remove_files(self, globs: Sequence[str]) -> None:
+        """Delete those of its files that match a pattern; it can no longer be resumed from.
+
+        Args:
+            globs: `*` and `?` match within a folder, `**` matches folders, too: `optimizer/**`, `*.pt`.
+
+        Raises:
+            Conflict: A trial that has not ended would resume from it, or start from it.
+            StorageError: The master cannot reach its storage.
+        """
+        self.view = await self._session.run(edits.remove_files(self.uuid, globs))
+
+    async def get_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
+        """Return the reports that its trial made at its step, of one group or of all; values are exact."""
+        return at_step(self.view, await self._session.run(edits.checkpoint_metrics(self.uuid, group)))

@@ -1,0 +1,90 @@
+"""What people write about an experiment (name, description, notes, labels), and whether lists leave it out.
+
+The config stays as it was submitted: a name in it is that of the submission.
+"""
+
+from __future__ import annotations
+
+from detlab.errors import Conflict
+from detlab.schemas.wire import EditExperiment, ExperimentState, ExperimentView
+from detlab.schemas.wire.edits import MOST_LABELS
+from detlab_hub.core.rights import Right
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import experiment_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.views import experiment_views
+from detlab_hub.store.tables import ExperimentRow, clean_text
+
+_TEXTS = ("name", "description", "notes")
+
+
+class Edits:
+    """Changes of an experiment that its tasks do not notice."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def edit(self, caller: Caller, experiment_id: int, wanted: EditExperiment) -> ExperimentView:
+        """Carry out an edit, all of it or nothing; the same again changes nothing.
+
+        Raises:
+            Conflict: It is to be archived and has not ended, or would have too many labels.
+            Forbidden: The caller may read it, not change it.
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def edit(turn: Turn) -> ExperimentView:
+            row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
+            changed = [*_write(row, wanted), *_label(row, wanted)]
+            if changed:
+                row.edited_at = turn.now
+                audit.note(turn, caller, "experiment.edit", f"experiment {experiment_id}", ", ".join(changed))
+            moved = _archive(turn, row, archived=wanted.archived)
+            if moved:
+                audit.note(turn, caller, f"experiment.{moved}", f"experiment {experiment_id}", row.name)
+            if changed or moved:
+                turn.changed_experiment(experiment_id)
+            return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
+
+        return await self._shell.write(edit)
+
+
+def _write(row: ExperimentRow, wanted: EditExperiment) -> list[str]:
+    """Set the texts that are given; return the names of those that changed."""
+    changed = []
+    for field in _TEXTS:
+        text = getattr(wanted, field)
+        if text is not None and clean_text(text) != (getattr(row, field) or ""):
+            setattr(row, field, clean_text(text))
+            changed.append(field)
+    return changed
+
+
+def _label(row: ExperimentRow, wanted: EditExperiment) -> list[str]:
+    labels = list(row.labels if wanted.labels is None else wanted.labels) + wanted.add_labels
+    gone = set(wanted.remove_labels)
+    labels = [label for label in dict.fromkeys(labels) if label not in gone]
+    if labels == row.labels:
+        return []
+    if len(labels) > MOST_LABELS:
+        raise Conflict(
+            f"experiment {row.id} would have {len(labels)} labels; {MOST_LABELS} is the most",
+            hint=f"Remove some first: det experiment label remove {row.id} LABEL",
+        )
+    row.labels = labels
+    return ["labels"]
+
+
+def _archive(turn: Turn, row: ExperimentRow, *, archived: bool | None) -> str:
+    """Archive or restore it; return the verb, empty if nothing changed."""
+    if archived is None or archived == (row.archived_at is not None):
+        return ""
+    if archived and not ExperimentState(row.state).terminal:
+        raise Conflict(
+            f"experiment {row.id} is {row.state}; only one that has ended can be archived",
+            hint=f"det experiment kill {row.id}",
+        )
+    row.archived_at = turn.now if archived else None
+    return "archive" if archived else "unarchive"

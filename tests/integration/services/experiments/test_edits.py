@@ -1,0 +1,126 @@
+"""What people write about an experiment, the archive, and how long it took."""
+
+from __future__ import annotations
+
+import pytest
+from services_scripted import ALICE, BOB, ROOT, config, training
+
+from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.schemas.wire import EditExperiment, ExperimentState, GrantRequest
+
+
+async def actions(world) -> list[tuple[str, str, str]]:
+    page = await world.services.audit.page(ROOT, action="experiment")
+    return [(item.actor, item.action, item.detail) for item in reversed(page.items)]
+
+
+async def edit(world, number, caller=ALICE, **changes):
+    return await world.services.edits.edit(caller, number, EditExperiment(**changes))
+
+
+@pytest.fixture
+async def ended(make_world):
+    world = await make_world(training(3))
+    await world.add_agent()
+    made = await world.submit(config(name="first", labels=["x"]))
+    await world.finish(made.id)
+    return world, made.id
+
+
+async def test_an_edit_is_kept_audited_and_told_once(ended) -> None:
+    world, number = ended
+    view = await edit(world, number, name="second", description="wider", notes="n\x00<b>", add_labels=["y", "x"])
+    assert (view.name, view.description, view.labels) == ("second", "wider", ["x", "y"])
+    assert view.edited_at == world.now
+    assert view.notes == "n\N{REPLACEMENT CHARACTER}<b>"
+    await world.reboot()
+    found = await world.view(number)
+    assert (found.name, found.notes, found.config["name"]) == ("second", view.notes, "first")
+    (listed,), _ = await world.services.experiments.list(ALICE)
+    assert (listed.name, listed.labels, listed.notes, listed.edited_at) == ("second", ["x", "y"], None, view.edited_at)
+    before = (await world.services.experiments.curves(ALICE, number)).cursor
+    await edit(world, number, name="second", add_labels=["x"], remove_labels=["z"])
+    assert (await world.services.experiments.curves(ALICE, number)).cursor == before
+    edits = [one for one in await actions(world) if one[1] == "experiment.edit"]
+    assert edits == [("alice", "experiment.edit", "name, description, notes, labels")]
+
+
+async def test_labels_are_replaced_and_bounded(ended) -> None:
+    world, number = ended
+    assert (await edit(world, number, labels=["b", "a", "b"], remove_labels=["a"])).labels == ["b"]
+    with pytest.raises(Conflict, match="101 labels; 100 is the most"):
+        await edit(world, number, add_labels=[str(one) for one in range(100)])
+    assert (await world.view(number)).labels == ["b"]
+
+
+async def test_archived_experiments_are_left_out_of_lists(ended) -> None:
+    world, number = ended
+    other = await world.submit(config(name="other"))
+
+    async def listed(**wanted):
+        return [view.id for view in (await world.services.experiments.list(ALICE, **wanted))[0]]
+
+    view = await edit(world, number, archived=True)
+    assert view.archived_at == world.now
+    world.now += 10
+    assert (await edit(world, number, archived=True)).archived_at == view.archived_at
+    assert await listed() == await listed(archived="no") == [other.id]
+    assert await listed(archived="only") == [number]
+    assert await listed(archived="any") == [other.id, number]
+    shown = await world.services.overview.view(ALICE)
+    assert [one.id for one in shown.experiments] == [other.id]
+    assert (await edit(world, number, archived=False)).archived_at is None
+    assert await listed() == [other.id, number]
+    said = [one[1] for one in await actions(world) if "archive" in one[1]]
+    assert said == ["experiment.archive", "experiment.unarchive"]
+    timeline = await world.services.timeline.view(ALICE, number)
+    assert [item.what for item in timeline.items][-2:] == ["archived", "unarchived"]
+
+
+async def test_only_what_has_ended_is_archived(ended) -> None:
+    world, _ = ended
+    living = await world.submit(config())
+    with pytest.raises(Conflict, match="only one that has ended can be archived"):
+        await edit(world, living.id, name="changed", archived=True)
+    assert (await world.view(living.id)).name != "changed"  # all of an edit or nothing
+
+
+async def test_i9_who_may_change_it_may_edit_it(ended) -> None:
+    world, number = ended
+    with pytest.raises(NotFound):
+        await edit(world, number, BOB, name="bob's")
+    await world.services.grants.put(ALICE, number, GrantRequest(kind="user", name="bob"))
+    with pytest.raises(Forbidden):
+        await edit(world, number, BOB, name="bob's")
+    await world.services.grants.put(ALICE, number, GrantRequest(kind="user", name="bob", write=True))
+    assert (await edit(world, number, BOB, name="bob's", archived=True)).name == "bob's"
+
+
+async def test_took_counts_no_pause(make_world) -> None:
+    world = await make_world(training(40))
+    await world.add_agent()
+    made = await world.submit(config(), activate=False)
+    world.now += 500
+    world.store.renew_lease()
+    await world.services.experiments.activate(ALICE, made.id)
+    await world.until(lambda: begun(world, made.id))
+    started = (await world.view(made.id)).started_at
+    for _ in range(2):
+        await world.services.experiments.pause(ALICE, made.id)
+        view = await world.services.experiments.pause(ALICE, made.id)
+        assert view.paused_at == world.now
+        await world.steps(4)
+        world.now += 1000 - (world.now - view.paused_at)
+        world.store.renew_lease()
+        await world.services.experiments.activate(ALICE, made.id)
+        await world.steps(4)
+    done = await world.finish(made.id)
+    assert done.state is ExperimentState.COMPLETED
+    assert done.paused_at is None
+    assert done.paused_seconds == pytest.approx(2000)
+    assert done.took == pytest.approx(done.ended_at - started - 2000)
+    assert 0 < done.took < 500
+
+
+async def begun(world, number) -> bool:
+    return (await world.view(number)).started_at is not None
