@@ -66,12 +66,14 @@ class Table:
 
     def __init__(self, folder: Path, task: str) -> None:
         self.name = task
-        self.kind = task.split("/")[0]
+        self.kind = task.split("/", maxsplit=1)[0]
         with (folder / f"{task}.pkl").open("rb") as file:
             raw = PlainUnpickler(file).load()
         metric, sign = ("val_loss", 1.0) if self.kind == "hpolib" else ("val_acc", -1.0)
         self.points = {
-            key: Point(tuple(sign * value for value in found[metric]), sum(found["train_time"]) / len(found["train_time"]))
+            key: Point(
+                tuple(sign * value for value in found[metric]), sum(found["train_time"]) / len(found["train_time"])
+            )
             for key, found in raw.items()
         }
         self.sizes = SIZES[self.kind]
@@ -118,5 +120,3 @@ class Table:
         """Return what one training reaches, and its seconds."""
         point = self.at(hparams)
         return rng.choice(point.losses), point.seconds
-
-

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from quality.tables import Table
-
 from detlab_hub.core.searchers import (
     CreateTrial,
     Started,
@@ -24,6 +22,7 @@ from detlab_hub.core.searchers import (
     make_searcher,
     method_class,
 )
+from quality.tables import Table
 
 
 class Tuner(Protocol):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +17,16 @@ class Report:
         loss: The metric, negated where larger is better: smaller is better. May be NaN or infinite.
         metric: As it was reported, for the evidence.
         time: The value of the searcher's `time_metric`, None where the report has none.
+        sign: 1 if smaller is better, else -1: `metric` is `sign * loss`.
+        elapsed: Seconds that the trial has run until the report; None where nobody counted them.
     """
 
     request_id: str
     loss: float
     metric: float
     time: float | None
+    sign: float = 1.0
+    elapsed: float | None = None
 
 
 class StopPolicy(ABC):
@@ -29,9 +34,16 @@ class StopPolicy(ABC):
 
     Attributes:
         name: The value of `stopping[].name`.
+        dry_run: Whether it only records what it would have stopped.
     """
 
     name: ClassVar[str]
+    dry_run: bool = False
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, entry: Mapping[str, Any]) -> Self:
+        """Make the policy that an entry of `stopping` describes; it has been checked."""
 
     @abstractmethod
     def reported(self, report: Report) -> str | None:
@@ -43,3 +55,8 @@ class StopPolicy(ABC):
     @abstractmethod
     def state(self) -> Any:
         """Return the whole state as JSON values, for fingerprints."""
+
+
+def shown(value: float) -> str:
+    """Return a number for people."""
+    return f"{value:.6g}"

@@ -1,0 +1,104 @@
+"""Stopping policies: when each says that a trial should end, and on what evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import pytest
+
+from detlab_hub.core.stopping.comparing import CurveForecast, Median, Percentile, forecast
+from detlab_hub.core.stopping.policies import Divergence, NoImprovement, Threshold, WallClock
+from detlab_hub.core.stopping.policy import Report, StopPolicy
+
+
+def report(
+    metric: float, *, trial: str = "a", larger: bool = False, time: float | None = None, **more: float
+) -> Report:
+    sign = -1.0 if larger else 1.0
+    return Report(trial, sign * metric, metric, time, sign, **more)
+
+
+def said(policy: StopPolicy, metrics: Iterable[float], *, larger: bool = False) -> list[str | None]:
+    return [policy.reported(report(metric, larger=larger)) for metric in metrics]
+
+
+def test_no_improvement_names_the_best_of_the_last_reports_and_what_was_needed() -> None:
+    *before, evidence = said(NoImprovement(2, 0.01), [0.90, 0.92, 0.925, 0.91], larger=True)
+    assert before == [None, None, None]
+    assert evidence == "the best of the last 2 reports is 0.925, better than 0.93 was needed"
+    assert said(NoImprovement(2), [1.0, math.nan, 0.5, 0.6, 0.4, 0.4]) == [None] * 6
+
+
+def test_threshold_gives_up_and_reaches_goals() -> None:
+    assert said(Threshold(None, 0.5, after=2), [0.9, 0.4, 0.6]) == [None, None, "0.6 is above 0.5"]
+    assert said(Threshold(0.1, None), [0.9, 0.05, math.nan]) == [None, "0.05 is below 0.1", None]
+
+
+@pytest.mark.parametrize("larger", [False, True])
+def test_divergence_counts_reports_in_a_row(larger: bool) -> None:
+    assert said(Divergence(), [1.0, math.nan], larger=larger)[1] == "the metric is nan"
+    assert (
+        said(Divergence(patience=2), [math.inf, 1.0, math.nan, math.nan])[3] == "the metric is nan, 2 reports in a row"
+    )
+
+
+def test_divergence_by_a_factor_is_on_the_bad_side_only() -> None:
+    assert said(Divergence(10), [1.0, 9.0, 0.01, 0.2]) == [
+        None, None, None, "0.2 is more than 10 times off the best, 0.01",
+    ]  # fmt: skip
+    assert said(Divergence(2), [-1.0, -3.0, 0.5], larger=False)[2] == "0.5 is more than 2 times off the best, -3"
+
+
+def test_wall_clock_counts_what_the_trial_ran() -> None:
+    policy = WallClock(60)
+    assert policy.reported(report(1.0)) is None
+    assert policy.reported(report(1.0, elapsed=59.0)) is None
+    assert policy.reported(report(1.0, elapsed=61.2)) == "it has run for 61 s, the limit is 60 s"
+
+
+def test_a_trial_worse_than_the_median_of_those_that_came_as_far_is_stopped() -> None:
+    policy = Median(50, min_trials=3)
+    for number in range(4):
+        for time in (1, 2, 3):
+            assert policy.reported(report(1 / (number + time), trial=f"t{number}", time=time)) is None
+    assert policy.reported(report(2.0, trial="bad", time=4)) is None, "nobody came as far"
+    assert policy.reported(report(0.22, trial="good", time=2)) is None
+    evidence = policy.reported(report(0.9, trial="late", time=3))
+    assert evidence == "the best metric is 0.9; 50 % of 5 trials had 0.25 or better by then"
+
+
+def test_percentile_waits_for_trials_and_for_its_warmup() -> None:
+    policy = Percentile(25, min_trials=2, warmup=2)
+    for trial in ("a", "b", "c"):
+        assert policy.reported(report(0.1, trial=trial, time=2)) is None
+    assert policy.reported(report(0.9, trial="d", time=1)) is None
+    assert policy.reported(report(0.9, trial="d", time=2)) is not None
+
+
+def test_a_resumed_trial_reports_a_step_again() -> None:
+    policy = Median(50, min_trials=1)
+    for metric, time in ((0.5, 1), (0.1, 2), (0.4, 2), (0.3, 3)):
+        policy.reported(report(metric, trial="a", time=time))
+    assert policy.state()["a"][:2] == [[1, 2, 3], [0.5, 0.4, 0.3]]
+
+
+def test_the_forecast_of_a_power_law_is_exact_and_sure() -> None:
+    points = [(t, 0.2 + 0.8 * t**-0.5) for t in range(1, 9)]
+    mean, spread = forecast(points, 100)
+    assert mean == pytest.approx(0.28)
+    assert spread < 1e-6
+
+
+def test_a_curve_that_will_end_worse_is_stopped_with_its_probability() -> None:
+    policy = CurveForecast(end=100, confidence=0.95)
+    for time in (1, 10, 50, 100):
+        assert policy.reported(report(0.1 + 0.5 / time, trial="good", time=time)) is None
+    said_of = {
+        trial: [policy.reported(report(floor + 0.5 * t**-0.5, trial=trial, time=t)) for t in range(1, 7)]
+        for trial, floor in (("bad", 0.3), ("promising", 0.01))
+    }
+    assert said_of["bad"][:4] == [None] * 4
+    assert said_of["bad"][4] is not None
+    assert said_of["bad"][4].startswith("it is expected to reach 0.35")
+    assert said_of["promising"] == [None] * 6
