@@ -1,0 +1,93 @@
+"""The `stopping` list: policies that end trials which are not worth continuing, beside any search method."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from detlab.schemas.expconf.blocks.scalars import (
+    Block,
+    Flag,
+    NonNegativeNumber,
+    Number,
+    NumberAboveOne,
+    PositiveInt,
+    PositiveNumber,
+)
+
+
+class StoppingBlock(Block):
+    """What all policies have."""
+
+    dry_run: Flag = Field(False, description="Only record what would have been stopped.")
+
+
+class NoImprovementStopping(StoppingBlock):
+    """Stop a trial whose reports do not improve any longer."""
+
+    name: Literal["no_improvement"] = "no_improvement"
+    patience: PositiveInt = Field(description="Reports in a row without an improvement.")
+    min_delta: NonNegativeNumber = Field(0.0, description="How much better a report must be to count.")
+
+
+class ThresholdStopping(StoppingBlock):
+    """Stop a trial whose metric leaves a range: it has failed, or it has reached its goal."""
+
+    name: Literal["threshold"] = "threshold"
+    lower: Number | None = Field(None, description="Stop below this metric.")
+    upper: Number | None = Field(None, description="Stop above this metric.")
+    after: PositiveInt = Field(1, description="The first report that counts.")
+
+
+class DivergenceStopping(StoppingBlock):
+    """Stop a trial whose metric is not a finite number, or explodes."""
+
+    name: Literal["divergence"] = "divergence"
+    factor: NumberAboveOne | None = Field(None, description="Also stop at a metric so many times off the best one.")
+    patience: PositiveInt = Field(1, description="Diverged reports in a row.")
+
+
+class MedianStopping(StoppingBlock):
+    """Stop a trial whose best metric is worse than the median of the trials that have come as far."""
+
+    name: Literal["median"] = "median"
+    min_trials: PositiveInt = Field(5, description="Trials to compare with.")
+    warmup: NonNegativeNumber = Field(0.0, description="Value of the time metric until which none is stopped.")
+
+
+class PercentileStopping(StoppingBlock):
+    """Stop a trial that is not among the best `percentile` percent of the trials that have come as far."""
+
+    name: Literal["percentile"] = "percentile"
+    percentile: Annotated[PositiveNumber, Field(lt=100)] = Field(description="Percent that continue.")
+    min_trials: PositiveInt = Field(5, description="Trials to compare with.")
+    warmup: NonNegativeNumber = Field(0.0, description="Value of the time metric until which none is stopped.")
+
+
+class CurveStopping(StoppingBlock):
+    """Stop a trial whose curve, extrapolated, will not reach the best trial."""
+
+    name: Literal["curve"] = "curve"
+    end: PositiveNumber = Field(description="Value of the time metric at which a trial is done.")
+    confidence: Annotated[PositiveNumber, Field(lt=1)] = Field(0.95, description="How sure the forecast must be.")
+    min_reports: PositiveInt = Field(5, description="Reports before the first forecast; 4 at least.")
+
+
+class WallClockStopping(StoppingBlock):
+    """Stop a trial after so many seconds of running."""
+
+    name: Literal["wall_clock"] = "wall_clock"
+    seconds: PositiveNumber = Field(description="Seconds; time in the queue does not count.")
+
+
+StoppingPolicy = Annotated[
+    NoImprovementStopping
+    | ThresholdStopping
+    | DivergenceStopping
+    | MedianStopping
+    | PercentileStopping
+    | CurveStopping
+    | WallClockStopping,
+    Field(discriminator="name"),
+]
