@@ -189,7 +189,7 @@ def test_a_command_about_a_state_folder_follows_the_same_order(place: Place, tmp
     assert place.search().state_folder_of() == (above, None)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="makes a folder of root's")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to make a folder of root's")
 def test_a_command_about_a_state_folder_does_not_mean_that_of_root(place: Place) -> None:
     """In JupyterLab's terminal `det status` said that no cluster runs, since it may not look into root's folder."""
     place.cluster(place.work.parent, 4)

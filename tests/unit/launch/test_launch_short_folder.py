@@ -54,7 +54,7 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not() -> No
         assert not used.exists()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make another user's folder")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to make another user's folder")
 def test_a_folder_of_another_user_is_left_alone_whatever_lies_in_it(tmp_path: Path) -> None:
     """Its owner may put a hard link to a file of ours there under the name of the lock."""
     mine = tmp_path / "a-file-of-ours"

@@ -357,7 +357,7 @@ def test_off_cluster_files_go_to_no_folder_that_somebody_else_prepared(
 ) -> None:
     """Its name can be foreseen, and a folder for temporary files is everybody's."""
     if made == "others" and os.getuid() != 0:
-        pytest.skip("only root can make another user's folder")
+        pytest.skip("needs root to make another user's folder")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     plain = TensorboardManager.local_path(None, 0)
     own = tmp_path / f"detlab-tensorboard-{os.getuid()}"

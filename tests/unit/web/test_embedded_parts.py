@@ -322,7 +322,7 @@ def test_a_broken_settings_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_start_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: commands run there later complained about a cluster that never was."""
+    """Regression: commands run there later complained about a cluster that did not exist."""
     monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -10,7 +10,7 @@ class Interrupted(KeyboardInterrupt):
     """The user interrupted a call that waited; what runs on the cluster continues.
 
     Args:
-        message: What was interrupted, and what goes on without it.
+        message: What was interrupted, and what continues without it.
     """
 
     def _render_traceback_(self) -> list[str]:
@@ -23,7 +23,7 @@ def short_interrupts(message: str) -> Iterator[None]:
     """Raise `Interrupted` with a message for an interrupt of the block.
 
     Args:
-        message: What was interrupted, and what goes on without it.
+        message: What was interrupted, and what continues without it.
 
     Raises:
         Interrupted: The block was interrupted.

@@ -44,8 +44,9 @@ describe('annotations', () => {
   });
 
   it('keep the form open when the master refuses', async () => {
-    const { api, saved } = open();
-    fireEvent.click(await screen.findByRole('button', { name: 'Edit' }));
+    const { api, saved } = open({ notes: 'old' });
+    await screen.findByText('old');
+    fireEvent.click(screen.getByRole('button', { name: 'Edit' }));
     delete api.answers['POST experiments/7/edit'];
     fireEvent.change(screen.getByLabelText('Name'), { target: { value: 'other' } });
     fireEvent.click(screen.getByRole('button', { name: 'Save' }));

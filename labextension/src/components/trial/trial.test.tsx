@@ -64,7 +64,8 @@ describe('the view of a trial', () => {
     const { fixtures } = open(<TrialView id={116} />);
     await screen.findByText('search metric');
     expect(screen.queryByText(/^Dotted lines/)).toBeNull();
-    await waitFor(() => expect(fixtures.streams).toHaveLength(1));
+    const follow = encodeURIComponent(JSON.stringify([{ experiment: 12, trial: 116 }]));
+    await waitFor(() => expect(fixtures.streams).toEqual([`stream?after=1&follow=${follow}`]));
     const known = await fixtures.get<TrialFacts>('trials/116');
     const get = fixtures.get.bind(fixtures);
     fixtures.get = async <T,>(path: string): Promise<T> => (path === 'trials/116' ? { ...known, attempts } as T : get<T>(path));
