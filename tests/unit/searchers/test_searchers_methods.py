@@ -476,7 +476,7 @@ def test_searchers_a_foreign_trial_is_an_input_error():
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [
-        ({"name": "bayes"}, "no search method 'bayes' here; installed: adaptive_asha, async_halving, grid"),
+        ({"name": "bayes"}, "no search method 'bayes' here; installed: adaptive_asha, async_halving, bayesian"),
         ({"name": "random"}, "searcher.max_trials: random needs it"),
         ({"name": "random", "max_trials": 0}, "searcher.max_trials: must be at least 1"),
         ({"name": "random", "max_trials": 1, "max_concurrent_trials": -1}, "must not be negative"),

@@ -1,0 +1,67 @@
+"""Every built-in search method passes the contract of its seam."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any, ClassVar
+
+from detlab.testing.searchers import SearchMethodContract
+
+HALVING = {"metric": "loss", "time_metric": "step", "max_time": 9, "divisor": 3, "max_trials": 12}
+MB = {"metric": "loss", "max_trials": 12, "max_concurrent_trials": 3, "startup_trials": 4}
+
+
+class TestSingle(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "single", "metric": "loss"}
+
+
+class TestRandom(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {
+        "name": "random",
+        "metric": "loss",
+        "max_trials": 12,
+        "max_concurrent_trials": 3,
+    }
+
+
+class TestGrid(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "grid", "metric": "loss", "max_concurrent_trials": 4}
+
+
+class TestAsyncHalving(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "async_halving", **HALVING, "num_rungs": 3, "max_concurrent_trials": 4}
+
+
+class TestAdaptiveAsha(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "adaptive_asha", **HALVING, "max_concurrent_trials": 4}
+
+
+class TestTPE(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "tpe", **MB}
+    seeds = range(2)
+
+
+class TestGP(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "gp", **MB}
+    seeds = range(1)
+
+
+class TestCMA(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "cmaes", **MB}
+    seeds = range(2)
+
+
+class TestNSGA2(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "nsga2", **MB, "population": 3}
+    seeds = range(2)
+
+
+class TestBayesian(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "bayesian", **MB}
+    seeds = range(1)
+
+
+def test_all_methods_are_under_contract() -> None:
+    ours = {entry.name for entry in entry_points(group="detlab.searchers") if entry.value.startswith("detlab_hub.")}
+    tested = {one.config["name"] for one in SearchMethodContract.__subclasses__()}
+    assert ours <= tested
