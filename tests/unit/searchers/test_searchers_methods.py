@@ -19,6 +19,7 @@ from detlab_hub.core.searchers import (
     make_searcher,
 )
 from detlab_hub.core.searchers.adaptive import bracket_rungs, plan_brackets
+from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.rungs import Rung, rung_units
 
 SPACE = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}}
