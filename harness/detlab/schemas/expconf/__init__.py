@@ -24,6 +24,7 @@ from detlab.schemas.expconf.blocks.environment import (
 )
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.extras import LogPolicy, ReproducibilityConfig
+from detlab.schemas.expconf.blocks.halving_searchers import AdaptiveASHAConfig, ASHAConfig, AsyncHalvingConfig
 from detlab.schemas.expconf.blocks.hyperparameters import (
     CategoricalHyperparameter,
     ConstHyperparameter,
@@ -34,10 +35,9 @@ from detlab.schemas.expconf.blocks.hyperparameters import (
     LogHyperparameter,
 )
 from detlab.schemas.expconf.blocks.lengths import Length
+from detlab.schemas.expconf.blocks.population_searchers import PBTConfig
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 from detlab.schemas.expconf.blocks.searchers import (
-    AdaptiveASHAConfig,
-    AsyncHalvingConfig,
     GridConfig,
     RandomConfig,
     SearcherConfig,
@@ -61,6 +61,7 @@ from detlab.schemas.expconf.raw.merging import merge
 from detlab.schemas.expconf.resolving import resolve, to_dict
 
 __all__ = [
+    "ASHAConfig",
     "AdaptiveASHAConfig",
     "AsyncHalvingConfig",
     "AzureConfig",
@@ -84,6 +85,7 @@ __all__ = [
     "Length",
     "LogHyperparameter",
     "LogPolicy",
+    "PBTConfig",
     "Problem",
     "ProxyPort",
     "RandomConfig",
