@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import SearcherBlock
+from detlab.schemas.space import Space, SpaceError
+from detlab_hub.core.searchers.errors import SearcherInputError
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
 from detlab_hub.core.searchers.fields import Fields
-from detlab_hub.core.searchers.hyperparameters import sample
 from detlab_hub.core.searchers.randomness import SearchRandom
 
 
@@ -20,23 +22,49 @@ class TrialFactory:
     For each trial: the hyperparameters, then 16 bytes for the request id, then the trial's seed.
     """
 
-    def __init__(self, space: Mapping[str, Any], rng: SearchRandom) -> None:
-        self.space = space
+    def __init__(self, space: Space, rng: SearchRandom) -> None:
+        self._space = space
         self._rng = rng
         self._count = 0
+        self._queue: deque[dict[str, Any]] = deque()
 
     @property
     def count(self) -> int:
         """Trials drawn so far."""
         return self._count
 
+    @property
+    def space(self) -> Mapping[str, Any]:
+        """The `hyperparameters` block."""
+        return self._space.block
+
+    @property
+    def queued(self) -> int:
+        """Points that `draw` will use before it draws any."""
+        return len(self._queue)
+
+    def enqueue(self, points: Iterable[dict[str, Any]]) -> None:
+        """Add points that `draw` uses first; what a point lacks is drawn."""
+        self._queue.extend(points)
+
     def draw(self) -> CreateTrial:
-        """Create a trial at a random point of the space."""
-        return self.at(sample(self.space, self._rng))
+        """Create a trial at the next enqueued point, or else at a random point of the space."""
+        fixed = self._queue.popleft() if self._queue else None
+        return self.at(self._sample(fixed))
 
     def point(self) -> dict[str, Any]:
         """Draw a random point of the space, without a trial."""
-        return sample(self.space, self._rng)
+        return self._sample(None)
+
+    def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
+        try:
+            return self._space.sample(self._rng, fixed)
+        except SpaceError as error:
+            raise SearcherInputError(str(error)) from error
+
+    def allowed(self, hparams: dict[str, Any]) -> dict[str, Any]:
+        """Return a point if it meets the relations of the space, else a random one that does."""
+        return hparams if self._space.allows(hparams) else self.point()
 
     def at(self, hparams: dict[str, Any], parent: str | None = None) -> CreateTrial:
         """Create a trial at a given point, from a parent's checkpoint if one is given."""
@@ -56,6 +84,7 @@ class Question:
         seed: For the answer's randomness: always the same for one ticket.
         space: The `hyperparameters` block.
         known: What the method knows, plain JSON values.
+        require: The relations that each point must meet.
     """
 
     ticket: int
@@ -63,6 +92,7 @@ class Question:
     seed: int
     space: Mapping[str, Any]
     known: Any
+    require: Sequence[str] = ()
 
 
 class SearchMethod(ABC):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, assert_never
 
+from detlab.schemas.space import Space
 from detlab_hub.core.searchers.errors import ReplayMismatch, SearcherInputError
 from detlab_hub.core.searchers.events import (
     INVALID_REASONS,
@@ -29,6 +30,8 @@ from detlab_hub.core.searchers.events import (
     TrialExitedEarly,
     ValidationReported,
 )
+from detlab_hub.core.searchers.fields import Fields
+from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.searchers.registry import make_method
@@ -47,31 +50,34 @@ class Searcher:
 
     Args:
         method: Decides which trials are made and which are stopped.
-        space: The `hyperparameters` block.
+        space: The space of its points, or the `hyperparameters` block if nothing more is known of it.
         seed: Of its random numbers.
         policies: Stop trials beside the method. They remember every report, so that each is journaled.
         smaller_is_better: Direction of the metric, for the policies.
+        starting: Points that are tried first.
     """
 
     def __init__(
         self,
         method: SearchMethod,
-        space: Mapping[str, Any],
+        space: Space | Mapping[str, Any],
         seed: int,
         policies: Sequence[StopPolicy] = (),
         *,
         smaller_is_better: bool = True,
+        starting: Sequence[dict[str, Any]] = (),
     ) -> None:
         self.method = method
         self._policies = tuple(policies)
         self._sign = 1.0 if smaller_is_better else -1.0
-        self._space = space
+        self._space = space if isinstance(space, Space) else Space(space)
         self._seed = seed
         self._tickets: dict[int, int] = {}
         self._asked = 0
         self.revision = 0
         self._rng = SearchRandom(seed)
-        self._factory = TrialFactory(space, self._rng)
+        self._factory = TrialFactory(self._space, self._rng)
+        self._factory.enqueue(starting)
         self._requested: dict[str, int] = {}
         self._created: set[str] = set()
         self._closed: set[str] = set()
@@ -116,7 +122,14 @@ class Searcher:
     def questions(self) -> list[Question]:
         """List the `Suggest` decisions that are not answered yet, each with everything that the answer requires."""
         return [
-            Question(ticket, count, _seed_of(self._seed, ticket), self._space, self.method.known(ticket))
+            Question(
+                ticket,
+                count,
+                _seed_of(self._seed, ticket),
+                self._space.block,
+                self.method.known(ticket),
+                [relation.text for relation in self._space.relations],
+            )
             for ticket, count in sorted(self._tickets.items())
         ]
 
@@ -198,7 +211,7 @@ class Searcher:
         if count is None:  # answered before: by another master, or twice
             return []
         self.revision += 1
-        points = list(event.points[:count])
+        points = [self._factory.allowed(point) for point in event.points[:count]]
         points += [self._factory.point() for _ in range(count - len(points))]
         return self._or_over(self._record(self.method.suggested(self._factory, event.ticket, points)))
 
@@ -285,7 +298,9 @@ def make_searcher(searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any
     Raises:
         SearcherConfigError: If no search can be made from it.
     """
-    return Searcher(make_method(searcher, hyperparameters), hyperparameters, seed)
+    method = make_method(searcher, hyperparameters)
+    fields = Fields(searcher)
+    return Searcher(method, make_space(hyperparameters, fields.require), seed, starting=fields.starting_points)
 
 
 def replay(
