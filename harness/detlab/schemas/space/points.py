@@ -104,6 +104,11 @@ class Space:
                 values[leaf.name] = copy.deepcopy(given[leaf.name]) if leaf.name in given else draw(leaf.spec, rng)
         return values
 
+    def lacking(self, point: Mapping[str, Any]) -> list[str]:
+        """Return the dotted names of what a part of a point lacks."""
+        given = self.flat(point)
+        return [leaf.name for leaf in self.ordered if leaf.active(given) and leaf.name not in given]
+
     def draws(self, rng: Draws) -> Flat:
         """Draw a flat point without regard to relations."""
         return self._draw(rng, {})

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detlab_hub.core.searchers.errors import SearcherConfigError
+from detlab_hub.core.searchers.objectives import Objectives
 
 DEFAULT_MAX_CONCURRENT_TRIALS = 16
 DEFAULT_DIVISOR = 4
@@ -82,9 +83,9 @@ class Fields:
         return value
 
     @property
-    def smaller_is_better(self) -> bool:
-        """Direction of the searcher's metric."""
-        return bool(self.get("smaller_is_better", True))
+    def objectives(self) -> Objectives:
+        """What the search is about."""
+        return Objectives.from_config(self._block)
 
     def one_of(self, key: str, choices: Sequence[str], default: str) -> str:
         """One of several words.
@@ -108,9 +109,11 @@ class Fields:
         return [dict(point) for point in self._block.get("starting_points") or ()]
 
     @property
-    def results(self) -> list[Mapping[str, Any]]:
-        """What is known before the search begins: `hparams` and `metric` of each point, finite ones."""
-        return [one for one in self._block.get("results") or () if math.isfinite(one["metric"])]
+    def results(self) -> list[tuple[dict[str, Any], float]]:
+        """What is known before the search begins: points, and their losses, which are finite."""
+        sign = Objectives.from_config(self._block).sign
+        found = self._block.get("results") or ()
+        return [(one["hparams"], sign * one["metric"]) for one in found if math.isfinite(one["metric"])]
 
     def counts(self, key: str) -> list[int]:
         """Return a list of integers, empty by default."""

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from detlab_hub.core.searchers.errors import SearcherConfigError
-from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
+from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, ResumeTrial, StopTrial
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
+from detlab_hub.core.searchers.objectives import Score
 
 
 @dataclass
@@ -31,14 +32,16 @@ class _Point:
         counted: Of each replica: how many reports it made.
         reasons: Of each replica that ended early: why.
         stopped: Those that were told to stop.
+        paused: Those that have left their slots.
     """
 
     replicas: list[str]
     running: list[str] = field(default_factory=list)
-    reports: dict[str, list[tuple[float, float | None]]] = field(default_factory=dict)
+    reports: dict[str, list[tuple[Score, float | None]]] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, ExitReason] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
+    paused: list[str] = field(default_factory=list)
 
     @property
     def first(self) -> str:
@@ -91,6 +94,10 @@ class Repeated(SearchMethod):
                 self._points.update(dict.fromkeys(replicas, point))
                 kept.append(decision)
                 made += others
+            elif isinstance(decision, ResumeTrial):
+                point = self._points[decision.request_id]
+                point.paused.clear()
+                kept += [ResumeTrial(one) for one in point.running]
             elif isinstance(decision, StopTrial):
                 kept += self._stop(self._points[decision.request_id], decision)
             elif hasattr(decision, "request_id"):
@@ -106,10 +113,10 @@ class Repeated(SearchMethod):
         point.stopped += left
         return [replace(decision, request_id=one) for one in left]
 
-    def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
+    def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """Keep a report until all replicas that run have made theirs."""
         point = self._points[request_id]
-        point.reports[request_id].append((metric, time))
+        point.reports[request_id].append((score, time))
         point.counted[request_id] += 1
         return self._complete(factory, point)
 
@@ -119,7 +126,7 @@ class Repeated(SearchMethod):
         while any(point.reports.values()) and all(point.reports[one] for one in point.running):
             told = [reports.pop(0) for reports in point.reports.values() if reports]
             times = [time for _, time in told if time is not None]
-            mean = math.fsum(metric for metric, _ in told) / len(told) if _finite(told) else math.nan
+            mean = _mean([score for score, _ in told])
             made = self._inner.validated(factory, point.first, mean, max(times) if times else None)
             decisions += self._repeated(factory, made)
         return decisions
@@ -138,7 +145,7 @@ class Repeated(SearchMethod):
         point.running.remove(request_id)
         decisions = self._complete(factory, point)
         if point.running:
-            return decisions
+            return decisions + self._left(factory, point)
         if len(point.reasons) == len(point.replicas):
             reasons = [point.reasons[one] for one in point.replicas]
             reason = next((one for one in reasons if one not in INVALID_REASONS), reasons[0])
@@ -155,6 +162,39 @@ class Repeated(SearchMethod):
         others = self._stop(point, StopTrial(point.first, evidence="another seed of the same point was stopped"))
         told = [] if before else self._inner.stopped(factory, point.first)
         return [*others, *self._repeated(factory, told)]
+
+    def paused(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Tell the method inside once all replicas have left their slots."""
+        point = self._points[request_id]
+        if request_id in point.paused:
+            return []
+        point.paused.append(request_id)
+        return self._left(factory, point)
+
+    def _left(self, factory: TrialFactory, point: _Point) -> list[Decision]:
+        if not point.paused or set(point.running) - set(point.paused):
+            return []
+        return self._repeated(factory, self._inner.paused(factory, point.first))
+
+    def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
+        """Extend the method inside by so many points."""
+        return self._repeated(factory, self._inner.extended(factory, trials, units))
+
+    def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
+        """Let as many points run at a time as their trials have places."""
+        return self._repeated(factory, self._inner.resized(factory, max(1, limit // self._seeds) if limit else 0))
+
+    def respaced(self, factory: TrialFactory, space: Mapping[str, Any]) -> list[Decision]:
+        """Tell the method inside."""
+        return self._repeated(factory, self._inner.respaced(factory, space))
+
+    def promoted(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Promote all replicas."""
+        return self._repeated(factory, self._inner.promoted(factory, self._points[request_id].first))
+
+    def continued(self, factory: TrialFactory) -> list[Decision]:
+        """Tell the method inside."""
+        return self._repeated(factory, self._inner.continued(factory))
 
     def checkpointed(self, factory: TrialFactory, request_id: str, uuid: str, steps_completed: int) -> list[Decision]:
         """Tell the method inside of the first replica's checkpoints."""
@@ -208,10 +248,16 @@ def _for(decision: Any, request_id: str) -> Decision:
     return made
 
 
-def _finite(told: Sequence[tuple[float, float | None]]) -> bool:
-    return all(math.isfinite(metric) for metric, _ in told)
+def _mean(scores: Sequence[Score]) -> Score:
+    """Return the mean of each number; NaN where one of them is not finite, as of a training that diverged."""
+    violations, losses = [score.violation for score in scores], zip(*(score.losses for score in scores), strict=True)
+    return Score(max(violations) if max(violations) == math.inf else _of(violations), tuple(map(_of, losses)))
+
+
+def _of(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def _shown(point: _Point) -> dict[str, Any]:
-    reports = {name: [[str(metric), time] for metric, time in kept] for name, kept in point.reports.items()}
+    reports = {name: [[repr(score), time] for score, time in kept] for name, kept in point.reports.items()}
     return vars(point) | {"reports": reports}

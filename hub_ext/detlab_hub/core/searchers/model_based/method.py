@@ -21,6 +21,7 @@ from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import Axis, axes_of, coordinates
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
+from detlab_hub.core.searchers.objectives import Score
 
 
 class ModelBased(SearchMethod):
@@ -31,9 +32,8 @@ class ModelBased(SearchMethod):
         max_trials: Trials whose hyperparameters turned out valid.
         max_concurrent: Trials at a time; 0 for all at once, which learns nothing.
         startup: Random trials before the first suggestion.
-        smaller_is_better: Direction of the searcher's metric.
         options: What the sampler is told beside the trials, plain JSON values.
-        results: Points and metrics that are known before the search begins.
+        results: Points and losses that are known before the search begins.
         expected: What priors expect to be good, a part of a point; it is tried among the first.
     """
 
@@ -50,7 +50,6 @@ class ModelBased(SearchMethod):
         max_concurrent: int,
         startup: int,
         *,
-        smaller_is_better: bool,
         options: Mapping[str, Any],
         results: Sequence[tuple[dict[str, Any], float]] = (),
         expected: dict[str, Any] | None = None,
@@ -59,11 +58,10 @@ class ModelBased(SearchMethod):
         self._max_trials = max_trials
         self._places = min(max_concurrent or max_trials, max_trials)
         self._startup = startup
-        self._sign = 1.0 if smaller_is_better else -1.0
         self._options = dict(options)
         self._given = [
-            Record(tuple(coordinates(axes, hparams)), "done", self._sign * metric, place)
-            for place, (hparams, metric) in enumerate(results)
+            Record(tuple(coordinates(axes, hparams)), "done", loss, place)
+            for place, (hparams, loss) in enumerate(results)
         ]
         self._at_random = max(0, startup - len(self._given))
         """Trials that are made without a suggestion."""
@@ -87,9 +85,8 @@ class ModelBased(SearchMethod):
             max_trials,
             fields.max_concurrent,
             fields.count("startup_trials", cls.default_startup(axes, max_trials)),
-            smaller_is_better=fields.smaller_is_better,
             options=cls.options(fields, axes, max_trials),
-            results=_fitting(space, fields.results),
+            results=_fitting(space, fields),
             expected=_expected(space),
         )
 
@@ -125,9 +122,9 @@ class ModelBased(SearchMethod):
         self._running += 1
         return trial
 
-    def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
+    def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """Keep a trial's best metric."""
-        record, loss = self._records[request_id], self._sign * metric
+        record, loss = self._records[request_id], score.losses[0]
         if math.isfinite(loss) and (record.loss is None or loss < record.loss):
             self._records[request_id] = record._replace(loss=loss, reports=record.reports + 1)
         return []
@@ -161,7 +158,7 @@ class ModelBased(SearchMethod):
         made = len(self._records) - self._invalid + asked
         free = min(self._places - self._running - asked, self._max_trials - made)
         decisions: list[Decision] = []
-        while free > 0 and (made < self._at_random or factory.queued):
+        while free > 0 and (made < self._at_random or factory.enqueued):
             decisions.append(self._take(factory.draw()))
             free, made = free - 1, made + 1
         if free > 0:
@@ -208,10 +205,10 @@ class ModelBased(SearchMethod):
         }
 
 
-def _fitting(space: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> list[tuple[dict[str, Any], float]]:
-    """Return the results whose points are of the space."""
+def _fitting(space: Mapping[str, Any], fields: Fields) -> list[tuple[dict[str, Any], float]]:
+    """Return the known results, as losses, whose points are of the space."""
     made = make_space(space)
-    return [(one["hparams"], one["metric"]) for one in results if not made.problems(one["hparams"], partial=False)]
+    return [(point, loss) for point, loss in fields.results if not made.problems(point, partial=False)]
 
 
 def _expected(space: Mapping[str, Any]) -> dict[str, Any] | None:
