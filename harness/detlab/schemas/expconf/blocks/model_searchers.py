@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,7 +30,7 @@ class ModelBasedConfig(SearcherBlock):
     startup_trials: PositiveInt | None = Field(
         None, description="Random trials before the first suggestion; by default a third of the trials, 10 at most."
     )
-    warm_start: list[PositiveInt] | None = Field(
+    warm_start: Annotated[list[PositiveInt], Field(max_length=20)] | None = Field(
         None,
         description="Experiments whose trials a model-based method learns from, as they are at the time of submission.",
     )

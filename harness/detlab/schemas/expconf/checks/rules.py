@@ -128,10 +128,12 @@ def grid_counts(raw: Raw) -> Iterator[Problem]:
 
 
 def warm_start(raw: Raw) -> Iterator[Problem]:
-    """At most one source of a warm start."""
+    """At most one source of a warm start, of weights and of results."""
     block = _block(raw, "searcher")
     if block.get("source_trial_id") is not None and block.get("source_checkpoint_uuid") is not None:
         yield Problem("searcher", "at most one of source_trial_id and source_checkpoint_uuid may be set")
+    if block.get("warm_start") and block.get("results"):
+        yield Problem("searcher", "at most one of warm_start and results may be set")
 
 
 def azure_credentials(raw: Raw) -> Iterator[Problem]:

@@ -242,8 +242,6 @@ def _results(made: Space, settings: Mapping[str, Any]) -> Iterator[Problem]:
     if len(results) > MAX_POINTS:
         yield Problem("searcher.results", f"has {len(results):,} results; there may be {MAX_POINTS:,}")
         return
-    if settings.get("warm_start"):
-        return  # the master made them, and left out what does not fit
     points = [one.get("hparams") if isinstance(one, dict) else None for one in results]
     yield from _each(made, "searcher.results", points, ".hparams", partial=False)
 
