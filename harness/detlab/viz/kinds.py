@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from detlab.schemas.wire import CurvesView
@@ -25,6 +26,11 @@ class Kind:
     draw: Callable[..., Any]
     shows: str
     example: str = ""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the function's options."""
+        return tuple(name for name in signature(self.draw).parameters if name not in {"source", "now"})
 
 
 KINDS: dict[str, Kind] = {
