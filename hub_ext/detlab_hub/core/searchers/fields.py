@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detlab_hub.core.searchers.errors import SearcherConfigError
+from detlab_hub.core.searchers.objectives import Objectives
 
 DEFAULT_MAX_CONCURRENT_TRIALS = 16
 DEFAULT_DIVISOR = 4
@@ -82,9 +83,9 @@ class Fields:
         return value
 
     @property
-    def smaller_is_better(self) -> bool:
-        """Direction of the searcher's metric."""
-        return bool(self.get("smaller_is_better", True))
+    def objectives(self) -> Objectives:
+        """What the search is about."""
+        return Objectives.from_config(self._block)
 
     def one_of(self, key: str, choices: Sequence[str], default: str) -> str:
         """One of several words.

@@ -347,7 +347,7 @@ class Experiments:
             row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
             before = row.state
             if isinstance(event, lifecycle.ActivateRequested):
-                resume_search(turn, row)
+                resume_search(turn, row, caller.name)
             try:
                 apply_experiment(turn, row, event)
             except lifecycle.RequestRefusedError as error:

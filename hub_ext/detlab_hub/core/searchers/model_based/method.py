@@ -19,6 +19,7 @@ from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import Axis, axes_of, coordinates
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
+from detlab_hub.core.searchers.objectives import Score
 
 
 class ModelBased(SearchMethod):
@@ -29,7 +30,6 @@ class ModelBased(SearchMethod):
         max_trials: Trials whose hyperparameters turned out valid.
         max_concurrent: Trials at a time; 0 for all at once, which learns nothing.
         startup: Random trials before the first suggestion.
-        smaller_is_better: Direction of the searcher's metric.
         options: What the sampler is told beside the trials, plain JSON values.
     """
 
@@ -46,14 +46,12 @@ class ModelBased(SearchMethod):
         max_concurrent: int,
         startup: int,
         *,
-        smaller_is_better: bool,
         options: Mapping[str, Any],
     ) -> None:
         self._axes = axes
         self._max_trials = max_trials
         self._places = min(max_concurrent or max_trials, max_trials)
         self._startup = startup
-        self._sign = 1.0 if smaller_is_better else -1.0
         self._options = dict(options)
         self._records: dict[str, Record] = {}
         self._order: list[str] = []
@@ -74,7 +72,6 @@ class ModelBased(SearchMethod):
             max_trials,
             fields.max_concurrent,
             fields.count("startup_trials", cls.default_startup(axes, max_trials)),
-            smaller_is_better=fields.smaller_is_better,
             options=cls.options(fields, axes, max_trials),
         )
 
@@ -105,9 +102,9 @@ class ModelBased(SearchMethod):
         self._running += 1
         return trial
 
-    def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
+    def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """Keep a trial's best metric."""
-        record, loss = self._records[request_id], self._sign * metric
+        record, loss = self._records[request_id], score.losses[0]
         if math.isfinite(loss) and (record.loss is None or loss < record.loss):
             self._records[request_id] = record._replace(loss=loss, reports=record.reports + 1)
         return []
@@ -141,7 +138,7 @@ class ModelBased(SearchMethod):
         made = len(self._records) - self._invalid + asked
         free = min(self._places - self._running - asked, self._max_trials - made)
         decisions: list[Decision] = []
-        while free > 0 and made < self._startup:
+        while free > 0 and (made < self._startup or factory.enqueued):
             decisions.append(self._take(factory.draw()))
             free, made = free - 1, made + 1
         if free > 0:
