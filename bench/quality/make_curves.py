@@ -18,8 +18,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from quality.curves import FILE, points
-from quality.models import EPOCHS, SIZES, TASKS, Batch, load, values
+from quality.curves import NETWORKS, SIZES, points
+from quality.models import EPOCHS, TASKS, Batch, load, values
 
 CHUNK = 100
 
@@ -47,11 +47,11 @@ def main() -> None:
     parser.add_argument("--speech", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    made = dict(np.load(FILE)) if FILE.exists() else {}
+    made = dict(np.load(NETWORKS)) if NETWORKS.exists() else {}
     for task in given.tasks:
         began = time.perf_counter()
         made[task] = curves_of(task, given.speech)
-        np.savez_compressed(FILE, **made)
+        np.savez_compressed(NETWORKS, **made)
         print(f"{task}: {time.perf_counter() - began:.0f} s, best {made[task].min():.3f}", flush=True)
 
 

@@ -3,7 +3,7 @@
 Each task is real data that needs no download beyond its package: digits and breast cancer of scikit-learn (a network with
 one hidden layer), Japanese vowels of `aeon` (speakers by their recordings; a gated recurrent network). All networks of a
 `Batch` see the same samples in the same order, so one batched product trains them all; they differ in the hyperparameters
-of `SIZES`. Units beyond a network's width are masked.
+of `curves.SIZES`. Units beyond a network's width are masked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +19,6 @@ from torch import Tensor, nn
 
 TASKS = ("digits", "breast_cancer", "speech")
 EPOCHS = 27
-SIZES: dict[str, Any] = {"lr": 12, "momentum": 4, "weight_decay": 5, "width": 5}
-"""Ordered values of each hyperparameter: 1,200 networks are all there are."""
 MOMENTA = (0.0, 0.5, 0.9, 0.98)
 BATCH = 32
 WORST = 20.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from detlab_hub.core.searchers import (
@@ -29,10 +29,13 @@ class Search:
         block: The `searcher` block.
         space: The `hyperparameters` block.
         seed: Of the search.
+        stopping: The `stopping` list.
     """
 
-    def __init__(self, block: dict[str, Any], space: dict[str, Any], seed: int) -> None:
-        self.searcher = make_searcher(block, space, seed)
+    def __init__(
+        self, block: dict[str, Any], space: dict[str, Any], seed: int, stopping: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        self.searcher = make_searcher(block, space, seed, stopping=stopping)
         self._method = method_class(block["name"])
 
     def step(self, event: Event) -> Iterator[Decision]:
