@@ -1,4 +1,4 @@
-"""kill -9 of the master every few seconds while searches pause, promote and clone trials: they decide as in a calm run."""
+"""kill -9 of the master while searches pause, promote and clone trials: they decide as in a calm run."""
 
 from __future__ import annotations
 
@@ -95,7 +95,14 @@ def decisions(lab: Lab, experiment: Experiment) -> list[Any]:
 def outcome(experiment: Experiment) -> list[tuple[Any, ...]]:
     """How a search went, trial by trial."""
     return [
-        (trial.view.index, trial.view.request_id, trial.hparams["x"], trial.view.seed, trial.state, trial.view.end_reason)
+        (
+            trial.view.index,
+            trial.view.request_id,
+            trial.hparams["x"],
+            trial.view.seed,
+            trial.state,
+            trial.view.end_reason,
+        )
         for trial in experiment.list_trials()
     ]
 
