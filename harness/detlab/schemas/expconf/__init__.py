@@ -33,6 +33,7 @@ from detlab.schemas.expconf.blocks.hyperparameters import (
     Hyperparameters,
     IntHyperparameter,
     LogHyperparameter,
+    OrdinalHyperparameter,
 )
 from detlab.schemas.expconf.blocks.lengths import Length
 from detlab.schemas.expconf.blocks.population_searchers import PBTConfig
@@ -85,6 +86,7 @@ __all__ = [
     "Length",
     "LogHyperparameter",
     "LogPolicy",
+    "OrdinalHyperparameter",
     "PBTConfig",
     "Problem",
     "ProxyPort",

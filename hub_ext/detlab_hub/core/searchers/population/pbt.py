@@ -189,7 +189,7 @@ class PBT(SearchMethod):
         if origin is None:
             return self._join(factory.draw(), None)
         hparams = self._plan.explore.changed(factory.space, origin.hparams, factory.rng)
-        return self._join(factory.at(hparams, origin.checkpoint), origin)
+        return self._join(factory.at(factory.allowed(hparams), origin.checkpoint), origin)
 
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Count what a trial scored that a stopping policy or a user ended."""
