@@ -203,6 +203,10 @@ class Repeated(SearchMethod):
             return []
         return self._repeated(factory, self._inner.checkpointed(factory, request_id, uuid, steps_completed))
 
+    def needs_checkpoints(self) -> Set[str]:
+        """Ask the method inside."""
+        return self._inner.needs_checkpoints()
+
     def known(self, ticket: int) -> Any:
         """Ask the method inside."""
         return self._inner.known(ticket)
