@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 from sqlalchemy import select
@@ -137,11 +139,19 @@ def _experiment_view(
 def trials_total(config: dict[str, Any]) -> int | None:
     """Return how many trials a search makes at most; None if its config is not understood any more."""
     searcher = config.get("searcher") or {}
+    seeds = searcher.get("seeds") or 1
     if searcher.get("name") != "grid":
-        total = searcher.get("max_trials")
-        return 1 if searcher.get("name") == "single" else total
+        total = 1 if searcher.get("name") == "single" else searcher.get("max_trials")
+        return None if total is None else total * seeds
+    size = _grid_size(json.dumps(config.get("hyperparameters") or {}), tuple(searcher.get("require") or ()))
+    return None if size is None else size * int(seeds)
+
+
+@lru_cache(maxsize=256)
+def _grid_size(hyperparameters: str, require: tuple[str, ...]) -> int | None:
+    """Return the points of a grid; with conditions or relations they are counted one by one, so not for each view."""
     try:
-        return Grid(config.get("hyperparameters") or {}).size
+        return Grid(json.loads(hyperparameters), require).size
     except SearcherConfigError:
         return None
 
