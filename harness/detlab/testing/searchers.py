@@ -24,6 +24,8 @@ from detlab_hub.core.searchers import (
     Decision,
     Event,
     ExitReason,
+    PauseTrial,
+    ResumeTrial,
     Searcher,
     Shutdown,
     Started,
@@ -33,6 +35,7 @@ from detlab_hub.core.searchers import (
     TrialCreated,
     TrialExited,
     TrialExitedEarly,
+    TrialPaused,
     ValidationReported,
     decision_from_json,
     decision_to_json,
@@ -45,6 +48,8 @@ from detlab_hub.core.searchers import (
 from detlab_hub.core.searchers.suggesting import answer, to_json
 
 __all__ = ["Driven", "SearchMethodContract", "drive"]
+_LEAVES = 0.7
+"""Share of paused trials that leave before they report once more."""
 _REASONS: tuple[ExitReason, ...] = ("errored", "user_canceled", "invalid_hp", "init_invalid_hp")
 
 
@@ -58,8 +63,14 @@ class Driven:
         self.fingerprints: list[str] = []
         self.created: dict[str, CreateTrial] = {}
         self.open: list[str] = []
+        self.paused: dict[str, bool] = {}
+        """Trials that are to be off their slots, and whether they have left."""
         self.invalid: set[str] = set()
         self.shutdown: Shutdown | None = None
+
+    def movable(self) -> list[str]:
+        """List the trials to which something can happen: those that have not ended, and have not left their slots."""
+        return [request_id for request_id in self.open if not self.paused.get(request_id, False)]
 
     def take(self, event: Event) -> list[Decision]:
         """Give the search an event, as the master does."""
@@ -69,6 +80,9 @@ class Driven:
         self.fingerprints.append(self.search.fingerprint())
         if isinstance(event, TrialExited):
             self.open.remove(event.request_id)
+            self.paused.pop(event.request_id, None)
+        if isinstance(event, TrialPaused):
+            self.paused[event.request_id] = True
         if isinstance(event, TrialExitedEarly) and event.reason in ("invalid_hp", "init_invalid_hp"):
             self.invalid.add(event.request_id)
         for decision in decisions:
@@ -80,6 +94,14 @@ class Driven:
                     self.open.append(request_id)
                 case StopTrial(request_id):
                     assert request_id in self.open, "a trial was stopped that has ended, or never was"
+                    self.paused.pop(request_id, None)
+                case PauseTrial(request_id):
+                    assert request_id in self.open, "a trial was paused that has ended, or never was"
+                    assert request_id not in self.paused, "a trial was paused twice"
+                    self.paused[request_id] = False
+                case ResumeTrial(request_id):
+                    assert request_id in self.paused, "a trial was resumed that was not paused"
+                    del self.paused[request_id]
                 case Shutdown():
                     assert self.shutdown is None, "the search ended twice"
                     self.shutdown = decision
@@ -116,7 +138,8 @@ def drive(
         if waiting:
             event = waiting.pop(draw.randrange(len(waiting)))
         else:
-            event = _next_of(draw, driven, draw.choice(driven.open), step, stopped, failures, invalid, steps)
+            assert driven.movable(), "all trials are paused, and none is resumed"
+            event = _next_of(draw, driven, draw.choice(driven.movable()), step, stopped, failures, invalid, steps)
         for decision in driven.take(event):
             match decision:
                 case CreateTrial(request_id):
@@ -140,6 +163,8 @@ def _next_of(
     steps: int,
 ) -> Event:
     """Draw the next event of a trial."""
+    if request_id in driven.paused and draw.random() < _LEAVES:
+        return TrialPaused(request_id)
     at = step[request_id] = step.get(request_id, 0) + 1
     if request_id in stopped or at > steps:
         return TrialExited(request_id)

@@ -155,7 +155,7 @@ def test_hyperparameter_forms() -> None:
         ({"type": "const"}, ".val"),
         ({"type": "uniform", "minval": 0, "maxval": 1}, ""),
         ({"type": None}, ""),
-        ({"type": "int", "minval": 0, "maxval": 1, "step": 1}, ".step"),
+        ({"type": "int", "minval": 0, "maxval": 1, "steps": 1}, ".steps"),
         ([{"type": "categorical"}], "[0].vals"),
         ({"a": [[{"type": "int", "minval": 3, "maxval": 1}]]}, ".a[0][0]"),
     ],

@@ -12,6 +12,7 @@ from detlab.testing.searchers import drive
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
     CreateTrial,
+    Objectives,
     ReplayMismatch,
     SearcherConfigError,
     SearchMethod,
@@ -206,7 +207,7 @@ def test_a_policy_stops_a_trial_once_with_its_evidence() -> None:
 
 
 def test_policies_see_larger_metrics_as_smaller_losses() -> None:
-    search = Searcher(RandomSearch(1, 1), SPACE, 0, [Below(-0.5)], smaller_is_better=False)
+    search = Searcher(RandomSearch(1, 1), SPACE, 0, [Below(-0.5)], objectives=Objectives(-1.0))
     [first] = search.step(Started())
     assert isinstance(first, CreateTrial)
     assert search.step(ValidationReported(first.request_id, 0.9)) == []

@@ -19,7 +19,8 @@ from detlab_hub.core.searchers import (
     make_searcher,
 )
 from detlab_hub.core.searchers.adaptive import bracket_rungs, plan_brackets
-from detlab_hub.core.searchers.async_halving import Rung, rung_units
+from detlab_hub.core.searchers.objectives import Score
+from detlab_hub.core.searchers.rungs import Rung, rung_units
 
 SPACE = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}}
 
@@ -196,21 +197,21 @@ def test_searchers_rung_units(num_rungs, divisor, max_time, units):
 
 def test_searchers_a_score_of_minus_infinity_is_not_the_best():
     rung = Rung(units_needed=1)
-    assert rung.insert("diverged", -math.inf) == 0
-    assert rung.insert("good", 0.5) == 0
-    assert rung.insert("bad", math.inf) == 1
-    assert [entry[2] for entry in rung.entries] == ["good", "bad", "diverged"]
+    assert rung.insert("diverged", Score(0.0, (-math.inf,))) == 0
+    assert rung.insert("good", Score(0.0, (0.5,))) == 0
+    assert rung.insert("bad", Score(0.0, (math.inf,))) == 1
+    assert [entry[1] for entry in rung.entries] == ["good", "bad", "diverged"]
 
 
 def test_searchers_rung_inserts_before_equals_and_nan_after_everything():
     rung = Rung(1)
-    assert rung.insert("a", 1.0) == 0
-    assert rung.insert("b", 1.0) == 0
-    assert rung.insert("nan", math.nan) == 2
-    assert rung.insert("inf", math.inf) == 2
-    assert rung.insert("nan2", math.nan) == 3
-    assert rung.insert("best", -1e308) == 0
-    assert [entry[2] for entry in rung.entries] == ["best", "b", "a", "inf", "nan2", "nan"]
+    assert rung.insert("a", Score(0.0, (1.0,))) == 0
+    assert rung.insert("b", Score(0.0, (1.0,))) == 0
+    assert rung.insert("nan", Score(0.0, (math.nan,))) == 2
+    assert rung.insert("inf", Score(0.0, (math.inf,))) == 2
+    assert rung.insert("nan2", Score(0.0, (math.nan,))) == 3
+    assert rung.insert("best", Score(0.0, (-1e308,))) == 0
+    assert [entry[1] for entry in rung.entries] == ["best", "b", "a", "inf", "nan2", "nan"]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from detlab_hub.core.searchers import (
     event_to_json,
     replay,
 )
+from detlab_hub.core.searchers.scores import is_lost
 
 SPACE = {
     "act": {"type": "categorical", "vals": ["relu", "tanh"]},
@@ -139,7 +140,7 @@ class Pair:
         rungs = [
             (
                 rung["units_needed"],
-                [(self.ids.index(rid), "NaN" if lost else score) for lost, score, rid in rung["entries"]],
+                [(self.ids.index(rid), "NaN" if is_lost(loss) else loss) for _, (loss,), rid in rung["entries"]],
             )
             for rung in state["rungs"]
         ]

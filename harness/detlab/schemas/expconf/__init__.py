@@ -32,6 +32,7 @@ from detlab.schemas.expconf.blocks.hyperparameters import (
     Hyperparameters,
     IntHyperparameter,
     LogHyperparameter,
+    OrdinalHyperparameter,
 )
 from detlab.schemas.expconf.blocks.lengths import Length
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
@@ -84,6 +85,7 @@ __all__ = [
     "Length",
     "LogHyperparameter",
     "LogPolicy",
+    "OrdinalHyperparameter",
     "Problem",
     "ProxyPort",
     "RandomConfig",

@@ -30,6 +30,13 @@ class Attempt(StrEnum):
     LIVE = "live"
 
 
+class Hold(StrEnum):
+    """Whether the search keeps the trial off its slots; an experiment that is paused keeps all of its trials off."""
+
+    NONE = "none"
+    SEARCH = "search"
+
+
 class Metric(StrEnum):
     """The state of the searcher metric, and the effect of its absence."""
 
@@ -52,6 +59,7 @@ class Trial:
     metric: Metric = Metric.MISSED
     early_exit: str | None = None
     end_reason: EndReason | None = None
+    hold: Hold = Hold.NONE
 
 
 # --- events
@@ -67,6 +75,22 @@ class StopDecided:
     """The searcher needs no more of it: stopped early, or `finished` as long as the search ever trains one."""
 
     finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HoldDecided:
+    """The search pauses it: free the slots, until it decides otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseDecided:
+    """The search lets it train on.
+
+    Attributes:
+        paused: Whether its experiment is paused: then it waits for that.
+    """
+
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +158,8 @@ class AttemptEnded:
 Event: TypeAlias = (
     Created
     | StopDecided
+    | HoldDecided
+    | ReleaseDecided
     | PauseRequested
     | ActivateRequested
     | CancelRequested
@@ -174,6 +200,11 @@ class TellSearcherEarly:
 
 
 @dataclass(frozen=True, slots=True)
+class TellSearcherPaused:
+    """The trial has left its slots, as the search decided."""
+
+
+@dataclass(frozen=True, slots=True)
 class WarnNeverReported:
     """Warn on the trial's page that the searcher metric was never reported."""
 
@@ -183,7 +214,9 @@ class CloseTrial:
     """The trial is terminal: tell the searcher and the experiment."""
 
 
-Action: TypeAlias = RequestAllocation | AskToLeave | KillTask | TellSearcherEarly | WarnNeverReported | CloseTrial
+Action: TypeAlias = (
+    RequestAllocation | AskToLeave | KillTask | TellSearcherEarly | TellSearcherPaused | WarnNeverReported | CloseTrial
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +246,8 @@ def _step(old: Trial, event: Event) -> Step:
             return _request(old) if old.state is TrialState.ACTIVE and old.run == 0 else Step(old)
         case StopDecided(finished):
             return _stop(old, finished)
-        case PauseRequested():
-            return _pause(old)
-        case ActivateRequested():
-            return _activate(old)
+        case HoldDecided() | ReleaseDecided() | PauseRequested() | ActivateRequested():
+            return _off_or_on(old, event)
         case CancelRequested():
             leave = AskToLeave(PreemptReason.CANCEL)
             return _leave(old, TrialState.STOPPING_CANCELED, EndReason.CANCELED, leave)
@@ -237,6 +268,21 @@ def _step(old: Trial, event: Event) -> Step:
             assert_never(event)
 
 
+def _off_or_on(old: Trial, event: HoldDecided | ReleaseDecided | PauseRequested | ActivateRequested) -> Step:
+    """Take a trial off its slots, or let it have some again."""
+    match event:
+        case HoldDecided():
+            return _hold(old)
+        case ReleaseDecided(paused):
+            return _release(old, paused=paused)
+        case PauseRequested():
+            return _pause(old)
+        case ActivateRequested():
+            return _activate(old)
+        case _:
+            assert_never(event)
+
+
 def _stop(old: Trial, finished: bool) -> Step:
     reason = EndReason.COMPLETED if finished else EndReason.STOPPED
     if old.early_exit == INVALID_HP:
@@ -251,8 +297,22 @@ def _pause(old: Trial) -> Step:
     return Step(paused, (AskToLeave(PreemptReason.PAUSE),) if _live(old) else ())
 
 
+def _hold(old: Trial) -> Step:
+    if is_stopping(old.state) or old.hold is Hold.SEARCH:
+        return Step(old)
+    held = replace(old, hold=Hold.SEARCH)
+    if not _live(old):
+        return Step(replace(held, state=TrialState.PAUSED), (TellSearcherPaused(),))
+    return _pause(held)
+
+
+def _release(old: Trial, *, paused: bool) -> Step:
+    released = replace(old, hold=Hold.NONE)
+    return Step(released) if paused else _activate(released)
+
+
 def _activate(old: Trial) -> Step:
-    if old.state is not TrialState.PAUSED:
+    if old.state is not TrialState.PAUSED or old.hold is Hold.SEARCH:
         return Step(old)
     active = replace(old, state=TrialState.ACTIVE)
     # A task that is still leaving asks for the next attempt when it has left.
@@ -306,7 +366,9 @@ def _after_attempt(trial: Trial, ended: AttemptEnded) -> Step:
 
 
 def _again(trial: Trial) -> Step:
-    return _request(trial) if trial.state is TrialState.ACTIVE else Step(trial)
+    if trial.state is TrialState.ACTIVE:
+        return _request(trial)
+    return Step(trial, (TellSearcherPaused(),) if trial.hold is Hold.SEARCH else ())
 
 
 def _count_failure(trial: Trial, retry: Retry) -> Step:

@@ -17,6 +17,7 @@ from detlab_hub.core.searchers.errors import SearcherConfigError
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
 from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
+from detlab_hub.core.searchers.objectives import Score
 
 Mode = Literal["aggressive", "standard", "conservative"]
 DEFAULT_MAX_RUNGS = 5
@@ -124,10 +125,10 @@ class Tournament(SearchMethod):
             decisions += self._claim(number, bracket.start(factory))
         return decisions
 
-    def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
+    def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]
-        return self._claim(number, self._brackets[number].validated(factory, request_id, metric, time))
+        return self._claim(number, self._brackets[number].validated(factory, request_id, score, time))
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
         """Pass on to the trial's bracket."""

@@ -7,11 +7,10 @@ good, the others train on. Decisions use only what is known so far and are never
 
 from __future__ import annotations
 
-import bisect
 import math
 import sys
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 from detlab.schemas.expconf import AsyncHalvingConfig
@@ -19,47 +18,14 @@ from detlab_hub.core.searchers.errors import SearcherInputError
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
 from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
+from detlab_hub.core.searchers.objectives import Score
+from detlab_hub.core.searchers.rungs import Rung, rung_units
 
 EXITED_METRIC = sys.float_info.max
-"""The metric of a trial that ended early in its rung: worse than all except infinity and NaN."""
+"""The loss of a trial that ended early in its rung: worse than all except infinity and NaN."""
 
 _OVERHEAD = 1.2
 """Divides the progress of rung 0: a full one is not the end, trials still run to the upper rungs."""
-
-_Rank = tuple[bool, float, str]
-
-
-@dataclass
-class Rung:
-    """One level of a bracket.
-
-    Attributes:
-        units_needed: Value of the time metric from which a report counts here.
-        entries: What each trial scored, best first: (is lost, value, request id), smaller is better.
-    """
-
-    units_needed: int
-    entries: list[_Rank] = field(default_factory=list)
-
-    def insert(self, request_id: str, metric: float) -> int:
-        """Insert before equal values, NaN and -inf after everything; return the place, 0 for the best.
-
-        A loss of -inf is a training that has diverged, as NaN is.
-        """
-        lost = math.isnan(metric) or metric == -math.inf
-        rank = (lost, 0.0 if lost else metric)
-        place = bisect.bisect_left(self.entries, rank, key=lambda entry: entry[:2])
-        self.entries.insert(place, (*rank, request_id))
-        return place
-
-    def remove(self, request_id: str) -> None:
-        """Remove a trial's score from the rung."""
-        self.entries = [entry for entry in self.entries if entry[2] != request_id]
-
-
-def rung_units(num_rungs: int, divisor: float, max_time: int) -> list[int]:
-    """Units of the time metric at which each rung decides, first to last."""
-    return [max(1, int(max_time / math.pow(divisor, num_rungs - 1 - level))) for level in range(num_rungs)]
 
 
 @dataclass(frozen=True)
@@ -73,7 +39,7 @@ class HalvingConfig:
         max_concurrent: Trials at a time; 0 for enough to fill the top rung once.
         time_metric: Name of the metric that counts a trial's training.
         max_time: Value of the time metric at the top rung.
-        smaller_is_better: Direction of the searcher's metric.
+        worst: Score of a trial that ended early in its rung.
     """
 
     num_rungs: int
@@ -82,7 +48,7 @@ class HalvingConfig:
     max_concurrent: int
     time_metric: str
     max_time: int
-    smaller_is_better: bool
+    worst: Score
 
     @property
     def concurrency(self) -> int:
@@ -134,7 +100,7 @@ class AsyncHalving(SearchMethod):
                 max_concurrent=max_concurrent,
                 time_metric=str(fields.get("time_metric")),
                 max_time=fields.count("max_time"),
-                smaller_is_better=fields.smaller_is_better,
+                worst=fields.objectives.worst(EXITED_METRIC),
             )
         )
 
@@ -177,7 +143,7 @@ class AsyncHalving(SearchMethod):
             return [self._create(factory)]
         return []
 
-    def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
+    def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """Evaluate a trial at every rung that it has reached; stop it at the first where it falls behind.
 
         Raises:
@@ -191,14 +157,13 @@ class AsyncHalving(SearchMethod):
                 f"a validation report must carry the searcher's time_metric {self._config.time_metric!r} as a"
                 f" finite number; the report of trial {request_id} {given}"
             )
-        score = metric if self._config.smaller_is_better else -metric
         if not self._falls_behind(request_id, score, int(time)):
             return []
         self._active.discard(request_id)
         finished = self._level[request_id] == len(self._rungs) - 1
         return [StopTrial(request_id, finished), *self._fill_place(factory)]
 
-    def _falls_behind(self, request_id: str, score: float, time: int) -> bool:
+    def _falls_behind(self, request_id: str, score: Score, time: int) -> bool:
         top = len(self._rungs) - 1
         for level in range(self._level[request_id], top + 1):
             self._level[request_id] = level
@@ -224,7 +189,7 @@ class AsyncHalving(SearchMethod):
             if held_slot:
                 decisions.append(StopTrial(request_id))
         elif held_slot:
-            self._rungs[level].insert(request_id, EXITED_METRIC)
+            self._rungs[level].insert(request_id, self._config.worst)
         return decisions + self._fill_place(factory)
 
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
@@ -250,10 +215,7 @@ class AsyncHalving(SearchMethod):
     def state(self) -> dict[str, Any]:
         """Return the rungs, levels and counters."""
         return {
-            "rungs": [
-                {"units_needed": rung.units_needed, "entries": [list(entry) for entry in rung.entries]}
-                for rung in self._rungs
-            ],
+            "rungs": [rung.state() for rung in self._rungs],
             "level": self._level,
             "active": sorted(self._active),
             "exited": self._exited,

@@ -4,6 +4,7 @@ ValueError
 ├── SearcherConfigError   the configuration names no search that can run
 │   └── SearcherNotInstalled   its method is a plug-in that is not installed
 └── SearcherInputError    an event that the search cannot use; the search is unchanged
+    └── SteeringRefused      a user's act that the search, or its method, does not allow
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,10 @@ class SearcherInputError(ValueError):
     The state of the search is what it was before the event: the caller decides whether the trial or the
     experiment fails.
     """
+
+
+class SteeringRefused(SearcherInputError):
+    """A user's act that this search does not allow; nothing has changed."""
 
 
 class ReplayMismatch(Exception):

@@ -1,15 +1,10 @@
 """The input of a search (events, past tense) and its output (decisions, imperative).
 
-Both are stored in the master's journal as JSON. JSON has no NaN and no infinities, and PostgreSQL refuses
-Python's spelling of them, so non-finite floats are written as the strings ``"NaN"``, ``"Infinity"`` and
-``"-Infinity"``; all others survive bit for bit through ``repr``.
+Both are stored in the master's journal as JSON: see `journal`.
 """
 
-import math
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, assert_never, get_args
-
-from detlab_hub.core.searchers.errors import SearcherInputError
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 ExitReason = Literal["errored", "user_canceled", "invalid_hp", "init_invalid_hp"]
 """Why a trial ended before its code was done."""
@@ -37,11 +32,15 @@ class ValidationReported:
         request_id: The reporting trial.
         metric: The value as reported (not negated); may be NaN or infinite.
         time: The value of the searcher's `time_metric` in the same report, None where the report has none.
+        values: The other metrics that the search is about, by name: further objectives and constraints.
+        elapsed: Seconds that the trial has run until then; None where nothing asks for it.
     """
 
     request_id: str
     metric: float
     time: float | None = None
+    values: dict[str, float] = field(default_factory=dict)
+    elapsed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +96,123 @@ class Suggested:
     failure: str = ""
 
 
-Event: TypeAlias = (
-    Started
-    | TrialCreated
+@dataclass(frozen=True, slots=True)
+class TrialPaused:
+    """A trial that the search paused has left its slots; what it saved is committed."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """A user extended the search.
+
+    Attributes:
+        trials: Further trials.
+        units: Further units of the time metric for the longest trials.
+        author: Who did.
+    """
+
+    trials: int = 0
+    units: int = 0
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PointsAdded:
+    """A user added points: they become the next trials, beyond the budget so far."""
+
+    points: tuple[dict[str, Any], ...]
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceEdited:
+    """A user changed the space: further trials come from it.
+
+    Attributes:
+        space: The whole `hyperparameters` block as it is from now on.
+        author: Who did.
+    """
+
+    space: dict[str, Any]
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrencySet:
+    """A user changed how many trials may run at a time; 0 is no limit."""
+
+    limit: int
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialsRetried:
+    """A user asked for new trials at the points of these, which failed."""
+
+    request_ids: tuple[str, ...]
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """A user stopped a trial by hand; what it has reported counts."""
+
+    request_id: str
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionRequested:
+    """A user promoted a trial by hand: it trains on to the next rung."""
+
+    request_id: str
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """A user activated the experiment again after the search had paused it."""
+
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSpent:
+    """The experiment has used up a budget: no trial is created any more, and those that run are stopped.
+
+    Attributes:
+        reason: Which one, with its numbers, for people.
+    """
+
+    reason: str
+
+
+Steering: TypeAlias = (
+    Extended
+    | PointsAdded
+    | SpaceEdited
+    | ConcurrencySet
+    | TrialsRetried
+    | StopRequested
+    | PromotionRequested
+    | Continued
+)
+"""What users do to a search while it runs."""
+
+TrialEvent: TypeAlias = (
+    TrialCreated
     | ValidationReported
     | ProgressReported
     | TrialExitedEarly
     | TrialExited
     | CheckpointCommitted
-    | Suggested
+    | TrialPaused
 )
+"""What happens to one trial."""
+
+Event: TypeAlias = Started | TrialEvent | Suggested | Steering | BudgetSpent
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,137 +275,42 @@ class Shutdown:
     failure: bool
 
 
-Decision: TypeAlias = CreateTrial | StopTrial | Suggest | Shutdown
+@dataclass(frozen=True, slots=True)
+class PauseTrial:
+    """Take a trial off its slots: it saves and leaves, and keeps its place in the search. Answered by `TrialPaused`."""
+
+    request_id: str
 
 
-def _float_to_json(value: float) -> float | str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return value
+@dataclass(frozen=True, slots=True)
+class ResumeTrial:
+    """Let a paused trial train on from its checkpoint."""
+
+    request_id: str
 
 
-def _float_from_json(value: float | str) -> float:
-    return float(value)
+@dataclass(frozen=True, slots=True)
+class WouldStop:
+    """A stopping policy that only records would have stopped a trial here.
 
-
-def event_to_json(event: Event) -> dict[str, Any]:
-    """Write an event as a JSON object with its kind under `type`."""
-    match event:
-        case Started():
-            return {"type": "started"}
-        case TrialCreated():
-            return {"type": "trial_created", "request_id": event.request_id}
-        case ValidationReported():
-            return {
-                "type": "validation_reported",
-                "request_id": event.request_id,
-                "metric": _float_to_json(event.metric),
-                "time": None if event.time is None else _float_to_json(event.time),
-            }
-        case ProgressReported():
-            return {
-                "type": "progress_reported",
-                "request_id": event.request_id,
-                "progress": _float_to_json(event.progress),
-            }
-        case TrialExitedEarly():
-            return {"type": "trial_exited_early", "request_id": event.request_id, "reason": event.reason}
-        case TrialExited():
-            return {"type": "trial_exited", "request_id": event.request_id}
-        case CheckpointCommitted():
-            return {
-                "type": "checkpoint_committed",
-                "request_id": event.request_id,
-                "uuid": event.uuid,
-                "steps_completed": event.steps_completed,
-            }
-        case Suggested():
-            return {
-                "type": "suggested",
-                "ticket": event.ticket,
-                "points": list(event.points),
-                "failure": event.failure,
-            }
-        case _:
-            assert_never(event)
-
-
-def event_from_json(data: dict[str, Any]) -> Event:
-    """Read an event written by `event_to_json`.
-
-    Raises:
-        SearcherInputError: If the kind of event or the exit reason is unknown.
+    Attributes:
+        request_id: The trial.
+        evidence: What the policy bases it on, for people.
     """
-    match data.get("type"):
-        case "started":
-            return Started()
-        case "trial_created":
-            return TrialCreated(data["request_id"])
-        case "validation_reported":
-            time = data["time"]
-            return ValidationReported(
-                data["request_id"],
-                _float_from_json(data["metric"]),
-                None if time is None else _float_from_json(time),
-            )
-        case "progress_reported":
-            return ProgressReported(data["request_id"], _float_from_json(data["progress"]))
-        case "trial_exited_early":
-            reason = data["reason"]
-            if reason not in get_args(ExitReason):
-                raise SearcherInputError(f"unknown exit reason {reason!r} in the search journal")
-            return TrialExitedEarly(data["request_id"], reason)
-        case "trial_exited":
-            return TrialExited(data["request_id"])
-        case "checkpoint_committed":
-            return CheckpointCommitted(data["request_id"], data["uuid"], data["steps_completed"])
-        case "suggested":
-            return Suggested(data["ticket"], tuple(data["points"]), data["failure"])
-        case kind:
-            raise SearcherInputError(f"unknown event {kind!r} in the search journal")
+
+    request_id: str
+    evidence: str
 
 
-def decision_to_json(decision: Decision) -> dict[str, Any]:
-    """Write a decision as a JSON object with its kind under `type`."""
-    match decision:
-        case CreateTrial():
-            made = {
-                "type": "create_trial",
-                "request_id": decision.request_id,
-                "trial_seed": decision.trial_seed,
-                "hparams": decision.hparams,
-                "index": decision.index,
-            }
-            return made if decision.parent is None else made | {"parent": decision.parent}
-        case StopTrial():
-            stop = {"type": "stop_trial", "request_id": decision.request_id, "finished": decision.finished}
-            return stop | {"evidence": decision.evidence} if decision.evidence else stop
-        case Suggest():
-            return {"type": "suggest", "ticket": decision.ticket, "count": decision.count}
-        case Shutdown():
-            return {"type": "shutdown", "cancel": decision.cancel, "failure": decision.failure}
-        case _:
-            assert_never(decision)
+@dataclass(frozen=True, slots=True)
+class PauseSearch:
+    """Pause the experiment until a user mends the cause; its activation is a `Continued`.
 
-
-def decision_from_json(data: dict[str, Any]) -> Decision:
-    """Read a decision written by `decision_to_json`.
-
-    Raises:
-        SearcherInputError: If the kind of decision is unknown.
+    Attributes:
+        reason: What is wrong, and what to do, for people.
     """
-    match data.get("type"):
-        case "create_trial":
-            return CreateTrial(
-                data["request_id"], data["trial_seed"], data["hparams"], data["index"], data.get("parent")
-            )
-        case "stop_trial":
-            return StopTrial(data["request_id"], data.get("finished", False), data.get("evidence", ""))
-        case "suggest":
-            return Suggest(data["ticket"], data["count"])
-        case "shutdown":
-            return Shutdown(cancel=data["cancel"], failure=data["failure"])
-        case kind:
-            raise SearcherInputError(f"unknown decision {kind!r} in the search journal")
+
+    reason: str
+
+
+Decision: TypeAlias = CreateTrial | StopTrial | PauseTrial | ResumeTrial | Suggest | WouldStop | PauseSearch | Shutdown

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detlab_hub.core.searchers.errors import SearcherConfigError
+from detlab_hub.core.searchers.objectives import Objectives
 
 DEFAULT_MAX_CONCURRENT_TRIALS = 16
 DEFAULT_DIVISOR = 4
@@ -82,9 +83,9 @@ class Fields:
         return value
 
     @property
-    def smaller_is_better(self) -> bool:
-        """Direction of the searcher's metric."""
-        return bool(self.get("smaller_is_better", True))
+    def objectives(self) -> Objectives:
+        """What the search is about."""
+        return Objectives.from_config(self._block)
 
     def one_of(self, key: str, choices: Sequence[str], default: str) -> str:
         """One of several words.
@@ -96,6 +97,23 @@ class Fields:
         if value not in choices:
             raise SearcherConfigError(f"searcher.{key}: {value!r} is not one of {', '.join(choices)}")
         return str(value)
+
+    @property
+    def require(self) -> list[str]:
+        """The relations that each point must meet."""
+        return [str(text) for text in self._block.get("require") or ()]
+
+    @property
+    def starting_points(self) -> list[dict[str, Any]]:
+        """Points that are tried first; what one lacks is drawn."""
+        return [dict(point) for point in self._block.get("starting_points") or ()]
+
+    @property
+    def results(self) -> list[tuple[dict[str, Any], float]]:
+        """What is known before the search begins: points, and their losses, which are finite."""
+        sign = Objectives.from_config(self._block).sign
+        found = self._block.get("results") or ()
+        return [(one["hparams"], sign * one["metric"]) for one in found if math.isfinite(one["metric"])]
 
     def counts(self, key: str) -> list[int]:
         """Return a list of integers, empty by default."""

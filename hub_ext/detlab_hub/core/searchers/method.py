@@ -3,47 +3,97 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import SearcherBlock
+from detlab.schemas.space import Space, SpaceError
+from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
 from detlab_hub.core.searchers.fields import Fields
-from detlab_hub.core.searchers.hyperparameters import sample
+from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.randomness import SearchRandom
 
 
 class TrialFactory:
     """Draws the trials of a search, in the one order that makes them reproducible.
 
-    For each trial: the hyperparameters, then 16 bytes for the request id, then the trial's seed.
+    For each trial: the hyperparameters, then 16 bytes for the request id, then the trial's seed. Points that users
+    enqueued come before any other.
     """
 
-    def __init__(self, space: Mapping[str, Any], rng: SearchRandom) -> None:
-        self.space = space
-        self._rng = rng
+    def __init__(self, space: Space | Mapping[str, Any], rng: SearchRandom) -> None:
+        self._space = space if isinstance(space, Space) else Space(space)
+        self.rng = rng
         self._count = 0
+        self._queue: deque[dict[str, Any]] = deque()
 
     @property
     def count(self) -> int:
         """Trials drawn so far."""
         return self._count
 
+    @property
+    def space(self) -> Mapping[str, Any]:
+        """The `hyperparameters` block."""
+        return self._space.block
+
+    @space.setter
+    def space(self, block: Mapping[str, Any]) -> None:
+        self._space = Space(block, self.require)
+
+    @property
+    def require(self) -> list[str]:
+        """The relations that each point must meet."""
+        return [relation.text for relation in self._space.relations]
+
+    @property
+    def enqueued(self) -> tuple[dict[str, Any], ...]:
+        """Points that wait to become trials."""
+        return tuple(self._queue)
+
+    def enqueue(self, points: Iterable[dict[str, Any]]) -> None:
+        """Let the next trials have these points, in this order; what a point lacks is drawn."""
+        self._queue.extend(points)
+
+    def drop_enqueued(self, keep: int) -> None:
+        """Forget the points that were enqueued after the first `keep`."""
+        while len(self._queue) > keep:
+            self._queue.pop()
+
     def draw(self) -> CreateTrial:
-        """Create a trial at a random point of the space."""
-        return self.at(sample(self.space, self._rng))
+        """Create a trial at the first enqueued point, or else at a random point of the space."""
+        if not self._queue:
+            return self.at(self.point())
+        given = self._queue.popleft()
+        return self.at(self._sample(given) if self._space.lacking(given) else given)
 
     def point(self) -> dict[str, Any]:
         """Draw a random point of the space, without a trial."""
-        return sample(self.space, self._rng)
+        return self._sample(None)
+
+    def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
+        try:
+            return self._space.sample(self.rng, fixed)
+        except SpaceError as error:
+            raise SearcherInputError(str(error)) from error
+
+    def allowed(self, hparams: dict[str, Any]) -> dict[str, Any]:
+        """Return a point if it meets the relations of the space, else a random one that does."""
+        return hparams if self._space.allows(hparams) else self.point()
+
+    def problems(self, hparams: Mapping[str, Any]) -> list[str]:
+        """Return what keeps a point, or a part of one, out of the space."""
+        return [f"{name}: {wrong}" if name else wrong for name, wrong in self._space.problems(hparams)]
 
     def at(self, hparams: dict[str, Any], parent: str | None = None) -> CreateTrial:
         """Create a trial at a given point, from a parent's checkpoint if one is given."""
         index = self._count
         self._count += 1
-        request_id = self._rng.request_id()
-        return CreateTrial(request_id, self._rng.trial_seed(), hparams, index, parent)
+        request_id = self.rng.request_id()
+        return CreateTrial(request_id, self.rng.trial_seed(), hparams, index, parent)
 
 
 @dataclass(frozen=True)
@@ -56,6 +106,7 @@ class Question:
         seed: For the answer's randomness: always the same for one ticket.
         space: The `hyperparameters` block.
         known: What the method knows, plain JSON values.
+        require: The relations that each point must meet.
     """
 
     ticket: int
@@ -63,6 +114,7 @@ class Question:
     seed: int
     space: Mapping[str, Any]
     known: Any
+    require: Sequence[str] = ()
 
 
 class SearchMethod(ABC):
@@ -107,8 +159,14 @@ class SearchMethod(ABC):
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create the first trials."""
 
-    def validated(self, factory: TrialFactory, request_id: str, metric: float, time: float | None) -> list[Decision]:
+    def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """React to a report of the searcher's metric.
+
+        Args:
+            factory: Makes trials.
+            request_id: The reporting trial.
+            score: What the report is worth; one loss for each objective, smaller is better.
+            time: The value of the searcher's `time_metric`, None where the report has none.
 
         Raises:
             SearcherInputError: If the report lacks what the method needs; nothing has changed then.
@@ -125,6 +183,10 @@ class SearchMethod(ABC):
 
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """React to a stopping policy that ended a trial; its `exited` follows once it has terminated."""
+        return []
+
+    def paused(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """React to a trial that has left its slots after a `PauseTrial`; its checkpoints came before."""
         return []
 
     def checkpointed(self, factory: TrialFactory, request_id: str, uuid: str, steps_completed: int) -> list[Decision]:
@@ -146,6 +208,42 @@ class SearchMethod(ABC):
     def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
         """Take the answer to a ticket, with as many points as were requested."""
         raise NotImplementedError(f"{type(self).__name__} made a Suggest decision and takes no answer")
+
+    def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
+        """Enlarge the search by further trials, and the longest trials by further units of the time metric.
+
+        Raises:
+            SteeringRefused: It cannot be; nothing has changed then.
+        """
+        raise SteeringRefused(f"a search by {self.name} cannot be extended")
+
+    def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
+        """Change how many trials run at a time, 0 for no limit; those that run are left to.
+
+        Raises:
+            SteeringRefused: It cannot be changed.
+        """
+        raise SteeringRefused(f"the concurrency of {self.name} cannot be changed")
+
+    def respaced(self, factory: TrialFactory, space: Mapping[str, Any]) -> list[Decision]:
+        """React to a new space, which the factory draws from afterwards.
+
+        Raises:
+            SteeringRefused: The space cannot be changed.
+        """
+        return []
+
+    def promoted(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Let a trial train on to the next rung although it would not have.
+
+        Raises:
+            SteeringRefused: There is no rung for it.
+        """
+        raise SteeringRefused(f"{self.name} has no rungs to promote a trial to")
+
+    def continued(self, factory: TrialFactory) -> list[Decision]:
+        """Try again what a `PauseSearch` was about."""
+        return []
 
     def level_of(self, request_id: str) -> int:
         """Return how far a trial has come in the method's records; a report that does not change it changed nothing."""

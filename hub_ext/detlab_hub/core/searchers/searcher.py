@@ -8,31 +8,50 @@ The master writes each event into its journal in the transaction that carries ou
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from detlab_hub.core.searchers.errors import ReplayMismatch, SearcherInputError
+from detlab.schemas.space import Space
+from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import (
     INVALID_REASONS,
+    BudgetSpent,
     CheckpointCommitted,
+    ConcurrencySet,
+    Continued,
     CreateTrial,
     Decision,
     Event,
+    Extended,
+    PauseTrial,
+    PointsAdded,
     ProgressReported,
+    PromotionRequested,
+    ResumeTrial,
     Shutdown,
+    SpaceEdited,
     Started,
+    Steering,
+    StopRequested,
     StopTrial,
     Suggest,
     Suggested,
     TrialCreated,
+    TrialEvent,
     TrialExited,
     TrialExitedEarly,
+    TrialPaused,
+    TrialsRetried,
     ValidationReported,
+    WouldStop,
 )
+from detlab_hub.core.searchers.hyperparameters import check_space, make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
+from detlab_hub.core.searchers.objectives import Objectives, Score
 from detlab_hub.core.searchers.randomness import SearchRandom
-from detlab_hub.core.searchers.registry import make_method
 from detlab_hub.core.stopping import Report, StopPolicy
+
+_BY_HAND = "stopped by hand"
 
 
 class Searcher:
@@ -47,32 +66,35 @@ class Searcher:
 
     Args:
         method: Decides which trials are made and which are stopped.
-        space: The `hyperparameters` block.
+        space: The space of its points, or the `hyperparameters` block if nothing more is known of it.
         seed: Of its random numbers.
         policies: Stop trials beside the method. They remember every report, so that each is journaled.
-        smaller_is_better: Direction of the metric, for the policies.
+        objectives: What the search is about; a smaller searcher metric if not given.
+        starting: Points that are tried first.
     """
 
     def __init__(
         self,
         method: SearchMethod,
-        space: Mapping[str, Any],
+        space: Space | Mapping[str, Any],
         seed: int,
         policies: Sequence[StopPolicy] = (),
         *,
-        smaller_is_better: bool = True,
+        objectives: Objectives | None = None,
+        starting: Sequence[dict[str, Any]] = (),
     ) -> None:
         self.method = method
         self._policies = tuple(policies)
-        self._sign = 1.0 if smaller_is_better else -1.0
-        self._space = space
+        self._objectives = objectives or Objectives()
         self._seed = seed
         self._tickets: dict[int, int] = {}
         self._asked = 0
         self.revision = 0
         self._rng = SearchRandom(seed)
         self._factory = TrialFactory(space, self._rng)
-        self._requested: dict[str, int] = {}
+        self._factory.enqueue(starting)
+        self._space = self._factory.space
+        self._requested: dict[str, CreateTrial] = {}
         self._created: set[str] = set()
         self._closed: set[str] = set()
         self._exits: set[str] = set()
@@ -80,6 +102,10 @@ class Searcher:
         self._failures: set[str] = set()
         self._stopped: set[str] = set()
         self._shares: dict[str, float] = {}
+        self._paused: set[str] = set()
+        """Trials that are to be off their slots."""
+        self._spent = ""
+        """The budget that is used up."""
         self._started = False
         self._shutdown: Shutdown | None = None
 
@@ -113,10 +139,32 @@ class Searcher:
         """Whether the method gets events of checkpoints."""
         return self.method.wants_checkpoints
 
+    @property
+    def space(self) -> Mapping[str, Any]:
+        """The `hyperparameters` block, as users have edited it."""
+        return self._space
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that a report must carry beside the searcher metric."""
+        return self._objectives.names
+
+    @property
+    def wants_elapsed(self) -> bool:
+        """Whether a stopping policy wants to know how long a trial has run."""
+        return any(policy.wants_elapsed for policy in self._policies)
+
     def questions(self) -> list[Question]:
         """List the `Suggest` decisions that are not answered yet, each with everything that the answer requires."""
         return [
-            Question(ticket, count, _seed_of(self._seed, ticket), self._space, self.method.known(ticket))
+            Question(
+                ticket,
+                count,
+                _seed_of(self._seed, ticket),
+                self._space,
+                self.method.known(ticket),
+                self._factory.require,
+            )
             for ticket, count in sorted(self._tickets.items())
         ]
 
@@ -127,10 +175,27 @@ class Searcher:
             SearcherInputError: If the trial is unknown, or the report lacks the searcher's time metric; the
                 search is then as it was.
         """
-        if isinstance(event, Started):
-            return self._start()
-        if isinstance(event, Suggested):
-            return self._suggested(event)
+        match event:
+            case Started():
+                return self._start()
+            case Suggested():
+                return self._suggested(event)
+            case BudgetSpent(reason):
+                return self._budget_spent(reason)
+            case (
+                TrialCreated()
+                | ProgressReported()
+                | ValidationReported()
+                | CheckpointCommitted()
+                | TrialPaused()
+                | TrialExitedEarly()
+                | TrialExited()
+            ):
+                return self._of_trial(event)
+            case _:
+                return self._steered(event)
+
+    def _of_trial(self, event: TrialEvent) -> list[Decision]:
         request_id = event.request_id
         if request_id not in self._requested:
             raise SearcherInputError(f"trial {request_id} does not belong to this search")
@@ -149,6 +214,8 @@ class Searcher:
                 return self._validated(event)
             case CheckpointCommitted():
                 return self._checkpointed(event)
+            case TrialPaused():
+                return self._left(request_id)
             case TrialExitedEarly():
                 return self._exited_early(event)
             case TrialExited():
@@ -168,22 +235,107 @@ class Searcher:
             self._shares[request_id] = min(max(progress, 0.0), 1.0)
 
     def _validated(self, event: ValidationReported) -> list[Decision]:
+        score = self._objectives.judge(event.metric, event.values)
         before = self.method.level_of(event.request_id)
-        decisions = self.method.validated(self._factory, event.request_id, event.metric, event.time)
+        decisions = self.method.validated(self._factory, event.request_id, score, event.time)
         if decisions or self._policies or self.method.level_of(event.request_id) != before:
             self.revision += 1
-        return self._record(self._judged(event, decisions))
+        return self._record(self._judged(event, score, decisions))
 
-    def _judged(self, event: ValidationReported, decisions: list[Decision]) -> list[Decision]:
+    def _judged(self, event: ValidationReported, score: Score, decisions: list[Decision]) -> list[Decision]:
         """Return the method's decisions, and a policy's stop if the method lets the trial continue."""
-        report = Report(event.request_id, self._sign * event.metric, event.metric, event.time)
-        said = [evidence for policy in self._policies if (evidence := policy.reported(report)) is not None]
+        sign = self._objectives.sign
+        report = Report(event.request_id, score.losses[0], event.metric, event.time, sign, event.elapsed)
+        said = [(policy, evidence) for policy in self._policies if (evidence := policy.reported(report)) is not None]
         stopped = any(isinstance(one, StopTrial) and one.request_id == event.request_id for one in decisions)
         if not said or stopped or event.request_id in self._stopped:
             return decisions
-        self._stopped.add(event.request_id)
-        more = self.method.stopped(self._factory, event.request_id)
-        return [*decisions, StopTrial(event.request_id, evidence="; ".join(said)), *more]
+        dry = [WouldStop(event.request_id, evidence) for policy, evidence in said if policy.dry_run]
+        evidence = "; ".join(evidence for policy, evidence in said if not policy.dry_run)
+        return [*decisions, *dry, *(self._stop(event.request_id, evidence) if evidence else ())]
+
+    def _stop(self, request_id: str, evidence: str) -> list[Decision]:
+        """Stop a trial that its method would have let continue."""
+        self._stopped.add(request_id)
+        return [StopTrial(request_id, evidence=evidence), *self.method.stopped(self._factory, request_id)]
+
+    def _left(self, request_id: str) -> list[Decision]:
+        if request_id not in self._paused:
+            return []
+        self.revision += 1
+        return self._record(self.method.paused(self._factory, request_id))
+
+    def _budget_spent(self, reason: str) -> list[Decision]:
+        if self._spent or self._shutdown is not None:
+            return []
+        self._spent = reason
+        self.revision += 1
+        running = [name for name in self._requested if name not in self._closed and name not in self._stopped]
+        self._stopped.update(running)
+        stops: list[Decision] = [StopTrial(request_id, evidence=reason) for request_id in running]
+        self._tickets.clear()
+        return self._or_over(stops)
+
+    def _steered(self, event: Steering) -> list[Decision]:
+        """Carry out what a user asked for; the search is as it was if it is refused."""
+        if self._shutdown is not None or self._spent:
+            raise SteeringRefused(f"the search is over{self._spent and f': {self._spent}'}")
+        match event:
+            case Extended(trials, units):
+                decided = self.method.extended(self._factory, trials, units)
+            case PointsAdded(points):
+                decided = self._add(self._of_space(points))
+            case TrialsRetried(request_ids):
+                decided = self._add([self._known(request_id).hparams for request_id in request_ids])
+            case SpaceEdited(space):
+                decided = self._respace(space)
+            case ConcurrencySet(limit):
+                decided = self.method.resized(self._factory, limit)
+            case StopRequested(request_id, author):
+                decided = self._stop_by_hand(request_id, author)
+            case PromotionRequested(request_id):
+                self._known(request_id)
+                decided = self.method.promoted(self._factory, request_id)
+            case Continued():
+                decided = self.method.continued(self._factory)
+            case _:
+                assert_never(event)
+        self.revision += 1
+        return self._record(decided)
+
+    def _known(self, request_id: str) -> CreateTrial:
+        if request_id not in self._requested:
+            raise SteeringRefused(f"trial {request_id} does not belong to this search")
+        return self._requested[request_id]
+
+    def _add(self, points: list[dict[str, Any]]) -> list[Decision]:
+        """Make trials at points, beyond the budget so far."""
+        waiting = len(self._factory.enqueued)
+        self._factory.enqueue(points)
+        try:
+            return self.method.extended(self._factory, len(points), 0)
+        except SteeringRefused:
+            self._factory.drop_enqueued(waiting)
+            raise
+
+    def _of_space(self, points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        wrong = [f"point {place}: {said}" for place, one in enumerate(points) for said in self._factory.problems(one)]
+        if wrong:
+            raise SteeringRefused("; ".join(wrong))
+        return list(points)
+
+    def _respace(self, space: dict[str, Any]) -> list[Decision]:
+        check_space(space)
+        make_space(space, self._factory.require)
+        decided = self.method.respaced(self._factory, space)
+        self._space = self._factory.space = space
+        return decided
+
+    def _stop_by_hand(self, request_id: str, author: str) -> list[Decision]:
+        self._known(request_id)
+        if request_id in self._closed or request_id in self._stopped:
+            raise SteeringRefused("the trial has ended, or is about to")
+        return self._stop(request_id, f"stopped by {author}" if author else _BY_HAND)
 
     def _checkpointed(self, event: CheckpointCommitted) -> list[Decision]:
         if not self.method.wants_checkpoints:
@@ -198,7 +350,7 @@ class Searcher:
         if count is None:  # answered before: by another master, or twice
             return []
         self.revision += 1
-        points = list(event.points[:count])
+        points = [self._factory.allowed(point) for point in event.points[:count]]
         points += [self._factory.point() for _ in range(count - len(points))]
         return self._or_over(self._record(self.method.suggested(self._factory, event.ticket, points)))
 
@@ -230,15 +382,23 @@ class Searcher:
         return decisions
 
     def _record(self, decisions: list[Decision]) -> list[Decision]:
+        """Note what was decided; a search whose budget is spent begins nothing any more."""
+        if self._spent:
+            decisions = [one for one in decisions if not isinstance(one, CreateTrial | ResumeTrial | Suggest)]
         for decision in decisions:
-            if isinstance(decision, CreateTrial):
-                self._requested[decision.request_id] = decision.index
-                self._shares[decision.request_id] = 0.0
-            elif isinstance(decision, Suggest):
-                if decision.ticket != self._asked or decision.count < 1:
-                    raise ValueError(f"{decision} is not the next question of the search, which is {self._asked}")
-                self._tickets[decision.ticket] = decision.count
-                self._asked += 1
+            match decision:
+                case CreateTrial(request_id):
+                    self._requested[request_id] = decision
+                    self._shares[request_id] = 0.0
+                case PauseTrial(request_id):
+                    self._paused.add(request_id)
+                case ResumeTrial(request_id):
+                    self._paused.discard(request_id)
+                case Suggest(ticket, count):
+                    if ticket != self._asked or count < 1:
+                        raise ValueError(f"{decision} is not the next question of the search, which is {self._asked}")
+                    self._tickets[ticket] = count
+                    self._asked += 1
         return decisions
 
     def progress(self) -> float:
@@ -252,7 +412,10 @@ class Searcher:
         """Hash of the whole state: equal fingerprints, equal futures."""
         state = {
             "rng": self._rng.fingerprint(),
-            "requested": self._requested,
+            "requested": {name: trial.index for name, trial in self._requested.items()},
+            "enqueued": self._factory.enqueued,
+            "paused": sorted(self._paused),
+            "spent": self._spent,
             "created": sorted(self._created),
             "closed": sorted(self._closed),
             "exits": sorted(self._exits),
@@ -272,51 +435,3 @@ class Searcher:
 def _seed_of(seed: int, ticket: int) -> int:
     """Derive a separate seed for each ticket, 0 to 2**32 - 1."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{ticket}".encode()).digest()[:4], "big")
-
-
-def make_searcher(searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> Searcher:
-    """Make the search that an experiment's config describes.
-
-    Args:
-        searcher: The `searcher` block, as plain values; missing fields get their defaults.
-        hyperparameters: The `hyperparameters` block, as plain values.
-        seed: The experiment's seed, 0 to 2**32 - 1.
-
-    Raises:
-        SearcherConfigError: If no search can be made from it.
-    """
-    return Searcher(make_method(searcher, hyperparameters), hyperparameters, seed)
-
-
-def replay(
-    searcher: Mapping[str, Any],
-    hyperparameters: Mapping[str, Any],
-    seed: int,
-    journal: Iterable[Event],
-    recorded: Sequence[Sequence[Decision]] | None = None,
-) -> tuple[Searcher, list[list[Decision]]]:
-    """Make a search and give it the journaled events; the decisions on each must be as recorded.
-
-    Args:
-        searcher: The `searcher` block, as plain values.
-        hyperparameters: The `hyperparameters` block, as plain values.
-        seed: The experiment's seed.
-        journal: The events, in order.
-        recorded: The decisions on each; None where they are not known.
-
-    Returns:
-        The search, and the decisions after each event.
-
-    Raises:
-        SearcherConfigError: If no search can be made from it.
-        SearcherInputError: The search cannot use an event.
-        ReplayMismatch: The search decides otherwise than recorded.
-    """
-    search = make_searcher(searcher, hyperparameters, seed)
-    decided = []
-    for place, event in enumerate(journal):
-        decisions = search.step(event)
-        if recorded is not None and decisions != list(recorded[place]):
-            raise ReplayMismatch(place + 1, event, recorded[place], decisions)
-        decided.append(decisions)
-    return search, decided

@@ -7,8 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
+from detlab.schemas.expconf.blocks.stopping import (
+    CurveStopping,
+    MedianStopping,
+    PercentileStopping,
+    StoppingBlock,
+)
 from detlab_hub.core.stopping.policy import Report, StopPolicy, shown
 
 
@@ -66,6 +72,7 @@ class Percentile(StopPolicy):
     """
 
     name = "percentile"
+    Config: ClassVar[type[StoppingBlock]] = PercentileStopping
 
     def __init__(self, percentile: float, min_trials: int = 5, warmup: float = 0.0) -> None:
         self._percentile = percentile
@@ -104,6 +111,7 @@ class Median(Percentile):
     """Stop a trial whose best metric is worse than the median of the trials that came as far."""
 
     name = "median"
+    Config: ClassVar[type[StoppingBlock]] = MedianStopping
 
     @classmethod
     def from_config(cls, entry: Mapping[str, Any]) -> Self:
@@ -119,6 +127,7 @@ class CurveForecast(StopPolicy):
     """
 
     name = "curve"
+    Config: ClassVar[type[StoppingBlock]] = CurveStopping
 
     def __init__(self, end: float, confidence: float = 0.95, min_reports: int = 5) -> None:
         self._end = end

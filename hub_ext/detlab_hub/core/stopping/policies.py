@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
+from detlab.schemas.expconf.blocks.stopping import (
+    DivergenceStopping,
+    NoImprovementStopping,
+    StoppingBlock,
+    ThresholdStopping,
+    WallClockStopping,
+)
 from detlab_hub.core.stopping.policy import Report, StopPolicy, shown
 
 
@@ -13,6 +20,7 @@ class NoImprovement(StopPolicy):
     """Stop after `patience` reports in a row that do not improve on the best one by more than `min_delta`."""
 
     name = "no_improvement"
+    Config: ClassVar[type[StoppingBlock]] = NoImprovementStopping
 
     def __init__(self, patience: int, min_delta: float = 0.0) -> None:
         self._patience = patience
@@ -54,6 +62,7 @@ class Threshold(StopPolicy):
     """
 
     name = "threshold"
+    Config: ClassVar[type[StoppingBlock]] = ThresholdStopping
 
     def __init__(self, lower: float | None, upper: float | None, after: int = 1) -> None:
         self._lower = lower
@@ -89,6 +98,7 @@ class Divergence(StopPolicy):
     """
 
     name = "divergence"
+    Config: ClassVar[type[StoppingBlock]] = DivergenceStopping
 
     def __init__(self, factor: float | None = None, patience: int = 1) -> None:
         self._factor = factor
@@ -134,6 +144,8 @@ class WallClock(StopPolicy):
     """Stop at the first report after a trial has run for so many seconds; time in the queue and pauses do not count."""
 
     name = "wall_clock"
+    Config: ClassVar[type[StoppingBlock]] = WallClockStopping
+    wants_elapsed = True
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

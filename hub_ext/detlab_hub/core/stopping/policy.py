@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from detlab.schemas.expconf.blocks.stopping import StoppingBlock
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -34,10 +36,14 @@ class StopPolicy(ABC):
 
     Attributes:
         name: The value of `stopping[].name`.
+        Config: Schema of its entry in `stopping`, by which it is checked and documented.
+        wants_elapsed: Whether it has to know how long a trial has run.
         dry_run: Whether it only records what it would have stopped.
     """
 
     name: ClassVar[str]
+    Config: ClassVar[type[StoppingBlock]]
+    wants_elapsed: ClassVar[bool] = False
     dry_run: bool = False
 
     @classmethod

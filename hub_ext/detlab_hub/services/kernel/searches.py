@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 _KEEP = 500
 """Searches, of a quarter of a megabyte each after a thousand trials; one that is not kept is replayed."""
 _JOURNAL: Table = SearcherJournal.__table__
-_APPEND = Prepared(insert(_JOURNAL), ("experiment_id", "seq", "event", "decisions"))
+_APPEND = Prepared(insert(_JOURNAL), ("experiment_id", "seq", "event", "decisions", "at"))
 _LENGTH = Prepared(select(func.max(_JOURNAL.c.seq)).where(_JOURNAL.c.experiment_id == bindparam("experiment")))
 _EVENTS = Prepared(
     select(_JOURNAL.c.seq, _JOURNAL.c.event, _JOURNAL.c.decisions)
@@ -106,7 +106,7 @@ class Searches:
         """Return the search of an experiment, in the state that the journal records."""
         return self._entry(s, row).searcher
 
-    def step(self, s: Session, row: ExperimentRow, event: Event) -> list[Decision]:
+    def step(self, s: Session, row: ExperimentRow, event: Event, now: float) -> list[Decision]:
         """Give the search one event and journal it with its decisions, in the caller's transaction.
 
         Events that cannot change a decision (progress, a report between two rungs) are not journaled.
@@ -122,14 +122,14 @@ class Searches:
                 raise SearchMismatch("events wait that came while it could not be replayed")
         except SearchMismatch:
             if not isinstance(event, ProgressReported):  # its rows have it
-                self._append(s, row, (_LENGTH.scalar(s, {"experiment": row.id}) or 0) + 1, event, None)
+                self._append(s, row, (_LENGTH.scalar(s, {"experiment": row.id}) or 0) + 1, event, None, now)
                 self._entries.pop(row.id, None)
             raise
         before = entry.searcher.revision
         decisions = entry.searcher.step(event)
         if entry.searcher.revision != before or decisions:
             entry.seq += 1
-            self._append(s, row, entry.seq, event, decisions)
+            self._append(s, row, entry.seq, event, decisions, now)
         return decisions
 
     def catch_up(self, s: Session, row: ExperimentRow) -> list[tuple[Event, list[Decision] | SearcherInputError]]:
@@ -158,9 +158,12 @@ class Searches:
         return caught
 
     @staticmethod
-    def _append(s: Session, row: ExperimentRow, seq: int, event: Event, decisions: Sequence[Decision] | None) -> None:
+    def _append(
+        s: Session, row: ExperimentRow, seq: int, event: Event, decisions: Sequence[Decision] | None, now: float
+    ) -> None:
         known = _UNDECIDED if decisions is None else [decision_to_json(decision) for decision in decisions]
-        _APPEND.run(s, {"experiment_id": row.id, "seq": seq, "event": event_to_json(event), "decisions": known})
+        values = {"experiment_id": row.id, "seq": seq, "event": event_to_json(event), "decisions": known, "at": now}
+        _APPEND.run(s, values)
 
     def _entry(self, s: Session, row: ExperimentRow) -> _Entry:
         if row.id in self._verified and row.id in self._entries:
@@ -178,16 +181,17 @@ class Searches:
 
     def _rebuild(self, s: Session, row: ExperimentRow, seq: int) -> _Entry:
         config, space = row.config["searcher"], row.config.get("hyperparameters") or {}
+        stopping = row.config.get("stopping") or ()
         s.flush()
         journal = _EVENTS.all(s, {"experiment": row.id})
         if not journal:
-            return _Entry(make_searcher(config, space, row.seed), seq)
+            return _Entry(make_searcher(config, space, row.seed, stopping=stopping), seq)
         try:
             decided = [one for one in journal if one.decisions != _UNDECIDED]
             waiting = [(one.seq, event_from_json(one.event)) for one in journal if one.decisions == _UNDECIDED]
             events = [event_from_json(one.event) for one in decided]
             recorded = [[decision_from_json(decision) for decision in one.decisions] for one in decided]
-            searcher, _ = replay(config, space, row.seed, events, recorded)
+            searcher, _ = replay(config, space, row.seed, events, recorded, stopping=stopping)
         except (ReplayMismatch, SearcherNotInstalled) as error:
             raise SearchMismatch(str(error)) from error
         except (SearcherConfigError, SearcherInputError, KeyError) as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 from detlab.schemas.wire import AllocationState, EndReason, TrialState
 from detlab_hub.core.lifecycle.allocation import Allocation, EndKind, Graces, PreemptReason
-from detlab_hub.core.lifecycle.trial import Attempt, Metric, Trial
+from detlab_hub.core.lifecycle.trial import Attempt, Hold, Metric, Trial
 from detlab_hub.core.searchers import needs_metric
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
@@ -59,6 +59,7 @@ def trial_of(row: TrialRow, experiment: ExperimentRow, current: AllocationRow | 
         metric=metric,
         early_exit=row.early_exit,
         end_reason=None if row.end_reason is None else EndReason(row.end_reason),
+        hold=Hold(row.hold),
     )
 
 
@@ -68,6 +69,7 @@ def write_trial(row: TrialRow, state: Trial) -> None:
     row.run = state.run
     row.restarts = state.restarts
     row.early_exit = state.early_exit
+    row.hold = state.hold.value
     row.end_reason = None if state.end_reason is None else state.end_reason.value
     if state.state is TrialState.STOPPING_COMPLETED:
         row.searcher_stopped = True

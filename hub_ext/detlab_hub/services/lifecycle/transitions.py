@@ -21,8 +21,12 @@ from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
+    Continued,
     CreateTrial,
     Decision,
+    PauseSearch,
+    PauseTrial,
+    ResumeTrial,
     SearcherInputError,
     SearcherNotInstalled,
     Shutdown,
@@ -32,7 +36,9 @@ from detlab_hub.core.searchers import (
     TrialCreated,
     TrialExited,
     TrialExitedEarly,
+    TrialPaused,
     ValidationReported,
+    WouldStop,
     method_class,
 )
 from detlab_hub.core.searchers import (
@@ -120,14 +126,26 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
             case trials.KillTask():
                 if current is not None:
                     apply_allocation(turn, current, allocations.KillRequested(turn.now))
-            case trials.TellSearcherEarly(reason):
-                tell_search(turn, experiment, TrialExitedEarly(row.request_id, reason))
+            case trials.TellSearcherEarly() | trials.TellSearcherPaused():
+                _tell_of_trial(turn, experiment, row, action)
             case trials.WarnNeverReported():
                 _warn_never_reported(turn, experiment, row)
             case trials.CloseTrial():
                 _close_trial(turn, experiment, row)
             case _:
                 assert_never(action)
+
+
+def _tell_of_trial(
+    turn: Turn, experiment: ExperimentRow, row: TrialRow, action: trials.TellSearcherEarly | trials.TellSearcherPaused
+) -> None:
+    match action:
+        case trials.TellSearcherEarly(reason):
+            tell_search(turn, experiment, TrialExitedEarly(row.request_id, reason))
+        case trials.TellSearcherPaused():
+            tell_search(turn, experiment, TrialPaused(row.request_id))
+        case _:
+            assert_never(action)
 
 
 def _request_allocation(turn: Turn, experiment: ExperimentRow, row: TrialRow, run: int) -> None:
@@ -209,7 +227,7 @@ def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> l
         # The search is over for this experiment: it must not create further trials.
         return []
     try:
-        decisions = turn.searches.step(turn.session, experiment, event)
+        decisions = turn.searches.step(turn.session, experiment, event, turn.now)
     except SearchMismatch as error:
         _pause_search(turn, experiment, error)
         return []
@@ -262,8 +280,10 @@ def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) 
     apply_experiment(turn, experiment, experiments.PauseRequested())
 
 
-def resume_search(turn: Turn, experiment: ExperimentRow) -> None:
-    """Decide what came while the search could not be replayed; call it before an experiment is activated.
+def resume_search(turn: Turn, experiment: ExperimentRow, author: str) -> None:
+    """Let a search continue that had to pause its experiment; call it before the experiment is activated.
+
+    What came while it could not be replayed is decided first.
 
     Raises:
         Conflict: It still cannot be replayed.
@@ -286,6 +306,7 @@ def resume_search(turn: Turn, experiment: ExperimentRow) -> None:
             continue
         for decision in decided:
             _carry_out(turn, experiment, decision)
+    tell_search(turn, experiment, Continued(author))
 
 
 def _trial_of(turn: Turn, experiment: ExperimentRow, request_id: str) -> TrialRow:
@@ -301,9 +322,21 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
     match decision:
         case CreateTrial():
             _create_trial(turn, experiment, decision)
-        case StopTrial(request_id, finished):
+        case StopTrial(request_id, finished, evidence):
             row = _trial_of(turn, experiment, request_id)
+            row.stop_evidence = evidence
             apply_trial(turn, row, trials.StopDecided(finished))
+        case PauseTrial(request_id):
+            apply_trial(turn, _trial_of(turn, experiment, request_id), trials.HoldDecided())
+        case ResumeTrial(request_id):
+            paused = experiment.state == ExperimentState.PAUSED
+            apply_trial(turn, _trial_of(turn, experiment, request_id), trials.ReleaseDecided(paused))
+        case WouldStop(request_id, evidence):
+            row = _trial_of(turn, experiment, request_id)
+            row.would_stop = [*row.would_stop, evidence]
+            turn.changed_trial(row)
+        case PauseSearch(reason):
+            _pause_for(turn, experiment, reason)
         case Suggest(ticket):
             asked = [one for one in turn.searches.get(turn.session, experiment).questions() if one.ticket == ticket]
             turn.outbox.questions += [(experiment.id, experiment.searcher_name, question) for question in asked]
@@ -311,6 +344,18 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
             apply_experiment(turn, experiment, experiments.SearchEnded(cancel=cancel, failure=failure))
         case _:
             assert_never(decision)
+
+
+def _pause_for(turn: Turn, experiment: ExperimentRow, reason: str) -> None:
+    """Pause an experiment whose search cannot go on until a user has mended something."""
+    experiment.failure = FailureView(
+        kind="searcher",
+        message=reason,
+        hint="The experiment is paused and nothing is lost. Mend the cause, then activate it.",
+        command=f"det experiment activate {experiment.id}",
+    ).model_dump()
+    turn.changed_experiment(experiment.id)
+    apply_experiment(turn, experiment, experiments.PauseRequested())
 
 
 def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) -> None:

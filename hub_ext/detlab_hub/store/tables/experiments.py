@@ -158,6 +158,12 @@ class TrialRow(Base):
     """Checkpoint of another trial of the search, from which its first attempt starts."""
     end_reason: Mapped[str | None] = mapped_column(CleanText, default=None)
     searcher_stopped: Mapped[bool] = mapped_column(default=False)
+    hold: Mapped[str] = mapped_column(CleanText, default="none")
+    """Whether its search keeps it off its slots: `core.lifecycle.trial.Hold`."""
+    stop_evidence: Mapped[str] = mapped_column(CleanText, default="")
+    """Why it was stopped early, for people."""
+    would_stop: Mapped[list[str]] = mapped_column(Json, default=list)
+    """What stopping policies that only record would have stopped it for."""
     early_exit: Mapped[str | None] = mapped_column(CleanText, default=None)
     searcher_metric_seen: Mapped[bool] = mapped_column(default=False)
     warnings: Mapped[list[str]] = mapped_column(Json, default=list)
@@ -242,6 +248,8 @@ class SearcherJournal(Base):
     seq: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     event: Mapped[dict[str, Any]] = mapped_column(Json)
     decisions: Mapped[list[Any]] = mapped_column(Json, default=list)
+    at: Mapped[float | None] = mapped_column(Double, default=None)
+    """When it was written; None if an earlier version wrote it."""
 
 
 class CheckpointRow(Base):

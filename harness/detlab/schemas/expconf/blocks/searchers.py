@@ -63,7 +63,7 @@ REMOVED_HINTS: dict[str, str] = {
 SEARCHERS: Plugins[Any] = Plugins("detlab.searchers", "search method")
 """Search methods: each is a class whose `Config` is its block."""
 
-COMMON = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
+COMMON = tuple(SearcherBlock.model_fields)
 """Keys that every searcher has; a merge keeps them across different searchers."""
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from detlab.plugins import Plugins
 from detlab.schemas.expconf.blocks.scalars import (
     Block,
     Flag,
@@ -15,6 +16,9 @@ from detlab.schemas.expconf.blocks.scalars import (
     PositiveInt,
     PositiveNumber,
 )
+
+POLICIES: Plugins[Any] = Plugins("detlab.stopping", "stopping policy")
+"""Stopping policies: each is a class whose `Config` is its block."""
 
 
 class StoppingBlock(Block):

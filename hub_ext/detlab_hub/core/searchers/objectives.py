@@ -1,0 +1,95 @@
+"""What a search is about: the metrics that rank its trials, and the constraints that they must keep.
+
+Each report is judged once, here, and becomes losses (smaller is better) and a violation. Deb's rule ranks with both
+(Deb, "An efficient constraint handling method for genetic algorithms", 2000): a feasible trial comes before an
+infeasible one, infeasible ones by how far they are off, feasible ones by their losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from detlab_hub.core.searchers.errors import SearcherInputError
+
+
+class Score(NamedTuple):
+    """How good a report is, comparable only through `scores.order` if it has several losses.
+
+    Attributes:
+        violation: By how much it breaks the constraints; 0 if it keeps them all.
+        losses: One number for each objective, smaller is better; may be NaN or infinite.
+    """
+
+    violation: float
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The range that a constrained metric must keep."""
+
+    name: str
+    low: float = -math.inf
+    high: float = math.inf
+
+    def violation(self, value: float) -> float:
+        """By how much a value is outside; NaN is outside by an infinite amount."""
+        if math.isnan(value):
+            return math.inf
+        return max(self.low - value, value - self.high, 0.0)
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """The metrics of a search.
+
+    Attributes:
+        sign: 1 if a smaller searcher metric is better, else -1.
+        others: Further objectives: name and sign.
+        bounds: The constraints.
+    """
+
+    sign: float = 1.0
+    others: tuple[tuple[str, float], ...] = ()
+    bounds: tuple[Bound, ...] = ()
+
+    @classmethod
+    def from_config(cls, searcher: Mapping[str, Any]) -> Self:
+        """Read them from a `searcher` block; the first of `metrics` is the searcher metric."""
+        metrics = searcher.get("metrics") or [searcher]
+        signs = [1.0 if one.get("smaller_is_better", True) else -1.0 for one in metrics]
+        others = tuple((str(one["name"]), sign) for one, sign in zip(metrics[1:], signs[1:], strict=True))
+        bounds = tuple(
+            Bound(
+                name,
+                -math.inf if one.get("min") is None else float(one["min"]),
+                math.inf if one.get("max") is None else float(one["max"]),
+            )
+            for name, one in (searcher.get("constraints") or {}).items()
+        )
+        return cls(signs[0], others, bounds)
+
+    @property
+    def names(self) -> list[str]:
+        """The metrics that a report must carry beside the searcher metric."""
+        return list(dict.fromkeys([name for name, _ in self.others] + [bound.name for bound in self.bounds]))
+
+    def judge(self, metric: float, values: Mapping[str, float]) -> Score:
+        """Return the score of a report.
+
+        Raises:
+            SearcherInputError: A metric is missing.
+        """
+        missing = [name for name in self.names if name not in values]
+        if missing:
+            listed = ", ".join(repr(name) for name in missing)
+            raise SearcherInputError(f"a validation report must carry every metric of the search; it lacks {listed}")
+        losses = (self.sign * metric, *(sign * values[name] for name, sign in self.others))
+        return Score(sum((bound.violation(values[bound.name]) for bound in self.bounds), 0.0), losses)
+
+    def worst(self, loss: float) -> Score:
+        """Return a score for a trial without one: this loss in each objective, and behind all infeasible ones."""
+        return Score(math.inf if self.bounds else 0.0, (loss,) * (1 + len(self.others)))
