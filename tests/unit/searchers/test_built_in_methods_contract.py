@@ -83,5 +83,5 @@ class TestBayesian(SearchMethodContract):
 
 def test_all_methods_are_under_contract() -> None:
     ours = {entry.name for entry in entry_points(group="detlab.searchers") if entry.value.startswith("detlab_hub.")}
-    tested = {one.config["name"] for one in SearchMethodContract.__subclasses__()}
+    tested = {one.config["name"] for one in SearchMethodContract.__subclasses__() if "config" in vars(one)}
     assert ours <= tested

@@ -65,8 +65,8 @@ class Repeated(SearchMethod):
         self._points: dict[str, _Point] = {}
         """By replica."""
         self.wants_checkpoints = inner.wants_checkpoints  # type: ignore[misc]  # of this one, not of all
-        self.suggests = inner.suggests  # type: ignore[misc]
-        self.needs_metric = inner.needs_metric  # type: ignore[misc]
+        self.suggests = inner.suggests  # type: ignore[misc]  # of this one, not of all
+        self.needs_metric = inner.needs_metric  # type: ignore[misc]  # of this one, not of all
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
