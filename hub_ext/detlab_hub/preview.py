@@ -110,7 +110,8 @@ def run_preview(
         EndlessSearchError: If nearly all hyperparameters are invalid.
     """
     settings: Mapping[str, Any] = config["searcher"]
-    searcher: Searcher = make_searcher(settings, config.get("hyperparameters") or {}, seed)
+    once = {key: value for key, value in settings.items() if key != "seeds"}  # of each point one trial is shown
+    searcher: Searcher = make_searcher(once, config.get("hyperparameters") or {}, seed)
     if searcher.trials_total > _MOST_TRIALS:
         raise SearcherConfigError(
             f"searcher: the search has {searcher.trials_total:,} trials; at most {_MOST_TRIALS:,} can be previewed"
@@ -203,6 +204,7 @@ def as_table(preview: Preview) -> Table:
 def summary(preview: Preview) -> str:
     """Summarize the trials, the steps against training every trial to its full length, and how many stopped where."""
     trials = preview.trials
+    seeds = preview.searcher.get("seeds") or 1
     steps, full = sum(trial.steps for trial in trials), len(trials) * preview.length
     noun = "trial" if len(trials) == 1 else "trials"
     share = f"{100 * steps / full:.0f} % of" if full else "of"
@@ -218,6 +220,8 @@ def summary(preview: Preview) -> str:
         parts.append(f"completed {counts['completed']}")
     if counts["error"]:
         parts.append(f"failed {counts['error']}")
+    if seeds > 1:
+        parts.append(f"each of them is trained {seeds} times, with different seeds")
     return "; ".join(parts) + "."
 
 

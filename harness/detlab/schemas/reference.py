@@ -68,6 +68,8 @@ _SECTIONS: tuple[tuple[str, str, tuple[type[Block], ...]], ...] = (
             hyperparameters.DoubleHyperparameter,
             hyperparameters.LogHyperparameter,
             hyperparameters.CategoricalHyperparameter,
+            hyperparameters.OrdinalHyperparameter,
+            hyperparameters.PriorConfig,
         ),
     ),
     ("resources", "", (environment.ResourcesConfig,)),

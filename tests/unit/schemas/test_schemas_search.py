@@ -17,7 +17,7 @@ from detlab_hub.core.searchers import Started, make_searcher
 # --- searchers ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["custom", "sync_halving", "adaptive", "adaptive_simple", "pbt"])
+@pytest.mark.parametrize("name", ["custom", "sync_halving", "adaptive", "adaptive_simple"])
 def test_removed_searchers_are_refused_by_name_with_the_reason(name: str) -> None:
     raw = {"searcher": {"name": name, "metric": "loss", "anything": 1}}
     [problem] = errors_of(check(raw))
@@ -155,7 +155,7 @@ def test_hyperparameter_forms() -> None:
         ({"type": "const"}, ".val"),
         ({"type": "uniform", "minval": 0, "maxval": 1}, ""),
         ({"type": None}, ""),
-        ({"type": "int", "minval": 0, "maxval": 1, "step": 1}, ".step"),
+        ({"type": "int", "minval": 0, "maxval": 1, "steps": 1}, ".steps"),
         ([{"type": "categorical"}], "[0].vals"),
         ({"a": [[{"type": "int", "minval": 3, "maxval": 1}]]}, ".a[0][0]"),
     ],

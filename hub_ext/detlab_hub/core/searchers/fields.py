@@ -98,6 +98,23 @@ class Fields:
             raise SearcherConfigError(f"searcher.{key}: {value!r} is not one of {', '.join(choices)}")
         return str(value)
 
+    @property
+    def require(self) -> list[str]:
+        """The relations that each point must meet."""
+        return [str(text) for text in self._block.get("require") or ()]
+
+    @property
+    def starting_points(self) -> list[dict[str, Any]]:
+        """Points that are tried first; what one lacks is drawn."""
+        return [dict(point) for point in self._block.get("starting_points") or ()]
+
+    @property
+    def results(self) -> list[tuple[dict[str, Any], float]]:
+        """What is known before the search begins: points, and their losses, which are finite."""
+        sign = Objectives.from_config(self._block).sign
+        found = self._block.get("results") or ()
+        return [(one["hparams"], sign * one["metric"]) for one in found if math.isfinite(one["metric"])]
+
     def counts(self, key: str) -> list[int]:
         """Return a list of integers, empty by default."""
         return [int(number) for number in self._block.get(key) or ()]

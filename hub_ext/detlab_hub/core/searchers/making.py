@@ -7,6 +7,8 @@ from typing import Any
 
 from detlab_hub.core.searchers.errors import ReplayMismatch, SearcherConfigError
 from detlab_hub.core.searchers.events import Decision, Event
+from detlab_hub.core.searchers.fields import Fields
+from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.objectives import Objectives
 from detlab_hub.core.searchers.registry import make_method
 from detlab_hub.core.searchers.searcher import Searcher
@@ -32,11 +34,19 @@ def make_searcher(
         SearcherConfigError: If no search can be made from it.
     """
     method = make_method(searcher, hyperparameters)
+    fields = Fields(searcher)
     try:
         policies = [make_policy(entry) for entry in stopping]
     except StoppingConfigError as error:
         raise SearcherConfigError(str(error)) from error
-    return Searcher(method, hyperparameters, seed, policies, objectives=Objectives.from_config(searcher))
+    return Searcher(
+        method,
+        make_space(hyperparameters, fields.require),
+        seed,
+        policies,
+        objectives=Objectives.from_config(searcher),
+        starting=fields.starting_points,
+    )
 
 
 def replay(

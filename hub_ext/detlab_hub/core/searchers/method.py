@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import SearcherBlock
-from detlab_hub.core.searchers.errors import SteeringRefused
+from detlab.schemas.space import Space, SpaceError
+from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
 from detlab_hub.core.searchers.fields import Fields
-from detlab_hub.core.searchers.hyperparameters import sample
 from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.randomness import SearchRandom
 
@@ -24,8 +24,8 @@ class TrialFactory:
     enqueued come before any other.
     """
 
-    def __init__(self, space: Mapping[str, Any], rng: SearchRandom) -> None:
-        self.space = space
+    def __init__(self, space: Space | Mapping[str, Any], rng: SearchRandom) -> None:
+        self._space = space if isinstance(space, Space) else Space(space)
         self.rng = rng
         self._count = 0
         self._queue: deque[dict[str, Any]] = deque()
@@ -36,12 +36,26 @@ class TrialFactory:
         return self._count
 
     @property
+    def space(self) -> Mapping[str, Any]:
+        """The `hyperparameters` block."""
+        return self._space.block
+
+    @space.setter
+    def space(self, block: Mapping[str, Any]) -> None:
+        self._space = Space(block, self.require)
+
+    @property
+    def require(self) -> list[str]:
+        """The relations that each point must meet."""
+        return [relation.text for relation in self._space.relations]
+
+    @property
     def enqueued(self) -> tuple[dict[str, Any], ...]:
         """Points that wait to become trials."""
         return tuple(self._queue)
 
     def enqueue(self, points: Iterable[dict[str, Any]]) -> None:
-        """Let the next trials have these points, in this order."""
+        """Let the next trials have these points, in this order; what a point lacks is drawn."""
         self._queue.extend(points)
 
     def drop_enqueued(self, keep: int) -> None:
@@ -51,11 +65,28 @@ class TrialFactory:
 
     def draw(self) -> CreateTrial:
         """Create a trial at the first enqueued point, or else at a random point of the space."""
-        return self.at(self._queue.popleft() if self._queue else self.point())
+        if not self._queue:
+            return self.at(self.point())
+        given = self._queue.popleft()
+        return self.at(self._sample(given) if self._space.lacking(given) else given)
 
     def point(self) -> dict[str, Any]:
         """Draw a random point of the space, without a trial."""
-        return sample(self.space, self.rng)
+        return self._sample(None)
+
+    def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
+        try:
+            return self._space.sample(self.rng, fixed)
+        except SpaceError as error:
+            raise SearcherInputError(str(error)) from error
+
+    def allowed(self, hparams: dict[str, Any]) -> dict[str, Any]:
+        """Return a point if it meets the relations of the space, else a random one that does."""
+        return hparams if self._space.allows(hparams) else self.point()
+
+    def problems(self, hparams: Mapping[str, Any]) -> list[str]:
+        """Return what keeps a point, or a part of one, out of the space."""
+        return [f"{name}: {wrong}" if name else wrong for name, wrong in self._space.problems(hparams)]
 
     def at(self, hparams: dict[str, Any], parent: str | None = None) -> CreateTrial:
         """Create a trial at a given point, from a parent's checkpoint if one is given."""
@@ -75,6 +106,7 @@ class Question:
         seed: For the answer's randomness: always the same for one ticket.
         space: The `hyperparameters` block.
         known: What the method knows, plain JSON values.
+        require: The relations that each point must meet.
     """
 
     ticket: int
@@ -82,6 +114,7 @@ class Question:
     seed: int
     space: Mapping[str, Any]
     known: Any
+    require: Sequence[str] = ()
 
 
 class SearchMethod(ABC):
@@ -211,6 +244,10 @@ class SearchMethod(ABC):
     def continued(self, factory: TrialFactory) -> list[Decision]:
         """Try again what a `PauseSearch` was about."""
         return []
+
+    def needs_checkpoints(self) -> Set[str]:
+        """Return the checkpoints that a trial may still start from: nobody can delete them."""
+        return frozenset()
 
     def level_of(self, request_id: str) -> int:
         """Return how far a trial has come in the method's records; a report that does not change it changed nothing."""

@@ -7,9 +7,10 @@ from typing import Any
 from detlab.plugins import PluginError
 from detlab.schemas.expconf.blocks.searchers import SEARCHERS
 from detlab_hub.core.searchers.errors import SearcherNotInstalled
-from detlab_hub.core.searchers.fields import Fields
+from detlab_hub.core.searchers.fields import DEFAULT_MAX_CONCURRENT_TRIALS, Fields
 from detlab_hub.core.searchers.hyperparameters import check_space
 from detlab_hub.core.searchers.method import SearchMethod
+from detlab_hub.core.searchers.repeated import Repeated
 
 
 def searcher_names() -> list[str]:
@@ -50,4 +51,15 @@ def make_method(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> Search
             drawn from.
     """
     check_space(space)
-    return method_class(str(searcher.get("name"))).from_config(Fields(searcher), space)
+    method = method_class(str(searcher.get("name")))
+    fields = Fields(searcher)
+    seeds = fields.count("seeds", 1)
+    if seeds == 1:
+        return method.from_config(fields, space)
+    return Repeated(method.from_config(Fields(_each_place_for(searcher, seeds)), space), seeds)
+
+
+def _each_place_for(searcher: Mapping[str, Any], seeds: int) -> dict[str, Any]:
+    """Return the block for points instead of trials: as many points at a time as their trials have places."""
+    most = searcher.get("max_concurrent_trials", DEFAULT_MAX_CONCURRENT_TRIALS) or 0
+    return {**searcher, "max_concurrent_trials": max(1, most // seeds) if most > 0 else most}

@@ -8,9 +8,10 @@ The master writes each event into its journal in the transaction that carries ou
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, assert_never
 
+from detlab.schemas.space import Space
 from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import (
     INVALID_REASONS,
@@ -44,7 +45,7 @@ from detlab_hub.core.searchers.events import (
     ValidationReported,
     WouldStop,
 )
-from detlab_hub.core.searchers.hyperparameters import check_space
+from detlab_hub.core.searchers.hyperparameters import check_space, make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.objectives import Objectives, Score
 from detlab_hub.core.searchers.randomness import SearchRandom
@@ -65,31 +66,34 @@ class Searcher:
 
     Args:
         method: Decides which trials are made and which are stopped.
-        space: The `hyperparameters` block.
+        space: The space of its points, or the `hyperparameters` block if nothing more is known of it.
         seed: Of its random numbers.
         policies: Stop trials beside the method. They remember every report, so that each is journaled.
         objectives: What the search is about; a smaller searcher metric if not given.
+        starting: Points that are tried first.
     """
 
     def __init__(
         self,
         method: SearchMethod,
-        space: Mapping[str, Any],
+        space: Space | Mapping[str, Any],
         seed: int,
         policies: Sequence[StopPolicy] = (),
         *,
         objectives: Objectives | None = None,
+        starting: Sequence[dict[str, Any]] = (),
     ) -> None:
         self.method = method
         self._policies = tuple(policies)
         self._objectives = objectives or Objectives()
-        self._space = space
         self._seed = seed
         self._tickets: dict[int, int] = {}
         self._asked = 0
         self.revision = 0
         self._rng = SearchRandom(seed)
         self._factory = TrialFactory(space, self._rng)
+        self._factory.enqueue(starting)
+        self._space = self._factory.space
         self._requested: dict[str, CreateTrial] = {}
         self._created: set[str] = set()
         self._closed: set[str] = set()
@@ -150,6 +154,10 @@ class Searcher:
         """Whether a stopping policy wants to know how long a trial has run."""
         return any(policy.wants_elapsed for policy in self._policies)
 
+    def needs_checkpoints(self) -> Set[str]:
+        """Return the checkpoints that a trial may still start from."""
+        return frozenset() if self._shutdown is not None or self._spent else self.method.needs_checkpoints()
+
     def questions(self) -> list[Question]:
         """List the `Suggest` decisions that are not answered yet, each with everything that the answer requires."""
         return [self.question(ticket) for ticket in sorted(self._tickets)]
@@ -161,7 +169,9 @@ class Searcher:
             KeyError: There is no such ticket, or it is answered.
         """
         seed = _seed_of(self._seed, ticket)
-        return Question(ticket, self._tickets[ticket], seed, self._space, self.method.known(ticket))
+        return Question(
+            ticket, self._tickets[ticket], seed, self._space, self.method.known(ticket), self._factory.require
+        )
 
     def step(self, event: Event) -> list[Decision]:
         """Handle one event; return the decisions, in order.
@@ -279,7 +289,7 @@ class Searcher:
             case Extended(trials, units):
                 decided = self.method.extended(self._factory, trials, units)
             case PointsAdded(points):
-                decided = self._add(list(points))
+                decided = self._add(self._of_space(points))
             case TrialsRetried(request_ids):
                 decided = self._add([self._known(request_id).hparams for request_id in request_ids])
             case SpaceEdited(space):
@@ -313,8 +323,15 @@ class Searcher:
             self._factory.drop_enqueued(waiting)
             raise
 
+    def _of_space(self, points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        wrong = [f"point {place}: {said}" for place, one in enumerate(points) for said in self._factory.problems(one)]
+        if wrong:
+            raise SteeringRefused("; ".join(wrong))
+        return list(points)
+
     def _respace(self, space: dict[str, Any]) -> list[Decision]:
         check_space(space)
+        make_space(space, self._factory.require)
         decided = self.method.respaced(self._factory, space)
         self._space = self._factory.space = space
         return decided
@@ -338,7 +355,7 @@ class Searcher:
         if count is None:  # answered before: by another master, or twice
             return []
         self.revision += 1
-        points = list(event.points[:count])
+        points = [self._factory.allowed(point) for point in event.points[:count]]
         points += [self._factory.point() for _ in range(count - len(points))]
         return self._or_over(self._record(self.method.suggested(self._factory, event.ticket, points)))
 

@@ -100,7 +100,7 @@ class GridSearch(SearchMethod):
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
         """Make the method that the `searcher` block describes, over the whole space."""
-        return cls(Grid(space), fields.max_concurrent)
+        return cls(Grid(space, fields.require), fields.max_concurrent)
 
     @property
     def budget(self) -> int:

@@ -23,7 +23,7 @@ from detlab_hub.core.searchers import SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.warm_start import check_source
+from detlab_hub.services.kernel.warm_start import check_results, check_source
 
 MAX_SEED = 2**31 - 1
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
@@ -137,6 +137,7 @@ def check_references(s: Session, caller: Caller, config: dict[str, Any], bundle:
     if bundle is not None and not may_use(s, caller, bundle):
         raise BundleError(f"the bundle {bundle[:80]} is not here", hint="upload it first: PUT bundles/{digest}")
     check_source(s, caller, config)
+    check_results(s, caller, config)
 
 
 # --- the entrypoint and the code

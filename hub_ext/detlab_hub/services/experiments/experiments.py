@@ -39,7 +39,7 @@ from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.kernel.warm_start import with_source
+from detlab_hub.services.kernel.warm_start import with_results, with_source
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import queue_fields, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
@@ -155,7 +155,8 @@ class Experiments:
         uids.assign(turn, caller.name)
         jobs = limits.live_jobs(turn.session, caller.name)
         check_queued(turn.settings.limits, caller.name, caller.groups, jobs)
-        row = _experiment_row(turn, caller, request, with_source(turn.session, prepared.config))
+        config = with_results(turn.session, with_source(turn.session, prepared.config))
+        row = _experiment_row(turn, caller, request, config)
         note_experiment(turn.session, caller.name, request.idempotency_key, row.id, turn.now)
         turn.changed_experiment(row.id)
         audit.note(turn, caller, "experiment.create", f"experiment {row.id}", row.name)
@@ -271,6 +272,7 @@ class Experiments:
         names: Sequence[str] | None = None,
         max_points: int = 500,
         max_trials: int = 100,
+        history: bool = False,
     ) -> CurvesView:
         """Return experiment, trials and curves as of one cursor, from which the stream continues.
 
@@ -283,6 +285,8 @@ class Experiments:
             shown = _trials_to_show(s, row, max_trials)
             reasons = self._shell.pending_reasons
             return CurvesView(
+                attempts=experiment_views.attempt_spans(s, shown) if history else [],
+                parents=experiment_views.parent_views(s, shown) if history else [],
                 cursor=events.head(s),
                 experiment=experiment_views.experiment_view(s, row, caller, reasons, full=False),
                 trials=experiment_views.trial_views(s, shown, reasons),

@@ -4,20 +4,28 @@
 `source_checkpoint_uuid` beside the submitted key, a combination that no submitted config may have; views of the config
 and the trial show the submitted key. So all trials of a search start from the same weights, and a user whose grant was
 withdrawn keeps what was readable then, and nothing that came later.
+
+A search can begin with the results of earlier experiments, too: `searcher.warm_start`. They are fixed in the same way,
+as `searcher.results` beside the submitted key, so that the search decides the same whenever it is replayed.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem
+from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.services.kernel.access import may_read
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.store.queries import checkpoints
-from detlab_hub.store.tables import CheckpointRow, TrialRow
+from detlab_hub.store.queries import checkpoints, trial_order
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
 
+_RESULTS = 1_000
+"""Trials that a search may begin with: of each experiment an equal share, the best ones."""
+_EARLIER, _GIVEN = "warm_start", "results"
 _TRIAL, _UUID = "source_trial_id", "source_checkpoint_uuid"
 
 
@@ -48,12 +56,56 @@ def with_source(s: Session, config: dict[str, Any]) -> dict[str, Any]:
     return config if found is None else {**config, "searcher": {**config["searcher"], _UUID: found.uuid}}
 
 
+def check_results(s: Session, caller: Caller, config: dict[str, Any]) -> None:
+    """Check that the experiments of `warm_start` are there, for this caller, and that the search can use their trials.
+
+    Raises:
+        ConfigError: With each that is not there, or of whose trials none can be used.
+    """
+    searcher, problems = config.get("searcher") or {}, []
+    space = make_space(config.get("hyperparameters") or {}, searcher.get("require") or ())
+    for place, experiment_id in enumerate(searcher.get(_EARLIER) or ()):
+        path = f"searcher.{_EARLIER}[{place}]"
+        if s.get(ExperimentRow, experiment_id) is None or not may_read(s, caller, experiment_id):
+            problems.append(Problem(path, f"there is no experiment {experiment_id}"))
+            continue
+        found = _results(s, experiment_id, searcher, _RESULTS)
+        if not found:
+            message = f"no trial of experiment {experiment_id} has a finite validation metric {searcher['metric']!r}"
+            problems.append(Problem(path, message, f"see `det experiment describe {experiment_id}`"))
+        elif all(space.problems(one["hparams"], partial=False) for one in found):
+            name, wrong = space.problems(found[0]["hparams"], partial=False)[0]
+            message = f"no trial of experiment {experiment_id} is in this space; of one, {name or 'the point'} {wrong}"
+            problems.append(Problem(path, message))
+    if problems:
+        raise ConfigError(problems)
+
+
+def with_results(s: Session, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the config to store: with the results of the experiments of `warm_start`, which were checked."""
+    searcher = config.get("searcher") or {}
+    earlier = searcher.get(_EARLIER) or []
+    share = max(1, _RESULTS // max(1, len(earlier)))
+    found = [one for experiment_id in earlier for one in _results(s, experiment_id, searcher, share)]
+    return {**config, "searcher": {**searcher, _GIVEN: found}} if found else config
+
+
+def _results(s: Session, experiment_id: int, searcher: dict[str, Any], most: int) -> list[dict[str, Any]]:
+    """Return the hyperparameters and the best metric of an experiment's trials, best first."""
+    descending = not searcher.get("smaller_is_better", True)
+    order = trial_order.Order("validation", str(searcher["metric"]), descending)
+    values = trial_order.values(s, experiment_id, order, most)
+    return [{"hparams": hparams, "metric": value} for hparams, value in values if math.isfinite(value)]
+
+
 def as_asked(config: dict[str, Any]) -> dict[str, Any]:
     """Return a stored config as it was submitted; see `with_source`."""
     uuid, trial_id = _said(config)
-    if not uuid or trial_id is None:
-        return config
-    return {**config, "searcher": {**config["searcher"], _UUID: None}}
+    if uuid and trial_id is not None:
+        config = {**config, "searcher": {**config["searcher"], _UUID: None}}
+    if (config.get("searcher") or {}).get(_EARLIER):
+        config = {**config, "searcher": {key: one for key, one in config["searcher"].items() if key != _GIVEN}}
+    return config
 
 
 def source_of(s: Session, config: dict[str, Any]) -> CheckpointRow | None:

@@ -114,6 +114,16 @@ def page(
     return _whole(s, query.limit(limit), limit, order)
 
 
+def values(s: Session, experiment_id: int, order: Order, limit: int) -> list[tuple[dict[str, Any], float]]:
+    """Return the hyperparameters of trials, in order, each with the value by which it is ordered; without NaN."""
+    column = Series.max if order.descending else Series.min
+    query = select(TrialRow.hparams, column).join(Series, Series.trial_id == TrialRow.id)
+    query = query.join(MetricName, MetricName.id == Series.name_id).where(MetricName.name == order.name)
+    query = query.where(TrialRow.experiment_id == experiment_id, Series.group_name == order.group, column.is_not(None))
+    query = query.order_by(column.desc() if order.descending else column, TrialRow.id).limit(limit)
+    return [(hparams, value) for hparams, value in s.execute(query) if value is not None]
+
+
 def _whole(
     s: Session, first: Select[*tuple[Any, ...]], limit: int, order: Order, conditions: Sequence[Condition] = ()
 ) -> list[TrialRow]:

@@ -8,24 +8,73 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypeAliasType
 
 from detlab.schemas.expconf.blocks.scalars import Block, Int, Number, PositiveInt, PositiveNumber, describe, refuse
+from detlab.schemas.space import is_condition
 
 TAG = "::"
 """Prefix of union tags, so that they can be told from keys in the location of an error."""
 
-TYPES = ("const", "int", "double", "log", "categorical")
+TYPES = ("const", "int", "double", "log", "categorical", "ordinal")
 
 
-class _Ranged(Block):
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"count"})
+class GroupCondition(dict[str, Any]):
+    """The `when` of a nested group, so that it can be told from a hyperparameter."""
 
+
+def _condition(value: object) -> object:
+    """Accept names of hyperparameters with the value, or the values, that each must have."""
+    if not isinstance(value, dict):
+        refuse(f"must be a mapping of hyperparameters to values, not {describe(value)}", "when: {optimizer: sgd}")
+    if not value:
+        refuse("names no hyperparameter", "when: {optimizer: sgd}")
+    for name, wanted in value.items():
+        if not isinstance(name, str):
+            refuse(f"names {describe(name)}, which is no hyperparameter")
+        if isinstance(wanted, dict) or wanted == []:
+            refuse(f"needs a value or a list of values for {name!r}", "name nested ones with dots: {net.depth: [2, 3]}")
+    return value
+
+
+When = Annotated[dict[str, Any], BeforeValidator(_condition)]
+
+
+def _share(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        refuse(f"must be a number from 0 to 1, not {describe(value)}")
+    return float(value)
+
+
+class PriorConfig(Block):
+    """Where good values are expected."""
+
+    center: Any = Field(..., description="The value that is expected to be good; of a log the value, not its exponent.")
+    confidence: Annotated[float, Field(ge=0, le=1), BeforeValidator(_share)] = Field(
+        0.5, description="Share of random draws that are near `center`; the others are uniform."
+    )
+
+
+class _Conditional(Block):
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"when"})
+
+    when: When | None = Field(
+        None,
+        description="Trials have it only if other hyperparameters (dotted names) have these values: a value or a list"
+        " for each. Nested groups have this key, too.",
+    )
+
+
+class _Ranged(_Conditional):
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"when", "step", "prior", "count"})
+
+    prior: PriorConfig | None = Field(None, description="Draw a share of the values near the one that is expected.")
     count: PositiveInt | None = Field(None, description="Points on this axis of a grid search.")
 
 
-class ConstHyperparameter(Block):
+class ConstHyperparameter(_Conditional):
     """One value; written in full or as the bare value."""
 
     KEEPS_NULL: ClassVar[frozenset[str]] = frozenset({"val"})
@@ -40,6 +89,7 @@ class IntHyperparameter(_Ranged):
     type: Literal["int"] = "int"
     minval: Int = Field(..., description="Smallest value.")
     maxval: Int = Field(..., description="Largest value; greater than `minval`.")
+    step: PositiveInt | None = Field(None, description="Only `minval`, `minval + step`, and so on.")
 
 
 class DoubleHyperparameter(_Ranged):
@@ -48,6 +98,7 @@ class DoubleHyperparameter(_Ranged):
     type: Literal["double"] = "double"
     minval: Number = Field(..., description="Smallest value.")
     maxval: Number = Field(..., description="Largest value; greater than `minval`.")
+    step: PositiveNumber | None = Field(None, description="Only `minval`, `minval + step`, and so on.")
 
 
 class LogHyperparameter(_Ranged):
@@ -57,17 +108,33 @@ class LogHyperparameter(_Ranged):
     base: PositiveNumber = Field(..., description="Base of the power.")
     minval: Number = Field(..., description="Smallest exponent.")
     maxval: Number = Field(..., description="Largest exponent; greater than `minval`.")
+    step: PositiveNumber | None = Field(None, description="Only the exponents `minval`, `minval + step`, and so on.")
 
 
-class CategoricalHyperparameter(Block):
+class _Choice(_Conditional):
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"when", "prior"})
+
+    prior: PriorConfig | None = Field(None, description="Draw a share of the values near the one that is expected.")
+
+
+class CategoricalHyperparameter(_Choice):
     """One of `vals`, drawn uniformly."""
 
     type: Literal["categorical"] = "categorical"
     vals: list[Any] = Field(..., min_length=1, description="The choices: any JSON values.")
 
 
+class OrdinalHyperparameter(_Choice):
+    """One of `vals`, which have an order: model-based methods expect neighbours to do alike."""
+
+    type: Literal["ordinal"] = "ordinal"
+    vals: list[Any] = Field(..., min_length=1, description="The choices in their order: any JSON values.")
+
+
 def kind_of(value: object) -> str | None:
     """Return the union tag of a raw or parsed hyperparameter; None for an unknown `type`."""
+    if isinstance(value, GroupCondition):
+        return f"{TAG}when"
     if isinstance(value, Block):
         return f"{TAG}{getattr(value, 'type', '')}"
     if isinstance(value, dict):
@@ -89,6 +156,13 @@ def _spell_out(value: object) -> object:
     return {"type": "const", "val": value}
 
 
+def _apart(value: object) -> object:
+    """Mark the condition of a group."""
+    if isinstance(value, dict) and is_condition("when", value.get("when"), 1):
+        return {**value, "when": GroupCondition(value["when"])}
+    return value
+
+
 if TYPE_CHECKING:
     Hyperparameter = (
         ConstHyperparameter
@@ -96,6 +170,7 @@ if TYPE_CHECKING:
         | DoubleHyperparameter
         | LogHyperparameter
         | CategoricalHyperparameter
+        | OrdinalHyperparameter
         | dict[str, Any]
     )
     """One hyperparameter, or a nested map of them."""
@@ -108,7 +183,9 @@ else:
             | Annotated[DoubleHyperparameter, Tag(f"{TAG}double")]
             | Annotated[LogHyperparameter, Tag(f"{TAG}log")]
             | Annotated[CategoricalHyperparameter, Tag(f"{TAG}categorical")]
-            | Annotated[dict[str, "Hyperparameter"], Tag(f"{TAG}nested")],
+            | Annotated[OrdinalHyperparameter, Tag(f"{TAG}ordinal")]
+            | SkipJsonSchema[Annotated[When, AfterValidator(GroupCondition), Tag(f"{TAG}when")]]
+            | Annotated[dict[str, "Hyperparameter"], BeforeValidator(_apart), Tag(f"{TAG}nested")],
             Discriminator(kind_of),
             BeforeValidator(_spell_out),
         ],

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from detlab.schemas.expconf.blocks.scalars import NonNegativeInt, PositiveInt, needed
+from detlab.schemas.expconf.blocks.scalars import Block, NonNegativeInt, Number, PositiveInt, needed
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
+
+
+class KnownResult(Block):
+    """What is known of a point before the search begins."""
+
+    hparams: dict[str, Any] = Field(..., description="The point: hyperparameters as trials have them.")
+    metric: Number = Field(..., description="Its value of the searcher's metric.")
 
 
 class ModelBasedConfig(SearcherBlock):
     """What the model-based methods have."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"startup_trials", "population"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"startup_trials", "population", "warm_start", "results"})
 
     max_trials: PositiveInt | None = needed("Number of trials.")
     max_concurrent_trials: NonNegativeInt = Field(
@@ -22,6 +29,13 @@ class ModelBasedConfig(SearcherBlock):
     )
     startup_trials: PositiveInt | None = Field(
         None, description="Random trials before the first suggestion; by default a third of the trials, 10 at most."
+    )
+    warm_start: Annotated[list[PositiveInt], Field(max_length=20)] | None = Field(
+        None,
+        description="Experiments whose trials a model-based method learns from, as they are at the time of submission.",
+    )
+    results: list[KnownResult] | None = Field(
+        None, description="Results from elsewhere that a model-based method learns from."
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from typing import Annotated, Any, ClassVar, NoReturn
 
 from pydantic import (
@@ -206,7 +207,7 @@ class Block(BaseModel):
     KEEPS_NULL: ClassVar[frozenset[str]] = frozenset()
     """Keys for which null is a value of its own."""
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset()
-    """Keys left out of the resolved config while they are not set."""
+    """Keys left out of the resolved config while they are not set, beside those of the base classes."""
 
     @model_validator(mode="before")
     @classmethod
@@ -218,7 +219,13 @@ class Block(BaseModel):
     @model_serializer(mode="wrap")
     def _leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         full: dict[str, Any] = handler(self)
-        return {key: value for key, value in full.items() if value is not None or key not in self.OMITS_NULL}
+        omitted = _omitted(type(self))
+        return {key: value for key, value in full.items() if value is not None or key not in omitted}
+
+
+@cache
+def _omitted(model: type[Block]) -> frozenset[str]:
+    return frozenset().union(*(getattr(base, "OMITS_NULL", ()) for base in model.__mro__))
 
 
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|d)?\s*")

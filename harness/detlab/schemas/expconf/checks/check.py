@@ -44,6 +44,8 @@ def _translate(error: ErrorDetails) -> tuple[str, str | None]:
             return f"must be at most {context['le']:g}, not {error['input']}", None
         case "too_short" | "string_too_short":
             return "must not be empty", None
+        case "too_long":
+            return f"has {context['actual_length']} entries; there may be {context['max_length']}", None
         case "literal_error":
             return f"must be {context['expected']}, not {given}", _near_literal(error["input"], context["expected"])
         case "dict_type" | "model_type" | "model_attributes_type":

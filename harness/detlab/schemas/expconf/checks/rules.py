@@ -15,7 +15,7 @@ from detlab.errors import Problem
 from detlab.schemas.expconf.blocks import searchers, storage
 from detlab.schemas.expconf.blocks.hyperparameters import TYPES
 from detlab.schemas.expconf.blocks.scalars import describe
-from detlab.schemas.expconf.checks import search_costs, search_spaces
+from detlab.schemas.expconf.checks import search_costs, search_points, search_spaces
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import Part, Path, render
@@ -118,19 +118,22 @@ def forgotten_types(raw: Raw) -> Iterator[Problem]:
 
 
 def grid_counts(raw: Raw) -> Iterator[Problem]:
-    """Require a `count` on every int, double and log hyperparameter of a grid search."""
+    """Require a `count` or a `step` on every int, double and log hyperparameter of a grid search."""
     if _block(raw, "searcher").get("name") != "grid":
         return
     for path, value in visit_hyperparameters(raw.get("hyperparameters")):
-        if isinstance(value, dict) and value.get("type") in RANGED and value.get("count") is None:
+        unstepped = isinstance(value, dict) and value.get("type") in RANGED and value.get("step") is None
+        if unstepped and isinstance(value, dict) and value.get("count") is None:
             yield Problem(render(path), "grid search is in use but count was not given", "add `count: N`")
 
 
 def warm_start(raw: Raw) -> Iterator[Problem]:
-    """At most one source of a warm start."""
+    """At most one source of a warm start, of weights and of results."""
     block = _block(raw, "searcher")
     if block.get("source_trial_id") is not None and block.get("source_checkpoint_uuid") is not None:
         yield Problem("searcher", "at most one of source_trial_id and source_checkpoint_uuid may be set")
+    if block.get("warm_start") and block.get("results"):
+        yield Problem("searcher", "at most one of warm_start and results may be set")
 
 
 def azure_credentials(raw: Raw) -> Iterator[Problem]:
@@ -282,6 +285,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     search_spaces.widths,
     search_spaces.exponents,
     search_spaces.searched_choices,
+    search_points.space,
     search_costs.rungs,
     search_costs.at_once,
     warm_start,

@@ -46,6 +46,7 @@ def at_once(raw: dict[str, Any]) -> Iterator[Problem]:
         total = grid_points(raw.get("hyperparameters")) or 1
     else:
         total = _count(searcher, "max_trials") or 1
+    total *= _count(searcher, "seeds") or 1
     yield from too_many_at_once(raw, total)
 
 

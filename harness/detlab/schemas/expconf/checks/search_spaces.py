@@ -14,6 +14,8 @@ from detlab.errors import Problem
 from detlab.schemas.expconf.blocks.hyperparameters import TYPES
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import Path, render
+from detlab.schemas.space import Space, SpaceError, count_points, leaves_of
+from detlab.schemas.space.values import steps_of
 
 MAX_GRID_POINTS = 100_000
 """Points of a grid search. Each is a trial: a row, a decision of the searcher, a line wherever trials are listed."""
@@ -40,6 +42,8 @@ def grid_points(hyperparameters: object) -> int | None:
     Returns:
         The exact number up to 10**30, any larger number beyond; None while a `count` or a range is missing or wrong.
     """
+    if isinstance(hyperparameters, dict) and has_conditions(hyperparameters):
+        return _conditional_points(hyperparameters)
     points = 1
     for path, value in visit_hyperparameters(hyperparameters):
         if any(isinstance(part, int) for part in path) or not isinstance(value, dict):
@@ -52,21 +56,40 @@ def grid_points(hyperparameters: object) -> int | None:
     return points
 
 
+def has_conditions(hyperparameters: dict[str, Any]) -> bool:
+    """Return whether some hyperparameters exist only in some trials."""
+    return any(leaf.conditions for leaf in leaves_of(hyperparameters))
+
+
+def _conditional_points(hyperparameters: dict[str, Any]) -> int | None:
+    sizes = (_axis_size(leaf.spec) for leaf in leaves_of(hyperparameters) if leaf.kind != "const")
+    if any(size is None for size in sizes):
+        return None
+    try:
+        points = count_points(Space(hyperparameters))
+    except SpaceError:  # refused with its reason by the rules of conditions
+        return None
+    return _LARGEST_SHOWN + 1 if points is None else points
+
+
 def _axis_size(spec: dict[str, Any]) -> int | None:
     match spec.get("type"):
         case "const":
             return 1
-        case "categorical":
+        case "categorical" | "ordinal":
             values = spec.get("vals")
             return len(values) if isinstance(values, list) and values else None
         case "int" | "double" | "log" as kind:
-            count = finite_number(spec.get("count"))
-            if count is None or count < 1:
-                return None
-            if kind != "int":
-                return int(count)
+            count, step = finite_number(spec.get("count")), finite_number(spec.get("step"))
             low, high = finite_number(spec.get("minval")), finite_number(spec.get("maxval"))
-            return None if low is None or high is None or low >= high else min(int(count), int(high) - int(low) + 1)
+            if (count is None and step is None) or (count or 1) < 1 or (step or 1) <= 0:
+                return None
+            if kind != "int" and step is None:
+                return int(count or 1)
+            if low is None or high is None or low >= high:
+                return None
+            steps = steps_of({"type": kind, "minval": low, "maxval": high, "step": step or 1}) or 1
+            return steps if count is None else min(int(count), steps)
         case _:
             return None
 

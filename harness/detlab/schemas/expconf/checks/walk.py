@@ -18,9 +18,12 @@ from detlab.schemas.expconf.blocks.hyperparameters import (
     DoubleHyperparameter,
     IntHyperparameter,
     LogHyperparameter,
+    OrdinalHyperparameter,
+    PriorConfig,
 )
 from detlab.schemas.expconf.blocks.scalars import Block
 from detlab.schemas.expconf.raw.paths import Path
+from detlab.schemas.space import is_condition
 
 HYPERPARAMETER_MODELS: dict[str, type[Block]] = {
     "const": ConstHyperparameter,
@@ -28,6 +31,7 @@ HYPERPARAMETER_MODELS: dict[str, type[Block]] = {
     "double": DoubleHyperparameter,
     "log": LogHyperparameter,
     "categorical": CategoricalHyperparameter,
+    "ordinal": OrdinalHyperparameter,
 }
 
 
@@ -106,13 +110,16 @@ def _visit_hyperparameter(raw: object, path: Path) -> Iterator[Visit]:
         model = HYPERPARAMETER_MODELS.get(named) if isinstance(named, str) else None
         if model is not None:
             yield Visit(path, model, raw)
+            if isinstance(raw.get("prior"), dict) and "prior" in model.model_fields:
+                yield Visit((*path, "prior"), PriorConfig, raw["prior"])
 
 
 def visit_hyperparameters(raw: object) -> Iterator[tuple[Path, object]]:
     """Yield every leaf of a raw hyperparameters block with its path: typed mappings, lists, bare values.
 
-    Mappings without `type` are groups and are entered; lists are yielded and then entered, because a range
-    inside a list must be spelt right although it is never searched. At the top `type` is a name like any other.
+    Mappings without `type` are groups and are entered, but not their `when`; lists are yielded and then entered,
+    because a range inside a list must be spelt right although it is never searched. At the top `type` and `when` are
+    names like any other.
     """
     if isinstance(raw, dict):
         for key, value in raw.items():
@@ -122,7 +129,8 @@ def visit_hyperparameters(raw: object) -> Iterator[tuple[Path, object]]:
 def _leaves(raw: object, path: Path) -> Iterator[tuple[Path, object]]:
     if isinstance(raw, dict) and "type" not in raw:
         for key, value in raw.items():
-            yield from _leaves(value, (*path, str(key)))
+            if not is_condition(str(key), value, len(path) - 1):
+                yield from _leaves(value, (*path, str(key)))
         return
     yield path, raw
     if isinstance(raw, list):

@@ -22,6 +22,7 @@ from typing import Any
 from detlab.schemas.expconf.blocks import searchers, storage
 from detlab.schemas.expconf.blocks.environment import DEVICE_KINDS
 from detlab.schemas.expconf.blocks.scalars import Block
+from detlab.schemas.space import is_condition
 
 Merger = Callable[[Any, Any], Any]
 
@@ -126,6 +127,8 @@ def _images(user: Any, template: Any) -> Any:
 def _hyperparameters(user: Any, template: Any) -> Any:
     if _is_group(user) and _is_group(template):
         special = dict.fromkeys([*user, *template], _hyperparameters)
+        if is_condition("when", user.get("when"), 1):
+            special["when"] = _whole  # one condition, not mixed of two
         return _mappings(user, template, special)
     return user
 

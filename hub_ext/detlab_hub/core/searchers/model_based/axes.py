@@ -1,18 +1,20 @@
 """A search space as axes: what a sampler sees of it.
 
 A point of the space is a tree of hyperparameters; for a sampler it is one coordinate for each hyperparameter that
-varies: the value of an int or a double, the exponent of a log, the index of a categorical's choice.
+varies: the value of an int or a double, the exponent of a log, the index of a choice or of a step.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from detlab_hub.core.searchers.hyperparameters import is_nested
+from detlab.schemas.space import Leaf, Space, leaves_of
+from detlab.schemas.space.tree import in_order
+from detlab.schemas.space.values import at_step, place_of, steps_of
 
 Coordinate = float | int
 """On one axis."""
@@ -24,19 +26,21 @@ class Axis:
 
     Attributes:
         route: Its names, from the outermost.
-        kind: Its type.
+        kind: Its type; `stepped` for an ordinal, and for a number with a `step`.
         low: Smallest coordinate.
         high: Largest coordinate.
         base: Of a log: the value is `base**coordinate`; else 0.
         choices: Of a categorical: its values.
+        leaf: The hyperparameter in its space.
     """
 
     route: tuple[str, ...]
-    kind: Literal["int", "double", "log", "categorical"]
+    kind: Literal["int", "double", "log", "categorical", "stepped"]
     low: Coordinate
     high: Coordinate
     base: float = 0.0
     choices: Sequence[Any] = ()
+    leaf: Leaf | None = None
 
     @property
     def name(self) -> str:
@@ -54,6 +58,14 @@ class Axis:
                 return math.pow(self.base, min(max(float(coordinate), float(self.low)), float(self.high)))
             case "categorical":
                 return copy.deepcopy(self.choices[int(coordinate)])
+            case "stepped":
+                return at_step(self._spec, min(max(int(coordinate), int(self.low)), int(self.high)))
+
+    @property
+    def _spec(self) -> Mapping[str, Any]:
+        assert self.leaf is not None  # a stepped axis is made from its hyperparameter
+        spec: Mapping[str, Any] = self.leaf.spec
+        return spec
 
     def coordinate(self, value: Any) -> Coordinate:
         """Return the coordinate of a hyperparameter.
@@ -70,7 +82,14 @@ class Axis:
                 found = math.log(float(value)) / math.log(self.base)
                 return min(max(found, float(self.low)), float(self.high))
             case "categorical":
-                return next(at for at, choice in enumerate(self.choices) if _same(choice, value))
+                return self._place(next((at for at, one in enumerate(self.choices) if _same(one, value)), None), value)
+            case "stepped":
+                return self._place(place_of(self._spec, value), value)
+
+    def _place(self, found: int | None, value: Any) -> int:
+        if found is None:
+            raise ValueError(f"{self.name} has no value {value!r}")
+        return found
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -78,56 +97,79 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def axes_of(space: Mapping[str, Any]) -> list[Axis]:
-    """Return the axes of a space in sorted order; constants have none."""
-    return list(_walk(space, ()))
+    """Return the axes of a space; constants have none.
+
+    They are in sorted order, but each comes after those that its conditions name.
+    """
+    return [axis for leaf in in_order(leaves_of(space)) if (axis := _axis(leaf)) is not None]
 
 
-def _walk(space: Mapping[str, Any], route: tuple[str, ...]) -> Iterator[Axis]:
-    for name in sorted(space):
-        spec, here = space[name], (*route, name)
-        if is_nested(spec):
-            yield from _walk(spec, here)
-        elif isinstance(spec, Mapping):
-            match spec["type"]:
-                case "int":
-                    yield Axis(here, "int", int(spec["minval"]), int(spec["maxval"]))
-                case "double":
-                    yield Axis(here, "double", float(spec["minval"]), float(spec["maxval"]))
-                case "log":
-                    low, high = float(spec["minval"]), float(spec["maxval"])
-                    yield Axis(here, "log", low, high, float(spec["base"]))
-                case "categorical" if len(spec["vals"]) > 1:
-                    yield Axis(here, "categorical", 0, len(spec["vals"]) - 1, choices=spec["vals"])
+def _axis(leaf: Leaf) -> Axis | None:
+    spec, steps = leaf.spec, None if leaf.kind == "const" else steps_of(leaf.spec)
+    if steps == 1:
+        return None
+    match leaf.kind:
+        case "categorical":
+            return Axis(leaf.route, "categorical", 0, len(spec["vals"]) - 1, choices=spec["vals"], leaf=leaf)
+        case "ordinal" | "int" | "double" | "log" if steps is not None:
+            return Axis(leaf.route, "stepped", 0, steps - 1, leaf=leaf)
+        case "int":
+            return Axis(leaf.route, "int", int(spec["minval"]), int(spec["maxval"]), leaf=leaf)
+        case "double":
+            return Axis(leaf.route, "double", float(spec["minval"]), float(spec["maxval"]), leaf=leaf)
+        case "log":
+            low, high = float(spec["minval"]), float(spec["maxval"])
+            return Axis(leaf.route, "log", low, high, float(spec["base"]), leaf=leaf)
+    return None
 
 
-def coordinates(axes: Sequence[Axis], hparams: Mapping[str, Any]) -> list[Coordinate]:
-    """Return the coordinates of a point."""
-    return [axis.coordinate(_at(hparams, axis.route)) for axis in axes]
+def coordinates(axes: Sequence[Axis], hparams: Mapping[str, Any]) -> list[Coordinate | None]:
+    """Return the coordinates of a point; None on an axis that the point does not have."""
+    return [None if (found := _at(hparams, axis.route)) is _ABSENT else axis.coordinate(found) for axis in axes]
+
+
+_ABSENT = object()
 
 
 def _at(hparams: Mapping[str, Any], route: Sequence[str]) -> Any:
     found: Any = hparams
     for name in route:
+        if not isinstance(found, Mapping) or name not in found:
+            return _ABSENT
         found = found[name]
     return found
 
 
-def point(space: Mapping[str, Any], axes: Sequence[Axis], found: Sequence[Coordinate]) -> dict[str, Any]:
-    """Return the point that has these coordinates."""
-    values = {axis.route: axis.value(coordinate) for axis, coordinate in zip(axes, found, strict=True)}
-    return _fill(space, (), values)
+class Points:
+    """The points of a space by their coordinates.
+
+    Args:
+        space: The space.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._axes = {axis.name: axis for axis in axes_of(space.block)}
+
+    def build(self, coordinate: Callable[[Axis], Coordinate]) -> dict[str, Any]:
+        """Return the point whose coordinates are chosen one by one: only on the axes that it has.
+
+        Args:
+            coordinate: Chooses one on an axis; called after those on which its conditions depend.
+        """
+        values: dict[str, Any] = {}
+        for leaf in self._space.ordered:
+            if not leaf.active(values):
+                continue
+            axis = self._axes.get(leaf.name)
+            values[leaf.name] = _only(leaf) if axis is None else axis.value(coordinate(axis))
+        return self._space.tree(values)
 
 
-def _fill(space: Mapping[str, Any], route: tuple[str, ...], values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for name in sorted(space):
-        spec, here = space[name], (*route, name)
-        if here in values:
-            made[name] = values[here]
-        elif is_nested(spec):
-            made[name] = _fill(spec, here, values)
-        elif isinstance(spec, Mapping):
-            made[name] = copy.deepcopy(spec["val"] if spec["type"] == "const" else spec["vals"][0])
-        else:
-            made[name] = copy.deepcopy(spec)
-    return made
+def _only(leaf: Leaf) -> Any:
+    """Return the value of a hyperparameter that has one."""
+    if not isinstance(leaf.spec, Mapping):
+        return copy.deepcopy(leaf.spec)
+    if "type" not in leaf.spec:
+        return {}
+    return copy.deepcopy(leaf.spec["val"]) if leaf.kind == "const" else at_step(leaf.spec, 0)

@@ -14,8 +14,10 @@ from detlab.schemas.expconf.blocks.model_searchers import (
     NSGA2Config,
     TPEConfig,
 )
+from detlab.schemas.space import leaves_of
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, Suggest
 from detlab_hub.core.searchers.fields import Fields
+from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import Axis, axes_of, coordinates
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
@@ -31,6 +33,8 @@ class ModelBased(SearchMethod):
         max_concurrent: Trials at a time; 0 for all at once, which learns nothing.
         startup: Random trials before the first suggestion.
         options: What the sampler is told beside the trials, plain JSON values.
+        results: Points and losses that are known before the search begins.
+        expected: What priors expect to be good, a part of a point; it is tried among the first.
     """
 
     Config: ClassVar[type[ModelBasedConfig]]
@@ -47,12 +51,21 @@ class ModelBased(SearchMethod):
         startup: int,
         *,
         options: Mapping[str, Any],
+        results: Sequence[tuple[dict[str, Any], float]] = (),
+        expected: dict[str, Any] | None = None,
     ) -> None:
         self._axes = axes
         self._max_trials = max_trials
         self._places = min(max_concurrent or max_trials, max_trials)
         self._startup = startup
         self._options = dict(options)
+        self._given = [
+            Record(tuple(coordinates(axes, hparams)), "done", loss, place)
+            for place, (hparams, loss) in enumerate(results)
+        ]
+        self._at_random = max(0, startup - len(self._given))
+        """Trials that are made without a suggestion."""
+        self._expected = expected
         self._records: dict[str, Record] = {}
         self._order: list[str] = []
         """Trials with a result, in the order of their ends."""
@@ -76,6 +89,8 @@ class ModelBased(SearchMethod):
             fields.max_concurrent,
             fields.count("startup_trials", cls.default_startup(axes, max_trials)),
             options=cls.options(fields, axes, max_trials),
+            results=_fitting(space, fields),
+            expected=_expected(space),
         )
 
     @classmethod
@@ -94,15 +109,25 @@ class ModelBased(SearchMethod):
         return self._max_trials
 
     def start(self, factory: TrialFactory) -> list[Decision]:
-        """Create as many trials as may run at a time, at random unless the sampler begins in a way of its own."""
-        if self.starts_at_random:
+        """Create as many trials as may run at a time.
+
+        They are random unless the sampler begins in a way of its own, or results are known already.
+        """
+        if self._expected:
+            factory.enqueue([self._expected])
+        if self.starts_at_random and not self._given:
             return [self._take(factory.draw()) for _ in range(self._places)]
         return self._fill(factory)
 
     def _take(self, trial: CreateTrial) -> CreateTrial:
         at = tuple(coordinates(self._axes, trial.hparams))
+<<<<<<< HEAD
         self._records[trial.request_id] = Record(at, "running", None, len(self._order))
         self._running[trial.request_id] = None
+=======
+        self._records[trial.request_id] = Record(at, "running", None, len(self._given) + len(self._order))
+        self._running += 1
+>>>>>>> main
         return trial
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
@@ -142,7 +167,7 @@ class ModelBased(SearchMethod):
         made = len(self._records) - self._invalid + asked
         free = min(self._places - len(self._running) - asked, self._max_trials - made)
         decisions: list[Decision] = []
-        while free > 0 and (made < self._startup or factory.enqueued):
+        while free > 0 and (made < self._at_random or factory.enqueued):
             decisions.append(self._take(factory.draw()))
             free, made = free - 1, made + 1
         if free > 0:
@@ -157,12 +182,18 @@ class ModelBased(SearchMethod):
         return [self._take(factory.at(found)) for found in points]
 
     def known(self, ticket: int) -> Any:
-        """Return the sampler's settings and all trials: those that ended, in that order, then those that run.
+        """Return the sampler's settings and all results: given ones, trials in the order of their ends, running ones.
 
         It is called while the writer is held, so that the cost must not be that of looking at each trial.
         """
+<<<<<<< HEAD
         running = [record for name in self._running if (record := self._records[name]).outcome == "running"]
         return {"options": self._options, "startup": self._startup, "ended": list(self._ended), "running": running}
+=======
+        ended = [*self._given, *(self._records[request_id] for request_id in self._order)]
+        running = [record for record in self._records.values() if record.outcome == "running"]
+        return {"options": self._options, "startup": self._startup, "ended": ended, "running": running}
+>>>>>>> main
 
     @classmethod
     def suggest(cls, question: Question) -> Sequence[dict[str, Any]]:
@@ -186,6 +217,24 @@ class ModelBased(SearchMethod):
             "open": self._open,
             "asked": self._asked,
         }
+
+
+def _fitting(space: Mapping[str, Any], fields: Fields) -> list[tuple[dict[str, Any], float]]:
+    """Return the known results, as losses, whose points are of the space."""
+    made = make_space(space)
+    return [(point, loss) for point, loss in fields.results if not made.problems(point, partial=False)]
+
+
+def _expected(space: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the centers of all priors, as a part of a point; None without any."""
+    leaves = [leaf for leaf in leaves_of(space) if isinstance(leaf.spec, Mapping) and leaf.spec.get("prior")]
+    made: dict[str, Any] = {}
+    for leaf in leaves:
+        level = made
+        for name in leaf.route[:-1]:
+            level = level.setdefault(name, {})
+        level[leaf.route[-1]] = leaf.spec["prior"]["center"]
+    return made or None
 
 
 class TPE(ModelBased):
@@ -259,8 +308,10 @@ def choose(axes: Sequence[Axis], max_trials: int) -> str:
     """Return the sampler that `bayesian` uses.
 
     A Gaussian process needs the fewest trials where the space is small and ordered; TPE takes large budgets, many
-    hyperparameters, and spaces whose hyperparameters are mostly choices.
+    hyperparameters, spaces whose hyperparameters are mostly choices, and those with conditions.
     """
+    if any(axis.leaf is not None and axis.leaf.conditions for axis in axes):
+        return "tpe"
     choices = sum(1 for axis in axes if axis.kind == "categorical")
     if max_trials > GP_MOST or len(axes) > GP_AXES or 2 * choices > len(axes):
         return "tpe"

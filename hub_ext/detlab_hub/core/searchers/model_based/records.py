@@ -13,14 +13,14 @@ class Record(NamedTuple):
     """What is known of a trial; replaced when more is known, never changed.
 
     Attributes:
-        at: Its coordinates.
+        at: Its coordinates; None on an axis that it does not have.
         outcome: Whether it runs, and how it ended.
         loss: Its best metric, smaller is better; None without a finite one.
         ended: How many trials had ended when it was created: which generation it belongs to.
         reports: How often `loss` changed.
     """
 
-    at: tuple[Coordinate, ...]
+    at: tuple[Coordinate | None, ...]
     outcome: Outcome
     loss: float | None
     ended: int

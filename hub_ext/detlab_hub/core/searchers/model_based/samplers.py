@@ -14,9 +14,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from detlab.schemas.space import Space
 from detlab_hub.core.searchers.method import Question
-from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, axes_of, point
+from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Record
+from detlab_hub.core.searchers.randomness import SearchRandom
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -24,16 +26,38 @@ warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning
 
 def suggest(question: Question) -> list[dict[str, Any]]:
     """Answer a question of a model-based search with points of its space."""
+    space = Space(question.space, question.require)
     axes = axes_of(question.space)
     known = question.known
     ended = [Record(*record) for record in known["ended"]]
     running = [Record(*record) for record in known["running"]]
     options = known["options"]
     if not axes:
-        return [point(question.space, axes, ()) for _ in range(question.count)]
-    answer = _cma if options["sampler"] == "cmaes" else _optuna
-    found = answer(axes, penalised(ended), running, question, options)
-    return [point(question.space, axes, coordinates) for coordinates in found]
+        return [Points(space).build(_no_axis) for _ in range(question.count)]
+    make = _cma if options["sampler"] == "cmaes" else _optuna
+    ask = make(axes, penalised(ended), running, question, options)
+    at_random = SearchRandom(question.seed)
+    return [_allowed(space, ask, at_random) for _ in range(question.count)]
+
+
+Ask = Callable[[], tuple[dict[str, Any], Callable[[], object]]]
+"""Returns a point, and what to call if it breaks a relation, before another one is asked for."""
+_TRIES = 20
+"""Points that a sampler is asked for until one meets the relations."""
+
+
+def _no_axis(axis: Axis) -> Coordinate:
+    raise AssertionError(axis)
+
+
+def _allowed(space: Space, ask: Ask, at_random: SearchRandom) -> dict[str, Any]:
+    """Return a suggestion that meets the relations, else a random point that does."""
+    for _ in range(_TRIES):
+        found, refuse = ask()
+        if space.allows(found):
+            return found
+        refuse()
+    return space.sample(at_random)
 
 
 def penalised(ended: Sequence[Record]) -> list[Record]:
@@ -46,7 +70,7 @@ def penalised(ended: Sequence[Record]) -> list[Record]:
 
 def _distribution(axis: Axis) -> BaseDistribution:
     match axis.kind:
-        case "int":
+        case "int" | "stepped":
             return IntDistribution(int(axis.low), int(axis.high))
         case "categorical":
             return CategoricalDistribution(tuple(range(len(axis.choices))))
@@ -60,9 +84,10 @@ def _optuna(
     running: Sequence[Record],
     question: Question,
     options: dict[str, Any],
-) -> list[list[Coordinate]]:
+) -> Ask:
     distributions = {axis.name: _distribution(axis) for axis in axes}
     name = "tpe" if options["sampler"] == "gp" and len(ended) > GP_MOST else options["sampler"]
+    options = options | {"conditional": any(axis.leaf is not None and axis.leaf.conditions for axis in axes)}
     sampler = _SAMPLERS[name](question.seed, question.known["startup"], options)
     study = optuna.create_study(sampler=sampler)
     size = options.get("population", 0)
@@ -75,8 +100,24 @@ def _optuna(
     if isinstance(sampler, NSGAIISampler):
         for generation in range(1, len(ended) // size + 1):  # each from the one before: alone, the last would recurse
             sampler.get_parent_population(study, generation)
-    asked = [study.ask(distributions).params for _ in range(question.count)]
-    return [[params[axis.name] for axis in axes] for params in asked]
+    points = Points(Space(question.space))
+
+    def ask() -> tuple[dict[str, Any], Callable[[], object]]:
+        trial = study.ask()
+        found = points.build(lambda axis: _suggested(trial, axis))
+        return found, lambda: study.tell(trial, state=TrialState.FAIL)
+
+    return ask
+
+
+def _suggested(trial: optuna.Trial, axis: Axis) -> Coordinate:
+    match axis.kind:
+        case "int" | "stepped":
+            return trial.suggest_int(axis.name, int(axis.low), int(axis.high))
+        case "categorical":
+            return trial.suggest_categorical(axis.name, tuple(range(len(axis.choices))))
+        case _:
+            return trial.suggest_float(axis.name, float(axis.low), float(axis.high))
 
 
 def _frozen(
@@ -86,13 +127,18 @@ def _frozen(
     distributions: dict[str, BaseDistribution],
     attributes: dict[str, Any],
 ) -> FrozenTrial:
-    params = {axis.name: coordinate for axis, coordinate in zip(axes, record.at, strict=True)}
+    params = {axis.name: at for axis, at in zip(axes, record.at, strict=True) if at is not None}
     value = record.loss if state is TrialState.COMPLETE else None
-    return create_trial(state=state, value=value, params=params, distributions=distributions, system_attrs=attributes)
+    kinds = {name: distributions[name] for name in params}
+    return create_trial(state=state, value=value, params=params, distributions=kinds, system_attrs=attributes)
 
 
 def _tpe(seed: int, startup: int, options: Mapping[str, Any]) -> BaseSampler:
-    return TPESampler(seed=seed, n_startup_trials=startup, multivariate=True, constant_liar=True)
+    # With conditions: one joint distribution for each set of hyperparameters that trials have together.
+    group = bool(options["conditional"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return TPESampler(seed=seed, n_startup_trials=startup, multivariate=True, group=group, constant_liar=True)
 
 
 def _gp(seed: int, startup: int, options: Mapping[str, Any]) -> BaseSampler:
@@ -112,7 +158,7 @@ def _cma(
     running: Sequence[Record],
     question: Question,
     options: dict[str, Any],
-) -> list[list[Coordinate]]:
+) -> Ask:
     """CMA-ES on the axes with an order, scaled to 0..1; choices are drawn at random.
 
     The state is a function of the results in order, so it is computed anew instead of being kept: `Record.ended` says
@@ -121,15 +167,17 @@ def _cma(
     ordered = [at for at, axis in enumerate(axes) if axis.kind != "categorical"]
     draw = np.random.default_rng(question.seed)
     optimizer = _replayed([axes[at] for at in ordered], ordered, ended, question.seed, options) if ordered else None
-    found = []
-    for _ in range(question.count):
+    points = Points(Space(question.space))
+
+    def ask() -> tuple[dict[str, Any], Callable[[], object]]:
         chosen: list[Coordinate] = [int(draw.integers(0, int(axis.high) + 1)) for axis in _zeroed(axes)]
         if optimizer is not None:
-            sampled = optimizer.ask()
-            for at, part in zip(ordered, sampled, strict=True):
+            for at, part in zip(ordered, optimizer.ask(), strict=True):
                 chosen[at] = _scaled_back(axes[at], float(part))
-        found.append(chosen)
-    return found
+        by_name = {axis.name: coordinate for axis, coordinate in zip(axes, chosen, strict=True)}
+        return points.build(lambda axis: by_name[axis.name]), lambda: None
+
+    return ask
 
 
 def _zeroed(axes: Sequence[Axis]) -> list[Axis]:
@@ -152,7 +200,7 @@ def _replayed(
     for number, record in enumerate(ended):
         if record.ended < began:
             continue  # suggested by an earlier generation, whose results were complete without it
-        at = np.array([_scaled(axis, record.at[place]) for axis, place in zip(axes, ordered, strict=True)])
+        at = np.array([_middle_or(axis, record.at[place]) for axis, place in zip(axes, ordered, strict=True)])
         generation.append((at, float(record.loss or 0.0)))
         if len(generation) == optimizer.population_size:
             optimizer.tell(generation)
@@ -160,6 +208,11 @@ def _replayed(
             if optimizer.should_stop():
                 break
     return optimizer
+
+
+def _middle_or(axis: Axis, coordinate: Coordinate | None) -> float:
+    """Return where a trial is on an axis, 0 to 1: in the middle if it does not have it."""
+    return 0.5 if coordinate is None else _scaled(axis, coordinate)
 
 
 def _scaled(axis: Axis, coordinate: Coordinate) -> float:
@@ -170,10 +223,13 @@ def _scaled(axis: Axis, coordinate: Coordinate) -> float:
 def _scaled_back(axis: Axis, part: float) -> Coordinate:
     low, width = _span(axis)
     found = low + part * width
-    return round(found) if axis.kind == "int" else found
+    return round(found) if axis.kind in _WHOLE else found
+
+
+_WHOLE = ("int", "stepped")
 
 
 def _span(axis: Axis) -> tuple[float, float]:
     """Return where an axis begins and how wide it is; an int owns half a unit on both sides."""
-    half = 0.5 if axis.kind == "int" else 0.0
+    half = 0.5 if axis.kind in _WHOLE else 0.0
     return float(axis.low) - half, float(axis.high) - float(axis.low) + 2 * half

@@ -1,0 +1,263 @@
+"""Which points a space has: conditions, steps, priors, relations, starting points.
+
+What is refused here is refused alike by clients and by the master. Whether a relation can be met is judged by drawing
+points, always the same ones.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from detlab.errors import Problem
+from detlab.schemas.expconf.blocks.hyperparameters import Hyperparameters
+from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points
+from detlab.schemas.expconf.checks.suggestions import closest
+from detlab.schemas.expconf.raw.paths import Path, render
+from detlab.schemas.space import MAX_TRIES, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
+from detlab.schemas.space.relations import RelationError
+from detlab.schemas.space.tree import Condition, cycle
+from detlab.schemas.space.values import ends, objection, steps_of
+
+MAX_RELATIONS = 50
+MAX_POINTS = 1_000
+"""Starting points, and results, of a search."""
+_FEW = 0.01
+"""Share of random points that meet the relations, below which a space earns a warning."""
+_ENOUGH = 20
+"""Points that meet the relations, after which no more are drawn."""
+_LEAVES = 2_000_000
+"""Hyperparameters that are drawn at most to judge a space."""
+_BLOCK: TypeAdapter[Any] = TypeAdapter(Hyperparameters)
+
+
+class _Draws:
+    """Random numbers, always the same."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(0)  # noqa: S311 - not for secrets
+
+    def below(self, n: int) -> int:
+        return self._random.randrange(n)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._random.uniform(low, high)
+
+
+def space(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Yield the problems of conditions, steps, priors, relations and starting points, once the ranges are right."""
+    searcher = raw.get("searcher")
+    asked = isinstance(searcher, dict) and any(searcher.get(key) for key in ("require", "starting_points", "results"))
+    hyperparameters = raw.get("hyperparameters") or {}
+    block = _sound(hyperparameters) if asked or _more_than_ranges(hyperparameters) else None
+    if block is None:
+        return
+    leaves = leaves_of(block)
+    names = [leaf.name for leaf in leaves]
+    found = [*_conditions(leaves), *_numbers(leaves)]
+    settings = searcher if isinstance(searcher, dict) else {}
+    texts = settings.get("require")
+    relations = [texts] if isinstance(texts, str) else texts if isinstance(texts, list) else []
+    found += _relations(relations, names, known=raw.get("hyperparameters") is not None)
+    yield from found
+    if not found and (raw.get("hyperparameters") is not None):
+        made = Space(block, [text for text in relations if isinstance(text, str)])
+        if made.relations:
+            yield from _possible(made, settings, block)
+        yield from _starting(made, settings)
+        yield from _results(made, settings)
+
+
+def _more_than_ranges(value: object) -> bool:
+    """Return whether any hyperparameter has a condition, a step or a prior."""
+    if not isinstance(value, dict):
+        return False
+    return not {"when", "step", "prior"}.isdisjoint(value) or any(_more_than_ranges(inner) for inner in value.values())
+
+
+def _sound(hyperparameters: object) -> dict[str, Any] | None:
+    """Return a block with all defaults if each hyperparameter alone is right; else None: other rules say why not."""
+    try:
+        block: dict[str, Any] = _BLOCK.dump_python(_BLOCK.validate_python(hyperparameters), mode="json")
+    except ValidationError:
+        return None
+    for leaf in leaves_of(block):
+        if leaf.kind in ("int", "double", "log"):
+            try:
+                if not leaf.spec["minval"] < leaf.spec["maxval"] or not abs(ends(leaf.spec)[1]) < float("inf"):
+                    return None
+            except OverflowError:
+                return None
+    return block
+
+
+def _at(route: Sequence[str], *more: str) -> str:
+    path: Path = ("hyperparameters", *route, *more)
+    return render(path)
+
+
+def _conditions(leaves: Sequence[Leaf]) -> Iterator[Problem]:
+    known = {leaf.name: leaf for leaf in leaves}
+    for condition in dict.fromkeys(one for leaf in leaves for one in _hashable(leaf.conditions)):
+        path = _at(condition.home, "when")
+        name = condition.name
+        if name not in known:
+            yield _unknown(path, name, list(known))
+            continue
+        yield from (
+            Problem(path, message)
+            for value in json.loads(condition.values[0])
+            if (message := _never(known[name], value))
+        )
+    if around := cycle(leaves):
+        yield Problem(
+            _at(known[around[0]].route, "when"),
+            f"the conditions form a cycle: {' -> '.join(around)}",
+            "no trial could have any of them; remove one of the conditions",
+        )
+
+
+def _hashable(conditions: Sequence[Condition]) -> Iterator[Condition]:
+    """Yield the conditions with their values as JSON, so that those of a group are judged once."""
+    for condition in conditions:
+        yield Condition(condition.name, (json.dumps(list(condition.values)),), condition.home)
+
+
+def _never(leaf: Leaf, value: Any) -> str | None:
+    """Return why a hyperparameter never has a value; None if it may."""
+    if leaf.kind in ("double", "log") and steps_of(leaf.spec) is None:
+        return f"{leaf.name} is a {leaf.kind}, which has no single value twice: give it a `step`, or make it ordinal"
+    wrong = objection(leaf.spec, value)
+    return f"{leaf.name} {wrong}, so the condition never holds" if wrong else None
+
+
+def _unknown(path: str, name: str, names: Sequence[str]) -> Problem:
+    inside = [one for one in names if one.startswith(f"{name}.")]
+    if inside:
+        return Problem(path, f"{name} is a group of hyperparameters", f"name one of them, such as {inside[0]}")
+    near = closest(name, names)
+    hint = f"did you mean `{near}`?" if near else f"there are {', '.join(names[:10])}" if names else None
+    return Problem(path, f"there is no hyperparameter {name!r}", hint)
+
+
+def _numbers(leaves: Sequence[Leaf]) -> Iterator[Problem]:
+    for leaf in leaves:
+        if not isinstance(leaf.spec, Mapping):
+            continue
+        step, prior = leaf.spec.get("step"), leaf.spec.get("prior")
+        if step is not None and step > leaf.spec["maxval"] - leaf.spec["minval"]:
+            yield Problem(_at(leaf.route, "step"), f"is {step:g}, wider than the range, so minval is the only value")
+        elif prior and (wrong := objection(leaf.spec, prior["center"])):
+            yield Problem(_at(leaf.route, "prior", "center"), wrong)
+
+
+def _relations(relations: Sequence[Any], names: Sequence[str], *, known: bool) -> Iterator[Problem]:
+    if len(relations) > MAX_RELATIONS:
+        yield Problem(
+            "searcher.require", f"has {len(relations)} relations; there may be {MAX_RELATIONS}", "join some: a and b"
+        )
+        return
+    for place, text in enumerate(relations):
+        path = f"searcher.require[{place}]"
+        if not isinstance(text, str):
+            continue  # refused by its field
+        try:
+            relation = parse_relation(text)
+        except RelationError as error:
+            yield Problem(path, str(error), 'such as "width % heads == 0"')
+            continue
+        if known:  # else a template has them
+            yield from (_unknown(path, name, names) for name in relation.names if name not in names)
+
+
+def _possible(made: Space, settings: Mapping[str, Any], block: Mapping[str, Any]) -> Iterator[Problem]:
+    """Refuse a space without a point that meets the relations, and warn if there are few."""
+    if settings.get("name") == "grid":
+        points = grid_points(block)
+        if points is None or points > MAX_GRID_POINTS:
+            return
+        try:
+            Grid(made)
+        except SpaceError:
+            yield Problem("searcher.require", f"none of the grid's {points:,} points meets it", _advice(made))
+        return
+    draws, met, tried = _Draws(), 0, 0
+    broken: dict[str, int] = {}
+    faults: dict[str, str] = {}
+    while met < _ENOUGH and tried < max(100, min(MAX_TRIES, _LEAVES // max(len(made.leaves), 1))):
+        values = made.draws(draws)
+        tried += 1
+        wrong = [(one.text, fault) for one in made.relations if (fault := one.fault(values))]
+        met += not wrong
+        for text, fault in wrong:
+            broken[text] = broken.get(text, 0) + 1
+            faults.setdefault(text, fault)
+    if not met:
+        yield _impossible(made, broken, faults, tried)
+    elif met < _FEW * tried:
+        share = f"{met / tried:.2%}"
+        message = f"only about {share} of random points meet it: most draws are thrown away"
+        yield Problem("searcher.require", message, "narrow the ranges, or use `step`, a choice or `when`", "warning")
+
+
+def _impossible(made: Space, broken: Mapping[str, int], faults: Mapping[str, str], tried: int) -> Problem:
+    alone = [place for place, one in enumerate(made.relations) if broken.get(one.text) == tried]
+    path = f"searcher.require[{alone[0]}]" if alone else "searcher.require"
+    why = ""
+    if alone and (fault := faults[made.relations[alone[0]].text]) != "is false":
+        why = f" ({fault})"
+    return Problem(path, f"none of {tried:,} random points meets it{why}", _advice(made))
+
+
+def _advice(made: Space) -> str:
+    return "compare it with the ranges of " + ", ".join(dict.fromkeys(n for one in made.relations for n in one.names))
+
+
+def _starting(made: Space, settings: Mapping[str, Any]) -> Iterator[Problem]:
+    points = settings.get("starting_points")
+    if not isinstance(points, list) or not points:
+        return
+    path = "searcher.starting_points"
+    if settings.get("name") == "grid":
+        yield Problem(path, "a grid has its points already", "use random, or a method that learns")
+        return
+    if len(points) > MAX_POINTS:
+        yield Problem(path, f"has {len(points):,} points; there may be {MAX_POINTS:,}")
+        return
+    most = settings.get("max_trials", 1 if settings.get("name") == "single" else None)
+    if isinstance(most, int) and most < len(points):
+        yield Problem(path, f"has {len(points)} points, but the search makes {most} trials", None, "warning")
+    yield from _each(made, path, points, "")
+    yield from _twice(path, points, "to train a point several times, use `seeds`")
+
+
+def _results(made: Space, settings: Mapping[str, Any]) -> Iterator[Problem]:
+    results = settings.get("results")
+    if not isinstance(results, list):
+        return
+    if len(results) > MAX_POINTS:
+        yield Problem("searcher.results", f"has {len(results):,} results; there may be {MAX_POINTS:,}")
+        return
+    points = [one.get("hparams") if isinstance(one, dict) else None for one in results]
+    yield from _each(made, "searcher.results", points, ".hparams", partial=False)
+
+
+def _each(made: Space, path: str, points: Sequence[Any], below: str, *, partial: bool = True) -> Iterator[Problem]:
+    for place, point in enumerate(points):
+        if not isinstance(point, Mapping):
+            continue  # refused by its field
+        for name, wrong in made.problems(point, partial=partial):
+            yield Problem(f"{path}[{place}]{below}" + (f".{name}" if name else ""), wrong)
+
+
+def _twice(path: str, points: Sequence[Any], hint: str) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for place, point in enumerate(points):
+        key = json.dumps(point, sort_keys=True, default=str)
+        if key in seen:
+            yield Problem(f"{path}[{place}]", f"is the same point as number {seen[key]}", hint)
+        seen.setdefault(key, place)

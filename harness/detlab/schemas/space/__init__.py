@@ -1,0 +1,27 @@
+"""Search spaces: what a `hyperparameters` block and the relations of a `searcher` block mean.
+
+Pure, and used on both sides: clients check a config with it, and the master draws trials with it. Search methods do not
+live here.
+"""
+
+from detlab.schemas.space.grid import Grid, count_points
+from detlab.schemas.space.points import MAX_TRIES, Space, SpaceError
+from detlab.schemas.space.relations import Relation, RelationError, parse_relation
+from detlab.schemas.space.tree import Leaf, is_condition, is_group, leaves_of
+from detlab.schemas.space.values import Draws
+
+__all__ = [
+    "MAX_TRIES",
+    "Draws",
+    "Grid",
+    "Leaf",
+    "Relation",
+    "RelationError",
+    "Space",
+    "SpaceError",
+    "count_points",
+    "is_condition",
+    "is_group",
+    "leaves_of",
+    "parse_relation",
+]

@@ -1,0 +1,267 @@
+"""`seeds: k`: each point is trained k times with different seeds, beside any method, which sees their mean.
+
+The method inside makes one trial for each point, the first replica; the others are made beside it. It gets a report
+once all replicas that still run have made theirs, the end of a trial once all have ended, and a stop of its trial stops
+them all. Why one run is not enough to rank by: Bouthillier et al., "Accounting for variance in machine learning
+benchmarks", MLSys 2021.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from detlab_hub.core.searchers.errors import SearcherConfigError
+from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, ResumeTrial, StopTrial
+from detlab_hub.core.searchers.fields import Fields
+from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
+from detlab_hub.core.searchers.objectives import Score
+
+
+@dataclass
+class _Point:
+    """A point and its replicas.
+
+    Attributes:
+        replicas: Trials of this point; the method inside knows the first.
+        running: Those that have not ended.
+        reports: Of each replica: the reports that are not part of a mean yet, oldest first.
+        counted: Of each replica: how many reports it made.
+        reasons: Of each replica that ended early: why.
+        stopped: Those that were told to stop.
+        paused: Those that have left their slots.
+    """
+
+    replicas: list[str]
+    running: list[str] = field(default_factory=list)
+    reports: dict[str, list[tuple[Score, float | None]]] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, ExitReason] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
+    paused: list[str] = field(default_factory=list)
+
+    @property
+    def first(self) -> str:
+        """The replica that stands for the point."""
+        return self.replicas[0]
+
+
+class Repeated(SearchMethod):
+    """A method whose points are trained several times each.
+
+    Args:
+        inner: The method.
+        seeds: Trials of a point.
+    """
+
+    name = "repeated"
+
+    def __init__(self, inner: SearchMethod, seeds: int) -> None:
+        self._inner = inner
+        self._seeds = seeds
+        self._points: dict[str, _Point] = {}
+        """By replica."""
+        self.wants_checkpoints = inner.wants_checkpoints  # type: ignore[misc]  # of this one, not of all
+        self.suggests = inner.suggests  # type: ignore[misc]  # of this one, not of all
+        self.needs_metric = inner.needs_metric  # type: ignore[misc]  # of this one, not of all
+
+    @classmethod
+    def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
+        """Refuse: `make_method` makes it around the method that the config names."""
+        raise SearcherConfigError("searcher.name: repeated is no method; write `seeds` beside one")
+
+    @property
+    def budget(self) -> int:
+        """Trials of all points."""
+        return self._inner.budget * self._seeds
+
+    def start(self, factory: TrialFactory) -> list[Decision]:
+        """Start the method inside."""
+        return self._repeated(factory, self._inner.start(factory))
+
+    def _repeated(self, factory: TrialFactory, decisions: Sequence[Decision]) -> list[Decision]:
+        """Carry out decisions of the method inside on all replicas."""
+        kept: list[Decision] = []
+        made: list[Decision] = []
+        for decision in decisions:
+            if isinstance(decision, CreateTrial):
+                others = [factory.at(copy.deepcopy(decision.hparams), decision.parent) for _ in range(self._seeds - 1)]
+                replicas = [decision.request_id, *(one.request_id for one in others)]
+                point = _Point(replicas, list(replicas), {one: [] for one in replicas}, dict.fromkeys(replicas, 0))
+                self._points.update(dict.fromkeys(replicas, point))
+                kept.append(decision)
+                made += others
+            elif isinstance(decision, ResumeTrial):
+                point = self._points[decision.request_id]
+                point.paused.clear()
+                kept += [ResumeTrial(one) for one in point.running]
+            elif isinstance(decision, StopTrial):
+                kept += self._stop(self._points[decision.request_id], decision)
+            elif hasattr(decision, "request_id"):
+                point = self._points[decision.request_id]
+                kept += [_for(decision, one) for one in point.running]
+            else:
+                kept.append(decision)
+        return [*kept, *made]
+
+    @staticmethod
+    def _stop(point: _Point, decision: StopTrial) -> list[Decision]:
+        left = [one for one in point.running if one not in point.stopped]
+        point.stopped += left
+        return [replace(decision, request_id=one) for one in left]
+
+    def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
+        """Keep a report until all replicas that run have made theirs."""
+        point = self._points[request_id]
+        point.reports[request_id].append((score, time))
+        point.counted[request_id] += 1
+        return self._complete(factory, point)
+
+    def _complete(self, factory: TrialFactory, point: _Point) -> list[Decision]:
+        """Give the method inside the means of all reports that no running replica lacks."""
+        decisions: list[Decision] = []
+        while any(point.reports.values()) and all(point.reports[one] for one in point.running):
+            told = [reports.pop(0) for reports in point.reports.values() if reports]
+            times = [time for _, time in told if time is not None]
+            mean = _mean([score for score, _ in told])
+            made = self._inner.validated(factory, point.first, mean, max(times) if times else None)
+            decisions += self._repeated(factory, made)
+        return decisions
+
+    def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
+        """Note why a replica ended; the others continue."""
+        self._points[request_id].reasons[request_id] = reason
+        return []
+
+    def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Count without the replica; the point has ended with its last one, early if all have ended early.
+
+        It is invalid only if all replicas were.
+        """
+        point = self._points[request_id]
+        point.running.remove(request_id)
+        decisions = self._complete(factory, point)
+        if point.running:
+            return decisions + self._left(factory, point)
+        if len(point.reasons) == len(point.replicas):
+            reasons = [point.reasons[one] for one in point.replicas]
+            reason = next((one for one in reasons if one not in INVALID_REASONS), reasons[0])
+            decisions += self._repeated(factory, self._inner.exited_early(factory, point.first, reason))
+        return decisions + self._repeated(factory, self._inner.exited(factory, point.first))
+
+    def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Stop the other replicas, too."""
+        point = self._points[request_id]
+        if request_id in point.stopped:
+            return []
+        before = bool(point.stopped)
+        point.stopped.append(request_id)
+        others = self._stop(point, StopTrial(point.first, evidence="another seed of the same point was stopped"))
+        told = [] if before else self._inner.stopped(factory, point.first)
+        return [*others, *self._repeated(factory, told)]
+
+    def paused(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Tell the method inside once all replicas have left their slots."""
+        point = self._points[request_id]
+        if request_id in point.paused:
+            return []
+        point.paused.append(request_id)
+        return self._left(factory, point)
+
+    def _left(self, factory: TrialFactory, point: _Point) -> list[Decision]:
+        if not point.paused or set(point.running) - set(point.paused):
+            return []
+        return self._repeated(factory, self._inner.paused(factory, point.first))
+
+    def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
+        """Extend the method inside by so many points."""
+        return self._repeated(factory, self._inner.extended(factory, trials, units))
+
+    def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
+        """Let as many points run at a time as their trials have places."""
+        return self._repeated(factory, self._inner.resized(factory, max(1, limit // self._seeds) if limit else 0))
+
+    def respaced(self, factory: TrialFactory, space: Mapping[str, Any]) -> list[Decision]:
+        """Tell the method inside."""
+        return self._repeated(factory, self._inner.respaced(factory, space))
+
+    def promoted(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Promote all replicas."""
+        return self._repeated(factory, self._inner.promoted(factory, self._points[request_id].first))
+
+    def continued(self, factory: TrialFactory) -> list[Decision]:
+        """Tell the method inside."""
+        return self._repeated(factory, self._inner.continued(factory))
+
+    def checkpointed(self, factory: TrialFactory, request_id: str, uuid: str, steps_completed: int) -> list[Decision]:
+        """Tell the method inside of the first replica's checkpoints."""
+        point = self._points[request_id]
+        if request_id != point.first:
+            return []
+        return self._repeated(factory, self._inner.checkpointed(factory, request_id, uuid, steps_completed))
+
+    def needs_checkpoints(self) -> Set[str]:
+        """Ask the method inside."""
+        return self._inner.needs_checkpoints()
+
+    def known(self, ticket: int) -> Any:
+        """Ask the method inside."""
+        return self._inner.known(ticket)
+
+    def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
+        """Tell the method inside."""
+        return self._repeated(factory, self._inner.suggested(factory, ticket, points))
+
+    def level_of(self, request_id: str) -> int:
+        """Return how many reports the trial made: each of them changes what is known."""
+        return self._points[request_id].counted[request_id]
+
+    def units_of(self, request_id: str) -> list[int]:
+        """Ask the method inside."""
+        return self._inner.units_of(self._points[request_id].first)
+
+    @property
+    def first_units(self) -> int | None:
+        """As the method inside says."""
+        return self._inner.first_units
+
+    def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
+        """Return the progress of the method inside, whose trials are done as far as their replicas are on average."""
+        mean: dict[str, float] = {}
+        ended: set[str] = set()
+        for point in {id(one): one for one in self._points.values()}.values():
+            known = [1.0 if one in closed else shares[one] for one in point.replicas if one in shares]
+            if known:
+                mean[point.first] = sum(known) / len(known)
+            if all(one in closed for one in point.replicas):
+                ended.add(point.first)
+        return self._inner.progress(mean, ended)
+
+    def state(self) -> dict[str, Any]:
+        """Return the points and the state of the method inside."""
+        points = {id(one): one for one in self._points.values()}.values()
+        return {"points": [_shown(one) for one in points], "inner": self._inner.state()}
+
+
+def _for(decision: Any, request_id: str) -> Decision:
+    """Return a decision about a trial as one about another trial."""
+    made: Decision = replace(decision, request_id=request_id)
+    return made
+
+
+def _mean(scores: Sequence[Score]) -> Score:
+    """Return the mean of each number; NaN where one of them is not finite, as of a training that diverged."""
+    violations, losses = [score.violation for score in scores], zip(*(score.losses for score in scores), strict=True)
+    return Score(max(violations) if max(violations) == math.inf else _of(violations), tuple(map(_of, losses)))
+
+
+def _of(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
+
+
+def _shown(point: _Point) -> dict[str, Any]:
+    reports = {name: [[repr(score), time] for score, time in kept] for name, kept in point.reports.items()}
+    return vars(point) | {"reports": reports}
