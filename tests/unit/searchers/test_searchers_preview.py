@@ -166,7 +166,7 @@ def test_searchers_preview_shows_one_trial_of_each_point_and_says_how_many_there
     result = run("seeds.yaml", "--objective", "toy.py:worse")
     assert "stopped at rung 1 of 3 (1 epoch)" in result.stdout
     assert "6 trials, 14 epochs in all" in result.stdout
-    assert "; each of them is trained 4 times, with different seeds." in result.stdout
+    assert "; each of them is trained 4 times, with different seeds." in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize(
