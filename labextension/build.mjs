@@ -1,7 +1,7 @@
 // Three front ends from one source, and the Hub's proxy: `node build.mjs [widget] [hub] [lab] [proxy]` (all by default);
 // with --watch again and again, whenever a file in src/ or style/ changes.
 //   widget  the notebook widget, one ESM file next to the Python that shows it
-//   hub     the hub page, one script and one style sheet
+//   hub     the hub page, one script and one style sheet; and plotly.js, which is loaded with the first figure
 //   lab     the prebuilt JupyterLab extension: bundled here, then federated by @jupyter/builder (no network)
 //   proxy   configurable-http-proxy in one file, so that the wheel brings it and `det up` needs no npm
 import { spawnSync } from 'node:child_process';
@@ -40,9 +40,9 @@ const parts = {
     existsSync('src/hub/index.tsx') &&
     build({
       ...common,
-      entryPoints: { hub: 'src/hub/index.tsx' },
+      entryPoints: { hub: 'src/hub/index.tsx', plotly: 'src/hub/plotly.ts' },
       outdir: '../hub_ext/detlab_hub/web/static',
-      banner: { js: '/* detlab hub page; includes React, uPlot, ignore, unzipit, modern-tar and @noble/hashes (MIT) and yaml (ISC). Built from labextension/src. */' }
+      banner: { js: '/* detlab hub page; includes React, uPlot, plotly.js, ignore, unzipit, modern-tar and @noble/hashes (MIT) and yaml (ISC). Built from labextension/src. */' }
     }),
 
   lab: async () => {

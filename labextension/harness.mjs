@@ -14,7 +14,7 @@ if (!process.argv[2]) {
 const here = dirname(fileURLToPath(import.meta.url));
 process.chdir(here);
 await build({
-  entryPoints: { harness: 'src/harness/index.tsx' },
+  entryPoints: { harness: 'src/harness/index.tsx', plotly: 'src/hub/plotly.ts' },
   outdir: folder,
   absWorkingDir: here,
   bundle: true,

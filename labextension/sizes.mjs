@@ -9,7 +9,7 @@ import { build } from 'esbuild';
 const here = dirname(fileURLToPath(import.meta.url));
 process.chdir(here);
 const entries = { widget: 'src/widget/index.tsx', hub: 'src/hub/index.tsx', lab: 'src/lab/index.tsx' };
-const others = ['@jupyterlab/*', '@lumino/*', 'react', 'react/*', 'react-dom', 'react-dom/*', 'uplot', 'yaml', 'modern-tar', 'unzipit', 'ignore', '@noble/hashes/*'];
+const others = ['@jupyterlab/*', '@lumino/*', 'react', 'react/*', 'react-dom', 'react-dom/*', 'uplot', 'plotly.js-cartesian-dist-min', 'yaml', 'modern-tar', 'unzipit', 'ignore', '@noble/hashes/*'];
 for (const [name, entry] of Object.entries(entries)) {
   if (!existsSync(entry)) continue;
   const made = await build({

@@ -1,1 +1,1 @@
-"""What `search_quality.py` measures with: public tables of results, and workers on a simulated clock."""
+"""What `search_quality.py` measures with: tables of results, curves of models, workers on a simulated clock."""

@@ -299,11 +299,21 @@ class AsyncExperiment(AsyncExperimentEdits):
         name: str | None = None,
         max_points: int | None = None,
         max_trials: int | None = None,
+        history: bool = False,
     ) -> CurvesView:
-        """Return a snapshot of trials and curves, with the cursor from which `stream` continues."""
-        snapshot = await self._session.run(
-            experiments.curves(self.id, group=group, name=name, max_points=max_points, max_trials=max_trials)
+        """Return a snapshot of trials and curves, with the cursor from which `stream` continues.
+
+        Args:
+            group: Only curves of this group.
+            name: Only curves of this metric.
+            max_points: Points of a curve.
+            max_trials: Trials, the best and the newest.
+            history: Whether the trials' attempts, with their slots, and their parents come with it.
+        """
+        wanted = experiments.curves(
+            self.id, group=group, name=name, max_points=max_points, max_trials=max_trials, history=history
         )
+        snapshot = await self._session.run(wanted)
         self.learn(snapshot)
         return snapshot
 
@@ -311,17 +321,18 @@ class AsyncExperiment(AsyncExperimentEdits):
         """Return a plotly figure of its trials.
 
         Args:
-            kind: `learning_curves`, `parallel_coordinates` or `metric_by_hyperparameter`: functions of `detlab.viz`.
+            kind: `best_so_far`, `learning_curves`, `importance`, `parallel_coordinates`, `metric_by_hyperparameter`,
+                `slice`, `contour`, `pareto_front`, `timeline` or `lineage`: functions of `detlab.viz`.
             **options: Of that function, such as `metric="loss"`, `group="training"`, `max_trials=20`.
 
         Raises:
             ValueError: There is no such figure.
             DetlabError: plotly is not installed.
         """
-        from detlab.viz import search
+        from detlab.viz import kinds
 
-        wanted = search.request(kind, self.view.metric, **options)
-        return search.plot(await self.curves(**wanted), kind, config=self.config, **options)
+        wanted = kinds.request(kind, self.view.metric, config=self.config, **options)
+        return kinds.plot(await self.curves(**wanted), kind, config=self.config, **options)
 
     async def stream(
         self,

@@ -11,6 +11,8 @@ from detlab.schemas.wire import CurvesView, EndReason, ExperimentView, SeriesVie
 from detlab.viz.drawing import finite
 
 Value = float | str | None
+_NO_CURVES = "-"
+"""A group that no report can have: the figure needs the trials only."""
 _LOG_SPAN = 50
 """A positive hyperparameter without an entry in the config has a log axis if it spans more than this factor."""
 
@@ -26,8 +28,16 @@ class ExperimentLike(Protocol):
     def view(self) -> ExperimentView:
         """What the master last said of it."""
 
-    def curves(self, *, group: str | None = None, name: str | None = None, max_trials: int | None = None) -> CurvesView:
-        """Return a snapshot of trials and curves."""
+    def curves(
+        self,
+        *,
+        group: str | None = None,
+        name: str | None = None,
+        max_points: int | None = None,
+        max_trials: int | None = None,
+        history: bool = False,
+    ) -> CurvesView:
+        """Return a snapshot of trials and curves, with attempts and parents if `history`."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +117,23 @@ def search_of(source: ExperimentLike | CurvesView, wanted: Mapping[str, Any]) ->
     if isinstance(source, CurvesView):
         return Search(source, source.experiment.config or {})
     return Search(source.curves(**wanted), source.config or {})
+
+
+def trials_wanted(max_trials: int, *, history: bool = False) -> dict[str, Any]:
+    """Return the arguments of an experiment's `curves()` for a figure that needs no curves."""
+    return {"group": _NO_CURVES, "max_trials": max_trials, **({"history": True} if history else {})}
+
+
+def curves_wanted(
+    *names: str, group: str, max_trials: int, max_points: int | None = None, history: bool = False
+) -> dict[str, Any]:
+    """Return the arguments of an experiment's `curves()` for a figure of these metrics."""
+    # the master takes a comma for the end of a name
+    name = None if any("," in one for one in names) else ",".join(names)
+    wanted: dict[str, Any] = {"group": group, "name": name, "max_trials": max_trials}
+    if max_points is not None:
+        wanted["max_points"] = max_points
+    return {**wanted, "history": True} if history else wanted
 
 
 def stopped_or_failed(trial: TrialView) -> bool:

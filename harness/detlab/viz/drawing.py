@@ -69,3 +69,11 @@ def empty(title: str, reason: str) -> Any:
     figure.update_yaxes(visible=False)
     figure.add_annotation(text=reason, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"size": 15})
     return figure
+
+
+def duration_unit(longest: float) -> tuple[float, str]:
+    """Return (seconds of it, name) of the unit in which durations of up to `longest` seconds are drawn."""
+    for seconds, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if longest >= 3 * seconds:
+            return seconds, name
+    return 1.0, "seconds"

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from detlab.schemas.wire import CurvesView, SeriesView, TrialView
-from detlab.viz.data import Axis, ExperimentLike, Search, flatten, search_of, stopped_or_failed
+from detlab.viz.data import Axis, ExperimentLike, curves_wanted, search_of, stopped_or_failed, trials_wanted
 from detlab.viz.drawing import BEST, COLOURS, GOODNESS, GREY, MOST_IN_LEGEND, empty, number, plotly_module, safe
+from detlab.viz.marks import MOST_PANELS, MOST_TRIALS, described, nothing_to_compare, points, scale, titled
 
 MOST_AXES = 24
 """Hyperparameters in parallel coordinates; more could not be read."""
-MOST_PANELS = 12
-"""Hyperparameters among small multiples."""
 MOST_LINES = 100
 """Trials with a curve; the best are among them."""
-MOST_TRIALS = 1000
-"""Trials of the other figures."""
 _COLUMNS = 3
-_NO_CURVES = "-"
-"""A group that no report can have: the figure needs the trials only."""
 
 
 def learning_curves(
@@ -47,7 +41,7 @@ def learning_curves(
         DetlabError: plotly is not installed.
     """
     name = metric or (source.experiment if isinstance(source, CurvesView) else source.view).metric
-    search = search_of(source, request("learning_curves", name, group=group, max_trials=max_trials))
+    search = search_of(source, curves_wanted(name, group=group, max_trials=max_trials))
     title = f"{safe(name)} of experiment {search.experiment.id}"
     curves = search.curves(name, group)
     if not search.snapshot.trials:
@@ -58,7 +52,7 @@ def learning_curves(
     figure = plotly_module("graph_objects").Figure()
     for trial, curve in sorted(curves, key=lambda pair: pair[0].id == best):  # the best one on top
         figure.add_scatter(**_line(trial, curve, best=trial.id == best))
-    figure.update_layout(title=_titled(title, search), showlegend=len(curves) <= MOST_IN_LEGEND)
+    figure.update_layout(title=titled(title, search), showlegend=len(curves) <= MOST_IN_LEGEND)
     figure.update_xaxes(title="batches")
     figure.update_yaxes(title=safe(name), type="log" if log_y else "linear")
     return figure
@@ -80,10 +74,10 @@ def parallel_coordinates(source: ExperimentLike | CurvesView, *, max_trials: int
     Raises:
         DetlabError: plotly is not installed.
     """
-    search = search_of(source, request("parallel_coordinates", "", max_trials=max_trials))
+    search = search_of(source, trials_wanted(max_trials))
     title = f"Hyperparameters and {safe(search.metric)} of experiment {search.experiment.id}"
     axes, values = search.axes()[:MOST_AXES], search.ranked()
-    if reason := _nothing_to_compare(search, axes):
+    if reason := nothing_to_compare(search, axes):
         return empty(title, reason)
     trials = [
         trial
@@ -103,7 +97,7 @@ def parallel_coordinates(source: ExperimentLike | CurvesView, *, max_trials: int
     )
     # the labels of the axes stand above them, where other figures have their title
     figure.update_layout(
-        title=_titled(title, search, left_out=len(search.snapshot.trials) - len(trials)), margin={"t": 140}
+        title=titled(title, search, left_out=len(search.snapshot.trials) - len(trials)), margin={"t": 140}
     )
     return figure
 
@@ -121,10 +115,10 @@ def metric_by_hyperparameter(source: ExperimentLike | CurvesView, *, max_trials:
     Raises:
         DetlabError: plotly is not installed.
     """
-    search = search_of(source, request("metric_by_hyperparameter", "", max_trials=max_trials))
+    search = search_of(source, trials_wanted(max_trials))
     title = f"{safe(search.metric)} by hyperparameter in experiment {search.experiment.id}"
     axes, values = search.axes()[:MOST_PANELS], search.ranked()
-    if reason := _nothing_to_compare(search, axes):
+    if reason := nothing_to_compare(search, axes):
         return empty(title, reason)
     columns = min(_COLUMNS, len(axes))
     rows = math.ceil(len(axes) / columns)
@@ -133,70 +127,16 @@ def metric_by_hyperparameter(source: ExperimentLike | CurvesView, *, max_trials:
     for at, axis in enumerate(axes):
         cell = {"row": at // columns + 1, "col": at % columns + 1}
         shown = [trial for trial in trials if axis.values[trial.id] is not None]
-        figure.add_scatter(**_points(axis, shown, values, search.best), **cell)
-        figure.update_xaxes(title=safe(axis.name), **_scale(axis), **cell)
+        figure.add_scatter(**points(axis, shown, values, search.best), **cell)
+        figure.update_xaxes(title=safe(axis.name), **scale(axis), **cell)
         if cell["col"] == 1:
             figure.update_yaxes(title=safe(search.metric), **cell)
     figure.update_layout(
-        title=_titled(title, search, left_out=len(search.snapshot.trials) - len(trials)),
+        title=titled(title, search, left_out=len(search.snapshot.trials) - len(trials)),
         showlegend=False,
         height=max(360, 280 * rows),
     )
     return figure
-
-
-KINDS: dict[str, Callable[..., Any]] = {
-    "learning_curves": learning_curves,
-    "parallel_coordinates": parallel_coordinates,
-    "metric_by_hyperparameter": metric_by_hyperparameter,
-}
-
-
-def request(
-    kind: str,
-    searcher_metric: str,
-    *,
-    metric: str | None = None,
-    group: str = "validation",
-    max_trials: int | None = None,
-    **_: Any,
-) -> dict[str, Any]:
-    """Return which curves a figure needs, as arguments of an experiment's `curves()`.
-
-    Args:
-        kind: Name of the figure.
-        searcher_metric: The metric of learning curves unless another is named.
-        metric: The other one.
-        group: Group of the metric.
-        max_trials: How many trials at most; default as many as the figure can show.
-        **_: The figure's other options.
-    """
-    if kind != "learning_curves":
-        return {"group": _NO_CURVES, "max_trials": max_trials or MOST_TRIALS}
-    name = metric or searcher_metric
-    # the master takes a comma for the end of a name
-    return {"group": group, "name": None if "," in name else name, "max_trials": max_trials or MOST_LINES}
-
-
-def plot(
-    snapshot: CurvesView, kind: str = "learning_curves", *, config: Mapping[str, Any] | None, **options: Any
-) -> Any:
-    """Draw one of the figures of a search by its name, from a snapshot of `request` and the experiment's config.
-
-    Args:
-        snapshot: What `curves()` returned.
-        kind: `learning_curves`, `parallel_coordinates` or `metric_by_hyperparameter`.
-        config: The resolved config: it says which hyperparameters are searched on a logarithmic scale.
-        **options: Those of the function of that name.
-
-    Raises:
-        ValueError: There is no such figure.
-        DetlabError: plotly is not installed.
-    """
-    if kind not in KINDS:
-        raise ValueError(f"no figure {kind!r}: choose one of {', '.join(KINDS)}")
-    known = snapshot.experiment.model_copy(update={"config": dict(config) if config else None})
-    return KINDS[kind](snapshot.model_copy(update={"experiment": known}), **options)
 
 
 def _line(trial: TrialView, curve: SeriesView, *, best: bool) -> dict[str, Any]:
@@ -210,40 +150,8 @@ def _line(trial: TrialView, curve: SeriesView, *, best: bool) -> dict[str, Any]:
         "mode": "lines+markers" if len(curve.steps) == 1 else "lines",
         "line": {"color": colour, "width": 3 if best else 1.5},
         "opacity": 0.6 if stopped and not best else 1.0,
-        "hovertemplate": f"{_described(trial)}<br>%{{y:.6g}} after %{{x}} batches<extra></extra>",
+        "hovertemplate": f"{described(trial)}<br>%{{y:.6g}} after %{{x}} batches<extra></extra>",
     }
-
-
-def _described(trial: TrialView) -> str:
-    """Return the text of a trial's hover box: its id and its hyperparameters."""
-    settings = [f"{safe(name)} = {safe(value)}" for name, value in flatten(trial.hparams).items()]
-    return "<br>".join([f"<b>trial {trial.id}</b>", *settings[:MOST_PANELS]])
-
-
-def _points(axis: Axis, trials: list[TrialView], values: Mapping[int, float], best: int | None) -> dict[str, Any]:
-    places = [axis.values[trial.id] for trial in trials]
-    if axis.kind == "category":
-        places = [axis.choices.index(str(place)) for place in places]
-    return {
-        "x": places,
-        "y": [values[trial.id] for trial in trials],
-        "mode": "markers",
-        "marker": {
-            "color": [BEST if trial.id == best else COLOURS[0] for trial in trials],
-            "size": [12 if trial.id == best else 7 for trial in trials],
-            "opacity": 1,
-        },
-        "text": [_described(trial) for trial in trials],
-        "hovertemplate": "%{text}<br>%{y:.6g}<extra></extra>",
-    }
-
-
-def _scale(axis: Axis) -> dict[str, Any]:
-    """How plotly draws the axis: choices stand at 0, 1, … so that a text like `0.1` stays the choice it is."""
-    if axis.kind == "category":
-        texts = [safe(choice, 20) for choice in axis.choices]
-        return {"tickvals": list(range(len(texts))), "ticktext": texts, "range": [-0.5, len(texts) - 0.5]}
-    return {"type": axis.kind}
 
 
 def _dimension(axis: Axis, trials: list[TrialView]) -> dict[str, Any]:
@@ -273,27 +181,3 @@ def _decades(low: float, high: float) -> list[float]:
     inner = [10.0**exponent for exponent in range(first, last + 1, stride)]
     # a power beside an end would be written over it
     return [low, *(tick for tick in inner if tick > low * 1.5 and tick * 1.5 < high), *([high] if high > low else [])]
-
-
-def _nothing_to_compare(search: Search, axes: list[Axis]) -> str:
-    """Why there are no axes, or nothing on them; empty: there is something to draw."""
-    if not search.snapshot.trials:
-        return "No trials yet."
-    if not any(flatten(trial.hparams) for trial in search.snapshot.trials):
-        return "This experiment has no hyperparameters."
-    if not axes and len(search.snapshot.trials) == 1:
-        return "Only one trial so far: nothing to compare."
-    if not axes:
-        return "All trials have the same hyperparameters."
-    if not search.ranked():
-        return f"No trial has reported {safe(search.metric)} yet."
-    return ""
-
-
-def _titled(title: str, search: Search, *, left_out: int = 0) -> dict[str, Any]:
-    """Return a figure's title, with a subtitle that gives the best value and the number of trials left out."""
-    best = search.experiment.best
-    parts = [f"best {number(best.value)} (trial {best.trial_id})"] if best else []
-    if left_out:
-        parts.append(f"{left_out} trials without a value left out")
-    return {"text": title, "subtitle": {"text": " · ".join(parts)}} if parts else {"text": title}

@@ -43,6 +43,7 @@ from detlab_hub.services.experiments import removal
 from detlab_hub.services.experiments.code import Code
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.figures import Figures
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.suggestions import Suggestions
 from detlab_hub.services.experiments.timeline import Timeline
@@ -134,6 +135,7 @@ class Services:
         self.edits = Edits(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
         self.suggestions = Suggestions(self.shell)
+        self.figures = Figures(self.experiments)
         self.consumers = Consumers(self.shell, consumers)
         self.trials = Trials(self.shell)
         self.checkpoints = Checkpoints(self.shell)
@@ -229,6 +231,7 @@ class Services:
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
         await self.stream.stop()
+        await self.figures.close()
         await self.servers.stop()
         with contextlib.suppress(Unavailable):  # the database is gone: the refusals of the last second are lost
             await self.refusals.write_refusals(closing=True)

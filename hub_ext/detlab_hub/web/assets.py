@@ -20,11 +20,12 @@ _STATIC = importlib.resources.files("detlab_hub.web") / "static"
 MEDIA = {
     "hub.js": "text/javascript; charset=UTF-8",
     "hub.css": "text/css; charset=UTF-8",
+    "plotly.js": "text/javascript; charset=UTF-8",
     "style.css": "text/css; charset=UTF-8",
     "icon.svg": "image/svg+xml",
     "experiment.schema.json": "application/schema+json",
 }
-"""Every asset there is. `hub.js` and `hub.css` are built from `labextension/`; without node they are missing."""
+"""Every asset there is. `hub.js`, `hub.css` and `plotly.js` are built from `labextension/`; without node they are missing."""
 
 _SCHEMA = "experiment.schema.json"
 """The JSON Schema of an experiment's config, for the form; made from the models."""

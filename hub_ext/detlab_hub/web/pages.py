@@ -127,6 +127,7 @@ class Page(BrowserRoute):
                 "user": self.person.name,
                 "version": detlab.__version__,
                 "schema": self.address("experiment.schema.json"),
+                "plotly": self.address("plotly.js"),
                 "bundle-limit": str(self.services.settings.bundle_limit),
             },
             plain_url=f"{base}plain",

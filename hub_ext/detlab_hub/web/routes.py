@@ -32,7 +32,7 @@ from detlab_hub.web.cluster import (
     uids,
     usage,
 )
-from detlab_hub.web.experiments import bundles, checkpoints, code, experiments, grants, streams, trials
+from detlab_hub.web.experiments import bundles, checkpoints, code, experiments, figures, grants, streams, trials
 from detlab_hub.web.openapi import describe
 from detlab_hub.web.openstreams import Streams
 from detlab_hub.web.tasks import outputs, spawns, tasks, usertasks
@@ -68,6 +68,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("experiments/{experiment_id}/trials", experiments.Trials),
     ("experiments/{experiment_id}/checkpoints", experiments.Checkpoints),
     ("experiments/{experiment_id}/curves", experiments.Curves),
+    ("experiments/{experiment_id}/figures/{kind}", figures.Figure),
     ("experiments/{experiment_id}/code", code.CodeFiles),
     ("experiments/{experiment_id}/code/{digest}", code.CodeText),
     ("experiments/{experiment_id}/timeline", overview.Timeline),

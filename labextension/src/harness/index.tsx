@@ -11,7 +11,7 @@ import { ConfirmDialog } from '../components/common';
 import { ExperimentTab, ExperimentView } from '../components/experiment/index';
 import { Panel } from '../components/panel';
 import { TaskView, TrialTab, TrialView } from '../components/trial';
-import { AppContext, AppProvider, Question } from '../state/context';
+import { AppContext, AppProvider, Plotly, Question } from '../state/context';
 import { Store } from '../state/store';
 import { LiveView } from '../widget/LiveView';
 import { Case, FixtureApi } from './api';
@@ -57,7 +57,8 @@ const app: AppContext = {
   address: place => `#${JSON.stringify(place)}`,
   openUrl: url => void done.push(`open ${url}`),
   confirm: question => ask(question),
-  notify: message => void done.push(`notify ${message}`)
+  notify: message => void done.push(`notify ${message}`),
+  plotly: async () => ((await import(new URL('plotly.js', location.href).href)) as { default: Plotly }).default
 };
 
 function View(): ReactElement {

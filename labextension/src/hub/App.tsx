@@ -8,7 +8,7 @@ import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
 import { nameText } from '../components/common/text';
 import { TaskView, TrialView } from '../components/trial';
-import { AppProvider, type AppContext, type Place } from '../state/context';
+import { AppProvider, type AppContext, type Place, type Plotly } from '../state/context';
 import { viaHub } from '../state/serverurl';
 import { Store } from '../state/store';
 import type { HubApi } from './api';
@@ -39,9 +39,10 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
       host: 'hub',
       navigate: (to: Place) => router.go(to),
       address: (to: Place) => router.href(to),
-      openUrl: path => void window.open(viaHub(path), '_blank', 'noopener')
+      openUrl: path => void window.open(viaHub(path), '_blank', 'noopener'),
+      plotly: page.plotly ? async () => ((await import(page.plotly!)) as { default: Plotly }).default : undefined
     }),
-    [api, store, confirm, notify, router]
+    [api, store, confirm, notify, router, page.plotly]
   );
   return (
     <AppProvider value={app}>

@@ -12,6 +12,8 @@ export interface PageInfo {
   version: string;
   /** Where the JSON Schema of an experiment's config is. */
   schema: string;
+  /** Where plotly.js is; empty if it was not built. */
+  plotly?: string;
   /** Most bytes of the code of one experiment. */
   bundleLimit: number;
 }
@@ -29,6 +31,7 @@ export function readPage(page: Document): PageInfo {
     admin: meta('admin') === 'yes',
     version: meta('version'),
     schema: meta('schema'),
+    plotly: meta('plotly'),
     bundleLimit: Number(meta('bundle-limit')) || STANDARD_LIMIT
   };
 }

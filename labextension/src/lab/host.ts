@@ -23,6 +23,7 @@ export function makeApp(
     address: () => null,
     insertCode: notebooks ? code => insertCode(lab, notebooks, code) : undefined,
     openTutorial: () => openTutorial(lab, api),
+    plotly: async () => (await import('plotly.js-cartesian-dist-min')).default,
     openUrl: path => void window.open(`${hubOrigin() ?? window.location.origin}${viaHub(path)}`, '_blank', 'noopener'),
     confirm,
     notify: (message, tone) => void (tone === 'bad' ? Notification.error : Notification.info)(message, { autoClose: tone === 'bad' ? 10_000 : 4000 })

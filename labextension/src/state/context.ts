@@ -21,6 +21,13 @@ export interface Question {
   danger?: boolean;
 }
 
+/** The part of plotly.js that is used. */
+export interface Plotly {
+  react(element: HTMLElement, data: unknown[], layout: object, config: object): Promise<unknown>;
+  purge(element: HTMLElement): void;
+  Plots: { resize(element: HTMLElement): void };
+}
+
 export interface AppContext {
   api: Api;
   store: Store;
@@ -38,6 +45,8 @@ export interface AppContext {
   openUrl(path: string): void;
   /** Ask for confirmation. */
   confirm(question: Question): Promise<boolean>;
+  /** Load plotly.js, which draws figures of a search; absent where it was not built. */
+  plotly?(): Promise<Plotly>;
   /** Show a short notification. */
   notify(message: string, tone?: 'good' | 'bad'): void;
 }

@@ -33,6 +33,16 @@ export interface AgentView {
 /** Progress of one attempt, in order; it never goes back. */
 export type AllocationState = 'PENDING' | 'ASSIGNED' | 'PULLING' | 'STARTING' | 'RUNNING' | 'TERMINATING' | 'TERMINATED';
 
+/** The slots that one attempt of a trial held, and from when to when. */
+export interface AttemptSpan {
+  trial_id: number;
+  run: number;
+  agent_id: string | null;
+  slots: string[];
+  started_at: number;
+  ended_at: number | null;
+}
+
 /** One attempt to run a trial: the first, one after a restart, or one after a pause or a preemption. */
 export interface AttemptView {
   run: number;
@@ -167,6 +177,8 @@ export interface CurvesView {
   experiment: ExperimentView;
   trials: TrialView[];
   curves: SeriesView[];
+  attempts: AttemptSpan[];
+  parents: ParentView[];
 }
 
 /** GET instances. */
@@ -420,6 +432,13 @@ export interface OverviewView {
   tasks: TaskView[];
   queue: QueueItem[];
   agents: AgentView[];
+}
+
+/** From which trial's checkpoint a trial started. */
+export interface ParentView {
+  trial_id: number;
+  parent_id: number;
+  steps_completed: number;
 }
 
 /** A line of a trial that a log policy was looking for; the first of each policy and agent. */

@@ -197,7 +197,7 @@ def test_searchers_preview_names_every_mistake_at_once(run, tmp_path):
         ("searcher: {name: random}\n", "searcher.max_trials: is required"),
         ("searcher: {name: async_halving, max_trials: 3}\n", "searcher.time_metric: is required"),
         ("hyperparameters: {}\n", "searcher: is required"),
-        ("searcher: {name: pbt}\n", "searcher.name: "),
+        ("searcher: {name: adaptive}\n", "searcher.name: "),
         ("searcher: {name: grid}\nhyperparameters: {x: {type: double, minval: 0, maxval: 1}}\n", "count"),
         ("searcher: [\n", "line 2"),
         ("", "is empty"),

@@ -12,7 +12,7 @@ import pytest
 
 from detlab import viz
 from detlab.schemas.wire import BestView, CurvesView, EndReason, ExperimentState, ExperimentView, SeriesView, TrialView
-from detlab.viz import search
+from detlab.viz import kinds
 from detlab.viz.drawing import BEST, GREY, safe
 
 SPACE = {
@@ -252,24 +252,24 @@ def test_figures_keep_the_template_that_the_user_chose() -> None:
 def test_a_figure_is_chosen_by_its_name() -> None:
     bare = tried().model_copy(update={"experiment": snapshot([]).experiment})
     config = {"hyperparameters": {**SPACE, "layers": {"type": "categorical", "vals": [4, 3, 2, 1]}}}
-    figure = search.plot(bare, "parallel_coordinates", config=config)
+    figure = kinds.plot(bare, "parallel_coordinates", config=config)
     assert figure.data[0].dimensions[0].ticktext == ("4", "3", "2", "1")
-    with pytest.raises(ValueError, match="no figure 'pie': choose one of learning_curves, parallel_coordinates"):
-        search.plot(bare, "pie", config=None)
+    with pytest.raises(ValueError, match="no figure 'pie': choose one of best_so_far, learning_curves"):
+        kinds.plot(bare, "pie", config=None)
 
 
 def test_only_the_curves_that_are_drawn_are_asked_for() -> None:
-    assert search.request("learning_curves", "loss", log_y=True) == {
+    assert kinds.request("learning_curves", "loss", log_y=True) == {
         "group": "validation",
         "name": "loss",
         "max_trials": 100,
     }
-    assert search.request("learning_curves", "loss", metric="a,b", group="training", max_trials=3) == {
+    assert kinds.request("learning_curves", "loss", metric="a,b", group="training", max_trials=3) == {
         "group": "training",
         "name": None,
         "max_trials": 3,
     }
-    assert search.request("parallel_coordinates", "loss")["group"] == "-"
+    assert kinds.request("parallel_coordinates", "loss")["group"] == "-"
 
 
 MISSING = """

@@ -201,9 +201,21 @@ def curves(
     name: str | None = None,
     max_points: int | None = None,
     max_trials: int | None = None,
+    history: bool = False,
 ) -> Flow[CurvesView]:
-    """Fetch a snapshot of an experiment, with the cursor from which the stream continues."""
+    """Fetch a snapshot of an experiment, with the cursor from which the stream continues.
+
+    Args:
+        experiment_id: The experiment.
+        group: Only curves of this group.
+        name: Only curves of this metric.
+        max_points: Points of a curve.
+        max_trials: Trials, the best and the newest.
+        history: Whether the trials' attempts and parents come with it.
+    """
     params = {"group": group, "name": name, "max_points": max_points, "max_trials": max_trials}
+    if history:
+        params["history"] = "true"
     return one(Call("GET", f"experiments/{int(experiment_id)}/curves", params=params, parse=model(CurvesView)))
 
 

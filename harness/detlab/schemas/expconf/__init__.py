@@ -24,6 +24,7 @@ from detlab.schemas.expconf.blocks.environment import (
 )
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.extras import LogPolicy, ReproducibilityConfig
+from detlab.schemas.expconf.blocks.halving_searchers import AdaptiveASHAConfig, ASHAConfig, AsyncHalvingConfig
 from detlab.schemas.expconf.blocks.hyperparameters import (
     CategoricalHyperparameter,
     ConstHyperparameter,
@@ -35,10 +36,9 @@ from detlab.schemas.expconf.blocks.hyperparameters import (
     OrdinalHyperparameter,
 )
 from detlab.schemas.expconf.blocks.lengths import Length
+from detlab.schemas.expconf.blocks.population_searchers import PBTConfig
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 from detlab.schemas.expconf.blocks.searchers import (
-    AdaptiveASHAConfig,
-    AsyncHalvingConfig,
     GridConfig,
     RandomConfig,
     SearcherConfig,
@@ -62,6 +62,7 @@ from detlab.schemas.expconf.raw.merging import merge
 from detlab.schemas.expconf.resolving import resolve, to_dict
 
 __all__ = [
+    "ASHAConfig",
     "AdaptiveASHAConfig",
     "AsyncHalvingConfig",
     "AzureConfig",
@@ -86,6 +87,7 @@ __all__ = [
     "LogHyperparameter",
     "LogPolicy",
     "OrdinalHyperparameter",
+    "PBTConfig",
     "Problem",
     "ProxyPort",
     "RandomConfig",

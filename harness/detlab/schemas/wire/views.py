@@ -337,6 +337,29 @@ class SeriesView(Wire):
     """Points stored; more than len(steps) if down-sampled."""
 
 
+class AttemptSpan(Wire):
+    """The slots that one attempt of a trial held, and from when to when."""
+
+    trial_id: int
+    run: int
+    agent_id: str | None = None
+    slots: list[str] = []
+    """Names of slots at the agent; of several agents as AGENT/SLOT."""
+    started_at: float
+    ended_at: float | None = None
+    """Null: it has not ended."""
+
+
+class ParentView(Wire):
+    """From which trial's checkpoint a trial started."""
+
+    trial_id: int
+    parent_id: int
+    """The trial whose checkpoint it was."""
+    steps_completed: int
+    """The step of the checkpoint."""
+
+
 class CurvesView(Wire):
     """Snapshot for a live view: experiment, trials and curves as of `cursor`; follow the stream from there."""
 
@@ -344,6 +367,10 @@ class CurvesView(Wire):
     experiment: ExperimentView
     trials: list[TrialView] = []
     curves: list[SeriesView] = []
+    attempts: list[AttemptSpan] = []
+    """The newest attempts of these trials that have started, oldest first; only if they were asked for."""
+    parents: list[ParentView] = []
+    """Of the trials that started from another's checkpoint; only if they were asked for."""
 
 
 class LogLine(Wire):

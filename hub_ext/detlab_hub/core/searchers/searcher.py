@@ -8,7 +8,7 @@ The master writes each event into its journal in the transaction that carries ou
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, assert_never
 
 from detlab.schemas.space import Space
@@ -153,6 +153,10 @@ class Searcher:
     def wants_elapsed(self) -> bool:
         """Whether a stopping policy wants to know how long a trial has run."""
         return any(policy.wants_elapsed for policy in self._policies)
+
+    def needs_checkpoints(self) -> Set[str]:
+        """Return the checkpoints that a trial may still start from."""
+        return frozenset() if self._shutdown is not None or self._spent else self.method.needs_checkpoints()
 
     def questions(self) -> list[Question]:
         """List the `Suggest` decisions that are not answered yet, each with everything that the answer requires."""

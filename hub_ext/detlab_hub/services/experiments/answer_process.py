@@ -1,4 +1,7 @@
-"""The process that answers the questions of searches: one for all, started when first needed."""
+"""Processes that compute for the master what it must not import: one of each, started when first needed.
+
+They read a line of JSON for each question and write one for each answer.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,18 @@ _LAST_LINES = 20
 _END = 5.0
 
 
-class AnswerProcess:
+class LineProcess:
     """Answers questions one at a time; a process that takes too long or ends is replaced for the next one.
 
     Args:
+        module: What `python -m` runs: it answers each line of its input with one, `{"error": ...}` if it failed.
         patience: Seconds that an answer may take, the start of the process included.
         idle: Seconds without a question after which the process ends.
     """
 
-    def __init__(self, patience: float = PATIENCE, idle: float = IDLE) -> None:
+    def __init__(self, module: str, patience: float = PATIENCE, idle: float = IDLE) -> None:
         self.patience = patience
+        self._module = module
         self._idle = idle
         self._turn = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
@@ -39,18 +44,16 @@ class AnswerProcess:
         self._reader: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def __call__(self, searcher: str, question: Question) -> list[dict[str, Any]]:
+    async def ask(self, raw: bytes) -> dict[str, Any]:
         """Answer a question.
 
         Args:
-            searcher: The method's name.
-            question: What it asks.
+            raw: The question, a line of JSON.
 
         Raises:
             TimeoutError: It took more than `patience`.
-            ChildProcessError: The method raised, or the process ended without an answer; with its last line.
+            ChildProcessError: It failed, or the process ended without an answer; with its last line.
         """
-        raw = await asyncio.to_thread(to_json, searcher, question)
         async with self._turn:
             self._stop_timer()
             told: dict[str, Any] | None = None
@@ -63,8 +66,7 @@ class AnswerProcess:
             self._timer = asyncio.get_running_loop().call_later(self._idle, self._end_idle)
         if "error" in told:
             raise ChildProcessError(told["error"])
-        points: list[dict[str, Any]] = told["points"]
-        return points
+        return told
 
     async def _told(self, raw: bytes) -> dict[str, Any]:
         process = self._process or await self._start()
@@ -87,7 +89,7 @@ class AnswerProcess:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "detlab_hub.core.searchers.suggesting",
+            self._module,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -127,3 +129,29 @@ class AnswerProcess:
         """End the process, also while it answers."""
         self._stop_timer()
         await self._end()
+
+
+class AnswerProcess(LineProcess):
+    """Answers the questions of searches.
+
+    Args:
+        patience: Seconds that an answer may take, the start of the process included.
+        idle: Seconds without a question after which the process ends.
+    """
+
+    def __init__(self, patience: float = PATIENCE, idle: float = IDLE) -> None:
+        super().__init__("detlab_hub.core.searchers.suggesting", patience, idle)
+
+    async def __call__(self, searcher: str, question: Question) -> list[dict[str, Any]]:
+        """Answer a question.
+
+        Args:
+            searcher: The method's name.
+            question: What it asks.
+
+        Raises:
+            TimeoutError: It took more than `patience`.
+            ChildProcessError: The method raised, or the process ended without an answer; with its last line.
+        """
+        points: list[dict[str, Any]] = (await self.ask(await asyncio.to_thread(to_json, searcher, question)))["points"]
+        return points

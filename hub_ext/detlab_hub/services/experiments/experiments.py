@@ -272,6 +272,7 @@ class Experiments:
         names: Sequence[str] | None = None,
         max_points: int = 500,
         max_trials: int = 100,
+        history: bool = False,
     ) -> CurvesView:
         """Return experiment, trials and curves as of one cursor, from which the stream continues.
 
@@ -284,6 +285,8 @@ class Experiments:
             shown = _trials_to_show(s, row, max_trials)
             reasons = self._shell.pending_reasons
             return CurvesView(
+                attempts=experiment_views.attempt_spans(s, shown) if history else [],
+                parents=experiment_views.parent_views(s, shown) if history else [],
                 cursor=events.head(s),
                 experiment=experiment_views.experiment_view(s, row, caller, reasons, full=False),
                 trials=experiment_views.trial_views(s, shown, reasons),

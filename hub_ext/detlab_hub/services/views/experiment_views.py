@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import (
     AllocationState,
+    AttemptSpan,
     AttemptView,
     BestView,
     CheckpointFile,
@@ -21,6 +22,7 @@ from detlab.schemas.wire import (
     ExperimentState,
     ExperimentView,
     FailureView,
+    ParentView,
     PolicyMatch,
     TrialState,
     TrialView,
@@ -33,7 +35,7 @@ from detlab_hub.services.kernel.access import rights_to
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_config, masked_storage
 from detlab_hub.services.kernel.pending import Pending
-from detlab_hub.store.queries import experiments, trials, workspaces
+from detlab_hub.store.queries import checkpoints, experiments, trials, workspaces
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import (
     AllocationRow,
@@ -286,6 +288,28 @@ def _attempt_view(row: AllocationRow) -> AttemptView:
         ended_at=row.ended_at,
         reason=row.exit_reason,
     )
+
+
+MOST_SPANS = 5000
+"""Attempts of a history: the newest."""
+
+
+def attempt_spans(s: Session, rows: Sequence[TrialRow]) -> list[AttemptSpan]:
+    """Return the slots that attempts of these trials held, oldest first: the newest that have started."""
+    found = trials.started_attempts(s, [row.id for row in rows])
+    found.sort(key=lambda one: (one.started_at, one.trial_id, one.run))
+    return [AttemptSpan.model_validate(one, from_attributes=True) for one in found[-MOST_SPANS:]]
+
+
+def parent_views(s: Session, rows: Sequence[TrialRow]) -> list[ParentView]:
+    """Return of which trials the checkpoints were that these trials started from."""
+    started_from = {row.id: row.parent_checkpoint for row in rows if row.parent_checkpoint is not None}
+    known = checkpoints.owners(s, sorted(set(started_from.values())))
+    return [
+        ParentView(trial_id=key, parent_id=known[uuid][0], steps_completed=known[uuid][1])
+        for key, uuid in started_from.items()
+        if uuid in known
+    ]
 
 
 def display_state(state: TrialState, current: AllocationRow | None) -> str:

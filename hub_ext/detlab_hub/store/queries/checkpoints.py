@@ -8,6 +8,7 @@ from sqlalchemy import Text, bindparam, select, tuple_, type_coerce
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
 
 _LATEST = Prepared(
@@ -34,6 +35,16 @@ def of_experiment(
         query = query.where(tuple_(CheckpointRow.created_at, CheckpointRow.uuid) < before)
     order = (CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
     return list(s.scalars(query.order_by(*order).limit(limit)))
+
+
+def owners(s: Session, uuids: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return uuid -> (trial, step) of checkpoints, also of those whose files were removed."""
+    found: dict[str, tuple[int, int]] = {}
+    for part in chunks(uuids):
+        query = select(CheckpointRow.uuid, CheckpointRow.trial_id, CheckpointRow.steps_completed)
+        rows = s.execute(query.where(CheckpointRow.uuid.in_(part)))
+        found.update((row.uuid, (row.trial_id, row.steps_completed)) for row in rows)
+    return found
 
 
 def before(s: Session, row: CheckpointRow, limit: int = 20) -> list[str]:

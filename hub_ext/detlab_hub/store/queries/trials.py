@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.prepared import Prepared
@@ -73,3 +74,19 @@ def live_allocations(s: Session) -> list[AllocationRow]:
         .order_by(AllocationRow.requested_at, AllocationRow.id)
     )
     return list(s.scalars(query))
+
+
+def started_attempts(s: Session, trial_ids: Sequence[int]) -> list[Row[Any]]:
+    """Return (trial_id, run, agent_id, slots, started_at, ended_at) of the attempts that have started."""
+    found: list[Row[Any]] = []
+    for part in chunks(trial_ids):
+        query = select(
+            AllocationRow.trial_id,
+            AllocationRow.run,
+            AllocationRow.agent_id,
+            AllocationRow.slots,
+            AllocationRow.started_at,
+            AllocationRow.ended_at,
+        ).where(AllocationRow.trial_id.in_(part), AllocationRow.started_at.is_not(None))
+        found.extend(s.execute(query))
+    return found

@@ -89,6 +89,8 @@ class CurvesQuery(Wire):
     max_points: int = Field(500, ge=2, le=10_000)
     """Points a curve is down-sampled to; extremes and the last point stay exact."""
     max_trials: int = Field(100, ge=1, le=10_000)
+    history: bool = False
+    """Whether the attempts of the trials, with their slots, and their parents come with it."""
 
 
 class CheckpointsQuery(Wire):
@@ -226,4 +228,5 @@ class Curves(Guarded):
             names=query.name or None,
             max_points=query.max_points,
             max_trials=query.max_trials,
+            history=query.history,
         )

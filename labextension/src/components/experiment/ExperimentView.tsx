@@ -24,9 +24,10 @@ import { progressParts } from '../view/progress';
 import { pauseQuestion } from '../view/unsaved';
 import { Tabs } from '../view/Tabs';
 import { RowCache } from './trialtable';
+import { SearchTab } from './SearchTab';
 import { TrialsTab } from './TrialsTab';
 
-export type ExperimentTab = 'curves' | 'trials' | 'parallel' | 'config' | 'code' | 'events' | 'checkpoints';
+export type ExperimentTab = 'curves' | 'trials' | 'search' | 'parallel' | 'config' | 'code' | 'events' | 'checkpoints';
 
 export function ExperimentView({ id, tab: first = 'curves' }: { id: number; tab?: ExperimentTab }): ReactElement {
   const root = useRef<HTMLDivElement>(null);
@@ -58,6 +59,7 @@ function Shown({ feed, state, tab, onTab }: {
   const tabs = [
     { key: 'curves', label: 'Learning curves' },
     { key: 'trials', label: 'Trials', note: rows.length || null },
+    { key: 'search', label: 'Search' },
     { key: 'parallel', label: 'Parallel coordinates' },
     { key: 'checkpoints', label: 'Checkpoints' },
     { key: 'events', label: 'Events' },
@@ -90,6 +92,7 @@ function Shown({ feed, state, tab, onTab }: {
       <Tabs label={`Views of experiment ${e.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as ExperimentTab)}>
         {tab === 'curves' && <CurvesTab feed={feed} state={state} />}
         {tab === 'trials' && <TrialsTab experiment={e} rows={rows} surplus={state.surplus} />}
+        {tab === 'search' && <SearchTab experiment={e} rows={rows} version={state.states} />}
         {tab === 'parallel' && <ParallelTab experiment={e} rows={rows} />}
         {tab === 'checkpoints' && <CheckpointsTab experiment={e} version={state.checkpoints} />}
         {tab === 'events' && <EventsTab id={e.id} version={state.states + state.checkpoints} />}

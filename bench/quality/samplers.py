@@ -1,0 +1,136 @@
+"""Samplers on tables: detlab's methods, Optuna's samplers and syne-tune's, the same tasks, seeds and simulated workers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quality.clock import as_row, run
+from quality.kept import Kept
+from quality.tables import TASKS, Table
+from quality.tuners import Detlab, Optuna, optuna_sampler
+
+TRIALS = 100
+WORKERS = 8
+CHECKED = (25, 50, 100)
+"""Trials after which regrets are compared."""
+SLOW = {"gp": 50, "bayesian": 50}
+"""Methods whose searches are cut after so many trials: each takes half a minute as it is."""
+OURS = ("random", "tpe", "cmaes", "nsga2", "gp", "bayesian")
+OPTUNAS = ("random", "tpe", "tpe-defaults", "cmaes", "nsga2", "gp")
+SYNES = ("random", "tpe", "gp")
+METHODS = (*OURS, *(f"optuna {name}" for name in OPTUNAS), *(f"syne-tune {name}" for name in SYNES))
+PEERS = {
+    "random": ("optuna random", "syne-tune random"),
+    "tpe": ("optuna tpe", "optuna tpe-defaults", "syne-tune tpe"),
+    "cmaes": ("optuna cmaes",),
+    "nsga2": ("optuna nsga2",),
+    "gp": ("optuna gp", "syne-tune gp"),
+}
+"""Of the same kind; the first has the same settings."""
+
+
+def is_slow(method: str) -> bool:
+    """Whether a method fits a Gaussian process with each suggestion."""
+    return method.split()[-1] in SLOW
+
+
+def length(method: str) -> int:
+    """Return how many trials of a method's searches are run."""
+    return SLOW.get(method.split()[-1], TRIALS)
+
+
+@dataclass
+class Plan:
+    """What is to be run.
+
+    Attributes:
+        datasets: Folder of the tables.
+        tasks: Of them.
+        methods: Of `METHODS`.
+        seeds: For methods in general.
+        slow_seeds: For those that fit Gaussian processes.
+        syne: Python of syne-tune's environment, if it is installed.
+    """
+
+    datasets: Path
+    tasks: Sequence[str]
+    methods: Sequence[str]
+    seeds: int
+    slow_seeds: int
+    syne: Path | None
+
+    def keys(self) -> Iterator[tuple[str, str, int]]:
+        """List the searches, five seeds of each task after another, so that what is there early has all tasks."""
+        for block in range(0, max(self.seeds, self.slow_seeds), 5):
+            for task in self.tasks:
+                for seed in range(block, block + 5):
+                    for method in self.methods:
+                        if seed < (self.slow_seeds if is_slow(method) else self.seeds):
+                            yield task, method, seed
+
+
+def fill(kept: Kept, plan: Plan) -> None:
+    """Run all searches of the plan that are not kept."""
+    table: Table | None = None
+    with _syne(plan) as syne:
+        for key in plan.keys():
+            task, method, seed = key
+            if key in kept or (method.startswith("syne-tune") and syne is None):
+                continue
+            if method.startswith("syne-tune"):
+                assert syne is not None
+                kept.add(key, _ask(syne, f"{task} {method.split()[-1]} {length(method)} {WORKERS} {seed}"))
+                continue
+            if table is None or table.name != task:
+                table = Table(plan.datasets, task)
+            kept.add(key, _search(method, table, seed))
+
+
+def _search(method: str, table: Table, seed: int) -> dict[str, Any]:
+    tuner: Detlab | Optuna
+    if method.startswith("optuna"):
+        tuner = Optuna(optuna_sampler(method.split()[-1]), table, TRIALS, seed)
+    else:
+        tuner = Detlab(method, table, TRIALS, WORKERS, seed)
+    return as_row(run(tuner, table, WORKERS, seed, length(method)))
+
+
+@contextmanager
+def _syne(plan: Plan) -> Iterator[subprocess.Popen[str] | None]:
+    if plan.syne is None or not any(method.startswith("syne-tune") for method in plan.methods):
+        yield None
+        return
+    program = Path(__file__).parents[1] / "peers" / "quality_syne.py"
+    command = [str(plan.syne), str(program), str(plan.datasets)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as syne:
+        try:
+            yield syne
+        finally:
+            syne.terminate()
+
+
+def _ask(syne: subprocess.Popen[str], question: str) -> dict[str, Any]:
+    assert syne.stdin is not None
+    assert syne.stdout is not None
+    print(question, file=syne.stdin, flush=True)
+    answer = syne.stdout.readline()
+    if not answer:
+        raise SystemExit(f"syne-tune gave no answer to {question!r}: try bench/peers/quality_syne.py by hand")
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+def plan_of(datasets: Path, syne: Path | None, *, quick: bool, methods: Sequence[str]) -> Plan:
+    """Return what the bench runs: everything, or few seeds of a task of each kind."""
+    if quick:
+        cheap = [method for method in methods if not is_slow(method)]
+        return Plan(datasets, ("hpobench/car", "hpolib/protein_structure", "nasbench201/cifar100"), cheap, 3, 0, syne)
+    return Plan(datasets, TASKS, methods, 20, 20, syne)

@@ -1,0 +1,41 @@
+"""The searcher blocks whose trials are populations that learn from each other."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from detlab.schemas.expconf.blocks.scalars import Block, FilledText, PositiveInt, needed
+from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
+
+
+class ReplaceFunction(Block):
+    """Which trials of a population are replaced after each round."""
+
+    truncate_fraction: float = Field(
+        0.2, ge=0, le=0.5, description="Share of the trials that is replaced by clones of as many of the best."
+    )
+
+
+class ExploreFunction(Block):
+    """How the hyperparameters of a clone differ from its parent's."""
+
+    resample_probability: float = Field(
+        0.2, ge=0, le=1, description="How likely it is that a hyperparameter is drawn anew."
+    )
+    perturb_factor: float = Field(
+        0.2, ge=0, le=1, description="A number that is not drawn anew is multiplied by 1 - this or 1 + this."
+    )
+
+
+class PBTConfig(SearcherBlock):
+    """Population based training: after each round the worst trials are replaced by changed clones of the best."""
+
+    name: Literal["pbt"] = "pbt"
+    population_size: PositiveInt | None = needed("Trials that train at the same time.")
+    num_rounds: PositiveInt | None = needed("Rounds that a trial trains if it is never replaced.")
+    length_per_round: PositiveInt | None = needed("Units of `time_metric` of a round.")
+    time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
+    replace_function: ReplaceFunction = Field(default_factory=ReplaceFunction, description="Which trials are replaced.")
+    explore_function: ExploreFunction = Field(default_factory=ExploreFunction, description="How clones differ.")

@@ -1,0 +1,302 @@
+"""Figures of a search beyond its curves: budget, importance, slice, contour, Pareto front, timeline, lineage."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any
+
+import pytest
+
+from detlab import viz
+from detlab.schemas.wire import AttemptSpan, BestView, CurvesView, ParentView, SeriesView, TrialView
+from detlab.viz import importances, kinds
+from detlab.viz.budget import slot_seconds
+from detlab.viz.data import Search
+from detlab.viz.drawing import BEST, GREY
+from detlab.viz.pareto import Objective, frontier
+from unit.viz.test_viz import SPACE, said, snapshot, trial
+
+
+def reported(trial_id: int, values: list[float], times: list[float], name: str = "loss") -> SeriesView:
+    steps = [100 * at for at in range(1, len(values) + 1)]
+    return SeriesView(trial_id=trial_id, group="validation", name=name, steps=steps, values=values, times=times)
+
+
+def span(trial_id: int, began: float, ended: float | None, slots: list[str], run: int = 1) -> AttemptSpan:
+    return AttemptSpan(trial_id=trial_id, run=run, agent_id="a", slots=slots, started_at=began, ended_at=ended)
+
+
+def spent() -> CurvesView:
+    """Trial 10 from 0 s to 100 s on one slot, trial 11 from 50 s on two; 12 has no value."""
+    trials = [trial(0, {"lr": 0.1}, 0.5), trial(1, {"lr": 0.2}, 0.3), trial(2, {"lr": 0.3}, None)]
+    curves = [reported(10, [0.9, 0.5], [10.0, 90.0]), reported(11, [0.6, 0.3], [70.0, 100.0])]
+    shown = snapshot(trials, curves, started_at=0.0)
+    return shown.model_copy(update={"attempts": [span(10, 0, 100, ["0"]), span(11, 50, None, ["1", "2"])]})
+
+
+def grid(count: int, **more: Any) -> CurvesView:
+    """Trials whose value depends on `lr` alone."""
+    trials = [
+        trial(
+            at,
+            {"lr": 10 ** -(1 + at % 7 / 2), "layers": 1 + at * 5 % 4, "optimizer": {"name": "ab"[at % 2]}},
+            at % 7 / 7,
+        )
+        for at in range(count)
+    ]
+    return snapshot(trials, config={"hyperparameters": SPACE}, **more)
+
+
+def line(figure: Any, name: str = "best so far") -> Any:
+    (found,) = [trace for trace in figure.data if trace.name == name]
+    return found
+
+
+def test_the_best_so_far_by_trials_ends_at_the_last_value() -> None:
+    figure = viz.best_so_far(spent())
+    assert (list(line(figure).x), list(line(figure).y)) == ([1, 2, 2], [0.5, 0.3, 0.3])
+    assert list(line(figure, "best of each trial").y) == [0.5, 0.3]
+    assert figure.layout.title.subtitle.text == "1 trials without a value left out"
+
+
+def test_the_best_so_far_by_time_takes_each_report_when_it_came() -> None:
+    figure = viz.best_so_far(spent(), against="time")
+    assert list(line(figure).x) == [10, 70, 90, 100, 100]
+    assert list(line(figure).y) == [0.9, 0.6, 0.5, 0.3, 0.3]
+    assert figure.layout.xaxis.title.text == "time since the start (seconds)"
+    assert list(line(figure, "best of each trial").x) == [90, 100]
+
+
+def test_slot_time_counts_all_slots_that_were_held() -> None:
+    figure = viz.best_so_far(spent(), against="slot_time")
+    assert [60 * x for x in line(figure).x] == [
+        10,
+        110,
+        170,
+        200,
+        200,
+    ]  # at 70 s: 70 of the one slot, 2 × 20 of the others
+    assert slot_seconds([span(1, 10, 20, ["0"])], [5, 10, 15, 20, 99]) == [0, 0, 5, 10, 10]
+
+
+def test_where_greater_is_better_the_best_so_far_rises_and_an_odd_budget_is_refused() -> None:
+    trials = [trial(0, {}, 0.5), trial(1, {}, math.nan), trial(2, {}, 0.4), trial(3, {}, 0.9)]
+    assert list(line(viz.best_so_far(snapshot(trials, smaller=False))).y) == [0.5, 0.9, 0.9]
+    with pytest.raises(ValueError, match="no budget 'money': choose one of trials, time, slot_time"):
+        viz.best_so_far(snapshot(trials), against="money")
+
+
+@pytest.mark.parametrize(
+    ("against", "reason"), [("time", "It is not known when"), ("slot_time", "It is not known which slots")]
+)
+def test_a_budget_that_is_not_known_is_said(against: str, reason: str) -> None:
+    (text,) = said(viz.best_so_far(snapshot([trial(0, {}, 0.5)]), against=against))
+    assert text.startswith(reason)
+
+
+@pytest.mark.parametrize("method", importances.METHODS)
+def test_importance_finds_the_hyperparameter_that_the_value_depends_on(method: str) -> None:
+    figure = viz.importance(grid(60), method=method)
+    assert figure.data[0].customdata[-1] == "lr"
+    assert figure.data[0].x[-1] > 0.5
+    assert sum(figure.data[0].x) == pytest.approx(1)
+    assert figure.layout.title.subtitle.text.endswith("of 60 trials")
+
+
+def test_fanova_without_scikit_learn_falls_back_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sklearn", None)
+    figure = viz.importance(grid(30), method="fanova")
+    assert "fANOVA needs scikit-learn" in figure.layout.title.subtitle.text
+    assert figure.data[0].customdata[-1] == "lr"
+
+
+def test_importance_leaves_out_what_not_all_trials_have_and_needs_ten_values() -> None:
+    some = grid(20)
+    some.trials[0].hparams["momentum"] = 0.9
+    some.trials[1].hparams["momentum"] = 0.5
+    found, _ = importances.importances(Search(some, some.experiment.config or {}))
+    assert set(found) == {"lr", "layers", "optimizer.name"}
+    assert said(viz.importance(grid(9))) == ["Importance needs 10 trials with a value; there are 9."]
+    with pytest.raises(ValueError, match="no method 'shap'"):
+        viz.importance(grid(9), method="shap")
+
+
+def test_a_slice_is_coloured_by_the_order_of_the_trials() -> None:
+    figure = viz.slice_plot(grid(8), params=["lr", "layers"])
+    assert [figure.layout.xaxis.title.text, figure.layout.xaxis2.title.text] == ["lr", "layers"]
+    assert list(figure.data[0].marker.color) == list(range(8))
+    assert figure.layout.xaxis.type == "log"
+    assert "No hyperparameter depth that differs" in said(viz.slice_plot(grid(8), params=["depth"]))[0]
+
+
+def test_a_contour_takes_the_two_named_or_the_most_important() -> None:
+    figure = viz.contour(grid(30), params=["optimizer.name", "lr"])
+    surface, dots = figure.data
+    assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("optimizer.name", "lr")
+    assert list(figure.layout.xaxis.ticktext) == ["a", "b"]
+    assert set(dots.x) == {0, 1}
+    low = [row[0] for row in surface.z if row[0] is not None]
+    assert 0 <= min(low) < max(low) <= 6 / 7
+    assert "lr" in {viz.contour(grid(30)).layout.xaxis.title.text, viz.contour(grid(30)).layout.yaxis.title.text}
+    with pytest.raises(ValueError, match="a contour has two hyperparameters, not lr"):
+        viz.contour(grid(30), params=["lr"])
+
+
+def test_a_contour_is_open_where_no_trial_is_near() -> None:
+    corners = [(0.0, 0.0), (0.05, 0.0), (1.0, 1.0)]
+    trials = [trial(at, {"x": x, "y": y}, float(at)) for at, (x, y) in enumerate(corners)]
+    space = {"x": {"type": "double"}, "y": {"type": "double"}}
+    figure = viz.contour(snapshot(trials, config={"hyperparameters": space}), params=["x", "y"])
+    assert figure.data[0].z[0][-1] is None
+    assert figure.data[0].z[-1][-1] == pytest.approx(2, abs=0.1)
+
+
+def test_the_front_is_what_no_other_trial_beats() -> None:
+    aims = [Objective("loss"), Objective("accuracy", smaller_is_better=False)]
+    points = {1: [0.1, 0.5], 2: [0.2, 0.9], 3: [0.3, 0.8], 4: [0.1, 0.5], 5: [0.4, 0.95]}
+    assert frontier(points, aims) == [1, 4, 2, 5]
+
+
+def two_metrics(values: list[tuple[float, float]], **more: Any) -> CurvesView:
+    trials = [trial(at, {"lr": 0.1 * (at + 1)}, loss) for at, (loss, _) in enumerate(values)]
+    curves = [
+        curve
+        for at, (loss, size) in enumerate(values)
+        for curve in (reported(10 + at, [9.0, loss], []), reported(10 + at, [99.0, size], [], "size"))
+    ]
+    return snapshot(trials, curves, **more)
+
+
+def test_a_pareto_front_of_named_metrics_and_of_the_config() -> None:
+    values = [(0.1, 5.0), (0.2, 3.0), (0.3, 4.0), (math.nan, 1.0)]
+    figure = viz.pareto_front(two_metrics(values), metrics=["loss", "size"])
+    assert list(line(figure, "Pareto front").x) == [0.1, 0.2]
+    assert list(line(figure, "dominated").x) == [0.3, 9.0]  # the last report with both: before the NaN
+    assert figure.layout.xaxis.title.text == "loss (smaller is better)"
+    greater = viz.pareto_front(two_metrics(values), metrics=["loss", "size"], maximize=["size"])
+    assert list(line(greater, "Pareto front").y) == [5.0, 99.0]
+    metrics = [{"name": "loss"}, {"name": "size", "smaller_is_better": False}]
+    of_config = viz.pareto_front(two_metrics(values, config={"searcher": {"metrics": metrics}}))
+    assert of_config.layout.yaxis.title.text == "size (greater is better)"
+
+
+def test_three_metrics_have_a_panel_per_pair_and_reasons_are_given() -> None:
+    shown = two_metrics([(0.1, 5.0), (0.2, 3.0)])
+    shown.curves.extend(reported(10 + at, [1.0, float(at)], [], "time") for at in range(2))
+    figure = viz.pareto_front(shown, metrics=["loss", "size", "time"])
+    axes = [figure.layout[f"xaxis{at}"].title.text.split()[0] for at in ("", 2, 3)]
+    assert axes == ["loss", "loss", "size"]
+    assert said(viz.pareto_front(shown, metrics=["loss", "speed"])) == [
+        "No trial has reported speed in a validation yet."
+    ]
+    assert "This search has one metric" in said(viz.pareto_front(shown))[0]
+    with pytest.raises(ValueError, match="two or three metrics, not loss"):
+        viz.pareto_front(shown, metrics=["loss"])
+
+
+def test_a_timeline_has_a_row_per_slot_and_a_colour_per_outcome() -> None:
+    trials = [
+        trial(0, {}, 0.5, run=2),
+        trial(1, {}, 0.4, state="ACTIVE", run=1),
+        trial(2, {}, 0.6, end_reason="stopped", progress=0.5, run=1),
+    ]
+    best = BestView(trial_id=10, trial_index=0, steps_completed=1, value=0.5)
+    spans = [
+        span(10, 0, 60, ["gpu2"]),
+        span(12, 0, 30, ["gpu10"]),
+        span(11, 60, None, ["gpu2"]),
+        span(10, 60, 90, ["gpu10"], 2),
+    ]
+    shown = snapshot(trials, best=best).model_copy(update={"attempts": spans})
+    figure = viz.timeline(shown, now=180.0)
+    assert list(figure.layout.yaxis.ticktext) == ["a/gpu2", "a/gpu10"]
+    assert {bar.name: list(bar.x) for bar in figure.data} == {
+        "best": [0.5],
+        "running": [2],
+        "left its slots": [1],
+        "stopped early": [0.5],
+    }
+    assert line(figure, "best").base[0] == 1
+    assert line(figure, "running").customdata[0].endswith("120 s so far")
+    assert said(viz.timeline(snapshot(trials))) == ["No trial has started yet."]
+
+
+def family() -> CurvesView:
+    trials = [trial(at, {"lr": 0.1 * (at + 1)}, 1.0 / (at + 1), steps_completed=100 * (at + 1)) for at in range(4)]
+    parents = [
+        ParentView(trial_id=12, parent_id=10, steps_completed=100),
+        ParentView(trial_id=13, parent_id=12, steps_completed=250),
+    ]
+    return snapshot(trials).model_copy(update={"parents": parents})
+
+
+def test_a_lineage_stands_children_below_parents_and_marks_the_best_ones_line() -> None:
+    figure = viz.lineage(family())
+    others, ancestors, ends = figure.data
+    assert list(figure.layout.yaxis.ticktext) == ["10", "12", "13", "11"]
+    assert ancestors.line.color == BEST
+    assert list(ancestors.x) == [0, 100, None, 100, 100, 300, None, 250, 250, 400, None]
+    assert list(ancestors.y) == [0, 0, None, 0, 1, 1, None, 1, 2, 2, None]
+    assert others.line.color == GREY
+    assert "from trial 12 at batch 250" in ends.text[2]
+    assert "lr: 0.3 → 0.4" in ends.text[2]
+
+
+def test_a_lineage_survives_a_parent_that_is_not_shown_and_a_circle() -> None:
+    shown = family()
+    stray = [*shown.parents, ParentView(trial_id=11, parent_id=99, steps_completed=50)]
+    assert set(viz.lineage(shown.model_copy(update={"parents": stray})).layout.yaxis.ticktext) == {
+        "10",
+        "11",
+        "12",
+        "13",
+    }
+    circle = [
+        ParentView(trial_id=12, parent_id=13, steps_completed=1),
+        ParentView(trial_id=13, parent_id=12, steps_completed=1),
+    ]
+    assert viz.lineage(shown.model_copy(update={"parents": circle})).layout.yaxis.ticktext[0] == "10"
+    assert "No trial started from another" in said(viz.lineage(snapshot(shown.trials)))[0]
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_every_figure_gives_a_reason_without_trials_and_escapes_hostile_names(kind: str) -> None:
+    (reason,) = said(kinds.plot(snapshot([]), kind, config=None))
+    assert reason
+    evil = "<img src=x onerror=alert(1)>"
+    trials = [trial(at, {evil: at, f"{evil}b": evil * (1 + at % 2)}, float(at), steps_completed=9) for at in range(12)]
+    curves = [reported(one.id, [1.0, 2.0], [1.0, 2.0], name) for one in trials for name in (evil, "size")]
+    shown = snapshot(trials, curves, started_at=0.0)
+    shown.experiment.metric = evil
+    shown.attempts.extend(span(one.id, 0, 9, [evil]) for one in trials)
+    shown.parents.append(ParentView(trial_id=11, parent_id=10, steps_completed=1))
+    config = {"searcher": {"metrics": [{"name": evil}, {"name": "size"}]}}
+    drawn = kinds.plot(shown, kind, config=config).to_json()
+    assert "&lt;img" in drawn
+    assert "<img" not in drawn
+    assert "\\u003cimg" not in drawn
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_a_thousand_trials_are_drawn_in_seconds_and_a_few_megabytes(kind: str) -> None:
+    trials: list[TrialView] = [
+        trial(
+            at, {"lr": 10 ** -(1 + at % 97 / 40), "n": at % 13, "o": "abc"[at % 3]}, at % 101 / 101, steps_completed=at
+        )
+        for at in range(1000)
+    ]
+    curves = [reported(one.id, [1.0, one.best_validation or 0.0], [one.id, one.id + 1.0]) for one in trials]
+    curves += [reported(one.id, [1.0, 1.0 * (one.id % 7)], [one.id, one.id + 1.0], "size") for one in trials]
+    shown = snapshot(trials, curves, started_at=0.0)
+    shown.attempts.extend(span(one.id, one.id, one.id + 9.0, [str(one.id % 100)]) for one in trials)
+    shown.parents.extend(ParentView(trial_id=11 + at, parent_id=10 + at // 2, steps_completed=at) for at in range(900))
+    config = {"searcher": {"metrics": [{"name": "loss"}, {"name": "size"}]}}
+    began = time.process_time()
+    figure = kinds.plot(shown, kind, config=config)
+    text = figure.to_json()
+    assert time.process_time() - began < 20
+    assert not said(figure) or kind == "learning_curves"
+    assert len(text) < 4_000_000
+    json.loads(text)
