@@ -15,6 +15,7 @@ from detlab_hub.core.searchers import (
     SearcherConfigError,
     Started,
     Suggest,
+    TrialExited,
     TrialPaused,
     ValidationReported,
     make_searcher,
@@ -111,3 +112,19 @@ def test_pb2_bandit_looks_where_trials_gained_and_keeps_choices() -> None:
     assert [point["act"] for point in found] == ["tanh"] * 3
     assert all(abs(point["x"] - 0.8) < 0.15 for point in found)
     assert found == bandit.suggest(Question(0, 3, 5, space, known)), "the same for the same seed"
+
+
+def test_bayesian_says_which_sampler_it_chose_and_gp_when_it_hands_over() -> None:
+    block = {"name": "bayesian", "metric": "loss", "max_trials": 20}
+    assert make_searcher(block, SPACE, 1).method.notes() == ["searcher bayesian: suggestions come from gp"]
+    many = make_searcher({**block, "max_trials": 400}, SPACE, 1)
+    assert many.method.notes() == ["searcher bayesian: suggestions come from tpe"]
+    gp = make_searcher({**block, "name": "gp", "max_trials": 302, "max_concurrent_trials": 0}, SPACE, 1)
+    created = [one for one in gp.step(Started()) if isinstance(one, CreateTrial)]
+    for trial in created[:300]:
+        gp.step(ValidationReported(trial.request_id, 0.5))
+        gp.step(TrialExited(trial.request_id))
+    assert gp.method.notes() == []
+    gp.step(TrialExited(created[300].request_id))
+    [note] = gp.method.notes()
+    assert "tpe has suggested since 300 results" in note

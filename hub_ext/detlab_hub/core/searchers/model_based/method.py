@@ -176,6 +176,14 @@ class ModelBased(SearchMethod):
         del self._open[ticket]
         return [self._take(factory.at(found)) for found in points]
 
+    def notes(self) -> list[str]:
+        """Say when another sampler answers than the one that the config names."""
+        if self._options["sampler"] == "gp" and len(self._given) + len(self._order) > GP_MOST:
+            return [
+                f"searcher {self.name}: tpe has suggested since {GP_MOST} results: a Gaussian process is too slow"
+            ]
+        return []
+
     def known(self, ticket: int) -> Any:
         """Return the sampler's settings and all results: given ones, trials in the order of their ends, running ones.
 
@@ -288,6 +296,10 @@ class Bayesian(ModelBased):
     def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
         """Choose the sampler."""
         return {"sampler": choose(axes, max_trials)}
+
+    def notes(self) -> list[str]:
+        """Say which sampler was chosen, too."""
+        return [f"searcher bayesian: suggestions come from {self._options['sampler']}", *super().notes()]
 
 
 GP_AXES = 20
