@@ -13,7 +13,9 @@ from detlab_hub.core.searchers import (
     Question,
     Searcher,
     SearcherConfigError,
+    SpaceEdited,
     Started,
+    SteeringRefused,
     Suggest,
     TrialExited,
     TrialPaused,
@@ -128,3 +130,19 @@ def test_bayesian_says_which_sampler_it_chose_and_gp_when_it_hands_over() -> Non
     gp.step(TrialExited(created[300].request_id))
     [note] = gp.method.notes()
     assert "tpe has suggested since 300 results" in note
+
+
+@pytest.mark.parametrize("name", ["bohb", "pb2", "dehb"])
+def test_an_edit_of_the_space_is_taken_or_refused_but_breaks_nothing(name: str) -> None:
+    block: dict[str, Any] = {**BLOCK, "name": name, "max_trials": 20}
+    if name == "pb2":
+        block |= {"population_size": 2, "num_rounds": 2, "length_per_round": 3}
+    search = make_searcher(block, SPACE, 3)
+    search.step(Started())
+    before = search.fingerprint()
+    with pytest.raises(SteeringRefused):
+        search.step(SpaceEdited({"y": {"type": "double", "minval": 0.0, "maxval": 1.0}}))
+    assert search.fingerprint() == before
+    if name != "dehb":
+        search.step(SpaceEdited({"x": {"type": "double", "minval": 0.5, "maxval": 1.0}}))
+        assert search.space["x"]["minval"] == 0.5

@@ -179,9 +179,7 @@ class ModelBased(SearchMethod):
     def notes(self) -> list[str]:
         """Say when another sampler answers than the one that the config names."""
         if self._options["sampler"] == "gp" and len(self._given) + len(self._order) > GP_MOST:
-            return [
-                f"searcher {self.name}: tpe has suggested since {GP_MOST} results: a Gaussian process is too slow"
-            ]
+            return [f"searcher {self.name}: tpe has suggested since {GP_MOST} results: a Gaussian process is too slow"]
         return []
 
     def known(self, ticket: int) -> Any:

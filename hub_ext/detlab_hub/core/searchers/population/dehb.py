@@ -257,6 +257,14 @@ class DEHB(SearchMethod):
         self._places = limit or self._budget
         return self._fill(factory)
 
+    def respaced(self, factory: TrialFactory, space: Mapping[str, Any]) -> list[Decision]:
+        """Refuse: the populations are points of the space that they began with.
+
+        Raises:
+            SteeringRefused: Always.
+        """
+        raise SteeringRefused(f"the space of {self.name} cannot be changed while it searches")
+
     def level_of(self, request_id: str) -> int:
         """Return the rung of a trial."""
         return self._runs[request_id].level
