@@ -23,6 +23,8 @@ from detlab_hub.core.searchers import (
     make_searcher,
 )
 from detlab_hub.core.searchers.halving.hyperband import bracket_sizes
+from detlab_hub.core.searchers.model_based.method import TPE
+from detlab_hub.core.searchers.model_based.records import Record
 from detlab_hub.core.searchers.population import bandit
 from detlab_hub.core.searchers.population.dehb import jobs_of
 from detlab_hub.core.searchers.randomness import SearchRandom
@@ -132,9 +134,11 @@ def test_bayesian_says_which_sampler_it_chose_and_gp_when_it_hands_over() -> Non
     assert "tpe has suggested since 300 results" in note
 
 
-@pytest.mark.parametrize("name", ["bohb", "pb2", "dehb"])
+@pytest.mark.parametrize("name", ["bohb", "pb2", "dehb", "tpe"])
 def test_an_edit_of_the_space_is_taken_or_refused_but_breaks_nothing(name: str) -> None:
     block: dict[str, Any] = {**BLOCK, "name": name, "max_trials": 20}
+    if name == "tpe":
+        block = {"name": name, "metric": "loss", "max_trials": 20}
     if name == "pb2":
         block |= {"population_size": 2, "num_rounds": 2, "length_per_round": 3}
     search = make_searcher(block, SPACE, 3)
@@ -146,3 +150,13 @@ def test_an_edit_of_the_space_is_taken_or_refused_but_breaks_nothing(name: str) 
     if name != "dehb":
         search.step(SpaceEdited({"x": {"type": "double", "minval": 0.5, "maxval": 1.0}}))
         assert search.space["x"]["minval"] == 0.5
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
+def test_suggestions_after_an_edit_lie_in_the_new_bounds_whatever_was_found_outside(sampler: str) -> None:
+    ended = [Record((x / 10,), "done", x / 10, number) for number, x in enumerate(range(10))]
+    space = {"x": {"type": "double", "minval": 0.5, "maxval": 0.9}}
+    known = {"options": {"sampler": sampler}, "startup": 1, "ended": ended, "running": [ended[0]]}
+    points = TPE.suggest(Question(0, 5, 3, space, known))
+    assert len(points) == 5
+    assert all(0.5 <= point["x"] <= 0.9 for point in points)

@@ -108,15 +108,9 @@ class BOHB(Hyperband):
         """Return the results of one rung by their rank, which is all that TPE uses, in the order of their trials."""
         results = self._model_results()
         rank = {results[place][1]: at for at, place in enumerate(order([score for score, _ in results]))}
-        ended = [
-            Record(at, "done", float(rank[name]), 0)
-            for name, at in self._points.items()
-            if name in rank and self._inside(at)
-        ]
+        ended = [Record(at, "done", float(rank[name]), 0) for name, at in self._points.items() if name in rank]
         training = [name for bracket in self._asking for name in bracket.training if name not in rank]
-        running = [
-            Record(self._points[name], "running", None, 0) for name in training if self._inside(self._points[name])
-        ]
+        running = [Record(self._points[name], "running", None, 0) for name in training if name in self._points]
         return {"options": {"sampler": "tpe"}, "startup": 1, "ended": ended, "running": running}
 
     @classmethod
