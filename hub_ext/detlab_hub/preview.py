@@ -117,7 +117,7 @@ def run_preview(
             f"searcher: the search has {searcher.trials_total:,} trials; at most {_MOST_TRIALS:,} can be previewed"
         )
     every = report_every or searcher.method.first_units or 1
-    until = length or settings.get("max_time") or every
+    until = length or settings.get("max_time") or _rounds(settings) or every
     smaller = settings.get("smaller_is_better") is not False
 
     def curve(trial: CreateTrial, step: int) -> float:
@@ -125,6 +125,11 @@ def run_preview(
 
     trials = simulate(searcher, function or curve, every, until)
     return Preview(settings, seed, every, until, trials)
+
+
+def _rounds(settings: Mapping[str, Any]) -> int:
+    """Return the units of all rounds of a population, 0 if there is none."""
+    return int(settings.get("num_rounds") or 0) * int(settings.get("length_per_round") or 0)
 
 
 # --- output ---------------------------------------------------------------------------------------------------

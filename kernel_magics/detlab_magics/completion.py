@@ -19,8 +19,8 @@ _MAGIC = re.compile(r"\s*%{1,2}(det\w*)\s(?:.*\s)?(\S*)$")
 _METRIC = re.compile(r"\s*metric:\s*(\S*)$")
 _KEY = re.compile(r"(\w*)$")
 _REMEMBER_SECONDS = 10.0
-_BY_ID = frozenset({"det_watch", "det_pause", "det_activate", "det_kill", "det_tensorboard"})
-_EVEN_ENDED = frozenset({"det_watch", "det_tensorboard"})
+_BY_ID = frozenset({"det_plot", "det_watch", "det_pause", "det_activate", "det_kill", "det_tensorboard"})
+_EVEN_ENDED = frozenset({"det_plot", "det_watch", "det_tensorboard"})
 _OF_VARIABLES = ("--in", "-i", "--out", "-o")
 
 
@@ -80,6 +80,8 @@ class Completion:
     def _for_magic(self, magic: str, word: str, line: str) -> Iterable[str]:
         if word.startswith("-"):
             return self._options.get(magic, [])
+        if magic == "det_plot" and line.removesuffix(word).split()[1:] == []:
+            return _figures()
         if magic in _BY_ID:
             return [str(e.id) for e in self._experiments() if magic in _EVEN_ENDED or not e.state.terminal]
         if magic == "det_logs":
@@ -138,6 +140,12 @@ class Completion:
             return [str(trial.id) for trial in latest.list_trials(limit=200)] if latest is not None else []
         except DetlabError:
             return []
+
+
+def _figures() -> list[str]:
+    from detlab.viz.kinds import KINDS
+
+    return list(KINDS)
 
 
 def _config_keys() -> list[str]:

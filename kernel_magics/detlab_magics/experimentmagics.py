@@ -225,6 +225,39 @@ class ExperimentMagics(Magics):
 
         print(actions.act(self.session, self._id(parse_line(self.det_kill, line).id), "kill"))
 
+    @magic_arguments()
+    @argument("kind", nargs="?", default="best_so_far", help="which figure (Tab lists them); default: best_so_far")
+    @_id_argument
+    @argument("--against", help="best_so_far: `trials`, `time` or `slot_time`")
+    @argument("--method", help="importance: `ped_anova` or `fanova`")
+    @argument("--params", nargs="+", help="slice, contour: names of hyperparameters")
+    @argument("--metrics", nargs="+", help="pareto_front: two or three metrics")
+    @argument("--maximize", nargs="+", help="pareto_front: those of which greater values are better")
+    @argument("--metric", help="learning_curves: the metric; default the searcher's")
+    @argument("--group", help="learning_curves: the metric's group; default validation")
+    @argument("--log-y", action="store_true", default=None, help="learning_curves, best_so_far: a logarithmic axis")
+    @argument("--max-trials", type=int, help="the best and newest trials; default 1000, of learning_curves 100")
+    @line_magic
+    @short_errors
+    def det_plot(self, line: str) -> None:
+        """Show a figure of a search: interactive, or a static picture when nobody looks.
+
+        Examples::
+
+            %det_plot
+            %det_plot importance 7
+            %det_plot best_so_far 7 --against slot_time
+            %det_plot contour 7 --params lr layers
+            %det_plot pareto_front 7 --metrics loss latency
+        """
+        from detlab_magics import figures
+
+        given = vars(parse_line(self.det_plot, line))
+        kind, number = given.pop("kind"), given.pop("id")
+        options = {name: value for name, value in given.items() if value is not None}
+        figure = figures.draw(self.session, kind, self._id(number), options)
+        display(figures.bundle(figure), raw=True)
+
     def _hand_out(self, experiment: Experiment, variable: str | None) -> None:
         """Give the experiment to the notebook: in the variable that was asked for, and in `_`."""
         if variable is not None:

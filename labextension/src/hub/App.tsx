@@ -8,7 +8,8 @@ import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
 import { nameText } from '../components/common/text';
 import { TaskView, TrialView } from '../components/trial';
-import { AppProvider, type AppContext, type Place, type Plotly } from '../state/context';
+import { loadPlotly } from './plotlyloader';
+import { AppProvider, type AppContext, type Place } from '../state/context';
 import { viaHub } from '../state/serverurl';
 import { Store } from '../state/store';
 import type { HubApi } from './api';
@@ -40,7 +41,7 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
       navigate: (to: Place) => router.go(to),
       address: (to: Place) => router.href(to),
       openUrl: path => void window.open(viaHub(path), '_blank', 'noopener'),
-      plotly: page.plotly ? async () => ((await import(page.plotly!)) as { default: Plotly }).default : undefined
+      plotly: page.plotly ? () => loadPlotly(page.plotly!) : undefined
     }),
     [api, store, confirm, notify, router, page.plotly]
   );

@@ -44,6 +44,15 @@ class TestAshaByStopping(SearchMethodContract):
     config: ClassVar[dict[str, Any]] = {**TestAshaByPromotion.config, "variant": "stopping"}
 
 
+class TestHyperband(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "hyperband", **HALVING, "max_concurrent_trials": 4}
+
+
+class TestBOHB(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {**TestHyperband.config, "name": "bohb", "max_trials": 16}
+    seeds = range(2)
+
+
 class TestPBT(SearchMethodContract):
     config: ClassVar[dict[str, Any]] = {
         "name": "pbt",
@@ -54,6 +63,11 @@ class TestPBT(SearchMethodContract):
         "length_per_round": 2,
         "replace_function": {"truncate_fraction": 0.3},
     }
+
+
+class TestPB2(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {**TestPBT.config, "name": "pb2"}
+    seeds = range(4)
 
 
 class TestTPE(SearchMethodContract):

@@ -24,7 +24,13 @@ from detlab.schemas.expconf.blocks.environment import (
 )
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.extras import LogPolicy, ReproducibilityConfig
-from detlab.schemas.expconf.blocks.halving_searchers import AdaptiveASHAConfig, ASHAConfig, AsyncHalvingConfig
+from detlab.schemas.expconf.blocks.halving_searchers import (
+    AdaptiveASHAConfig,
+    ASHAConfig,
+    AsyncHalvingConfig,
+    BOHBConfig,
+    HyperbandConfig,
+)
 from detlab.schemas.expconf.blocks.hyperparameters import (
     CategoricalHyperparameter,
     ConstHyperparameter,
@@ -36,7 +42,7 @@ from detlab.schemas.expconf.blocks.hyperparameters import (
     OrdinalHyperparameter,
 )
 from detlab.schemas.expconf.blocks.lengths import Length
-from detlab.schemas.expconf.blocks.population_searchers import PBTConfig
+from detlab.schemas.expconf.blocks.population_searchers import PB2Config, PBTConfig, PopulationConfig
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 from detlab.schemas.expconf.blocks.searchers import (
     GridConfig,
@@ -66,6 +72,7 @@ __all__ = [
     "AdaptiveASHAConfig",
     "AsyncHalvingConfig",
     "AzureConfig",
+    "BOHBConfig",
     "BindMount",
     "CategoricalHyperparameter",
     "CheckpointStorage",
@@ -79,6 +86,7 @@ __all__ = [
     "ExperimentConfig",
     "GCSConfig",
     "GridConfig",
+    "HyperbandConfig",
     "Hyperparameter",
     "Hyperparameters",
     "ImageMap",
@@ -87,7 +95,9 @@ __all__ = [
     "LogHyperparameter",
     "LogPolicy",
     "OrdinalHyperparameter",
+    "PB2Config",
     "PBTConfig",
+    "PopulationConfig",
     "Problem",
     "ProxyPort",
     "RandomConfig",

@@ -16,6 +16,8 @@ from detlab.schemas.imports.spaces import Axis
 API_VERSION = "kubeflow.org/v1beta1"
 TRIALS = 100
 """Trials of a file that names no number: a search needs one."""
+POPULATION = 40
+"""Katib's default of `n_population`."""
 PARALLEL = 3
 """Katib's default of `parallelTrialCount`."""
 SEED = "reproducibility.experiment_seed"
@@ -37,6 +39,11 @@ class Algorithm:
 
 
 _RESOURCE = {"r_l": "max_time", "eta": "divisor", "resource_name": "time_metric"}
+_POPULATION = {
+    "n_population": "population_size",
+    "truncation_threshold": "replace_function.truncate_fraction",
+    "resample_probability": "explore_function.resample_probability",
+}
 _STARTUP = {"random_state": SEED, "n_startup_trials": "startup_trials"}
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -54,14 +61,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "hyperband": Algorithm(
         ("hyperband", "adaptive_asha"), _RESOURCE, "trials are stopped while they train; none starts again"
     ),
-    "pbt": Algorithm(
-        ("pbt", "random"),
-        {
-            "n_population": "population_size",
-            "truncation_threshold": "truncate_fraction",
-            "resample_probability": "resample_probability",
-        },
-    ),
+    "pbt": Algorithm(("pbt", "random"), _POPULATION, "the whole population trains at a time"),
     "enas": Algorithm(("random",), {}, "no architecture is searched: `nasConfig` has no counterpart"),
     "darts": Algorithm(("single",), {}, "the one trial that trains the supernet"),
 }
@@ -118,14 +118,11 @@ def _searcher(ledger: Ledger, config: dict[str, Any]) -> dict[str, Any]:
     algorithm = ALGORITHMS[name] if name else ALGORITHMS["random"]
     common = _objective(ledger)
     concurrent = _count(ledger, ("spec", "parallelTrialCount"))
-    if concurrent is None:
-        concurrent = PARALLEL
-        ledger.added("searcher.max_concurrent_trials", f"Katib's default, {PARALLEL}")
     trials = _count(ledger, ("spec", "maxTrialCount"))
     settings, seed = _settings(ledger, algorithm)
     if seed is not None:
         config["reproducibility"] = {"experiment_seed": seed}
-    budget = {"max_trials": trials or TRIALS, "max_concurrent_trials": concurrent}
+    budget = {"max_trials": trials or TRIALS, "max_concurrent_trials": concurrent or PARALLEL}
     block = _block(ledger, name or "random", common, budget, settings)
     _note_algorithm(ledger, algorithm, block, settings)
     _note_budget(ledger, block, trials)
@@ -159,7 +156,7 @@ def _block(
             rest = {**common, **budget, **_resource(ledger, settings)}
             return present.first_method({"name": "hyperband", **rest}, {"name": "adaptive_asha", **rest})
         case "pbt":
-            return _population(common, budget, settings)
+            return _population(ledger, common, budget, settings)
         case _:
             return {"name": ALGORITHMS[name].methods[0], **common, **budget, **settings}
 
@@ -171,11 +168,29 @@ def _resource(ledger: Ledger, settings: dict[str, Any]) -> dict[str, Any]:
     return {"divisor": 3, **settings}
 
 
-def _population(common: dict[str, Any], budget: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    size = int(settings.get("population_size", 40))
-    rounds = max(1, math.ceil(budget["max_trials"] / max(size, 1)))
-    block = {"name": "pbt", **common, "population_size": size, "num_rounds": rounds, **settings}
-    return present.first_method(block, {"name": "random", **common, **budget})
+def _population(
+    ledger: Ledger, common: dict[str, Any], budget: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, Any]:
+    size = int(settings.get("population_size", POPULATION))
+    block: dict[str, Any] = {
+        "name": "pbt",
+        **common,
+        "population_size": size,
+        "num_rounds": max(1, math.ceil(budget["max_trials"] / max(size, 1))),
+        "time_metric": "steps",
+        "length_per_round": 1,
+        "replace_function": {},
+        "explore_function": {"resample_probability": 0},
+    }
+    for target, value in settings.items():
+        group, _, key = target.partition(".")
+        if key:
+            block[group][key] = value
+    found = present.first_method(block, {"name": "random", **common, **budget})
+    if found is block:
+        ledger.added("searcher.length_per_round", "1: a Katib trial is one round, as long as its command trains")
+        ledger.to_do.append("set `searcher.length_per_round` to the steps that one Katib trial trained")
+    return found
 
 
 def _note_algorithm(ledger: Ledger, algorithm: Algorithm, block: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -190,19 +205,24 @@ def _note_algorithm(ledger: Ledger, algorithm: Algorithm, block: dict[str, Any],
     else:
         ledger.kept(path)
     for place, target in _setting_places(ledger, algorithm):
-        if target != SEED and target not in block:
+        if target != SEED and target.partition(".")[0] not in block:
             ledger.left_out((*place, "name"), f"{block['name']} has no such setting")
             ledger.left_out((*place, "value"), f"{block['name']} has no such setting")
 
 
 def _note_budget(ledger: Ledger, block: dict[str, Any], trials: int | None) -> None:
     path = ("spec", "maxTrialCount")
-    if "max_trials" in block and trials is None:
+    if ("max_trials" in block or "num_rounds" in block) and trials is None:
         ledger.added("searcher.max_trials", f"{TRIALS}: the file names no number of trials, and a search needs one")
     if trials is not None and "max_trials" not in block and "num_rounds" not in block:
         ledger.left_out(path, f"{block['name']} makes each of its trials")
-    if "max_concurrent_trials" not in block and ledger.at(("spec", "parallelTrialCount")) is not None:
-        ledger.left_out(("spec", "parallelTrialCount"), f"{block['name']} has no such limit")
+    if "num_rounds" in block and trials is not None:
+        ledger.changed(path, f"{trials} trials of Katib are so many rounds of a population", "searcher.num_rounds")
+    parallel = ("spec", "parallelTrialCount")
+    if ledger.at(parallel) is None and "max_concurrent_trials" in block:
+        ledger.added("searcher.max_concurrent_trials", f"Katib's default, {PARALLEL}")
+    elif ledger.at(parallel) is not None and "max_concurrent_trials" not in block:
+        ledger.left_out(parallel, f"{block['name']} has no such limit")
 
 
 def _setting_places(ledger: Ledger, algorithm: Algorithm) -> list[tuple[Path, str]]:

@@ -119,6 +119,8 @@ DISTRIBUTIONS: dict[str, tuple[Convert, tuple[str, ...], str]] = {
 
 _POSITIVE = ("log_uniform_values", "q_log_uniform_values", "inv_log_uniform_values")
 _HUGE_EXPONENT = 700.0
+_TAKEN = ("type", "when")
+"""Keys that mean something else in a group of hyperparameters."""
 
 
 def hyperparameters(ledger: Ledger, *, grid: bool) -> dict[str, Any]:
@@ -138,8 +140,8 @@ def _group(ledger: Ledger, at: Path, to: str, grid: bool, levels: int) -> dict[s
         if not isinstance(spec, dict):
             ledger.mistake(place, "must be a mapping such as {value: 1} or {min: 0, max: 1}")
             continue
-        if name == "type" and len(at) > 1:
-            ledger.mistake(place, "a nested parameter cannot be called `type` here", "rename it in file and code")
+        if name in _TAKEN and len(at) > 1:
+            ledger.mistake(place, f"a nested parameter cannot be called `{name}` here", "rename it in file and code")
             continue
         if "parameters" in spec:
             if levels == 0:

@@ -160,17 +160,18 @@ class Searcher:
 
     def questions(self) -> list[Question]:
         """List the `Suggest` decisions that are not answered yet, each with everything that the answer requires."""
-        return [
-            Question(
-                ticket,
-                count,
-                _seed_of(self._seed, ticket),
-                self._space,
-                self.method.known(ticket),
-                self._factory.require,
-            )
-            for ticket, count in sorted(self._tickets.items())
-        ]
+        return [self.question(ticket) for ticket in sorted(self._tickets)]
+
+    def question(self, ticket: int) -> Question:
+        """Return one of them.
+
+        Raises:
+            KeyError: There is no such ticket, or it is answered.
+        """
+        seed = _seed_of(self._seed, ticket)
+        return Question(
+            ticket, self._tickets[ticket], seed, self._space, self.method.known(ticket), self._factory.require
+        )
 
     def step(self, event: Event) -> list[Decision]:
         """Handle one event; return the decisions, in order.

@@ -108,12 +108,12 @@ function dressed(figure: Figure, element: HTMLElement): object {
   const style = getComputedStyle(element);
   const [ink, rule] = [style.color, style.borderTopColor];
   const narrow = element.clientWidth < 480;
-  const axis = { automargin: true, color: ink, gridcolor: rule, linecolor: rule, zerolinecolor: rule, title: { standoff: 8 } };
+  const axis = { automargin: true, exponentformat: 'power', color: ink, gridcolor: rule, linecolor: rule, zerolinecolor: rule, title: { standoff: 8 } };
   const { title: _title, height: _height, margin: _margin, ...layout } = figure.layout;
   return {
     ...layout,
     autosize: true,
-    margin: { l: narrow ? 44 : 56, r: narrow ? 8 : 20, t: 16, b: 44, pad: 2 },
+    margin: { l: narrow ? 44 : 56, r: narrow ? 12 : 20, t: 16, b: 48, pad: 2 },
     paper_bgcolor: 'rgba(0,0,0,0)',
     plot_bgcolor: 'rgba(0,0,0,0)',
     font: { color: ink, family: style.fontFamily, size: narrow ? 11 : 12 },

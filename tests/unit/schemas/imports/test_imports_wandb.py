@@ -148,7 +148,7 @@ def test_all_mistakes_are_named_at_once():
         "a": {"distribution": "log_uniform_values", "min": 0, "max": 1},
         "b": {"distribution": "unifrom", "min": 0, "max": 1},
         "c": {"distribution": "normal", "sigma": -1},
-        "d": {"parameters": {"type": {"value": 1}}},
+        "d": {"parameters": {"type": {"value": 1}, "when": {"value": 1}}},
         "e": 3,
         "f": {},
         "g": {"min": 1},
@@ -156,7 +156,13 @@ def test_all_mistakes_are_named_at_once():
     }
     assert set(mistakes(raw)) == {
         *("metric.goal", "run_cap", "early_terminate.type", "parameters.x", "parameters.a.min"),
-        *("parameters.b.distribution", "parameters.c.sigma", "parameters.d.parameters.type", "parameters.e"),
+        *(
+            "parameters.b.distribution",
+            "parameters.c.sigma",
+            "parameters.d.parameters.type",
+            "parameters.d.parameters.when",
+            "parameters.e",
+        ),
         *("parameters.f", "parameters.g.max", "parameters.h.values"),
     }
 

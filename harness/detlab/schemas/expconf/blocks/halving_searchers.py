@@ -80,3 +80,28 @@ class ASHAConfig(SearcherBlock):
     max_concurrent_trials: NonNegativeInt = Field(
         16, description="Trials that train at a time, paused ones not counted; 0: the searcher decides."
     )
+
+
+class HyperbandConfig(SearcherBlock):
+    """Brackets of successive halving side by side, from the one that stops most to one that stops nothing."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"max_trials"})
+
+    name: Literal["hyperband"] = "hyperband"
+    max_trials: PositiveInt | None = Field(
+        None, description="Number of trials of all brackets; by default those of one round of Hyperband."
+    )
+    time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
+    max_time: PositiveInt | None = needed("Value of `time_metric` at which a trial is done.")
+    divisor: NumberAboveOne = Field(3.0, description="One trial in `divisor` continues beyond each rung.")
+    max_rungs: PositiveInt = Field(5, description="Most rungs of a bracket, and so most brackets.")
+    max_concurrent_trials: NonNegativeInt = Field(
+        16, description="Trials that train at a time, paused ones not counted; 0: the searcher decides."
+    )
+
+
+class BOHBConfig(HyperbandConfig):
+    """Hyperband whose new trials are suggested by TPE, from the highest rung that has enough results."""
+
+    name: Literal["bohb"] = "bohb"  # type: ignore[assignment]
+    random_fraction: float = Field(1 / 3, ge=0, le=1, description="Share of the new trials that is drawn at random.")

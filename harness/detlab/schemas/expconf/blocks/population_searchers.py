@@ -29,13 +29,24 @@ class ExploreFunction(Block):
     )
 
 
-class PBTConfig(SearcherBlock):
-    """Population based training: after each round the worst trials are replaced by changed clones of the best."""
+class PopulationConfig(SearcherBlock):
+    """What the searchers with a population that trains in rounds have."""
 
-    name: Literal["pbt"] = "pbt"
     population_size: PositiveInt | None = needed("Trials that train at the same time.")
     num_rounds: PositiveInt | None = needed("Rounds that a trial trains if it is never replaced.")
     length_per_round: PositiveInt | None = needed("Units of `time_metric` of a round.")
     time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
     replace_function: ReplaceFunction = Field(default_factory=ReplaceFunction, description="Which trials are replaced.")
+
+
+class PBTConfig(PopulationConfig):
+    """Population based training: after each round the worst trials are replaced by changed clones of the best."""
+
+    name: Literal["pbt"] = "pbt"
     explore_function: ExploreFunction = Field(default_factory=ExploreFunction, description="How clones differ.")
+
+
+class PB2Config(PopulationConfig):
+    """Population based bandits: PBT whose clones get numbers that a Gaussian process suggests."""
+
+    name: Literal["pb2"] = "pb2"

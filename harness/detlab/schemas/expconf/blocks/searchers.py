@@ -14,7 +14,13 @@ from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag
 from pydantic.json_schema import SkipJsonSchema
 
 from detlab.plugins import PluginError, Plugins
-from detlab.schemas.expconf.blocks.halving_searchers import AdaptiveASHAConfig, ASHAConfig, AsyncHalvingConfig
+from detlab.schemas.expconf.blocks.halving_searchers import (
+    AdaptiveASHAConfig,
+    ASHAConfig,
+    AsyncHalvingConfig,
+    BOHBConfig,
+    HyperbandConfig,
+)
 from detlab.schemas.expconf.blocks.lengths import SearchLength
 from detlab.schemas.expconf.blocks.model_searchers import (
     BayesianConfig,
@@ -23,7 +29,7 @@ from detlab.schemas.expconf.blocks.model_searchers import (
     NSGA2Config,
     TPEConfig,
 )
-from detlab.schemas.expconf.blocks.population_searchers import PBTConfig
+from detlab.schemas.expconf.blocks.population_searchers import PB2Config, PBTConfig
 from detlab.schemas.expconf.blocks.scalars import (
     FilledText,
     Flag,
@@ -131,7 +137,10 @@ BUILT_IN: dict[str, type[SearcherBlock]] = {
     "async_halving": AsyncHalvingConfig,
     "adaptive_asha": AdaptiveASHAConfig,
     "asha": ASHAConfig,
+    "hyperband": HyperbandConfig,
+    "bohb": BOHBConfig,
     "pbt": PBTConfig,
+    "pb2": PB2Config,
     "tpe": TPEConfig,
     "gp": GPConfig,
     "cmaes": CMAESConfig,
@@ -202,7 +211,10 @@ SearcherConfig = Annotated[
     | Annotated[AsyncHalvingConfig, Tag("::async_halving")]
     | Annotated[AdaptiveASHAConfig, Tag("::adaptive_asha")]
     | Annotated[ASHAConfig, Tag("::asha")]
+    | Annotated[HyperbandConfig, Tag("::hyperband")]
+    | Annotated[BOHBConfig, Tag("::bohb")]
     | Annotated[PBTConfig, Tag("::pbt")]
+    | Annotated[PB2Config, Tag("::pb2")]
     | Annotated[TPEConfig, Tag("::tpe")]
     | Annotated[GPConfig, Tag("::gp")]
     | Annotated[CMAESConfig, Tag("::cmaes")]

@@ -15,7 +15,7 @@ from detlab.schemas.expconf.blocks.scalars import NOTE_NEEDED, note
 from detlab.schemas.expconf.checks.walk import Visit, visit_blocks, visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import render
 
-_ASHA = ("async_halving", "adaptive_asha", "asha")
+_ASHA = ("async_halving", "adaptive_asha", "asha", "hyperband", "bohb")
 
 
 def missing(raw: dict[str, Any], *, complete: bool) -> Iterator[Problem]:

@@ -11,6 +11,9 @@ import yaml
 
 from detlab.schemas.expconf.raw.loading import load_yaml
 
+_BREAKS = frozenset("\r\x85\u2028\u2029\ufeff")
+"""Line breaks of YAML beside the usual one; in other styles they are folded to spaces."""
+
 
 class _Dumper(yaml.SafeDumper):
     """PyYAML's safe dumper, without aliases and with the texts of YAML 1.2 quoted."""
@@ -22,6 +25,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     plain = dumper.represent_str(text)
+    if not _BREAKS.isdisjoint(text):
+        plain.style = '"'  # the only style that escapes them
     if plain.style is None and "\n" not in text and load_yaml(f"- {text}")[0] not in ([text], None):
         plain.style = "'"
     return plain

@@ -84,13 +84,15 @@ class AsyncHalving(SearchMethod):
         return cls.bracket(fields, fields.count("num_rungs"), fields.count("max_trials"), fields.max_concurrent)
 
     @classmethod
-    def bracket(cls, fields: Fields, num_rungs: int, max_trials: int, max_concurrent: int) -> Self:
+    def bracket(
+        cls, fields: Fields, num_rungs: int, max_trials: int, max_concurrent: int, divisor: float | None = None
+    ) -> Self:
         """Make a bracket with a size of its own, in all else as `searcher` says.
 
         Raises:
             SearcherConfigError: A field is missing or out of range.
         """
-        divisor = fields.divisor
+        divisor = fields.divisor if divisor is None else divisor
         check_rungs("searcher.num_rungs", num_rungs, divisor)
         return cls(
             HalvingConfig(
@@ -114,6 +116,11 @@ class AsyncHalving(SearchMethod):
         """The levels, first to last."""
         return self._rungs
 
+    @property
+    def training(self) -> list[str]:
+        """The trials that hold a place, in the order of their creation."""
+        return [request_id for request_id in self._level if request_id in self._active]
+
     def level_of(self, request_id: str) -> int:
         """Index of the highest rung at which a trial was or will be evaluated."""
         return self._level[request_id]
@@ -132,7 +139,10 @@ class AsyncHalving(SearchMethod):
         return create_many(self._config.concurrency, lambda: self._create(factory))
 
     def _create(self, factory: TrialFactory) -> CreateTrial:
-        trial = factory.draw()
+        return self._admit(factory.draw())
+
+    def _admit(self, trial: CreateTrial) -> CreateTrial:
+        """Give a place to a trial."""
         self._level[trial.request_id] = 0
         self._active.add(trial.request_id)
         return trial

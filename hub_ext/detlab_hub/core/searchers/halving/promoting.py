@@ -38,6 +38,8 @@ class PromotingBracket(AsyncHalving):
         """Trials that wait at the rung of their level, in the order in which they came."""
         self._promoted: list[set[str]] = [set() for _ in self._rungs]
         """For each rung the trials that have gone beyond it, or would have had they not ended."""
+        self._awaited = 0
+        """New trials whose hyperparameters are being computed."""
         self._chosen: set[str] = set()
         """Trials that a user promotes at their next rung."""
 
@@ -95,7 +97,7 @@ class PromotingBracket(AsyncHalving):
         """Give free places to promoted trials, then to new ones; stop paused ones that cannot be promoted any more."""
         decisions: list[Decision] = []
         self._pass_ended()
-        while len(self._active) < self._places and (found := self._next(factory)) is not None:
+        while len(self._active) + self._awaited < self._places and (found := self._next(factory)) is not None:
             decisions.append(found)
         return decisions + self._close()
 
@@ -113,11 +115,15 @@ class PromotingBracket(AsyncHalving):
             request_id = self._promotable(level)
             if request_id is not None:
                 return self._resume(request_id)
-        return self._create(factory) if self._may_create else None
+        return self._begin(factory) if self._may_create else None
+
+    def _begin(self, factory: TrialFactory) -> Decision:
+        """Create a new trial."""
+        return self._create(factory)
 
     @property
     def _may_create(self) -> bool:
-        return len(self._level) - self._invalid < self._budget
+        return len(self._level) - self._invalid + self._awaited < self._budget
 
     def _resume(self, request_id: str) -> ResumeTrial:
         self._paused.pop(request_id, None)
@@ -128,7 +134,7 @@ class PromotingBracket(AsyncHalving):
     def _close(self) -> list[Decision]:
         """Stop the trials of each rung, from the first, to which no further trial can come."""
         decisions: list[Decision] = []
-        if self._may_create:
+        if self._may_create or self._awaited:
             return decisions
         coming = min((self._level[request_id] for request_id in self._active), default=len(self._rungs))
         for level in range(min(coming, len(self._rungs))):
@@ -215,4 +221,5 @@ class PromotingBracket(AsyncHalving):
             "paused": sorted(self._paused),
             "promoted": [sorted(names) for names in self._promoted],
             "chosen": sorted(self._chosen),
+            "awaited": self._awaited,
         }

@@ -69,7 +69,10 @@ class ModelBased(SearchMethod):
         self._records: dict[str, Record] = {}
         self._order: list[str] = []
         """Trials with a result, in the order of their ends."""
-        self._running = 0
+        self._ended: list[Record] = []
+        """Their records, which do not change any more."""
+        self._running: dict[str, None] = {}
+        """Trials that have not ended, in the order of their creation."""
         self._invalid = 0
         self._asked = 0
         self._open: dict[int, int] = {}
@@ -118,8 +121,13 @@ class ModelBased(SearchMethod):
 
     def _take(self, trial: CreateTrial) -> CreateTrial:
         at = tuple(coordinates(self._axes, trial.hparams))
+<<<<<<< HEAD
+        self._records[trial.request_id] = Record(at, "running", None, len(self._order))
+        self._running[trial.request_id] = None
+=======
         self._records[trial.request_id] = Record(at, "running", None, len(self._given) + len(self._order))
         self._running += 1
+>>>>>>> main
         return trial
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
@@ -145,18 +153,19 @@ class ModelBased(SearchMethod):
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Record the result, and fill the free places."""
         record = self._records[request_id]
-        self._running -= 1
+        del self._running[request_id]
         if record.outcome == "running":
             outcome: Outcome = "done" if record.loss is not None else "failed"
             self._records[request_id] = record = record._replace(outcome=outcome)
         if record.outcome != "invalid":
             self._order.append(request_id)
+            self._ended.append(record)
         return self._fill(factory)
 
     def _fill(self, factory: TrialFactory) -> list[Decision]:
         asked = sum(self._open.values())
         made = len(self._records) - self._invalid + asked
-        free = min(self._places - self._running - asked, self._max_trials - made)
+        free = min(self._places - len(self._running) - asked, self._max_trials - made)
         decisions: list[Decision] = []
         while free > 0 and (made < self._at_random or factory.enqueued):
             decisions.append(self._take(factory.draw()))
@@ -175,11 +184,16 @@ class ModelBased(SearchMethod):
     def known(self, ticket: int) -> Any:
         """Return the sampler's settings and all results: given ones, trials in the order of their ends, running ones.
 
-        It is called while the writer is held, so nothing is copied that never changes.
+        It is called while the writer is held, so that the cost must not be that of looking at each trial.
         """
+<<<<<<< HEAD
+        running = [record for name in self._running if (record := self._records[name]).outcome == "running"]
+        return {"options": self._options, "startup": self._startup, "ended": list(self._ended), "running": running}
+=======
         ended = [*self._given, *(self._records[request_id] for request_id in self._order)]
         running = [record for record in self._records.values() if record.outcome == "running"]
         return {"options": self._options, "startup": self._startup, "ended": ended, "running": running}
+>>>>>>> main
 
     @classmethod
     def suggest(cls, question: Question) -> Sequence[dict[str, Any]]:
@@ -198,7 +212,7 @@ class ModelBased(SearchMethod):
         return {
             "records": {name: list(record) for name, record in self._records.items()},
             "order": self._order,
-            "running": self._running,
+            "running": len(self._running),
             "invalid": self._invalid,
             "open": self._open,
             "asked": self._asked,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from detlab_hub.core.searchers.model_based.axes import Coordinate
 from detlab_hub.core.searchers.objectives import Score
 
 Place = Literal["training", "leaving", "waiting", "without_checkpoint", "gone"]
@@ -88,3 +89,17 @@ class Member:
         origin = self.origin and [self.origin.request_id, self.origin.checkpoint]
         score = self.score and [self.score.violation, *self.score.losses]
         return [self.round, origin, self.offset, self.place, score, self.checkpoint, self.own]
+
+
+class Gain(NamedTuple):
+    """What a trial gained in a round.
+
+    Attributes:
+        at: Its coordinates.
+        round: The round, from 0.
+        gain: By how much its loss fell; in the first round, the loss negated.
+    """
+
+    at: tuple[Coordinate | None, ...]
+    round: int
+    gain: float

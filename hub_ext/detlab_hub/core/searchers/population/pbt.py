@@ -80,14 +80,19 @@ class PBT(SearchMethod):
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
-        """Make the method that the `searcher` block describes.
+        """Make the method that the `searcher` block describes."""
+        return cls(cls.planned(fields))
+
+    @classmethod
+    def planned(cls, fields: Fields) -> Plan:
+        """Return the block, resolved.
 
         Raises:
             SearcherConfigError: A field is missing or out of range.
         """
         size = fields.count("population_size")
         fraction = _share(fields, "replace_function", "truncate_fraction", 0.5)
-        plan = Plan(
+        return Plan(
             size=size,
             rounds=fields.count("num_rounds"),
             length=fields.count("length_per_round"),
@@ -96,7 +101,6 @@ class PBT(SearchMethod):
             explore=cls.exploring(fields),
             worst=fields.objectives.worst(sys.float_info.max),
         )
-        return cls(plan)
 
     @classmethod
     def exploring(cls, fields: Fields) -> Explore:
@@ -221,6 +225,7 @@ class PBT(SearchMethod):
         best = [member for member in ranked if member.checkpoint is not None and member not in worst][: len(worst)]
         origins = [Origin(one.request_id, one.checkpoint or "", one.hparams) for one in best]
         decisions: list[Decision] = [StopTrial(one.request_id) for one in worst if one.place == "waiting"]
+        self._begin_round(ranked)
         self._round += 1
         for member in ranked:
             if member in worst or member.place == "gone":
@@ -229,6 +234,9 @@ class PBT(SearchMethod):
             member.begin(self._round)
             decisions.append(ResumeTrial(member.request_id))
         return decisions + self._clone(factory, origins)
+
+    def _begin_round(self, ranked: Sequence[Member]) -> None:
+        """Note how a round ended."""
 
     def _ranked(self) -> list[Member]:
         """Return the population, the best first; empty while one of them still trains its round."""
@@ -253,9 +261,9 @@ class PBT(SearchMethod):
         self._rounds += math.ceil(units / self._plan.length)
         return self._turn(factory)
 
-    def needs_checkpoints(self) -> Set[str]:
+    def needs_checkpoints(self) -> frozenset[str]:
         """Return those of the population, and those that clones start from which have not saved yet."""
-        return frozenset().union(*(member.pinned for member in self._members.values()))
+        return frozenset[str]().union(*(member.pinned for member in self._members.values()))
 
     def level_of(self, request_id: str) -> int:
         """Return the round of a trial, one less before the first report of a clone."""
