@@ -23,12 +23,12 @@ CHECKED = (25, 50, 100)
 SLOW = {"gp": 50, "bayesian": 50}
 """Methods whose searches are cut after so many trials: each takes half a minute as it is."""
 OURS = ("random", "tpe", "cmaes", "nsga2", "gp", "bayesian")
-OPTUNAS = ("random", "tpe", "tpe-defaults", "cmaes", "nsga2", "gp")
+OPTUNAS = ("random", "tpe", "cmaes", "nsga2", "gp")
 SYNES = ("random", "tpe", "gp")
 METHODS = (*OURS, *(f"optuna {name}" for name in OPTUNAS), *(f"syne-tune {name}" for name in SYNES))
 PEERS = {
     "random": ("optuna random", "syne-tune random"),
-    "tpe": ("optuna tpe", "optuna tpe-defaults", "syne-tune tpe"),
+    "tpe": ("optuna tpe", "syne-tune tpe"),
     "cmaes": ("optuna cmaes",),
     "nsga2": ("optuna nsga2",),
     "gp": ("optuna gp", "syne-tune gp"),
