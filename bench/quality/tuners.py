@@ -1,4 +1,4 @@
-"""The searches that are compared: detlab's methods as the master drives them, and Optuna's samplers as their users do."""
+"""The searches that are compared: detlab's methods as the master drives them, Optuna's samplers as their users do."""
 
 from __future__ import annotations
 
