@@ -29,7 +29,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
 WORKERS := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 # Benches of one script each, beside peers in environments of their own where `make bench-peers` has made them.
 PLAIN_BENCHES := client ingest search chart noop rest imports scheduling steady preempt restart logs
-PEERS ?= mlflow wandb optuna ray syne
+PEERS ?= mlflow wandb optuna ray syne tables
 # Compiled once: tests start hundreds of processes, and where PYTHONDONTWRITEBYTECODE is set each would compile them all.
 SOURCES := harness hub_ext server_ext kernel_magics tests/testbed tests/simulation
 ASKS_PYTHON := src/hub/upload/upload.test.ts
@@ -99,8 +99,8 @@ bench-spawn: setup-test  ## a notebook's start beside the Hub's own spawners: as
 bench-start: setup-test  ## from a submission to the first reported metric, cold and from the warm pool
 	$(BIN)/python bench/start.py --check
 
-.PHONY: $(PLAIN_BENCHES:%=bench-%)
-$(PLAIN_BENCHES:%=bench-%): setup-test  # bench-client, bench-ingest, …: each script's --help says what it measures
+.PHONY: $(PLAIN_BENCHES:%=bench-%) bench-search_quality
+$(PLAIN_BENCHES:%=bench-%) bench-search_quality: setup-test  # bench-client, bench-ingest, …: each script's --help says what it measures
 	$(BIN)/python bench/$(@:bench-%=%).py --check $(BENCH_ARGS)
 
 bench-peers: $(PEERS:%=$(VENV)-bench-%/.installed)  ## what the benches measure beside us, each in its own environment

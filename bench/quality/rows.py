@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from measure import Figure
+
 from quality.curves import CurveTask
 from quality.kept import Kept
 from quality.noise import mean_interval, worse
@@ -57,7 +58,9 @@ def peer_rows(kept: Kept, tasks: Sequence[str]) -> list[Figure]:
             behind, ahead = worse(one, other), worse(other, one)
             means = f"regret {mean_interval(one)[0]:.4f} and {mean_interval(other)[0]:.4f} after {after} trials"
             named = ", ".join(tasks[number] for number in behind)
-            note = f"better on {len(ahead)} of {len(tasks)}; {means}, {min(map(len, seeds))} seeds{named and '; ' + named}"
+            note = (
+                f"better on {len(ahead)} of {len(tasks)}; {means}, {min(map(len, seeds))} seeds{named and '; ' + named}"
+            )
             goal = 0.0 if peer == f"optuna {ours}" else None
             figures.append(Figure(f"{ours}: worse than {peer}", float(len(behind)), "tasks", at_most=goal, note=note))
     return figures

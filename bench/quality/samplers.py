@@ -23,12 +23,12 @@ CHECKED = (25, 50, 100)
 SLOW = {"gp": 50, "bayesian": 50}
 """Methods whose searches are cut after so many trials: each takes half a minute as it is."""
 OURS = ("random", "tpe", "cmaes", "nsga2", "gp", "bayesian")
-OPTUNAS = ("random", "tpe", "tpe-defaults", "cmaes", "nsga2", "gp")
+OPTUNAS = ("random", "tpe", "cmaes", "nsga2", "gp")
 SYNES = ("random", "tpe", "gp")
 METHODS = (*OURS, *(f"optuna {name}" for name in OPTUNAS), *(f"syne-tune {name}" for name in SYNES))
 PEERS = {
     "random": ("optuna random", "syne-tune random"),
-    "tpe": ("optuna tpe", "optuna tpe-defaults", "syne-tune tpe"),
+    "tpe": ("optuna tpe", "syne-tune tpe"),
     "cmaes": ("optuna cmaes",),
     "nsga2": ("optuna nsga2",),
     "gp": ("optuna gp", "syne-tune gp"),
@@ -38,12 +38,12 @@ PEERS = {
 
 def is_slow(method: str) -> bool:
     """Whether a method fits a Gaussian process with each suggestion."""
-    return method.split()[-1] in SLOW
+    return method.rsplit(maxsplit=1)[-1] in SLOW
 
 
 def length(method: str) -> int:
     """Return how many trials of a method's searches are run."""
-    return SLOW.get(method.split()[-1], TRIALS)
+    return SLOW.get(method.rsplit(maxsplit=1)[-1], TRIALS)
 
 
 @dataclass
@@ -80,7 +80,7 @@ def fill(kept: Kept, plan: Plan, until: float) -> None:
     """Run all searches of the plan that are not kept; none begins after `until` on the monotonic clock."""
     table: Table | None = None
     with _syne(plan) as syne:
-        for key in plan.keys():
+        for key in plan:
             task, method, seed = key
             if time.monotonic() > until:
                 return
@@ -98,7 +98,7 @@ def fill(kept: Kept, plan: Plan, until: float) -> None:
 def _search(method: str, table: Table, seed: int) -> dict[str, Any]:
     tuner: Detlab | Optuna
     if method.startswith("optuna"):
-        tuner = Optuna(optuna_sampler(method.split()[-1]), table, TRIALS, seed)
+        tuner = Optuna(optuna_sampler(method.rsplit(maxsplit=1)[-1]), table, TRIALS, seed)
     else:
         tuner = Detlab(method, table, TRIALS, WORKERS, seed)
     return as_row(run(tuner, table, WORKERS, seed, length(method)))

@@ -1,4 +1,4 @@
-"""The searches that are compared: detlab's methods as the master drives them, and Optuna's samplers as their users do."""
+"""The searches that are compared: detlab's methods as the master drives them, Optuna's samplers as their users do."""
 
 from __future__ import annotations
 
@@ -112,13 +112,12 @@ class Optuna:
 
 
 def optuna_sampler(name: str) -> Callable[[int], Any]:
-    """Return how to make a sampler: with the settings that detlab gives it, or with Optuna's own ("tpe-defaults")."""
+    """Return how to make a sampler:, with the settings that detlab gives it."""
     from optuna import samplers
 
     return {
         "random": lambda seed: samplers.RandomSampler(seed=seed),
         "tpe": lambda seed: samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True),
-        "tpe-defaults": lambda seed: samplers.TPESampler(seed=seed),
         "gp": lambda seed: samplers.GPSampler(seed=seed),
         "cmaes": lambda seed: samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False),
         "nsga2": lambda seed: samplers.NSGAIISampler(seed=seed, population_size=20),
