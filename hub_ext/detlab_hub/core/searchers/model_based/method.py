@@ -121,13 +121,8 @@ class ModelBased(SearchMethod):
 
     def _take(self, trial: CreateTrial) -> CreateTrial:
         at = tuple(coordinates(self._axes, trial.hparams))
-<<<<<<< HEAD
-        self._records[trial.request_id] = Record(at, "running", None, len(self._order))
-        self._running[trial.request_id] = None
-=======
         self._records[trial.request_id] = Record(at, "running", None, len(self._given) + len(self._order))
-        self._running += 1
->>>>>>> main
+        self._running[trial.request_id] = None
         return trial
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
@@ -186,14 +181,9 @@ class ModelBased(SearchMethod):
 
         It is called while the writer is held, so that the cost must not be that of looking at each trial.
         """
-<<<<<<< HEAD
+        ended = [*self._given, *self._ended]
         running = [record for name in self._running if (record := self._records[name]).outcome == "running"]
-        return {"options": self._options, "startup": self._startup, "ended": list(self._ended), "running": running}
-=======
-        ended = [*self._given, *(self._records[request_id] for request_id in self._order)]
-        running = [record for record in self._records.values() if record.outcome == "running"]
         return {"options": self._options, "startup": self._startup, "ended": ended, "running": running}
->>>>>>> main
 
     @classmethod
     def suggest(cls, question: Question) -> Sequence[dict[str, Any]]:
