@@ -38,6 +38,11 @@ def event_of(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -
     return event, score.violation == 0
 
 
+def metrics_of(experiment: ExperimentRow) -> list[str]:
+    """Return the metrics that a report must carry beside the searcher metric."""
+    return _objectives(experiment).names
+
+
 def _objectives(experiment: ExperimentRow) -> Objectives:
     return Objectives.from_config(experiment.config.get("searcher") or {})
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.queries.metrics import scalars
-from detlab_hub.store.tables import MetricName, Point, Series, TrialRow
-from detlab_hub.store.values import clean_text
+from detlab_hub.store import values as scalars
+from detlab_hub.store.tables import MetricName, Point, Series, TrialRow, clean_text
 
 
 @dataclass(frozen=True)
