@@ -113,7 +113,8 @@ def run_preview(
     """
     settings: Mapping[str, Any] = config["searcher"]
     once = {key: value for key, value in settings.items() if key != "seeds"}  # of each point one trial is shown
-    searcher: Searcher = make_searcher(once, config.get("hyperparameters") or {}, seed)
+    stopping = config.get("stopping") or ()
+    searcher: Searcher = make_searcher(once, config.get("hyperparameters") or {}, seed, stopping=stopping)
     if searcher.trials_total > _MOST_TRIALS:
         raise SearcherConfigError(
             f"searcher: the search has {searcher.trials_total:,} trials; at most {_MOST_TRIALS:,} can be previewed"

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from detlab.schemas.expconf.blocks import environment, extras, hyperparameters, searchers, storage
+from detlab.schemas.expconf.blocks import environment, extras, hyperparameters, searchers, stopping, storage
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.scalars import NOTE_IGNORED, NOTE_NEEDED, NOTE_OLD, Block, note
 
@@ -39,10 +39,10 @@ A template (and the cluster's defaults below it) is merged under the config:
 - scalars: the config wins; mappings: recursively; lists: the template's entries, then the config's;
 - one hyperparameter is never mixed of two, only nested groups recurse;
 - `bind_mounts` and `resources.devices`: the config's entries, then those of the template for other container paths;
-  `log_policies` likewise by name, `environment.proxy_ports` by port;
+  `log_policies` and `stopping` likewise by name, `environment.proxy_ports` by port;
 - `searcher` and `checkpoint_storage`: from a template of another kind only the shared keys are inherited;
-- `source_trial_id`/`source_checkpoint_uuid`, Azure credentials, lengths, `entrypoint` and `bracket_rungs` are taken
-  whole.
+- `source_trial_id`/`source_checkpoint_uuid`, Azure credentials, lengths, `entrypoint`, `bracket_rungs` and `metrics`
+  are taken whole.
 """
 
 _AFTER = """\
@@ -71,6 +71,11 @@ _SECTIONS: tuple[tuple[str, str, tuple[type[Block], ...]], ...] = (
             hyperparameters.OrdinalHyperparameter,
             hyperparameters.PriorConfig,
         ),
+    ),
+    (
+        "stopping",
+        "A list of these, chosen by `name`; each looks at every report of the searcher metric.",
+        tuple(stopping.BUILT_IN.values()),
     ),
     ("resources", "", (environment.ResourcesConfig,)),
     ("environment", "`gpu` is an old name of `cuda`.", (environment.EnvironmentConfig,)),

@@ -200,7 +200,7 @@ def test_a_policy_stops_a_trial_once_with_its_evidence() -> None:
     assert isinstance(first, CreateTrial)
     assert search.step(ValidationReported(first.request_id, 0.4)) == []
     stop = search.step(ValidationReported(first.request_id, 0.9))
-    assert stop == [StopTrial(first.request_id, evidence="loss 0.9, needed 0.5")]
+    assert stop == [StopTrial(first.request_id, evidence="loss 0.9, needed 0.5 (below)")]
     assert search.step(ValidationReported(first.request_id, 0.95)) == []  # it is leaving
     [second] = search.step(TrialExited(first.request_id))
     assert isinstance(second, CreateTrial)
@@ -212,7 +212,7 @@ def test_policies_see_larger_metrics_as_smaller_losses() -> None:
     assert isinstance(first, CreateTrial)
     assert search.step(ValidationReported(first.request_id, 0.9)) == []
     assert search.step(ValidationReported(first.request_id, 0.1)) == [
-        StopTrial(first.request_id, evidence="loss 0.1, needed -0.5")
+        StopTrial(first.request_id, evidence="loss 0.1, needed -0.5 (below)")
     ]
 
 
@@ -234,7 +234,7 @@ def test_a_policy_frees_the_place_that_its_trial_had_in_a_bracket() -> None:
     [first] = search.step(Started())
     assert isinstance(first, CreateTrial)
     stop, made = search.step(ValidationReported(first.request_id, 0.9, 1.0))
-    assert stop == StopTrial(first.request_id, evidence="loss 0.9, needed 0.5")
+    assert stop == StopTrial(first.request_id, evidence="loss 0.9, needed 0.5 (below)")
     assert isinstance(made, CreateTrial)
 
 

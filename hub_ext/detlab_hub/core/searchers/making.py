@@ -46,6 +46,7 @@ def make_searcher(
         policies,
         objectives=Objectives.from_config(searcher),
         starting=fields.starting_points,
+        time_metric=searcher.get("time_metric"),
     )
 
 

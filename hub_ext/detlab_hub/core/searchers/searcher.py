@@ -71,6 +71,7 @@ class Searcher:
         policies: Stop trials beside the method. They remember every report, so that each is journaled.
         objectives: What the search is about; a smaller searcher metric if not given.
         starting: Points that are tried first.
+        time_metric: Name of the metric that says how far a trial has trained; None if there is none.
     """
 
     def __init__(
@@ -82,10 +83,12 @@ class Searcher:
         *,
         objectives: Objectives | None = None,
         starting: Sequence[dict[str, Any]] = (),
+        time_metric: str | None = None,
     ) -> None:
         self.method = method
         self._policies = tuple(policies)
         self._objectives = objectives or Objectives()
+        self._time_metric = time_metric
         self._seed = seed
         self._tickets: dict[int, int] = {}
         self._asked = 0
@@ -241,11 +244,23 @@ class Searcher:
 
     def _validated(self, event: ValidationReported) -> list[Decision]:
         score = self._objectives.judge(event.metric, event.values)
+        self._check_time(event)
         before = self.method.level_of(event.request_id)
         decisions = self.method.validated(self._factory, event.request_id, score, event.time)
         if decisions or self._policies or self.method.level_of(event.request_id) != before:
             self.revision += 1
         return self._record(self._judged(event, score, decisions))
+
+    def _check_time(self, event: ValidationReported) -> None:
+        """Require the time metric if a policy compares by it: a misspelt one would let all trials continue."""
+        if self._time_metric is None or not any(policy.wants_time for policy in self._policies):
+            return
+        if event.time is None or not math.isfinite(event.time):
+            given = "has none" if event.time is None else f"has {event.time}"
+            raise SearcherInputError(
+                f"a validation report must carry the searcher's time_metric {self._time_metric!r} as a finite number,"
+                f" by which stopping policies compare; this one {given}"
+            )
 
     def _judged(self, event: ValidationReported, score: Score, decisions: list[Decision]) -> list[Decision]:
         """Return the method's decisions, and a policy's stop if the method lets the trial continue."""
@@ -255,8 +270,11 @@ class Searcher:
         stopped = any(isinstance(one, StopTrial) and one.request_id == event.request_id for one in decisions)
         if not said or stopped or event.request_id in self._stopped:
             return decisions
-        dry = [WouldStop(event.request_id, evidence) for policy, evidence in said if policy.dry_run]
-        evidence = "; ".join(evidence for policy, evidence in said if not policy.dry_run)
+        where = f"at {self._time_metric} {event.time:g}: " if self._time_metric and event.time is not None else ""
+        told = [(policy.dry_run, f"{evidence} ({policy.name})") for policy, evidence in said]
+        dry = [WouldStop(event.request_id, where + evidence) for dry_run, evidence in told if dry_run]
+        evidence = "; ".join(evidence for dry_run, evidence in told if not dry_run)
+        evidence = evidence and where + evidence
         return [*decisions, *dry, *(self._stop(event.request_id, evidence) if evidence else ())]
 
     def _stop(self, request_id: str, evidence: str) -> list[Decision]:

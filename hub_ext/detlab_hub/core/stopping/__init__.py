@@ -5,6 +5,14 @@ A policy evaluates a trial by its own reports and those of the others; the metho
 
 from detlab_hub.core.stopping.errors import StoppingConfigError
 from detlab_hub.core.stopping.policy import Report, StopPolicy
-from detlab_hub.core.stopping.registry import make_policy, policy_class, policy_names
+from detlab_hub.core.stopping.registry import make_policy, policy_class, policy_names, wants_elapsed
 
-__all__ = ["Report", "StopPolicy", "StoppingConfigError", "make_policy", "policy_class", "policy_names"]
+__all__ = [
+    "Report",
+    "StopPolicy",
+    "StoppingConfigError",
+    "make_policy",
+    "policy_class",
+    "policy_names",
+    "wants_elapsed",
+]

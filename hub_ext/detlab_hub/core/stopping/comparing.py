@@ -73,6 +73,7 @@ class Percentile(StopPolicy):
 
     name = "percentile"
     Config: ClassVar[type[StoppingBlock]] = PercentileStopping
+    wants_time = True
 
     def __init__(self, percentile: float, min_trials: int = 5, warmup: float = 0.0) -> None:
         self._percentile = percentile
@@ -128,6 +129,7 @@ class CurveForecast(StopPolicy):
 
     name = "curve"
     Config: ClassVar[type[StoppingBlock]] = CurveStopping
+    wants_time = True
 
     def __init__(self, end: float, confidence: float = 0.95, min_reports: int = 5) -> None:
         self._end = end

@@ -38,12 +38,14 @@ class StopPolicy(ABC):
         name: The value of `stopping[].name`.
         Config: Schema of its entry in `stopping`, by which it is checked and documented.
         wants_elapsed: Whether it has to know how long a trial has run.
+        wants_time: Whether it compares trials by the time metric, if the search has one.
         dry_run: Whether it only records what it would have stopped.
     """
 
     name: ClassVar[str]
     Config: ClassVar[type[StoppingBlock]]
     wants_elapsed: ClassVar[bool] = False
+    wants_time: ClassVar[bool] = False
     dry_run: bool = False
 
     @classmethod

@@ -1,6 +1,6 @@
 """The stopping policies that are installed: entry points of the group `detlab.stopping`, by `stopping[].name`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -40,3 +40,14 @@ def make_policy(entry: Mapping[str, Any]) -> StopPolicy:
     policy = policy_class(str(entry.get("name"))).from_config(entry)
     policy.dry_run = bool(entry.get("dry_run", False))
     return policy
+
+
+def wants_elapsed(entries: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a policy of the `stopping` list has to know how long a trial has run; True if it is not installed."""
+    for entry in entries:
+        try:
+            if policy_class(str(entry.get("name"))).wants_elapsed:
+                return True
+        except StoppingConfigError:  # it may want to, once it is there again
+            return True
+    return False

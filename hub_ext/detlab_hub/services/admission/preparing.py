@@ -75,11 +75,13 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
         config["environment"]["image"] = {} if asked is None else named_images(asked)
     _draw_open(config, draw)
     try:
-        made = make_searcher(config["searcher"], config.get("hyperparameters") or {}, seed_of(config))
+        stopping = config.get("stopping") or ()
+        space = config.get("hyperparameters") or {}
+        made = make_searcher(config["searcher"], space, seed_of(config), stopping=stopping)
         problems += too_many_at_once(config, made.trials_total)
     except SearcherConfigError as error:
         path, _, message = str(error).partition(": ")
-        place = path if message and path.startswith(("searcher", "hyperparameters")) else "searcher"
+        place = path if message and path.startswith(("searcher", "hyperparameters", "stopping")) else "searcher"
         problems.append(Problem(place, message if place == path else str(error)))
     _refuse(problems)
     return Prepared(config, [problem for problem in expconf.in_order(problems) if problem.level == "warning"])

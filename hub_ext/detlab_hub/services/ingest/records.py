@@ -26,8 +26,9 @@ from detlab.schemas.wire import (
     encode_floats,
 )
 from detlab_hub.core.lifecycle import trial as trials
-from detlab_hub.core.searchers import ProgressReported, SearcherInputError, ValidationReported
+from detlab_hub.core.searchers import ProgressReported, SearcherInputError
 from detlab_hub.services.failures import cards
+from detlab_hub.services.ingest import scoring
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
 from detlab_hub.services.kernel.turn import Turn
@@ -47,8 +48,6 @@ MAX_SEQ = 2**53
 SURPLUS = "too many names of metrics"
 """Begins the warning of a trial some of whose metrics are left out."""
 MAX_RANK = 2**31
-STEP_TIMES = frozenset({"batches", "steps", "steps_completed"})
-"""Time metrics that a report's own steps_completed stands for when they are not in it."""
 
 
 @dataclass
@@ -255,7 +254,7 @@ def _surplus(taking: _Taking, record: MetricsRecord) -> set[str]:
         return set()
     session, always = turn.session, set[str]()
     if record.group == VALIDATION:
-        always = {experiment.metric}
+        always = {experiment.metric, *scoring.metrics_of(experiment)}
     beyond = turn.metric_names.beyond(session, trial, record.group, record.metrics, limits.metric_names, always)
     if not beyond:
         return beyond
@@ -280,6 +279,8 @@ def _recount(turn: Turn, row: AllocationRow, trial: TrialRow) -> None:
     experiment = turn.experiment(trial.experiment_id)
     trial.steps_completed = row.resume_step or 0
     turn.session.flush()
+    if scoring.recount_feasible(turn, experiment, trial, VALIDATION):
+        return
     name, smaller = experiment.metric, experiment.smaller_is_better
     own = curves.trial_best(turn.session, trial.id, VALIDATION, name, smaller)
     trial.best_validation = None if own is None else own[1]
@@ -305,9 +306,10 @@ def _take_validation(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None
         _drop_warning(turn, trial)
     trial.searcher_metric_seen = True
     trial.latest_validation = value
-    _keep_best(turn, trial, record.steps_completed, value)
-    event = ValidationReported(trial.request_id, value, _time_of(experiment.config, record))
     try:
+        event, feasible = scoring.event_of(turn, trial, record, value)
+        if feasible:
+            _keep_best(turn, trial, record.steps_completed, value)
         tell_search(turn, experiment, event)
     except SearcherInputError as error:
         condemn_trial(turn, trial, error, record.metrics)
@@ -328,16 +330,6 @@ def _drop_warning(turn: Turn, trial: TrialRow) -> None:
     if any(cards.NO_METRIC_YET in said for said in experiment.warnings):
         experiment.warnings = [said for said in experiment.warnings if cards.NO_METRIC_YET not in said]
         turn.changed_experiment(experiment.id)
-
-
-def _time_of(config: dict[str, object], record: MetricsRecord) -> float | None:
-    searcher = config.get("searcher")
-    name = searcher.get("time_metric") if isinstance(searcher, dict) else None
-    if name is None:
-        return None
-    if name in record.metrics:
-        return as_scalar(record.metrics[name])
-    return float(record.steps_completed) if name in STEP_TIMES else None
 
 
 def _keep_best(turn: Turn, trial: TrialRow, step: int, value: float) -> None:

@@ -90,3 +90,15 @@ def started_attempts(s: Session, trial_ids: Sequence[int]) -> list[Row[Any]]:
         ).where(AllocationRow.trial_id.in_(part), AllocationRow.started_at.is_not(None))
         found.extend(s.execute(query))
     return found
+
+
+_TIMES = Prepared(
+    select(AllocationRow.started_at, AllocationRow.ended_at).where(
+        AllocationRow.trial_id == bindparam("trial"), AllocationRow.started_at.is_not(None)
+    )
+)
+
+
+def seconds_run(s: Session, trial_id: int, now: float) -> float:
+    """Return how many seconds the attempts of a trial have run until now, without the time in the queue."""
+    return sum((max(0.0, (ended or now) - started) for started, ended in _TIMES.all(s, {"trial": trial_id})), 0.0)

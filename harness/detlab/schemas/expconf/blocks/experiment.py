@@ -37,6 +37,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     refuse,
 )
 from detlab.schemas.expconf.blocks.searchers import SearcherConfig
+from detlab.schemas.expconf.blocks.stopping import StoppingPolicy
 from detlab.schemas.expconf.blocks.storage import CheckpointStorage
 
 _TRAINER_DECIDES = (
@@ -78,7 +79,7 @@ class ExperimentConfig(Block):
     """
 
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
-        {"data_layer", "internal", "runtime", "security", "tensorboard_storage"}
+        {"data_layer", "internal", "runtime", "security", "stopping", "tensorboard_storage"}
     )
 
     name: Text | None = Field(
@@ -96,6 +97,10 @@ class ExperimentConfig(Block):
         {}, description="Values that the training code reads; ranges are searched."
     )
     searcher: SearcherConfig | None = needed("Which trials to create and which to stop.")
+    stopping: list[StoppingPolicy] | None = Field(
+        None,
+        description="Policies that stop trials which are not worth continuing, beside any searcher. Only in detlab.",
+    )
     resources: ResourcesConfig = Field(default_factory=ResourcesConfig, description="Slots and priority.")
     environment: EnvironmentConfig = Field(
         default_factory=EnvironmentConfig, description="Image and environment variables."

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from detlab.schemas.expconf.blocks.scalars import (
     Block,
     FilledText,
     Flag,
+    Number,
     PositiveInt,
     Shorthand,
     Text,
@@ -22,13 +23,40 @@ def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+class ObjectiveConfig(Block):
+    """A metric that the search is to make small, or large."""
+
+    name: FilledText = Field(description="Validation metric.")
+    smaller_is_better: Flag = Field(True, description="Whether a smaller value is better.")
+
+
+class ConstraintConfig(Block):
+    """The range that a validation metric must keep; a trial outside of it is worse than any inside."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"min", "max"})
+
+    min: Number | None = Field(None, description="Smallest value that is allowed.")
+    max: Number | None = Field(None, description="Largest value that is allowed.")
+
+
 class SearcherBlock(Block):
     """What all searchers have."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"require", "starting_points", "seeds"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
+        {"require", "starting_points", "seeds", "metrics", "constraints", "time_metric"}
+    )
 
     metric: FilledText | None = needed("Validation metric that ranks the trials.")
     smaller_is_better: Flag = Field(True, description="Whether a smaller metric is better.")
+    metrics: Annotated[list[ObjectiveConfig], Field(min_length=1)] | None = Field(
+        None, description="Several objectives; the first one is `metric`, which may then be left out."
+    )
+    constraints: dict[FilledText, ConstraintConfig] | None = Field(
+        None, description="Range that each of these validation metrics must keep."
+    )
+    time_metric: FilledText | None = Field(
+        None, description="Validation metric that measures how far a trial has trained, for stopping policies."
+    )
     source_trial_id: PositiveInt | None = Field(
         None, description="Start from the checkpoint that is this trial's latest at the time of submission."
     )
@@ -42,3 +70,17 @@ class SearcherBlock(Block):
     seeds: Annotated[int, Field(ge=1, le=100), BeforeValidator(as_int)] | None = Field(
         None, description="Train each point this many times, with different seeds, and rank it by the mean."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_of_metrics(cls, raw: object) -> object:
+        return first_of_metrics(raw)
+
+
+def first_of_metrics(raw: Any) -> Any:
+    """Return a raw block in which the first of `metrics` is also `metric` and `smaller_is_better`."""
+    metrics = raw.get("metrics") if isinstance(raw, dict) else None
+    if not isinstance(metrics, list) or not metrics or not isinstance(metrics[0], dict):
+        return raw
+    first = {"metric": metrics[0].get("name"), "smaller_is_better": metrics[0].get("smaller_is_better", True)}
+    return {**raw, **{key: value for key, value in first.items() if raw.get(key) is None}}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag
+from pydantic.json_schema import SkipJsonSchema
 
-from detlab.plugins import Plugins
+from detlab.plugins import PluginError, Plugins
 from detlab.schemas.expconf.blocks.scalars import (
     Block,
     Flag,
@@ -85,13 +88,75 @@ class WallClockStopping(StoppingBlock):
     seconds: PositiveNumber = Field(description="Seconds; time in the queue does not count.")
 
 
+BUILT_IN: dict[str, type[StoppingBlock]] = {
+    "no_improvement": NoImprovementStopping,
+    "threshold": ThresholdStopping,
+    "divergence": DivergenceStopping,
+    "median": MedianStopping,
+    "percentile": PercentileStopping,
+    "curve": CurveStopping,
+    "wall_clock": WallClockStopping,
+}
+"""The entries of detlab's own stopping policies, by name."""
+
+
+class _Members(Mapping[str, type[StoppingBlock]]):
+    """The entries by name: the built-in ones, and those of plug-ins, which are looked for only when they are named."""
+
+    def __getitem__(self, name: str) -> type[StoppingBlock]:
+        return BUILT_IN[name] if name in BUILT_IN else _of_plugin(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from BUILT_IN
+        yield from sorted(set(POLICIES.names()) - set(BUILT_IN))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@cache
+def _of_plugin(name: str) -> type[StoppingBlock]:
+    try:
+        found = POLICIES.load(name).Config
+    except (PluginError, AttributeError):  # only the master has it, or it is broken: the master says what is wrong
+        raise KeyError(name) from None
+    if not (isinstance(found, type) and issubclass(found, StoppingBlock)):
+        raise KeyError(name)
+    return found
+
+
+MEMBERS: Mapping[str, type[StoppingBlock]] = _Members()
+
+
+def member_of(value: Any) -> type[StoppingBlock] | None:
+    """Return the model that judges a raw entry of `stopping`; None if it has no name that is known."""
+    name = value.get("name") if isinstance(value, dict) else None
+    return MEMBERS.get(name) if isinstance(name, str) else None
+
+
+def _tag(value: Any) -> str | None:
+    if isinstance(value, StoppingBlock):
+        name = getattr(value, "name", None)
+        return f"::{name}" if name in BUILT_IN else "::plugin"
+    if member_of(value) is None:
+        return None
+    return f"::{value['name']}" if value["name"] in BUILT_IN else "::plugin"
+
+
+def _judged_by_plugin(value: Any) -> Any:
+    """Let the plug-in's own model judge its entry."""
+    member = member_of(value)
+    return value if member is None else member.model_validate(value)
+
+
 StoppingPolicy = Annotated[
-    NoImprovementStopping
-    | ThresholdStopping
-    | DivergenceStopping
-    | MedianStopping
-    | PercentileStopping
-    | CurveStopping
-    | WallClockStopping,
-    Field(discriminator="name"),
+    Annotated[NoImprovementStopping, Tag("::no_improvement")]
+    | Annotated[ThresholdStopping, Tag("::threshold")]
+    | Annotated[DivergenceStopping, Tag("::divergence")]
+    | Annotated[MedianStopping, Tag("::median")]
+    | Annotated[PercentileStopping, Tag("::percentile")]
+    | Annotated[CurveStopping, Tag("::curve")]
+    | Annotated[WallClockStopping, Tag("::wall_clock")]
+    | Annotated[SkipJsonSchema[SerializeAsAny[StoppingBlock]], BeforeValidator(_judged_by_plugin), Tag("::plugin")],
+    Discriminator(_tag),
 ]

@@ -42,6 +42,8 @@ def _translate(error: ErrorDetails) -> tuple[str, str | None]:
             return f"must be greater than {context['gt']:g}, not {error['input']}", None
         case "less_than_equal":
             return f"must be at most {context['le']:g}, not {error['input']}", None
+        case "less_than":
+            return f"must be less than {context['lt']:g}, not {error['input']}", None
         case "too_short" | "string_too_short":
             return "must not be empty", None
         case "too_long":

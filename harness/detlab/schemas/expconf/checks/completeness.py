@@ -13,6 +13,7 @@ from detlab.schemas.expconf.blocks import searchers
 from detlab.schemas.expconf.blocks.lengths import UNITS
 from detlab.schemas.expconf.blocks.model_searchers import ModelBasedConfig
 from detlab.schemas.expconf.blocks.scalars import NOTE_NEEDED, note
+from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock, first_of_metrics
 from detlab.schemas.expconf.checks.walk import Visit, visit_blocks, visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import render
 
@@ -32,8 +33,9 @@ def missing(raw: dict[str, Any], *, complete: bool) -> Iterator[Problem]:
     for visit in visit_blocks(raw):
         if not visit.path and not complete:
             continue
+        given = first_of_metrics(visit.raw) if issubclass(visit.model, SearcherBlock) else visit.raw
         for key, field in visit.model.model_fields.items():
-            if visit.raw.get(key) is None and note(field, NOTE_NEEDED):
+            if given.get(key) is None and note(field, NOTE_NEEDED):
                 message = "is required" if complete else "is not set; a submission needs it"
                 yield Problem(render((*visit.path, key)), message, _hint(visit, key), level)
     if complete:

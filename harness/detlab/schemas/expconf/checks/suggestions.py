@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from detlab.schemas.expconf.blocks import searchers, storage
+from detlab.schemas.expconf.blocks import searchers, stopping, storage
 from detlab.schemas.expconf.blocks.environment import EnvironmentConfig, EnvironmentVariablesMap, ResourcesConfig
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.extras import OptimizationsConfig, ProfilingConfig, ReproducibilityConfig
@@ -49,7 +49,11 @@ def _homes() -> dict[str, list[str]]:
 
 def _of_siblings(key: str, model: type[Block]) -> str | None:
     """Return the hint for a key that other search methods or storage types have, and this one has not."""
-    for field, members in (("name", searchers.BUILT_IN), ("type", storage.MEMBERS)):
+    for field, members in (
+        ("name", searchers.BUILT_IN),
+        ("name", stopping.BUILT_IN),
+        ("type", storage.MEMBERS),
+    ):
         own = next((name for name, member in members.items() if member is model), None)
         having = [f"`{name}`" for name, member in members.items() if key in member.model_fields]
         if own is not None and having:

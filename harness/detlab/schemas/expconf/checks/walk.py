@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple, get_args, get_origin
 
-from detlab.schemas.expconf.blocks import searcher_base, searchers, storage
+from detlab.schemas.expconf.blocks import searcher_base, searchers, stopping, storage
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.hyperparameters import (
     CategoricalHyperparameter,
@@ -71,9 +71,14 @@ def _visit_value(model: type[Block], key: str, value: object, path: Path) -> Ite
     members = _blocks_of(model, key, entries=isinstance(value, list))
     if not members:
         return
+    if isinstance(value, dict) and _is_map(model, key):
+        for name, item in value.items():
+            yield from _visit(members[0], item, (*path, str(name)))
+        return
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _visit(members[0], item, (*path, index))
+            if (member := _choose(members, item)) is not None:
+                yield from _visit(member, item, (*path, index))
         return
     chosen = _choose(members, value)
     if chosen is not None:
@@ -83,6 +88,8 @@ def _visit_value(model: type[Block], key: str, value: object, path: Path) -> Ite
 def _choose(members: tuple[type[Block], ...], value: object) -> type[Block] | None:
     if issubclass(members[0], searcher_base.SearcherBlock):
         return searchers.member_of(value)
+    if issubclass(members[0], stopping.StoppingBlock):
+        return stopping.member_of(value)
     if issubclass(members[0], storage.StorageBlock):
         return storage.member_of(value)
     return members[0]
@@ -92,6 +99,13 @@ def _choose(members: tuple[type[Block], ...], value: object) -> type[Block] | No
 def _blocks_of(model: type[Block], key: str, *, entries: bool) -> tuple[type[Block], ...]:
     """Return the blocks that a field holds as mappings, or as entries of its list."""
     return tuple(_blocks_in(model.model_fields[key].annotation, entries, False))
+
+
+@cache
+def _is_map(model: type[Block], key: str) -> bool:
+    """Whether a field maps names of the user's own to blocks."""
+    annotation = model.model_fields[key].annotation
+    return any(get_origin(one) is dict for one in (annotation, *get_args(annotation)))
 
 
 def _blocks_in(annotation: Any, entries: bool, inside: bool) -> Iterator[type[Block]]:

@@ -6,11 +6,11 @@ user adds comes last (the last of two environment variables counts). The excepti
 - null is "not set" and gives way, except as a hyperparameter, where it is a value;
 - one hyperparameter is never mixed of two: only nested groups recurse;
 - `bind_mounts` and `resources.devices` keep the user's first and drop template entries for the same
-  container path; `environment.proxy_ports` likewise by port, `log_policies` by name;
+  container path; `environment.proxy_ports` likewise by port, `log_policies` and `stopping` by name;
 - `searcher` and `checkpoint_storage` have one kind: of a template of another kind only the keys that all
   kinds share are inherited;
 - a warm start, Azure credentials and training lengths are each one choice, taken whole;
-- `entrypoint` and `searcher.bracket_rungs` are lists that are one value.
+- `entrypoint`, `searcher.bracket_rungs` and `searcher.metrics` are lists that are one value.
 """
 
 from __future__ import annotations
@@ -188,6 +188,7 @@ _SPECIAL: dict[str, Merger] = {
     "labels": _labels,
     "bind_mounts": _by(_field("container_path")),
     "log_policies": _by(_policy_identity),
+    "stopping": _by(_field("name")),
     "min_validation_period": _whole,
     "min_checkpoint_period": _whole,
     "environment": _block(
@@ -200,7 +201,7 @@ _SPECIAL: dict[str, Merger] = {
         common=searchers.COMMON,
         triggers=_WARM_START,
         choice=_WARM_START,
-        special={"max_length": _whole, "bracket_rungs": _whole},
+        special={"max_length": _whole, "bracket_rungs": _whole, "metrics": _whole},
     ),
     "checkpoint_storage": _union(
         "type",

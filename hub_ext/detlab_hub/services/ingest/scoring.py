@@ -1,0 +1,72 @@
+"""What a validation report is worth to the search: further metrics, running time, and whether it may be the best."""
+
+from __future__ import annotations
+
+from detlab.schemas.wire import MetricsRecord
+from detlab_hub.core.searchers import Objectives, SearcherInputError, ValidationReported
+from detlab_hub.core.stopping import wants_elapsed
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.queries import trials
+from detlab_hub.store.queries.metrics import feasible
+from detlab_hub.store.tables import ExperimentRow, TrialRow
+from detlab_hub.store.values import as_scalar
+
+STEP_TIMES = frozenset({"batches", "steps", "steps_completed"})
+"""Time metrics that a report's own steps_completed stands for when they are not in it."""
+
+
+def event_of(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -> tuple[ValidationReported, bool]:
+    """Return the event of a report of the searcher metric, and whether the report keeps all constraints.
+
+    Raises:
+        SearcherInputError: A further metric of the search is missing, or is no number.
+    """
+    experiment = turn.experiment(trial.experiment_id)
+    objectives = _objectives(experiment)
+    values: dict[str, float] = {}
+    for name in objectives.names:
+        if name in record.metrics:
+            number = as_scalar(record.metrics[name])
+            if number is None:
+                got = type(record.metrics[name]).__name__
+                raise SearcherInputError(f"the metric {name!r} must be a number, the report has a {got}")
+            values[name] = number
+    score = objectives.judge(value, values)
+    stopping = experiment.config.get("stopping") or ()
+    elapsed = trials.seconds_run(turn.session, trial.id, turn.now) if wants_elapsed(stopping) else None
+    event = ValidationReported(trial.request_id, value, _time_of(experiment, record), values, elapsed)
+    return event, score.violation == 0
+
+
+def metrics_of(experiment: ExperimentRow) -> list[str]:
+    """Return the metrics that a report must carry beside the searcher metric."""
+    return _objectives(experiment).names
+
+
+def _objectives(experiment: ExperimentRow) -> Objectives:
+    return Objectives.from_config(experiment.config.get("searcher") or {})
+
+
+def _time_of(experiment: ExperimentRow, record: MetricsRecord) -> float | None:
+    name = (experiment.config.get("searcher") or {}).get("time_metric")
+    if name is None:
+        return None
+    if name in record.metrics:
+        return as_scalar(record.metrics[name])
+    return float(record.steps_completed) if name in STEP_TIMES else None
+
+
+def recount_feasible(turn: Turn, experiment: ExperimentRow, trial: TrialRow, group: str) -> bool:
+    """Compute the best values of a constrained search anew; return False if the search has no constraints."""
+    bounds = {bound.name: (bound.low, bound.high) for bound in _objectives(experiment).bounds}
+    if not bounds:
+        return False
+    goal = feasible.Goal(group, experiment.metric, experiment.smaller_is_better, bounds)
+    own = feasible.trial_best(turn.session, trial.id, goal)
+    trial.best_validation = None if own is None else own[1]
+    if experiment.best_trial_id == trial.id:
+        turn.session.flush()
+        best = feasible.experiment_best(turn.session, experiment.id, goal)
+        experiment.best_trial_id, experiment.best_step, experiment.best_value = best or (None, None, None)
+        turn.changed_experiment(experiment.id)
+    return True

@@ -1,0 +1,73 @@
+"""The best reports of a search with constraints: those whose other metrics, at the same step, are within bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab_hub.store import values as scalars
+from detlab_hub.store.tables import MetricName, Point, Series, TrialRow, clean_text
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is best.
+
+    Attributes:
+        group: Of metrics.
+        metric: The one that is compared.
+        smaller_is_better: Whether a smaller one is better.
+        bounds: Smallest and largest value of other metrics, by name.
+    """
+
+    group: str
+    metric: str
+    smaller_is_better: bool
+    bounds: Mapping[str, tuple[float, float]]
+
+
+def trial_best(s: Session, trial_id: int, goal: Goal) -> tuple[int, float] | None:
+    """Return (first step, value) of a trial's best report that keeps the bounds."""
+    by_name = _reports(s, trial_id, goal)
+    sign = 1.0 if goal.smaller_is_better else -1.0
+    kept = [
+        (sign * value, step)
+        for step, value in by_name.get(goal.metric, {}).items()
+        if not math.isnan(value)
+        and sign * value != -math.inf
+        and all(low <= by_name.get(name, {}).get(step, math.nan) <= high for name, (low, high) in goal.bounds.items())
+    ]
+    if not kept:
+        return None
+    loss, step = min(kept)
+    return step, sign * loss
+
+
+def experiment_best(s: Session, experiment_id: int, goal: Goal) -> tuple[int, int, float] | None:
+    """Return (trial id, first step, value) of the best report of an experiment that keeps the bounds."""
+    order = TrialRow.best_validation if goal.smaller_is_better else TrialRow.best_validation.desc()
+    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.best_validation.is_not(None))
+    trial_id = s.scalar(query.order_by(order, TrialRow.id).limit(1))
+    best = None if trial_id is None else trial_best(s, trial_id, goal)
+    return None if trial_id is None or best is None else (trial_id, *best)
+
+
+def _reports(s: Session, trial_id: int, goal: Goal) -> dict[str, dict[int, float]]:
+    """Return name -> step -> value of the metrics that matter."""
+    names = {clean_text(name): name for name in (goal.metric, *goal.bounds)}
+    query = (
+        select(MetricName.name, Point.step, Point.value, Point.flag)
+        .join(Series, Series.name_id == MetricName.id)
+        .join(Point, Point.series_id == Series.id)
+        .where(
+            Series.trial_id == trial_id, Series.group_name == clean_text(goal.group), MetricName.name.in_(list(names))
+        )
+    )
+    found: dict[str, dict[int, float]] = {}
+    for name, step, value, flag in s.execute(query):
+        found.setdefault(names[name], {})[step] = scalars.join(value, flag)
+    return found
