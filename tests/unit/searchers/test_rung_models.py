@@ -89,6 +89,15 @@ def test_dehb_first_bracket_promotes_the_best_and_later_ones_descend_from_them()
     assert np.mean(late) < np.mean(points[:9]), "evolution has found smaller losses"
 
 
+def test_dehb_fills_a_rung_only_when_the_one_below_has_its_results() -> None:
+    search = make_searcher({"name": "dehb", **BLOCK, "max_trials": 60, "max_concurrent_trials": 16}, SPACE, 3)
+    created = [one for one in search.step(Started()) if isinstance(one, CreateTrial)]
+    assert len(created) == 9
+    reported(search, created[:8], 9)
+    last = search.step(ValidationReported(created[8].request_id, 0.5, 9.0))
+    assert [one.index for one in last if isinstance(one, CreateTrial)] == [9, 10, 11]
+
+
 def test_pb2_asks_for_its_clones_with_what_each_trial_gained_and_pins_their_parents_meanwhile() -> None:
     block = {**BLOCK, "name": "pb2", "population_size": 4, "num_rounds": 3, "length_per_round": 3}
     block["replace_function"] = {"truncate_fraction": 0.25}

@@ -3,7 +3,7 @@
 Awad et al., "DEHB: Evolutionary Hyperband for Scalable, Robust and Efficient Hyperparameter Optimization" (IJCAI 2021):
 each rung has a population; trials of a rung descend from the best of the rung below, and replace the individual of
 their own population that they were crossed with if they are not worse. Trials are given out in the order of
-Hyperband's brackets without waiting for a bracket's end, as in the authors' asynchronous version. Each trial trains
+Hyperband's brackets; only to fill a rung for the first time they wait for those of the rung below. Each trial trains
 from scratch to the units of its rung.
 """
 
@@ -149,10 +149,18 @@ class DEHB(SearchMethod):
         active = sum(run.active for run in self._runs.values())
         while active < self._places and len(self._runs) - self._invalid < self._budget:
             level, slot = self._plan.jobs[self._given % len(self._plan.jobs)]
+            if self._waits(level, slot):
+                break
             self._given += 1
             decisions.append(self._create(factory, level, slot))
             active += 1
         return decisions
+
+    def _waits(self, level: int, slot: int) -> bool:
+        """Whether a place of a rung is to be filled from the rung below while trials still train there."""
+        if level == 0 or slot in self._populations[level].members:
+            return False
+        return any(run.active and run.level == level - 1 for run in self._runs.values())
 
     def _create(self, factory: TrialFactory, level: int, slot: int) -> CreateTrial:
         vector = None if factory.enqueued else self._vector(level, slot, factory.rng)
