@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from reference_pages.command_line import cli
 from reference_pages.determined import determined_names
 from reference_pages.http_api import http_api
+from reference_pages.imports import imports
 from reference_pages.limits import limits
 from reference_pages.magics import magics
 from reference_pages.plugins import plugins
@@ -38,6 +39,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "plugins.md": plugins,
     "rights.md": rights,
     "determined-names.md": determined_names,
+    "imports.md": imports,
 }
 
 

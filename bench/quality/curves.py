@@ -35,6 +35,7 @@ class CurveTask:
         max_time: Value of the time metric when a point is done.
         best: The smallest loss that any point ever reports: regret 0.
         usual: The median of the last losses: regret 1.
+        trials: Of random search, all trained to their ends: the budget of every method.
     """
 
     name: str
@@ -43,6 +44,12 @@ class CurveTask:
     max_time: int
     best: float
     usual: float
+    trials: int
+
+    @property
+    def budget(self) -> float:
+        """Units of training that random search takes."""
+        return float(self.trials * self.max_time)
 
     def regret(self, loss: float) -> float:
         """Normalise a loss."""
@@ -71,7 +78,7 @@ def network_task(name: str) -> CurveTask:
         return [(epoch + 1, float(loss)) for epoch, loss in enumerate(losses[row])]
 
     space = {axis: {"type": "int", "minval": 0, "maxval": size - 1} for axis, size in SIZES.items()}
-    return CurveTask(name, space, curve, losses.shape[1], float(losses.min()), float(np.median(losses[:, -1])))
+    return CurveTask(name, space, curve, losses.shape[1], float(losses.min()), float(np.median(losses[:, -1])), 200)
 
 
 @cache
@@ -102,4 +109,4 @@ def lcdb_task(name: str) -> CurveTask:
     curves = [one for learner in learners for split in range(5) if (one := curve({"learner": learner, "split": split}))]
     last = sorted(one[-1][1] for one in curves)
     best = min(loss for one in curves for _, loss in one)
-    return CurveTask(name, space, curve, int(sizes.max()), best, last[len(last) // 2])
+    return CurveTask(name, space, curve, int(sizes.max()), best, last[len(last) // 2], 40)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import math
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,13 +22,13 @@ from detlab_hub.core.searchers import (
     TrialExited,
     TrialPaused,
     ValidationReported,
+    searcher_names,
 )
 from quality.curves import Curve, CurveTask
+from quality.kept import Kept
 from quality.tuners import Search
 
 WORKERS = 8
-TRIALS = 200
-"""Of random search, all trained to their ends: the budget of every method."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,13 @@ class Entry:
         block: Its `searcher` block, beside what all have.
         stopping: Its `stopping` list.
         rungs: Whether the block has `divisor`, `time_metric` and `max_time`.
-        count: Its `max_trials`.
+        more: Its `max_trials`, as a multiple of random search's.
     """
 
     block: dict[str, Any]
     stopping: Sequence[dict[str, Any]] = ()
     rungs: bool = True
-    count: int = 2000
+    more: int = 10
 
 
 def _plain(name: str, *stopping: dict[str, Any]) -> Entry:
@@ -53,7 +54,7 @@ def _plain(name: str, *stopping: dict[str, Any]) -> Entry:
 
 
 ENTRIES: dict[str, Entry] = {
-    "random": Entry({"name": "random"}, rungs=False, count=TRIALS),
+    "random": Entry({"name": "random"}, rungs=False, more=1),
     "tpe": _plain("tpe"),
     "random + median": _plain("random", {"name": "median"}),
     "random + percentile": _plain("random", {"name": "percentile", "percentile": 25}),
@@ -68,6 +69,12 @@ ENTRIES: dict[str, Entry] = {
     "dehb": Entry({"name": "dehb"}),
 }
 """A line for each method; one whose searcher is not installed is left out."""
+
+
+def installed() -> dict[str, Entry]:
+    """Return the methods that this master has."""
+    names = set(searcher_names())
+    return {label: entry for label, entry in ENTRIES.items() if entry.block["name"] in names}
 
 
 @dataclass
@@ -96,7 +103,6 @@ class Workers:
 
     search: Search
     task: CurveTask
-    budget: float
     improved: list[tuple[float, float]] = field(default_factory=list)
     spent: float = 0.0
     _trials: dict[str, _Trial] = field(default_factory=dict)
@@ -109,7 +115,7 @@ class Workers:
     def run(self) -> None:
         """Run the search."""
         self._step(Started())
-        while self.spent < self.budget:
+        while self.spent < self.task.budget:
             self._occupy()
             if not self._busy:
                 return
@@ -132,14 +138,14 @@ class Workers:
 
     def _report(self, request_id: str, trial: _Trial) -> None:
         self.spent += trial.next_cost
-        time, loss = trial.curve[trial.at]
+        units, loss = trial.curve[trial.at]
         trial.at += 1
         if loss < self._least:
             self._least = loss
             self.improved.append((self.spent, round(self.task.regret(loss), 5)))
         if self.search.searcher.wants_checkpoints:
-            self._step(CheckpointCommitted(request_id, f"{request_id}/{time}", time))
-        self._step(ValidationReported(request_id, loss, float(time)))
+            self._step(CheckpointCommitted(request_id, f"{request_id}/{units}", units))
+        self._step(ValidationReported(request_id, loss, float(units)))
         if trial.state == "leaving":
             trial.state = "paused"
             self._step(TrialPaused(request_id))
@@ -177,24 +183,29 @@ class Workers:
         trial.state = "waiting" if trial.state == "paused" else "running"
 
 
-def budget_of(task: CurveTask) -> float:
-    """Return the units of training that random search takes."""
-    return float(TRIALS * task.max_time)
-
-
 def search(entry: Entry, task: CurveTask, seed: int) -> dict[str, Any]:
     """Run a method on a task; return what is kept of it."""
-    block = {"metric": "loss", "max_trials": entry.count, "max_concurrent_trials": WORKERS, **entry.block}
+    block = {"metric": "loss", "max_trials": entry.more * task.trials, "max_concurrent_trials": WORKERS, **entry.block}
     if entry.rungs:
         block |= {"divisor": 3, "time_metric": "time", "max_time": task.max_time}
-    workers = Workers(Search(block, task.space, seed, entry.stopping), task, budget_of(task))
+    workers = Workers(Search(block, task.space, seed, entry.stopping), task)
     workers.run()
-    share = budget_of(task)
     return {
-        "spent": [round(spent / share, 5) for spent, _ in workers.improved],
+        "spent": [round(spent / task.budget, 5) for spent, _ in workers.improved],
         "regret": [regret for _, regret in workers.improved],
-        "total": round(workers.spent / share, 5),
+        "total": round(workers.spent / task.budget, 5),
     }
+
+
+def fill(kept: Kept, tasks: Sequence[CurveTask], entries: Mapping[str, Entry], seeds: range, until: float) -> None:
+    """Run all searches that are not kept; none begins after `until` on the monotonic clock."""
+    for task in tasks:
+        for label, entry in entries.items():
+            for seed in seeds:
+                if time.monotonic() > until:
+                    return
+                if (key := (task.name, label, seed)) not in kept:
+                    kept.add(key, search(entry, task, seed))
 
 
 def regret_at(row: dict[str, Any], share: float) -> float:
@@ -205,12 +216,3 @@ def regret_at(row: dict[str, Any], share: float) -> float:
             break
         found = min(found, regret)
     return found
-
-
-def share_to_reach(rows: Iterable[dict[str, Any]], target: float, grid: Sequence[float]) -> float | None:
-    """Return the first share of the budget at which the mean regret of the searches is at most `target`."""
-    kept = list(rows)
-    for share in grid:
-        if sum(regret_at(row, share) for row in kept) / len(kept) <= target:
-            return share
-    return None

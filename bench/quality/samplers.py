@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,12 +76,14 @@ class Plan:
                             yield task, method, seed
 
 
-def fill(kept: Kept, plan: Plan) -> None:
-    """Run all searches of the plan that are not kept."""
+def fill(kept: Kept, plan: Plan, until: float) -> None:
+    """Run all searches of the plan that are not kept; none begins after `until` on the monotonic clock."""
     table: Table | None = None
     with _syne(plan) as syne:
         for key in plan.keys():
             task, method, seed = key
+            if time.monotonic() > until:
+                return
             if key in kept or (method.startswith("syne-tune") and syne is None):
                 continue
             if method.startswith("syne-tune"):

@@ -42,7 +42,7 @@ class Search:
         """Give it an event; yield the decisions, those on suggestions, too."""
         for decision in self.searcher.step(event):
             if isinstance(decision, Suggest):
-                [question] = [one for one in self.searcher.questions() if one.ticket == decision.ticket]
+                question = self.searcher.question(decision.ticket)
                 yield from self.step(Suggested(decision.ticket, tuple(self._method.suggest(question))))
             else:
                 yield decision

@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Preview:
     report_every: int
     length: int
     trials: list[SimulatedTrial]
+    notes: list[str] = field(default_factory=list)
+    """What the method says of its choices."""
 
     @property
     def unit(self) -> str:
@@ -117,14 +119,19 @@ def run_preview(
             f"searcher: the search has {searcher.trials_total:,} trials; at most {_MOST_TRIALS:,} can be previewed"
         )
     every = report_every or searcher.method.first_units or 1
-    until = length or settings.get("max_time") or every
+    until = length or settings.get("max_time") or _rounds(settings) or every
     smaller = settings.get("smaller_is_better") is not False
 
     def curve(trial: CreateTrial, step: int) -> float:
         return random_curve(trial, step, until, smaller)
 
     trials = simulate(searcher, function or curve, every, until)
-    return Preview(settings, seed, every, until, trials)
+    return Preview(settings, seed, every, until, trials, searcher.method.notes())
+
+
+def _rounds(settings: Mapping[str, Any]) -> int:
+    """Return the units of all rounds of a population, 0 if there is none."""
+    return int(settings.get("num_rounds") or 0) * int(settings.get("length_per_round") or 0)
 
 
 # --- output ---------------------------------------------------------------------------------------------------
@@ -252,6 +259,8 @@ def _print(preview: Preview, as_text: bool) -> None:
     for trial in preview.trials:
         if trial.error is not None:
             _say(f"trial {trial.trial.index}: {trial.error}")
+    for note in preview.notes:
+        _say(note)
     if preview.length < preview.report_every:
         _say(f"no trial reports: its length {preview.length} is below --report-every {preview.report_every}")
     if not as_text:

@@ -49,5 +49,5 @@ def test_named_and_run_without(word: str, raw: dict[str, Any]) -> None:
 
 
 def test_removed_searchers_are_refused_by_name_with_the_reason() -> None:
-    problems = check({"entrypoint": "true", "searcher": {"name": "pbt", "metric": "x"}})
-    assert any("pbt" in problem.message and "removed" in problem.message for problem in problems)
+    problems = check({"entrypoint": "true", "searcher": {"name": "sync_halving", "metric": "x"}})
+    assert any("sync_halving" in problem.message and "removed" in problem.message for problem in problems)

@@ -19,6 +19,7 @@ NAMES = (
     "plugins.md",
     "rights.md",
     "determined-names.md",
+    "imports.md",
 )
 
 

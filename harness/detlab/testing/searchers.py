@@ -20,10 +20,12 @@ import pytest
 from detlab.schemas.expconf.blocks.searchers import MEMBERS
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
+    Continued,
     CreateTrial,
     Decision,
     Event,
     ExitReason,
+    PauseSearch,
     PauseTrial,
     ResumeTrial,
     Searcher,
@@ -50,6 +52,8 @@ from detlab_hub.core.searchers.suggesting import answer, to_json
 __all__ = ["Driven", "SearchMethodContract", "drive"]
 _LEAVES = 0.7
 """Share of paused trials that leave before they report once more."""
+_SAVES = 0.9
+"""Share of paused trials that save before they leave, where the method wants checkpoints."""
 _REASONS: tuple[ExitReason, ...] = ("errored", "user_canceled", "invalid_hp", "init_invalid_hp")
 
 
@@ -65,6 +69,8 @@ class Driven:
         self.open: list[str] = []
         self.paused: dict[str, bool] = {}
         """Trials that are to be off their slots, and whether they have left."""
+        self.saved: set[str] = set()
+        """Trials that have saved since they were to leave their slots."""
         self.invalid: set[str] = set()
         self.shutdown: Shutdown | None = None
 
@@ -83,6 +89,7 @@ class Driven:
             self.paused.pop(event.request_id, None)
         if isinstance(event, TrialPaused):
             self.paused[event.request_id] = True
+            self.saved.discard(event.request_id)
         if isinstance(event, TrialExitedEarly) and event.reason in ("invalid_hp", "init_invalid_hp"):
             self.invalid.add(event.request_id)
         for decision in decisions:
@@ -146,6 +153,8 @@ def drive(
                     waiting.append(TrialCreated(request_id))
                 case StopTrial(request_id):
                     stopped.add(request_id)
+                case PauseSearch():
+                    waiting.append(Continued("somebody"))
                 case Suggest():
                     waiting.append(_answer(driven.search, config, decision, lost=draw.random() < lost_answers))
         assert len(driven.journal) < 100_000, "the search does not end"
@@ -164,6 +173,9 @@ def _next_of(
 ) -> Event:
     """Draw the next event of a trial."""
     if request_id in driven.paused and draw.random() < _LEAVES:
+        if driven.search.wants_checkpoints and request_id not in driven.saved and draw.random() < _SAVES:
+            driven.saved.add(request_id)
+            return CheckpointCommitted(request_id, f"{request_id}-{len(driven.journal)}", step.get(request_id, 0))
         return TrialPaused(request_id)
     at = step[request_id] = step.get(request_id, 0) + 1
     if request_id in stopped or at > steps:

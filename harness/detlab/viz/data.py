@@ -175,7 +175,7 @@ def _scales(entries: object, prefix: str = "") -> dict[str, Mapping[str, Any]]:
 def _axis(name: str, values: dict[int, Any], scale: Mapping[str, Any] | None) -> Axis:
     kind = (scale or {}).get("type")
     present = [value for value in values.values() if value is not None]
-    if kind == "categorical" or any(isinstance(value, str) for value in present):
+    if kind in {"categorical", "ordinal"} or any(isinstance(value, str) for value in present):
         listed = [str(_scalar(choice)) for choice in (scale or {}).get("vals", ())]
         seen = {str(value) for value in present}
         order = [text for text in dict.fromkeys(listed) if text in seen] + sorted(seen - set(listed))

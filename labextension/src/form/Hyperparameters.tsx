@@ -13,8 +13,11 @@ const KINDS: Record<string, { label: string; keys: string[]; fresh: Entry | numb
   int: { label: 'integer', keys: ['minval', 'maxval'], fresh: { type: 'int', minval: 1, maxval: 10 } },
   double: { label: 'real', keys: ['minval', 'maxval'], fresh: { type: 'double', minval: 0, maxval: 1 } },
   log: { label: 'log', keys: ['minval', 'maxval', 'base'], fresh: { type: 'log', minval: -5, maxval: -1, base: 10 } },
-  categorical: { label: 'one of', keys: ['vals'], fresh: { type: 'categorical', vals: ['a', 'b'] } }
+  categorical: { label: 'one of', keys: ['vals'], fresh: { type: 'categorical', vals: ['a', 'b'] } },
+  ordinal: { label: 'one of, ordered', keys: ['vals'], fresh: { type: 'ordinal', vals: [16, 32, 64] } }
 };
+/** What another kind of the same hyperparameter still means. */
+const KEPT: readonly string[] = ['when'];
 const WORDS: Record<string, string> = { val: 'value', minval: 'from', maxval: 'to', base: 'base', vals: 'values' };
 
 export function Hyperparameters({ value, problems, disabled, onChange, onRename }: {
@@ -50,6 +53,11 @@ function Row({ name, entry, disabled, problems, onChange, onRename }: {
 }): ReactElement {
   const kind = kindOf(entry);
   const spec = kind === null ? null : KINDS[kind]!;
+  const more = spec && isEntry(entry) ? Object.keys(entry).filter(key => key !== 'type' && !spec.keys.includes(key)) : [];
+  const changed = (to: string): void => {
+    const kept = isEntry(entry) ? Object.entries(entry).filter(([key]) => KEPT.includes(key)) : [];
+    onChange({ ...(KINDS[to]!.fresh as Entry), ...Object.fromEntries(kept) });
+  };
   const values: Entry = kind === 'const' && !isEntry(entry) ? { val: entry } : isEntry(entry) ? entry : {};
   return (
     <div className="det-hp" role="group" aria-label={`Hyperparameter ${name}`}>
@@ -60,7 +68,7 @@ function Row({ name, entry, disabled, problems, onChange, onRename }: {
             <span className="det-hidden">kind of {name}</span>
             <select
               className="det-input" value={kind!} disabled={disabled}
-              onChange={e => onChange(KINDS[e.target.value]!.fresh)}
+              onChange={e => changed(e.target.value)}
             >
               {Object.entries(KINDS).map(([key, k]) => <option key={key} value={key}>{k.label}</option>)}
             </select>
@@ -80,6 +88,9 @@ function Row({ name, entry, disabled, problems, onChange, onRename }: {
           ✕
         </button>
       </div>
+      {more.length > 0 && (
+        <div className="det-about det-hp-more">{more.map(key => `${key} ${brief(values[key])}`).join(' · ')} (see the YAML)</div>
+      )}
       <Problems problems={problems} base={`hyperparameters.${name}`} />
     </div>
   );
@@ -120,6 +131,12 @@ function asText(value: unknown): string {
   if (value === undefined || value === null) return '';
   if (Array.isArray(value)) return value.map(v => stringify(v).trim()).join(', ');
   return typeof value === 'object' ? stringify(value).trim() : String(value);
+}
+
+/** A value in a few characters, as YAML on one line. */
+function brief(value: unknown): string {
+  const text = stringify(value, { collectionStyle: 'flow', lineWidth: 0 }).trim();
+  return text.length > 60 ? `${text.slice(0, 59)}…` : text;
 }
 
 function fromText(key: string, text: string): unknown {

@@ -1,4 +1,4 @@
-import { cleanup, screen, waitFor, within } from '@testing-library/react';
+import { cleanup, fireEvent, screen, waitFor, within } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
 import axe from 'axe-core';
 import { describe, expect, it, vi } from 'vitest';
@@ -292,6 +292,21 @@ describe('the form', () => {
     expect(parseConfig(yaml().value).value['hyperparameters']).toEqual({ lr: { type: 'categorical', vals: [8, 32, 'big'] } });
     await userEvent.click(screen.getByRole('button', { name: 'Remove lr' }));
     expect(yaml().value).not.toContain('hyperparameters');
+  });
+
+  it('keeps what its rows do not show, and says so', async () => {
+    form(fine);
+    const space = 'hyperparameters:\n  o: {type: categorical, vals: [a, b]}\n  lr: {type: double, minval: 0, maxval: 1, step: 0.5, when: {o: a}}\n';
+    fireEvent.change(yaml(), { target: { value: `${yaml().value}\n${space}` } });
+    const row = screen.getByRole('group', { name: 'Hyperparameter lr' });
+    expect(within(row).getByText('step 0.5 · when { o: a } (see the YAML)')).toBeTruthy();
+    const to = within(row).getByLabelText('to');
+    await userEvent.clear(to);
+    await userEvent.type(to, '2{Enter}');
+    const lr = (): unknown => (parseConfig(yaml().value).value['hyperparameters'] as Record<string, unknown>)['lr'];
+    expect(lr()).toEqual({ type: 'double', minval: 0, maxval: 2, step: 0.5, when: { o: 'a' } });
+    await userEvent.selectOptions(within(screen.getByRole('group', { name: 'Hyperparameter lr' })).getByRole('combobox'), 'ordinal');
+    expect(lr()).toEqual({ type: 'ordinal', vals: [16, 32, 64], when: { o: 'a' } });
   });
 
   it('has no serious accessibility finding', async () => {

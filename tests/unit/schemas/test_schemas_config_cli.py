@@ -35,7 +35,7 @@ def test_good_file(write) -> None:
 
 
 def test_every_mistake_is_a_line(write) -> None:
-    path = write("a.yaml", "foo: 1\nmax_restarts: -1\nscheduling_unit: 3\nsearcher: {name: pbt}\n")
+    path = write("a.yaml", "foo: 1\nmax_restarts: -1\nscheduling_unit: 3\nsearcher: {name: adaptive}\n")
     result = det("check", path)
     assert result.exit_code == 2
     lines = dict(line.split(": ", 1) for line in result.stdout.splitlines())

@@ -210,6 +210,14 @@ def test_nearly_impossible_space_earns_a_warning() -> None:
     assert "searcher.require" not in warnings(space, require=["w % 2 == 0"])
 
 
+def test_method_that_learns_refuses_a_space_without_ranges() -> None:
+    for name, level in (("tpe", "error"), ("random", "warning")):
+        raw = {"entrypoint": "x", "hyperparameters": {"k": 3}, "searcher": RANDOM | {"name": name}}
+        found = {problem.path: problem for problem in check(raw, complete=True)}
+        assert found["hyperparameters"].level == level
+        assert "nothing to search" in found["hyperparameters"].message
+
+
 # --- starting points
 
 

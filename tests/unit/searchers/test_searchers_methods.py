@@ -18,9 +18,9 @@ from detlab_hub.core.searchers import (
     ValidationReported,
     make_searcher,
 )
-from detlab_hub.core.searchers.adaptive import bracket_rungs, plan_brackets
+from detlab_hub.core.searchers.halving.adaptive import bracket_rungs, plan_brackets
+from detlab_hub.core.searchers.halving.rungs import Rung, rung_units
 from detlab_hub.core.searchers.objectives import Score
-from detlab_hub.core.searchers.rungs import Rung, rung_units
 
 SPACE = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}}
 
@@ -477,7 +477,7 @@ def test_searchers_a_foreign_trial_is_an_input_error():
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [
-        ({"name": "bayes"}, "no search method 'bayes' here; installed: adaptive_asha, async_halving, bayesian"),
+        ({"name": "bayes"}, "no search method 'bayes' here; installed: adaptive_asha, asha, async_halving, bayesian"),
         ({"name": "random"}, "searcher.max_trials: random needs it"),
         ({"name": "random", "max_trials": 0}, "searcher.max_trials: must be at least 1"),
         ({"name": "random", "max_trials": 1, "max_concurrent_trials": -1}, "must not be negative"),

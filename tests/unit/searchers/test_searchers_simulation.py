@@ -204,3 +204,37 @@ def test_searchers_random_curve_is_seeded_and_bounded():
             assert value == random_curve(trial, step, 10, smaller)
             assert 0.0 <= value <= 1.0
     assert len({random_curve(trial, 10, 10, True) for trial, _ in values}) == 20
+
+
+@pytest.mark.parametrize("name", ["asha", "hyperband", "bohb", "tpe"])
+def test_simulation_knows_methods_that_pause_and_ask(name: str) -> None:
+    block = {"name": name, "metric": "loss", "max_trials": 12, "max_concurrent_trials": 2}
+    if name != "tpe":
+        block |= {"time_metric": "step", "max_time": 9, "divisor": 3}
+    space = {"lr": {"type": "double", "minval": 0.0, "maxval": 1.0}}
+    search = make_searcher(block, space, 3)
+    trials = simulate(search, lambda trial, step: trial.hparams["lr"] + 1 / step, 1, 9)
+    assert search.shutdown is not None
+    assert [one.trial.index for one in trials] == list(range(12))
+    assert max(one.steps for one in trials) == 9
+    if name != "tpe":
+        assert 1 in {one.steps for one in trials}
+
+
+@pytest.mark.parametrize("name", ["pbt", "pb2"])
+def test_simulated_clones_train_on_from_where_their_parents_were(name: str) -> None:
+    block = {
+        "name": name,
+        "metric": "loss",
+        "time_metric": "step",
+        "population_size": 4,
+        "num_rounds": 3,
+        "length_per_round": 3,
+        "replace_function": {"truncate_fraction": 0.25},
+    }
+    space = {"lr": {"type": "double", "minval": 0.0, "maxval": 1.0}}
+    search = make_searcher(block, space, 3)
+    trials = simulate(search, lambda trial, step: trial.hparams["lr"] + 1 / step, 1, 9)
+    assert len(trials) == 6
+    assert sum(one.steps for one in trials) == 4 * 9, "the population trains all rounds"
+    assert [one.trial.parent is not None for one in trials] == [False] * 4 + [True] * 2

@@ -11,8 +11,10 @@ from detlab.schemas.space import Space
 from detlab.testing.searchers import SearchMethodContract, drive
 from detlab_hub.core.searchers import (
     CreateTrial,
+    PointsAdded,
     SearcherConfigError,
     Started,
+    SteeringRefused,
     StopTrial,
     Suggest,
     Suggested,
@@ -241,6 +243,13 @@ def test_known_results_replace_random_trials_and_lead_the_first_suggestion() -> 
     assert len(question.known["ended"]) == 60
     points = answer(to_json("tpe", question))
     assert all(abs(point["x"] - 0.8) < 0.3 for point in points)
+
+
+def test_points_that_users_add_are_checked_against_the_space() -> None:
+    search = make_searcher({"name": "random", "metric": "m", "max_trials": 1}, TREE, 1)
+    search.step(Started())
+    with pytest.raises(SteeringRefused, match="point 1: depth: is 9, not from 1 to 3"):
+        search.step(PointsAdded(({"depth": 2}, {"depth": 9})))
 
 
 # --- seeds

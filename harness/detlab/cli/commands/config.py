@@ -1,16 +1,20 @@
-"""`det config`: check and resolve experiment configs, without a cluster."""
+"""`det config`: check, resolve and import experiment configs, without a cluster."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from detlab.errors import ConfigError, Problem
-from detlab.schemas.expconf import check_yaml, errors_of, resolve
+from detlab.schemas.expconf import check_yaml, errors_of, load_yaml, resolve
+from detlab.visible import visible
+
+if TYPE_CHECKING:
+    from detlab.schemas.imports import Imported, Outcome
 
 BAD_CONFIG = 2
 """Exit status of a config with mistakes, or one that cannot be read."""
@@ -18,7 +22,7 @@ BAD_CONFIG = 2
 
 @click.group()
 def config() -> None:
-    """Check and resolve experiment configs; needs no cluster."""
+    """Check, resolve and import experiment configs; needs no cluster."""
 
 
 def _read(name: str) -> tuple[str, list[Problem]]:
@@ -122,6 +126,76 @@ def resolve_command(file: str, template: str | None) -> None:
     except ConfigError as error:
         _refuse(error.problems, f"{_shown(file)} with {template}")
     click.echo(json.dumps(full, indent=2))
+
+
+_HEADINGS: tuple[tuple[str, Outcome], ...] = (("Changed", "changed"), ("Left out", "left_out"), ("Added", "added"))
+
+
+def _yaml(imported: Imported, source: str) -> str:
+    """Return the config as a file, headed by comments on what is not as it was."""
+    from detlab.schemas.expconf.raw.dumping import dump_yaml
+
+    lines: list[str] = [f"Made by `det config import` from {source}, a {imported.title}."]
+    for title, outcome in _HEADINGS:
+        notes = imported.with_outcome(outcome)
+        lines += ["", f"{title}:", *(f"  {note}" for note in notes)] if notes else []
+    if imported.to_do:
+        lines += ["", "Left to do:", *(f"  {text}" for text in imported.to_do)]
+    head = "".join("# {}".format(visible(line, keep="")).rstrip() + "\n" for line in lines)
+    return head + "\n" + dump_yaml(imported.config)
+
+
+def _summary(imported: Imported) -> str:
+    counts = [f"{len(imported.with_outcome(outcome))} {title.lower()}" for title, outcome in _HEADINGS]
+    kept = len(imported.with_outcome("kept"))
+    return f"{imported.title}: {kept} kept, {', '.join(counts)}, {len(imported.to_do)} left to do"
+
+
+@config.command(name="import", short_help="Convert a Katib Experiment or a W&B sweep.")
+@click.argument("file", metavar="FILE")
+@click.option("--output", "-o", metavar="PATH", help="Write the config there instead of printing it.")
+@click.option("--json", "as_json", is_flag=True, help="Print {kind, config, notes, to_do, problems}.")
+def import_command(file: str, output: str | None, as_json: bool) -> None:
+    """Convert FILE (`-` for standard input), a Katib Experiment or a W&B sweep, to an experiment config.
+
+    The config is printed as YAML. Comments at its head name every key that was changed or left out, with the reason,
+    what was added, and what is left to do by hand. The exit status is 0, or 2 if FILE cannot be converted; then all
+    mistakes are named.
+
+    \b
+    Examples:
+      det config import katib-experiment.yaml -o search.yaml
+      det config import sweep.yaml | det config check - --complete
+      det config import sweep.yaml --json | jq '.notes[] | select(.outcome == "left_out")'
+    """
+    from detlab.schemas.imports import import_config
+
+    raw, problems = _parsed(file)
+    if errors_of(problems):
+        _refuse(problems, _shown(file))
+    try:
+        imported = import_config(raw)
+    except ConfigError as error:
+        _refuse(error.problems, _shown(file))
+    text = json.dumps(imported.to_dict(), indent=2) + "\n" if as_json else _yaml(imported, _shown(file))
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        _write(output, text)
+    if not as_json:
+        click.echo(_summary(imported), err=True)
+
+
+def _parsed(name: str) -> tuple[Any, list[Problem]]:
+    text, unreadable = _read(name)
+    return (None, unreadable) if unreadable else load_yaml(text, _shown(name))
+
+
+def _write(name: str, text: str) -> None:
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        _refuse([Problem("", f"{name} cannot be written: {error.strerror}")], name)
 
 
 @config.command(short_help="Print the JSON Schema, for editors.")

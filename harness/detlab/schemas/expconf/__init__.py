@@ -24,6 +24,13 @@ from detlab.schemas.expconf.blocks.environment import (
 )
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.extras import LogPolicy, ReproducibilityConfig
+from detlab.schemas.expconf.blocks.halving_searchers import (
+    AdaptiveASHAConfig,
+    ASHAConfig,
+    AsyncHalvingConfig,
+    BOHBConfig,
+    HyperbandConfig,
+)
 from detlab.schemas.expconf.blocks.hyperparameters import (
     CategoricalHyperparameter,
     ConstHyperparameter,
@@ -35,10 +42,9 @@ from detlab.schemas.expconf.blocks.hyperparameters import (
     OrdinalHyperparameter,
 )
 from detlab.schemas.expconf.blocks.lengths import Length
+from detlab.schemas.expconf.blocks.population_searchers import DEHBConfig, PB2Config, PBTConfig, PopulationConfig
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 from detlab.schemas.expconf.blocks.searchers import (
-    AdaptiveASHAConfig,
-    AsyncHalvingConfig,
     GridConfig,
     RandomConfig,
     SearcherConfig,
@@ -62,14 +68,17 @@ from detlab.schemas.expconf.raw.merging import merge
 from detlab.schemas.expconf.resolving import resolve, to_dict
 
 __all__ = [
+    "ASHAConfig",
     "AdaptiveASHAConfig",
     "AsyncHalvingConfig",
     "AzureConfig",
+    "BOHBConfig",
     "BindMount",
     "CategoricalHyperparameter",
     "CheckpointStorage",
     "ConfigError",
     "ConstHyperparameter",
+    "DEHBConfig",
     "Device",
     "DirectoryConfig",
     "DoubleHyperparameter",
@@ -78,6 +87,7 @@ __all__ = [
     "ExperimentConfig",
     "GCSConfig",
     "GridConfig",
+    "HyperbandConfig",
     "Hyperparameter",
     "Hyperparameters",
     "ImageMap",
@@ -86,6 +96,9 @@ __all__ = [
     "LogHyperparameter",
     "LogPolicy",
     "OrdinalHyperparameter",
+    "PB2Config",
+    "PBTConfig",
+    "PopulationConfig",
     "Problem",
     "ProxyPort",
     "RandomConfig",

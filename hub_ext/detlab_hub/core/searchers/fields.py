@@ -77,7 +77,15 @@ class Fields:
         Raises:
             SearcherConfigError: It is not above 1.
         """
-        value = float(self.get("divisor", DEFAULT_DIVISOR))
+        return self.divisor_or(DEFAULT_DIVISOR)
+
+    def divisor_or(self, default: float) -> float:
+        """One in this many trials continues beyond a rung, with a default of the method's own.
+
+        Raises:
+            SearcherConfigError: It is not above 1.
+        """
+        value = float(self.get("divisor", default))
         if not value > 1:
             raise SearcherConfigError(f"searcher.divisor: must be above 1, is {value}")
         return value

@@ -65,8 +65,8 @@ class Repeated(SearchMethod):
         self._points: dict[str, _Point] = {}
         """By replica."""
         self.wants_checkpoints = inner.wants_checkpoints  # type: ignore[misc]  # of this one, not of all
-        self.suggests = inner.suggests  # type: ignore[misc]
-        self.needs_metric = inner.needs_metric  # type: ignore[misc]
+        self.suggests = inner.suggests  # type: ignore[misc]  # of this one, not of all
+        self.needs_metric = inner.needs_metric  # type: ignore[misc]  # of this one, not of all
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
@@ -202,6 +202,14 @@ class Repeated(SearchMethod):
         if request_id != point.first:
             return []
         return self._repeated(factory, self._inner.checkpointed(factory, request_id, uuid, steps_completed))
+
+    def needs_checkpoints(self) -> Set[str]:
+        """Ask the method inside."""
+        return self._inner.needs_checkpoints()
+
+    def notes(self) -> list[str]:
+        """Ask the method inside."""
+        return self._inner.notes()
 
     def known(self, ticket: int) -> Any:
         """Ask the method inside."""

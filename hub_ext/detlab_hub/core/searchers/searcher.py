@@ -8,7 +8,7 @@ The master writes each event into its journal in the transaction that carries ou
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, assert_never
 
 from detlab.schemas.space import Space
@@ -154,19 +154,24 @@ class Searcher:
         """Whether a stopping policy wants to know how long a trial has run."""
         return any(policy.wants_elapsed for policy in self._policies)
 
+    def needs_checkpoints(self) -> Set[str]:
+        """Return the checkpoints that a trial may still start from."""
+        return frozenset() if self._shutdown is not None or self._spent else self.method.needs_checkpoints()
+
     def questions(self) -> list[Question]:
         """List the `Suggest` decisions that are not answered yet, each with everything that the answer requires."""
-        return [
-            Question(
-                ticket,
-                count,
-                _seed_of(self._seed, ticket),
-                self._space,
-                self.method.known(ticket),
-                self._factory.require,
-            )
-            for ticket, count in sorted(self._tickets.items())
-        ]
+        return [self.question(ticket) for ticket in sorted(self._tickets)]
+
+    def question(self, ticket: int) -> Question:
+        """Return one of them.
+
+        Raises:
+            KeyError: There is no such ticket, or it is answered.
+        """
+        seed = _seed_of(self._seed, ticket)
+        return Question(
+            ticket, self._tickets[ticket], seed, self._space, self.method.known(ticket), self._factory.require
+        )
 
     def step(self, event: Event) -> list[Decision]:
         """Handle one event; return the decisions, in order.

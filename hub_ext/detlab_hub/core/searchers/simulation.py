@@ -11,13 +11,21 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from detlab_hub.core.searchers.events import (
+    CheckpointCommitted,
+    Continued,
     CreateTrial,
-    Decision,
+    Event,
+    PauseSearch,
+    PauseTrial,
+    ResumeTrial,
     Started,
     StopTrial,
+    Suggest,
+    Suggested,
     TrialCreated,
     TrialExited,
     TrialExitedEarly,
+    TrialPaused,
     ValidationReported,
 )
 from detlab_hub.core.searchers.randomness import SearchRandom
@@ -53,7 +61,7 @@ class SimulatedTrial:
 
     Attributes:
         trial: As the search created it.
-        steps: Units of the time metric trained, up to the last report for a trial that failed.
+        steps: Units of the time metric trained, up to the last report for a trial that failed; a clone's own ones.
         ended: `stopped` by the searcher, `completed` its length, or `error`.
         metric: Last reported value; None if there is none.
         rung: Index of the rung that stopped it, else None.
@@ -75,8 +83,8 @@ class SimulatedTrial:
 def simulate(searcher: Searcher, objective: Objective, report_every: int, length: int) -> list[SimulatedTrial]:
     """Run a fresh search to its end, one trial after another in creation order.
 
-    Each trial reports at `report_every`, twice that, … until the searcher stops it or it has trained `length`
-    units.
+    Each trial reports at `report_every`, twice that, … until the searcher stops or pauses it or it has trained `length`
+    units. A resumed trial comes before new ones; a clone trains on from where its parent was.
 
     Args:
         searcher: A search that has not started.
@@ -93,60 +101,144 @@ def simulate(searcher: Searcher, objective: Objective, report_every: int, length
 _INVALID_PER_BUDGET = 100
 
 
+@dataclass
+class _Course:
+    """A trial on its way.
+
+    Attributes:
+        trial: As the search created it.
+        start: Units at which it began: those of its parent's checkpoint.
+        at: Units up to which it has trained.
+        metric: Last reported value.
+        error: The objective's message when it failed.
+        invalid: Whether it failed because of its hyperparameters.
+        stopped: Whether the search stopped it.
+        paused: Whether it is off its slots.
+        ended: Whether its end was told.
+    """
+
+    trial: CreateTrial
+    start: int = 0
+    at: int = 0
+    metric: float | None = None
+    error: str | None = None
+    invalid: bool = False
+    stopped: bool = False
+    paused: bool = False
+    ended: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it neither trains nor has ended."""
+        return self.paused and not self.stopped
+
+
 class _Simulation:
     def __init__(self, searcher: Searcher, objective: Objective, report_every: int, length: int) -> None:
         self._searcher = searcher
         self._objective = objective
         self._report_every = report_every
         self._length = length
-        self._queue: deque[CreateTrial] = deque()
+        self._queue: deque[_Course] = deque()
+        self._courses: dict[str, _Course] = {}
+        self._saved: dict[str, int] = {}
+        """Units of each checkpoint."""
+        self._done: list[SimulatedTrial] = []
 
     def run(self) -> list[SimulatedTrial]:
-        done: list[SimulatedTrial] = []
         limit = _INVALID_PER_BUDGET * self._searcher.trials_total
-        self._take(self._searcher.step(Started()))
+        self._tell(Started())
         while self._queue:
-            done.append(self._train(self._queue.popleft()))
+            course = self._queue.popleft()
+            if not course.ended and not self._leaves(course):
+                self._end(course)
             if self._searcher.trials_invalid > limit:
                 raise EndlessSearchError(f"{self._searcher.trials_invalid} trials were invalid and replaced; gave up")
-        return done
+        return sorted(self._done, key=lambda done: done.trial.index)
 
-    def _take(self, decisions: list[Decision]) -> list[Decision]:
-        for decision in decisions:
-            if isinstance(decision, CreateTrial):
-                self._queue.append(decision)
-                self._searcher.step(TrialCreated(decision.request_id))
-        return decisions
+    def _tell(self, event: Event) -> None:
+        """Give the search an event, and carry out what it decides."""
+        for decision in self._searcher.step(event):
+            match decision:
+                case CreateTrial(request_id, parent=parent):
+                    start = 0 if parent is None else self._saved[parent]
+                    self._courses[request_id] = course = _Course(decision, start, start)
+                    self._queue.append(course)
+                    self._tell(TrialCreated(request_id))
+                case StopTrial(request_id):  # one that trains notices it after its report
+                    self._stop(self._courses[request_id])
+                case PauseTrial(request_id):
+                    self._courses[request_id].paused = True
+                case ResumeTrial(request_id):
+                    course = self._courses[request_id]
+                    course.paused = False
+                    self._queue.appendleft(course)
+                case Suggest(ticket):
+                    self._tell(self._answer(ticket))
+                case PauseSearch():
+                    self._tell(Continued())
 
-    def _train(self, trial: CreateTrial) -> SimulatedTrial:
-        result = self._reports(trial)
-        self._take(self._searcher.step(TrialExited(trial.request_id)))
-        return result
+    def _stop(self, course: _Course) -> None:
+        waited = course.waits
+        course.stopped = True
+        if waited:
+            self._end(course)
 
-    def _reports(self, trial: CreateTrial) -> SimulatedTrial:
-        method, request_id = self._searcher.method, trial.request_id
-        rungs = tuple(method.units_of(request_id))
-        metric: float | None = None
-        for step in range(self._report_every, self._length + 1, self._report_every):
+    def _answer(self, ticket: int) -> Suggested:
+        """Answer a question here; the master does so in another process."""
+        question = next(one for one in self._searcher.questions() if one.ticket == ticket)
+        try:
+            found = type(self._searcher.method).suggest(question)
+        except Exception as error:  # a method's own code: the search draws at random, as in the master
+            return Suggested(ticket, (), f"{type(error).__name__}: {error}")
+        return Suggested(ticket, tuple(found)[: question.count])
+
+    def _leaves(self, course: _Course) -> bool:
+        """Train a trial until it leaves its slots, or has ended; return whether it may train on."""
+        request_id = course.trial.request_id
+        while not course.stopped and course.at + self._report_every <= self._length:
+            step = course.at + self._report_every
             try:
-                metric = self._objective(trial, step)
+                course.metric = self._objective(course.trial, step)
             except ObjectiveError as error:
-                self._take(
-                    self._searcher.step(TrialExitedEarly(request_id, "invalid_hp" if error.invalid else "errored"))
-                )
-                return SimulatedTrial(
-                    trial,
-                    step - self._report_every,
-                    "error",
-                    metric,
-                    rungs=rungs,
-                    error=error.message,
-                    invalid=error.invalid,
-                )
-            decisions = self._take(self._searcher.step(ValidationReported(request_id, metric, float(step))))
-            if any(isinstance(decision, StopTrial) for decision in decisions):
-                return SimulatedTrial(trial, step, "stopped", metric, rung=method.level_of(request_id), rungs=rungs)
-        return SimulatedTrial(trial, self._length, "completed", metric, rungs=rungs)
+                course.error, course.invalid = error.message, error.invalid
+                self._tell(TrialExitedEarly(request_id, "invalid_hp" if error.invalid else "errored"))
+                return False
+            course.at = step
+            self._tell(ValidationReported(request_id, course.metric, float(step)))
+            if course.waits:
+                self._leave(course)
+                return True
+        return False
+
+    def _leave(self, course: _Course) -> None:
+        request_id = course.trial.request_id
+        checkpoint = f"{request_id}@{course.at}"
+        self._saved[checkpoint] = course.at
+        self._tell(CheckpointCommitted(request_id, checkpoint, course.at))
+        self._tell(TrialPaused(request_id))
+
+    def _end(self, course: _Course) -> None:
+        method, request_id = self._searcher.method, course.trial.request_id
+        if course.ended:
+            return
+        course.ended = True
+        if course in self._queue:
+            self._queue.remove(course)
+        ended: Ended = "error" if course.error is not None else "stopped" if course.stopped else "completed"
+        self._done.append(
+            SimulatedTrial(
+                course.trial,
+                (self._length if ended == "completed" else course.at) - course.start,
+                ended,
+                course.metric,
+                rung=method.level_of(request_id) if ended == "stopped" else None,
+                rungs=tuple(method.units_of(request_id)),
+                error=course.error,
+                invalid=course.invalid,
+            )
+        )
+        self._tell(TrialExited(request_id))
 
 
 def random_curve(trial: CreateTrial, step: int, length: int, smaller_is_better: bool) -> float:

@@ -179,15 +179,31 @@ def _check_unused(s: Session, row: CheckpointRow) -> None:
         if (user := next(named, None)) is not None:
             needs = f"experiment {user.id}, which has not ended, starts from it"
     if needs:
-        hint = "Wait until it has ended or saved a later one, or kill it."
-        raise Conflict(f"checkpoint {row.uuid} is in use: {needs}", hint=hint)
+        raise _in_use(row, needs)
+
+
+def _check_unneeded(turn: Turn, row: CheckpointRow) -> None:
+    """Check that no trial may still start from a checkpoint, and that the search has no use for it either.
+
+    Raises:
+        Conflict: One may, or it has.
+    """
+    _check_unused(turn.session, row)
+    experiment = turn.session.get_one(ExperimentRow, row.experiment_id)
+    if experiment.state not in _ENDED and turn.searches.needs_checkpoint(turn.session, experiment, row.uuid):
+        raise _in_use(row, f"the search of experiment {experiment.id} may start further trials from it")
+
+
+def _in_use(row: CheckpointRow, needs: str) -> Conflict:
+    hint = "Wait until it has ended or saved a later one, or kill it."
+    return Conflict(f"checkpoint {row.uuid} is in use: {needs}", hint=hint)
 
 
 def _delete(turn: Turn, caller: Caller, uuid: str) -> CheckpointView:
     row = checkpoint_for(turn.session, caller, uuid, Right.OWN)
     if row.state == DELETED:
         return experiment_views.checkpoint_view(turn.session, row)
-    _check_unused(turn.session, row)
+    _check_unneeded(turn, row)
     row.state = DELETED
     _request(turn, row, None)
     audit.note(turn, caller, "checkpoint.delete", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
@@ -199,7 +215,7 @@ def _remove_some(turn: Turn, caller: Caller, uuid: str, gone: Sequence[str]) -> 
     going = [path for path in gone if path in row.files]
     if not going or row.state == DELETED:
         return experiment_views.checkpoint_view(turn.session, row)
-    _check_unused(turn.session, row)
+    _check_unneeded(turn, row)
     row.files = {path: entry for path, entry in row.files.items() if path not in set(going)}
     row.size = sum(int(entry["size"]) for entry in row.files.values())
     row.state = PARTIALLY_DELETED if row.files else DELETED

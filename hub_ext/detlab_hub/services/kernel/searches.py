@@ -31,6 +31,7 @@ from detlab_hub.core.searchers import (
     event_from_json,
     event_to_json,
     make_searcher,
+    method_class,
     replay,
 )
 from detlab_hub.store.prepared import Prepared
@@ -105,6 +106,16 @@ class Searches:
     def get(self, s: Session, row: ExperimentRow) -> Searcher:
         """Return the search of an experiment, in the state that the journal records."""
         return self._entry(s, row).searcher
+
+    def needs_checkpoint(self, s: Session, row: ExperimentRow, uuid: str) -> bool:
+        """Whether trials of an active experiment's search may still start from a checkpoint."""
+        try:
+            wants = method_class(row.searcher_name).wants_checkpoints
+            return wants and uuid in self.get(s, row).needs_checkpoints()
+        except (SearcherNotInstalled, SearchMismatch):  # it may, once it can be replayed
+            return True
+        except SearchLostError:
+            return False
 
     def step(self, s: Session, row: ExperimentRow, event: Event, now: float) -> list[Decision]:
         """Give the search one event and journal it with its decisions, in the caller's transaction.

@@ -338,8 +338,8 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
         case PauseSearch(reason):
             _pause_for(turn, experiment, reason)
         case Suggest(ticket):
-            asked = [one for one in turn.searches.get(turn.session, experiment).questions() if one.ticket == ticket]
-            turn.outbox.questions += [(experiment.id, experiment.searcher_name, question) for question in asked]
+            question = turn.searches.get(turn.session, experiment).question(ticket)
+            turn.outbox.questions.append((experiment.id, experiment.searcher_name, question))
         case Shutdown(cancel, failure):
             apply_experiment(turn, experiment, experiments.SearchEnded(cancel=cancel, failure=failure))
         case _:

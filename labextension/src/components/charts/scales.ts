@@ -28,6 +28,7 @@ function scaleOf(entry: Record<string, unknown>): Scale | null {
     case 'log':
       return { kind: 'log', base: Number(entry['base'] ?? 10) };
     case 'categorical':
+    case 'ordinal':
       return Array.isArray(entry['vals']) ? { kind: 'category', order: entry['vals'].map(text) } : null;
   }
   return null;

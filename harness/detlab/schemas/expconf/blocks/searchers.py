@@ -14,6 +14,13 @@ from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag
 from pydantic.json_schema import SkipJsonSchema
 
 from detlab.plugins import PluginError, Plugins
+from detlab.schemas.expconf.blocks.halving_searchers import (
+    AdaptiveASHAConfig,
+    ASHAConfig,
+    AsyncHalvingConfig,
+    BOHBConfig,
+    HyperbandConfig,
+)
 from detlab.schemas.expconf.blocks.lengths import SearchLength
 from detlab.schemas.expconf.blocks.model_searchers import (
     BayesianConfig,
@@ -22,6 +29,7 @@ from detlab.schemas.expconf.blocks.model_searchers import (
     NSGA2Config,
     TPEConfig,
 )
+from detlab.schemas.expconf.blocks.population_searchers import DEHBConfig, PB2Config, PBTConfig
 from detlab.schemas.expconf.blocks.scalars import (
     FilledText,
     Flag,
@@ -35,7 +43,6 @@ from detlab.schemas.expconf.blocks.scalars import (
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 
 _UNITS_OLD = "training code decides its own length since Determined 0.38"
-_UNITS_GONE = "use `time_metric` and `max_time`; Determined 0.38 ignores it too"
 
 REMOVED: dict[str, str] = {
     "custom": (
@@ -48,7 +55,6 @@ REMOVED: dict[str, str] = {
     ),
     "adaptive": "the 'adaptive' searcher was removed: it was built on synchronous halving",
     "adaptive_simple": "the 'adaptive_simple' searcher was removed: it was built on synchronous halving",
-    "pbt": "the 'pbt' searcher was removed from Determined in 2022 and is not available",
 }
 """Searchers that Determined once had, with the reason why a config that names them is refused."""
 
@@ -57,7 +63,6 @@ REMOVED_HINTS: dict[str, str] = {
     "sync_halving": "use async_halving",
     "adaptive": "use adaptive_asha",
     "adaptive_simple": "use adaptive_asha",
-    "pbt": "use adaptive_asha",
 }
 
 SEARCHERS: Plugins[Any] = Plugins("detlab.searchers", "search method")
@@ -89,38 +94,6 @@ class GridConfig(SearcherBlock):
     name: Literal["grid"] = "grid"
     max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: no limit.")
     max_length: SearchLength | None = old(None, "Length of training.", _UNITS_OLD)
-
-
-class _Halving(SearcherBlock):
-    max_trials: PositiveInt | None = needed("Number of trials.")
-    time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
-    max_time: PositiveInt | None = needed("Value of `time_metric` at which a trial is done.")
-    divisor: NumberAboveOne = Field(4.0, description="One trial in `divisor` continues beyond each rung.")
-    max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: the searcher decides.")
-    max_length: SearchLength | None = ignored(None, "Length of training.", _UNITS_GONE)
-    stop_once: Flag | None = ignored(None, "Selected stopping instead of promotion.", "always stops once")
-
-
-class AsyncHalvingConfig(_Halving):
-    """One bracket of asynchronous successive halving."""
-
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"max_length", "stop_once"})
-
-    name: Literal["async_halving"] = "async_halving"
-    num_rungs: PositiveInt | None = needed("Number of rungs.")
-
-
-class AdaptiveASHAConfig(_Halving):
-    """Several brackets of asynchronous successive halving, from cautious to aggressive."""
-
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"max_length", "stop_once"})
-
-    name: Literal["adaptive_asha"] = "adaptive_asha"
-    mode: Literal["aggressive", "standard", "conservative"] = Field(
-        "standard", description="How early bad trials are stopped."
-    )
-    max_rungs: PositiveInt = Field(5, description="Most rungs of a bracket.")
-    bracket_rungs: list[PositiveInt] = Field([], description="Rungs of each bracket; empty chooses by mode.")
 
 
 class UnnamedSearcher(SearcherBlock):
@@ -163,6 +136,12 @@ BUILT_IN: dict[str, type[SearcherBlock]] = {
     "grid": GridConfig,
     "async_halving": AsyncHalvingConfig,
     "adaptive_asha": AdaptiveASHAConfig,
+    "asha": ASHAConfig,
+    "hyperband": HyperbandConfig,
+    "bohb": BOHBConfig,
+    "dehb": DEHBConfig,
+    "pbt": PBTConfig,
+    "pb2": PB2Config,
     "tpe": TPEConfig,
     "gp": GPConfig,
     "cmaes": CMAESConfig,
@@ -232,6 +211,12 @@ SearcherConfig = Annotated[
     | Annotated[GridConfig, Tag("::grid")]
     | Annotated[AsyncHalvingConfig, Tag("::async_halving")]
     | Annotated[AdaptiveASHAConfig, Tag("::adaptive_asha")]
+    | Annotated[ASHAConfig, Tag("::asha")]
+    | Annotated[HyperbandConfig, Tag("::hyperband")]
+    | Annotated[BOHBConfig, Tag("::bohb")]
+    | Annotated[DEHBConfig, Tag("::dehb")]
+    | Annotated[PBTConfig, Tag("::pbt")]
+    | Annotated[PB2Config, Tag("::pb2")]
     | Annotated[TPEConfig, Tag("::tpe")]
     | Annotated[GPConfig, Tag("::gp")]
     | Annotated[CMAESConfig, Tag("::cmaes")]

@@ -11,11 +11,13 @@ from typing import Any
 from detlab.errors import Level, Problem
 from detlab.schemas.expconf.blocks import searchers
 from detlab.schemas.expconf.blocks.lengths import UNITS
+from detlab.schemas.expconf.blocks.model_searchers import ModelBasedConfig
 from detlab.schemas.expconf.blocks.scalars import NOTE_NEEDED, note
 from detlab.schemas.expconf.checks.walk import Visit, visit_blocks, visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import render
 
-_ASHA = ("async_halving", "adaptive_asha")
+_LEARNING = frozenset(name for name, block in searchers.BUILT_IN.items() if issubclass(block, ModelBasedConfig))
+_ASHA = ("async_halving", "adaptive_asha", "asha", "hyperband", "bohb")
 
 
 def missing(raw: dict[str, Any], *, complete: bool) -> Iterator[Problem]:
@@ -75,7 +77,8 @@ def _azure(raw: dict[str, Any]) -> Iterator[Problem]:
 def _nothing_to_search(raw: dict[str, Any]) -> Iterator[Problem]:
     searcher = raw.get("searcher")
     name = searcher.get("name") if isinstance(searcher, dict) else None
-    if name not in ("random", "grid", *_ASHA):
+    learns = isinstance(name, str) and name in _LEARNING
+    if name not in ("random", "grid", "dehb", "pbt", "pb2", *_ASHA) and not learns:
         return
     found = any(
         isinstance(value, dict) and value.get("type") not in (None, "const")
@@ -83,4 +86,7 @@ def _nothing_to_search(raw: dict[str, Any]) -> Iterator[Problem]:
     )
     if not found:
         message = f"{name} has nothing to search: every hyperparameter is a constant"
-        yield Problem("hyperparameters", message, "all trials will be alike", "warning")
+        if learns:
+            yield Problem("hyperparameters", message, "give one a range, or use `single`")
+        else:
+            yield Problem("hyperparameters", message, "all trials will be alike", "warning")

@@ -15,11 +15,12 @@ from detlab.schemas.expconf.blocks.model_searchers import (
     TPEConfig,
 )
 from detlab.schemas.space import leaves_of
+from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
-from detlab_hub.core.searchers.model_based.axes import Axis, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.axes import Axis, alike, axes_of, coordinates
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
 from detlab_hub.core.searchers.objectives import Score
 
@@ -69,7 +70,10 @@ class ModelBased(SearchMethod):
         self._records: dict[str, Record] = {}
         self._order: list[str] = []
         """Trials with a result, in the order of their ends."""
-        self._running = 0
+        self._ended: list[Record] = []
+        """Their records, which do not change any more."""
+        self._running: dict[str, None] = {}
+        """Trials that have not ended, in the order of their creation."""
         self._invalid = 0
         self._asked = 0
         self._open: dict[int, int] = {}
@@ -119,7 +123,7 @@ class ModelBased(SearchMethod):
     def _take(self, trial: CreateTrial) -> CreateTrial:
         at = tuple(coordinates(self._axes, trial.hparams))
         self._records[trial.request_id] = Record(at, "running", None, len(self._given) + len(self._order))
-        self._running += 1
+        self._running[trial.request_id] = None
         return trial
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
@@ -145,18 +149,19 @@ class ModelBased(SearchMethod):
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Record the result, and fill the free places."""
         record = self._records[request_id]
-        self._running -= 1
+        del self._running[request_id]
         if record.outcome == "running":
             outcome: Outcome = "done" if record.loss is not None else "failed"
             self._records[request_id] = record = record._replace(outcome=outcome)
         if record.outcome != "invalid":
             self._order.append(request_id)
+            self._ended.append(record)
         return self._fill(factory)
 
     def _fill(self, factory: TrialFactory) -> list[Decision]:
         asked = sum(self._open.values())
         made = len(self._records) - self._invalid + asked
-        free = min(self._places - self._running - asked, self._max_trials - made)
+        free = min(self._places - len(self._running) - asked, self._max_trials - made)
         decisions: list[Decision] = []
         while free > 0 and (made < self._at_random or factory.enqueued):
             decisions.append(self._take(factory.draw()))
@@ -172,13 +177,31 @@ class ModelBased(SearchMethod):
         del self._open[ticket]
         return [self._take(factory.at(found)) for found in points]
 
+    def notes(self) -> list[str]:
+        """Say when another sampler answers than the one that the config names."""
+        if self._options["sampler"] == "gp" and len(self._given) + len(self._order) > GP_MOST:
+            return [f"searcher {self.name}: tpe has suggested since {GP_MOST} results: a Gaussian process is too slow"]
+        return []
+
+    def respaced(self, factory: TrialFactory, space: Mapping[str, Any]) -> list[Decision]:
+        """Take new bounds; results outside of them no longer count for the model.
+
+        Raises:
+            SteeringRefused: The hyperparameters themselves, or their choices, are others.
+        """
+        axes = axes_of(space)
+        if not alike(self._axes, axes):
+            raise SteeringRefused(f"{self.name} can take new bounds, but no other hyperparameters or choices")
+        self._axes = axes
+        return []
+
     def known(self, ticket: int) -> Any:
         """Return the sampler's settings and all results: given ones, trials in the order of their ends, running ones.
 
-        It is called while the writer is held, so nothing is copied that never changes.
+        It is called while the writer is held, so that the cost must not be that of looking at each trial.
         """
-        ended = [*self._given, *(self._records[request_id] for request_id in self._order)]
-        running = [record for record in self._records.values() if record.outcome == "running"]
+        ended = [*self._given, *self._ended]
+        running = [record for name in self._running if (record := self._records[name]).outcome == "running"]
         return {"options": self._options, "startup": self._startup, "ended": ended, "running": running}
 
     @classmethod
@@ -198,7 +221,7 @@ class ModelBased(SearchMethod):
         return {
             "records": {name: list(record) for name, record in self._records.items()},
             "order": self._order,
-            "running": self._running,
+            "running": len(self._running),
             "invalid": self._invalid,
             "open": self._open,
             "asked": self._asked,
@@ -284,6 +307,10 @@ class Bayesian(ModelBased):
     def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
         """Choose the sampler."""
         return {"sampler": choose(axes, max_trials)}
+
+    def notes(self) -> list[str]:
+        """Say which sampler was chosen, too."""
+        return [f"searcher bayesian: suggestions come from {self._options['sampler']}", *super().notes()]
 
 
 GP_AXES = 20

@@ -17,14 +17,14 @@ from detlab.schemas.expconf import AsyncHalvingConfig
 from detlab_hub.core.searchers.errors import SearcherInputError
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
 from detlab_hub.core.searchers.fields import Fields, check_rungs
+from detlab_hub.core.searchers.halving.rungs import Rung, rung_units
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
 from detlab_hub.core.searchers.objectives import Score
-from detlab_hub.core.searchers.rungs import Rung, rung_units
 
 EXITED_METRIC = sys.float_info.max
 """The loss of a trial that ended early in its rung: worse than all except infinity and NaN."""
 
-_OVERHEAD = 1.2
+OVERHEAD = 1.2
 """Divides the progress of rung 0: a full one is not the end, trials still run to the upper rungs."""
 
 
@@ -84,13 +84,15 @@ class AsyncHalving(SearchMethod):
         return cls.bracket(fields, fields.count("num_rungs"), fields.count("max_trials"), fields.max_concurrent)
 
     @classmethod
-    def bracket(cls, fields: Fields, num_rungs: int, max_trials: int, max_concurrent: int) -> Self:
+    def bracket(
+        cls, fields: Fields, num_rungs: int, max_trials: int, max_concurrent: int, divisor: float | None = None
+    ) -> Self:
         """Make a bracket with a size of its own, in all else as `searcher` says.
 
         Raises:
             SearcherConfigError: A field is missing or out of range.
         """
-        divisor = fields.divisor
+        divisor = fields.divisor if divisor is None else divisor
         check_rungs("searcher.num_rungs", num_rungs, divisor)
         return cls(
             HalvingConfig(
@@ -114,6 +116,11 @@ class AsyncHalving(SearchMethod):
         """The levels, first to last."""
         return self._rungs
 
+    @property
+    def training(self) -> list[str]:
+        """The trials that hold a place, in the order of their creation."""
+        return [request_id for request_id in self._level if request_id in self._active]
+
     def level_of(self, request_id: str) -> int:
         """Index of the highest rung at which a trial was or will be evaluated."""
         return self._level[request_id]
@@ -132,7 +139,10 @@ class AsyncHalving(SearchMethod):
         return create_many(self._config.concurrency, lambda: self._create(factory))
 
     def _create(self, factory: TrialFactory) -> CreateTrial:
-        trial = factory.draw()
+        return self._admit(factory.draw())
+
+    def _admit(self, trial: CreateTrial) -> CreateTrial:
+        """Give a place to a trial."""
         self._level[trial.request_id] = 0
         self._active.add(trial.request_id)
         return trial
@@ -151,17 +161,21 @@ class AsyncHalving(SearchMethod):
         """
         if request_id not in self._active:
             return []
+        reached = self._units_reached(request_id, time)
+        if not self._falls_behind(request_id, score, reached):
+            return []
+        self._active.discard(request_id)
+        finished = self._level[request_id] == len(self._rungs) - 1
+        return [StopTrial(request_id, finished), *self._fill_place(factory)]
+
+    def _units_reached(self, request_id: str, time: float | None) -> int:
         if time is None or not math.isfinite(time):
             given = "has none" if time is None else f"has {time}"
             raise SearcherInputError(
                 f"a validation report must carry the searcher's time_metric {self._config.time_metric!r} as a"
                 f" finite number; the report of trial {request_id} {given}"
             )
-        if not self._falls_behind(request_id, score, int(time)):
-            return []
-        self._active.discard(request_id)
-        finished = self._level[request_id] == len(self._rungs) - 1
-        return [StopTrial(request_id, finished), *self._fill_place(factory)]
+        return int(time)
 
     def _falls_behind(self, request_id: str, score: Score, time: int) -> bool:
         top = len(self._rungs) - 1
@@ -207,7 +221,7 @@ class AsyncHalving(SearchMethod):
         """Return the filled part of rung 0, a sixth held back for the upper rungs; once it is full, the ended part."""
         budget = self._config.max_trials
         reached = len(self._rungs[0].entries)
-        progress = reached / (_OVERHEAD * budget)
+        progress = reached / (OVERHEAD * budget)
         if reached == budget:
             progress = max(progress, (self._exited - self._invalid) / budget)
         return progress

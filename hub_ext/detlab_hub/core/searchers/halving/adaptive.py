@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
-from detlab.schemas.expconf import AdaptiveASHAConfig
-from detlab_hub.core.searchers.async_halving import AsyncHalving
+from detlab.schemas.expconf import AdaptiveASHAConfig, SearcherBlock
 from detlab_hub.core.searchers.errors import SearcherConfigError
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
 from detlab_hub.core.searchers.fields import Fields, check_rungs
+from detlab_hub.core.searchers.halving.async_halving import AsyncHalving
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
 from detlab_hub.core.searchers.objectives import Score
 
@@ -71,7 +71,7 @@ class Tournament(SearchMethod):
     """Independent brackets on one stream of random numbers; a trial stays with the one that created it."""
 
     name = "adaptive_asha"
-    Config = AdaptiveASHAConfig
+    Config: ClassVar[type[SearcherBlock]] = AdaptiveASHAConfig
     needs_metric = True
 
     def __init__(self, brackets: Sequence[AsyncHalving]) -> None:
@@ -144,6 +144,16 @@ class Tournament(SearchMethod):
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]
         return self._claim(number, self._brackets[number].exited(factory, request_id))
+
+    def paused(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Pass on to the trial's bracket."""
+        number = self._bracket_of[request_id]
+        return self._claim(number, self._brackets[number].paused(factory, request_id))
+
+    def promoted(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Pass on to the trial's bracket."""
+        number = self._bracket_of[request_id]
+        return self._claim(number, self._brackets[number].promoted(factory, request_id))
 
     def level_of(self, request_id: str) -> int:
         """Return the trial's level in its bracket."""

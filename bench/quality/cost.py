@@ -1,0 +1,177 @@
+"""What a suggestion costs when a search has had many trials, and how long the writer is held for it."""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from detlab_hub.core.searchers import (
+    CreateTrial,
+    Event,
+    PauseTrial,
+    Question,
+    ResumeTrial,
+    Searcher,
+    Started,
+    StopTrial,
+    Suggest,
+    Suggested,
+    TrialCreated,
+    TrialExited,
+    TrialPaused,
+    ValidationReported,
+    make_searcher,
+)
+from detlab_hub.core.searchers.suggesting import answer, to_json
+from measure import Figure, spread
+from quality.rungs import ENTRIES, installed
+
+SPACE = {
+    "lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1},
+    "layers": {"type": "int", "minval": 1, "maxval": 8},
+    "dropout": {"type": "double", "minval": 0.0, "maxval": 0.5},
+    "act": {"type": "categorical", "vals": ["relu", "gelu"]},
+}
+MODELS = ("tpe", "gp", "cmaes", "nsga2")
+WRITER_GOAL = 5.0
+"""Milliseconds for which a search may hold the writer."""
+TIMES = (1.0, 3.0, 9.0, 27.0)
+MEASURED = 5
+PLACES = 16
+
+
+def block(name: str, trials: int) -> dict[str, object]:
+    """Return a `searcher` block for a search that is to have so many trials and some more."""
+    made: dict[str, object] = {"name": name, "metric": "loss", "max_trials": 2 * trials, "max_concurrent_trials": PLACES}
+    if name in ENTRIES and ENTRIES[name].rungs:
+        made |= {"divisor": 3, "time_metric": "time", "max_time": 27, **ENTRIES[name].block}
+    return made
+
+
+class Grown:
+    """A search that has had many trials; suggestions were drawn at random.
+
+    Attributes:
+        held: Milliseconds of CPU of each event since `held` was cleared, with what is read for the answer to a `Suggest`.
+        questions: That were not answered.
+    """
+
+    def __init__(self, name: str, trials: int) -> None:
+        self.search: Searcher = make_searcher(block(name, trials), SPACE, 1)
+        self.held: list[float] = []
+        self.questions: list[Question] = []
+        self.open: list[str] = []
+        self._at: dict[str, int] = {}
+        self._left: dict[str, str] = {}
+        self._rng = random.Random(0)
+        self._answers = True
+        self._step(Started())
+        while self.search.trials_closed < trials and self.open:
+            self.end_one()
+
+    def end_one(self) -> None:
+        """Let the oldest trial report at its rungs until it is stopped, paused or done."""
+        request_id = self.open.pop(0)
+        while (at := self._at.get(request_id, 0)) < len(TIMES):
+            self._at[request_id] = at + 1
+            self._step(ValidationReported(request_id, self._rng.random(), TIMES[at]))
+            if request_id in self._left:
+                break
+        if self._left.pop(request_id, "stopped") == "stopped":
+            self._step(TrialExited(request_id))
+        else:
+            self._step(TrialPaused(request_id))
+
+    def measure(self) -> None:
+        """Let some trials end, and leave the questions open."""
+        self.held.clear()
+        self._answers = False
+        for _ in range(MEASURED):
+            self.end_one()
+
+    def _step(self, event: Event) -> None:
+        began = time.thread_time()
+        decisions = self.search.step(event)
+        asked = [self.search.question(one.ticket) for one in decisions if isinstance(one, Suggest)]
+        self.held.append((time.thread_time() - began) * 1000)
+        for decision in decisions:
+            match decision:
+                case CreateTrial(request_id):
+                    self.open.append(request_id)
+                    self._step(TrialCreated(request_id))
+                case ResumeTrial(request_id):
+                    self.open.append(request_id)
+                case StopTrial(request_id):
+                    self._left[request_id] = "stopped"
+                case PauseTrial(request_id):
+                    self._left[request_id] = "paused"
+        if not self._answers:
+            self.questions += asked
+            return
+        for question in asked:
+            self._step(Suggested(question.ticket, ()))
+
+
+def rows(folder: Path, sizes: Sequence[int]) -> list[Figure]:
+    """Measure all methods, and Optuna's samplers on a database."""
+    figures = []
+    for size in sizes:
+        for name in (*MODELS, *(entry.block["name"] for entry in installed().values() if entry.rungs)):
+            if not any(figure.label.startswith(f"{name}, {size:,}") for figure in figures):
+                figures += _ours(name, size)
+        for name in MODELS:
+            figures.append(_optuna(folder, name, size))
+    return figures
+
+
+def _ours(name: str, size: int) -> list[Figure]:
+    grown = Grown(name, size)
+    gc.collect()
+    grown.measure()
+    label = f"{name}, {size:,} trials"
+    most = max(grown.held)
+    note = f"median {statistics.median(grown.held):.2f}"
+    figures = [Figure(f"{label}: the writer is held by an event, at most", most, "ms", at_most=WRITER_GOAL, note=note)]
+    if grown.questions:
+        times = []
+        for question in grown.questions[:MEASURED]:
+            began = time.perf_counter()
+            answer(to_json(name, question))
+            times.append((time.perf_counter() - began) * 1000)
+        figures.append(Figure(f"{label}: a suggestion", statistics.median(times), "ms", note=spread(times)))
+    return figures
+
+
+def _optuna(folder: Path, name: str, size: int) -> Figure:
+    """An `ask` of Optuna's, its study in SQLite, in a process that has asked before."""
+    import optuna
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    from quality.tuners import optuna_sampler
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    space = {
+        "lr": FloatDistribution(1e-4, 1e-1, log=True),
+        "layers": IntDistribution(1, 8),
+        "dropout": FloatDistribution(0.0, 0.5),
+        "act": CategoricalDistribution(["relu", "gelu"]),
+    }
+    rng = random.Random(0)
+    study = optuna.create_study(storage=f"sqlite:///{folder}/{name}-{size}.sqlite", sampler=optuna_sampler(name)(1))
+    for _ in range(0 if name == "gp" and size > 1000 else size):
+        params = {"lr": 10 ** rng.uniform(-4, -1), "layers": rng.randint(1, 8), "dropout": rng.uniform(0, 0.5), "act": "relu"}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=space, value=rng.random()))
+    label = f"optuna {name} on SQLite, {size:,} trials: an ask"
+    if not study.trials:
+        return Figure(label, None, note="its Gaussian process is cubic in the trials")
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        trial = study.ask(space)
+        times.append((time.perf_counter() - began) * 1000)
+        study.tell(trial, rng.random())
+    return Figure(label, statistics.median(times), "ms", note=spread(times))

@@ -1,0 +1,63 @@
+"""The page of what `det config import` makes of other tools' files, from the tables that it converts by."""
+
+from __future__ import annotations
+
+from reference_pages.markdown import page, table
+
+
+def imports() -> str:
+    """Return the page."""
+    intro = """
+What [`det config import`](cli.md#det-config-import) makes of each key. A key that is not listed is left out, too, and
+named like the others. How to: [Come from Katib](../how-to/come-from-katib.md),
+[Come from W&B sweeps](../how-to/come-from-wandb-sweeps.md).
+
+`job`, `pod`, `container` and `replica` stand for a `Job`'s spec, a pod's spec, the main container and the replicas of
+one role (`pytorchReplicaSpecs.Master`), wherever a trial template has them.
+"""
+    return page("Imported configs", intro, *_katib(), *_wandb())
+
+
+def _katib() -> list[str]:
+    from detlab.schemas.imports import katib, katib_rows
+
+    algorithms = [
+        (f"`{name}`", " or ".join(f"`{method}`" for method in found.methods), _settings(found.settings), found.differs)
+        for name, found in katib.ALGORITHMS.items()
+    ]
+    return [
+        "## Katib: algorithms",
+        table(("algorithm", "`searcher.name`", "settings", "what differs"), algorithms),
+        "Of two methods the first that this version has is taken.",
+        "## Katib: keys",
+        _keys(katib_rows.TARGETS, katib_rows.REASONS),
+    ]
+
+
+def _settings(settings: dict[str, str]) -> str:
+    return ", ".join(f"`{name}` → `{to}`" for name, to in settings.items())
+
+
+def _wandb() -> list[str]:
+    from detlab.schemas.imports import wandb, wandb_spaces
+
+    methods = [
+        (f"`{name}`", " or ".join(f"`{to}`" for to in found.alone), " or ".join(f"`{to}`" for to in found.halving))
+        for name, found in wandb.METHODS.items()
+    ]
+    spread = [(f"`{name}`", becomes) for name, (_, _, becomes) in wandb_spaces.DISTRIBUTIONS.items()]
+    return [
+        "## W&B sweeps: methods",
+        table(("method", "`searcher.name`", "with `early_terminate`"), methods),
+        "## W&B sweeps: distributions",
+        table(("distribution", "hyperparameter"), spread),
+        "## W&B sweeps: keys",
+        _keys(wandb.TARGETS, wandb.REASONS),
+    ]
+
+
+def _keys(targets: dict[str, str], reasons: dict[str, str]) -> str:
+    rows = [(f"`{key}`", f"`{to}`") for key, to in targets.items()]
+    return table(
+        ("key", "goes to, or is left out because"), [*rows, *((f"`{key}`", why) for key, why in reasons.items())]
+    )

@@ -1,0 +1,1 @@
+"""Successive halving: trials compared at rungs, of which the best train on."""

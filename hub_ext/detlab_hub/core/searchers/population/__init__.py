@@ -1,0 +1,1 @@
+"""Populations: trials that start from what earlier ones have learned."""

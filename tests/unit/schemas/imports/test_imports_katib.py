@@ -1,0 +1,212 @@
+"""`det config import` of Katib Experiments: what each part becomes, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detlab.errors import ConfigError
+from detlab.schemas.expconf import load_yaml
+from detlab.schemas.expconf.blocks.searchers import BUILT_IN
+from detlab.schemas.imports import Imported, import_config, present
+from detlab.schemas.imports.katib import ALGORITHMS
+from detlab.schemas.imports.katib_trials import quantity
+
+FILES = Path(__file__).parent / "files"
+
+
+def imported(name: str) -> Imported:
+    return import_config(load_yaml((FILES / f"{name}.yaml").read_text(encoding="utf-8"))[0])
+
+
+def experiment(algorithm: str = "random", *parameters: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    rate = {"name": "lr", "parameterType": "double", "feasibleSpace": {"min": "0.1", "max": "0.5"}}
+    return {
+        "apiVersion": "kubeflow.org/v1beta1",
+        "kind": "Experiment",
+        "spec": {
+            "objective": {"type": "minimize", "objectiveMetricName": "loss"},
+            "algorithm": {"algorithmName": algorithm, "algorithmSettings": spec.pop("settings", [])},
+            "maxTrialCount": 20,
+            "parameters": list(parameters) or [rate],
+            **spec,
+        },
+    }
+
+
+def space(kind: str, **feasible: Any) -> dict[str, Any]:
+    return {"name": "x", "parameterType": kind, "feasibleSpace": feasible}
+
+
+def searched(raw: dict[str, Any]) -> Any:
+    return import_config(raw).config["hyperparameters"]["x"]
+
+
+def mistakes(raw: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(ConfigError) as refused:
+        import_config(raw)
+    return {problem.path: problem.message for problem in refused.value.problems}
+
+
+def why(result: Imported, path: str) -> str:
+    return next(note.why for note in result.notes if note.path == path)
+
+
+def test_a_job_becomes_a_command_in_its_image():
+    config = imported("katib_job").config
+    assert config["entrypoint"] == [
+        *("python3", "-m", "detlab.launch.hparams", "--"),
+        *("python3", "/opt/train.py", "--lr=${hparams.lr}", "--hidden=${hparams.hidden}", "--cell=${hparams.cell}"),
+    ]
+    assert config["environment"] == {
+        "image": "registry.example.org/speech:4",
+        "environment_variables": ["OMP_NUM_THREADS=1"],
+    }
+    assert config["resources"] == {"slots_per_trial": 1, "cpus": 0.5, "memory": 4 * 1024**3}
+    assert (config["runtime"], config["name"], config["labels"]) == ("docker", "vowels", ["team=asr"])
+    assert config["reproducibility"] == {"experiment_seed": 7}
+    assert config["searcher"] == {
+        "name": "bayesian",
+        "metric": "val_acc",
+        "smaller_is_better": False,
+        "max_trials": 20,
+        "max_concurrent_trials": 2,
+    }
+    assert config["hyperparameters"]["lr"] == {"type": "log", "base": 10, "minval": -4.0, "maxval": -1.0}
+
+
+def test_a_distributed_job_takes_the_slots_of_all_its_replicas():
+    result = imported("katib_hyperband")
+    assert result.config["resources"] == {"slots_per_trial": 8, "cpus": 2.0}
+    assert result.config["entrypoint"][:9] == [
+        *("python3", "-m", "detlab.launch.hparams", "--", "env", "NOISE=${hparams.noise}"),
+        *("python3", "-m", "detlab.launch.torch_distributed"),
+    ]
+    assert result.config["entrypoint"][-1] == "--run=trial-${env.DET_TRIAL_ID}"
+    assert result.config["environment"]["force_pull_image"] is True
+
+
+def test_hyperband_names_its_resource_as_the_time_metric():
+    config = imported("katib_hyperband").config
+    searcher = config["searcher"]
+    assert searcher["name"] == next(name for name in ALGORITHMS["hyperband"].methods if name in BUILT_IN)
+    assert (searcher["time_metric"], searcher["max_time"], searcher["divisor"]) == ("epochs", 27, 4)
+    assert config["hyperparameters"]["epochs"] == 27
+
+
+def test_a_grid_has_the_points_that_the_steps_make():
+    config = imported("katib_grid").config
+    assert config["hyperparameters"] == {
+        "lr": {"type": "double", "minval": 0.1, "maxval": 0.3, "count": 3},
+        "layers": {"type": "int", "minval": 1, "maxval": 4, "count": 4},
+    }
+    assert "entrypoint" not in config
+
+
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"hyperband"}))
+def test_every_algorithm_becomes_a_method_that_there_is(name):
+    result = import_config(experiment(name))
+    methods = ALGORITHMS[name].methods
+    assert result.config["searcher"]["name"] in methods
+    assert result.config["searcher"]["name"] in BUILT_IN
+    if result.config["searcher"]["name"] != methods[0]:
+        assert f"no {methods[0]}" in why(result, "spec.algorithm.algorithmName")
+
+
+def test_a_setting_without_a_counterpart_is_named_by_its_place():
+    settings = [{"name": "n_startup_trials", "value": "5"}, {"name": "gamma", "value": "0.25"}]
+    result = import_config(experiment("tpe", settings=settings))
+    assert result.config["searcher"]["startup_trials"] == 5
+    assert why(result, "spec.algorithm.algorithmSettings[1]") == "the search method has no such setting"
+
+
+def test_a_step_stays_a_step_where_ranges_have_one():
+    stepped = searched(experiment("random", space("int", min="8", max="20", step="5")))
+    if present.STEP:
+        assert stepped == {"type": "int", "minval": 8, "maxval": 18, "step": 5}
+    else:
+        assert stepped == {"type": "categorical", "vals": [8, 13, 18]}
+
+
+def test_numbers_of_a_discrete_parameter_are_numbers_and_texts_of_a_categorical_stay_texts():
+    assert searched(experiment("random", space("discrete", list=["16", "0.5"]))) == {
+        "type": "categorical",
+        "vals": [16, 0.5],
+    }
+    assert searched(experiment("random", space("categorical", list=["16", "1e-4"])))["vals"] == ["16", "1e-4"]
+    assert searched(experiment("random", space("int", min="3", max="3"))) == 3
+
+
+def test_a_goal_and_a_median_rule_are_stopping_policies_where_there_are_any():
+    raw = experiment(earlyStopping={"algorithmName": "medianstop"})
+    raw["spec"]["objective"]["goal"] = 0.1
+    result = import_config(raw)
+    if present.STOPPING:
+        assert result.config["stopping"] == [
+            {"name": "threshold", "lower": 0.1},
+            {"name": "median", "min_trials": 3, "warmup": 4},
+        ]
+    else:
+        assert "stopping" not in result.config
+        assert "no stopping policies" in why(result, "spec.objective.goal")
+
+
+def test_all_mistakes_are_named_at_once():
+    raw = experiment(
+        "tpee",
+        space("double", min="a", max="1"),
+        {"name": "x", "parameterType": "int", "feasibleSpace": {"min": "1", "max": "2"}},
+        {"name": "y", "parameterType": "int", "feasibleSpace": {"min": "4", "max": "2"}},
+        {
+            "name": "z",
+            "parameterType": "double",
+            "feasibleSpace": {"min": "0", "max": "2", "distribution": "logUniform"},
+        },
+    )
+    raw["spec"]["objective"]["type"] = "max"
+    found = mistakes(raw)
+    assert set(found) == {
+        "spec.algorithm.algorithmName",
+        "spec.objective.type",
+        "spec.parameters[0].feasibleSpace.min",
+        "spec.parameters[1].name",
+        "spec.parameters[2].feasibleSpace",
+        "spec.parameters[3].feasibleSpace.min",
+    }
+
+
+def test_a_word_that_names_an_unknown_trial_parameter_is_a_mistake():
+    container = {"name": "main", "image": "a:1", "command": ["python3", "--lr=${trialParameters.rate}"]}
+    job = {"kind": "Job", "spec": {"template": {"spec": {"containers": [container]}}}}
+    found = mistakes(experiment(trialTemplate={"trialSpec": job}))
+    assert list(found) == ["spec.trialTemplate.trialSpec.spec.template.spec.containers[0].command[1]"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "says"),
+    [
+        ({"apiVersion": "kubeflow.org/v1alpha3", "kind": "Experiment"}, "apiVersion", "v1beta1"),
+        ({"apiVersion": "batch/v1", "kind": "Job"}, "kind", "cannot be imported"),
+        ({"searcher": {"name": "single"}}, "", "already"),
+        ({"a": 1}, "", "neither a Katib Experiment nor a W&B sweep"),
+        ([1], "", "not a mapping"),
+        (None, "", "not a mapping"),
+    ],
+)
+def test_another_kind_of_file_is_refused_with_what_is_known(raw, path, says):
+    with pytest.raises(ConfigError) as refused:
+        import_config(raw)
+    (problem,) = refused.value.problems
+    assert problem.path == path
+    assert says in problem.message
+    assert problem.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("500m", 0.5), ("4Gi", 4 * 1024**3), ("1k", 1000), ("2", 2), (3, 3), ("1e3", 1000), ("x", None), (True, None)],
+)
+def test_quantities_of_kubernetes(text, value):
+    assert quantity(text) == value

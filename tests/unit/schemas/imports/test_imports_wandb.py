@@ -1,0 +1,171 @@
+"""`det config import` of W&B sweeps: methods, every distribution, nested parameters, commands, mistakes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detlab.errors import ConfigError
+from detlab.schemas.expconf import load_yaml
+from detlab.schemas.expconf.blocks.searchers import BUILT_IN
+from detlab.schemas.imports import Imported, import_config, present
+from detlab.schemas.imports.wandb import METHODS
+from detlab.schemas.imports.wandb_spaces import DISTRIBUTIONS
+
+FILES = Path(__file__).parent / "files"
+START = ["python3", "-m", "detlab.launch.hparams", "--"]
+
+
+def imported(name: str) -> Imported:
+    return import_config(load_yaml((FILES / f"{name}.yaml").read_text(encoding="utf-8"))[0])
+
+
+def sweep(parameter: Any, **keys: Any) -> dict[str, Any]:
+    return {"method": "random", "metric": {"name": "loss"}, "parameters": {"x": parameter}, **keys}
+
+
+def searched(**parameter: Any) -> Any:
+    return import_config(sweep(parameter)).config["hyperparameters"]["x"]
+
+
+def mistakes(raw: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(ConfigError) as refused:
+        import_config(raw)
+    return {problem.path: problem.message for problem in refused.value.problems}
+
+
+def test_a_sweep_without_a_command_runs_its_program_with_all_arguments():
+    config = imported("wandb_bayes").config
+    assert config["entrypoint"] == [*START, "python3", "train.py", "${args}"]
+    assert (config["workspace"], config["project"], config["name"]) == ("lab", "speech", "vowels")
+    assert config["hyperparameters"]["optimizer"]["name"] == {"type": "categorical", "vals": ["adam", "sgd"]}
+    assert config["hyperparameters"]["optimizer"]["momentum"] == 0.9
+
+
+def test_the_macros_of_a_command_are_translated():
+    config = imported("wandb_random").config
+    words = ["NAME=${env.USER}", "python3", "-u", "main.py", "fit", "${args_no_boolean_flags}", "${args_json}"]
+    assert config["entrypoint"] == [*START, *words]
+
+
+def test_hyperband_becomes_halving_with_the_same_rungs():
+    searcher = imported("wandb_random").config["searcher"]
+    assert searcher == {
+        "name": "async_halving",
+        "metric": "acc",
+        "smaller_is_better": False,
+        "max_trials": 100,
+        "time_metric": "steps",
+        "max_time": 27,
+        "divisor": 3,
+        "num_rungs": 3,
+    }
+    bayes = imported("wandb_bayes").config["searcher"]
+    assert bayes["name"] == next(name for name in METHODS["bayes"].halving if name in BUILT_IN)
+    assert (bayes["max_time"], bayes["max_trials"]) == (81, 40)
+
+
+def test_a_grid_has_every_point_of_the_sweep():
+    config = imported("wandb_grid").config
+    assert config["hyperparameters"] == {
+        "width": {"type": "categorical", "vals": [8, 16]},
+        "depth": {"type": "int", "minval": 1, "maxval": 3, "count": 3},
+        "rate": {"type": "double", "minval": 0.1, "maxval": 0.5, "count": 3},
+        "fixed": 3,
+    }
+    assert config["searcher"] == {"name": "grid", "metric": "loss", "smaller_is_better": True}
+
+
+EXACT = {
+    "uniform": ({"min": 0, "max": 2}, {"type": "double", "minval": 0.0, "maxval": 2.0}),
+    "int_uniform": ({"min": 0, "max": 2}, {"type": "int", "minval": 0, "maxval": 2}),
+    "log_uniform": ({"min": -9, "max": -2}, {"type": "log", "base": math.e, "minval": -9.0, "maxval": -2.0}),
+    "inv_log_uniform": ({"min": 1, "max": 3}, {"type": "log", "base": math.e, "minval": -3.0, "maxval": -1.0}),
+    "log_uniform_values": ({"min": 0.01, "max": 1}, {"type": "log", "base": 10, "minval": -2.0, "maxval": 0.0}),
+    "inv_log_uniform_values": ({"min": 0.01, "max": 1}, {"type": "log", "base": 10, "minval": -2.0, "maxval": 0.0}),
+    "constant": ({"value": {"a": 1}}, {"type": "const", "val": {"a": 1}}),
+    "categorical": ({"values": [1, None]}, {"type": "categorical", "vals": [1, None]}),
+}
+NEAR = {
+    "q_log_uniform_values": ({"min": 16, "max": 20, "q": 1}, {"type": "int", "minval": 16, "maxval": 20}),
+    "q_log_uniform": ({"min": 0, "max": 2, "q": 1}, {"type": "int", "minval": 1, "maxval": 7}),
+    "normal": ({"mu": 5, "sigma": 1}, {"type": "double", "minval": 2.0, "maxval": 8.0}),
+    "q_normal": ({"mu": 5, "sigma": 1}, {"type": "double", "minval": 2.0, "maxval": 8.0}),
+    "log_normal": ({"sigma": 1}, {"type": "log", "base": math.e, "minval": -3.0, "maxval": 3.0}),
+    "q_log_normal": ({"sigma": 1}, {"type": "log", "base": math.e, "minval": -3.0, "maxval": 3.0}),
+    "beta": ({"a": 2, "b": 3}, {"type": "double", "minval": 0.0, "maxval": 1.0}),
+    "categorical_w_probabilities": (
+        {"values": [1, 2], "probabilities": [0.1, 0.9]},
+        {"type": "categorical", "vals": [1, 2]},
+    ),
+}
+STEPS = {"q_uniform": {"min": 0, "max": 1, "q": 0.25}, "q_beta": {"q": 0.25}}
+
+
+def test_every_distribution_is_in_a_table_here():
+    assert set(EXACT) | set(NEAR) | set(STEPS) == set(DISTRIBUTIONS)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_distribution_that_there_is_stays_as_it_is(name):
+    keys, spec = EXACT[name]
+    result = import_config(sweep({"distribution": name, **keys}))
+    assert result.config["hyperparameters"]["x"] == spec
+    assert {note.outcome for note in result.notes if note.path.startswith("parameters.")} == {"kept"}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_a_distribution_that_there_is_not_becomes_the_nearest_and_says_so(name):
+    keys, spec = NEAR[name]
+    result = import_config(sweep({"distribution": name, **keys}))
+    assert result.config["hyperparameters"]["x"] == spec
+    assert {note.outcome for note in result.notes if note.path.startswith("parameters.")} - {"kept"}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_lattice_has_a_step_or_choices(name):
+    spec = searched(distribution=name, **STEPS[name])
+    if present.STEP:
+        assert spec == {"type": "double", "minval": 0.0, "maxval": 1.0, "step": 0.25}
+    else:
+        assert spec == {"type": "categorical", "vals": [0.0, 0.25, 0.5, 0.75, 1.0]}
+
+
+def test_what_w_and_b_takes_for_granted():
+    assert searched(min=1, max=3) == {"type": "int", "minval": 1, "maxval": 3}
+    assert searched(min=1.0, max=3) == {"type": "double", "minval": 1.0, "maxval": 3.0}
+    assert searched(value=None) == {"type": "const", "val": None}
+    result = import_config(sweep({"value": 1}))
+    assert [note.to for note in result.with_outcome("added")] == ["searcher.max_trials"]
+
+
+def test_all_mistakes_are_named_at_once():
+    raw = sweep({"min": 3, "max": 1}, run_cap=0, early_terminate={"type": "median"}, metric={"name": "a", "goal": "up"})
+    raw["parameters"] |= {
+        "a": {"distribution": "log_uniform_values", "min": 0, "max": 1},
+        "b": {"distribution": "unifrom", "min": 0, "max": 1},
+        "c": {"distribution": "normal", "sigma": -1},
+        "d": {"parameters": {"type": {"value": 1}, "when": {"value": 1}}},
+        "e": 3,
+        "f": {},
+        "g": {"min": 1},
+        "h": {"values": []},
+    }
+    assert set(mistakes(raw)) == {
+        *("metric.goal", "run_cap", "early_terminate.type", "parameters.x", "parameters.a.min"),
+        *(
+            "parameters.b.distribution",
+            "parameters.c.sigma",
+            "parameters.d.parameters.type",
+            "parameters.d.parameters.when",
+            "parameters.e",
+        ),
+        *("parameters.f", "parameters.g.max", "parameters.h.values"),
+    }
+
+
+def test_a_method_of_ones_own_is_refused():
+    assert list(mistakes(sweep({"value": 1}, method="custom"))) == ["method"]
