@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 from detlab.viz.drawing import COLOURS, GOODNESS
 
 WIDTH = 760
-LEFT, RIGHT, TOP, BOTTOM = 70, 16, 52, 44
+LEFT, RIGHT, TOP, BOTTOM = 76, 16, 72, 44
 MOST_MARKS = 4000
 """Points, bars and cells of one picture; of more only every second, third ... is drawn."""
 _INK = "#7b8794"
@@ -83,14 +83,15 @@ def _panel(layout: Any, x_name: str, y_name: str, traces: Sequence[Any], height:
     x_span, y_span = x_axis.domain or (0, 1), y_axis.domain or (0, 1)
     wide, high = WIDTH - LEFT - RIGHT, height - TOP - BOTTOM
     box = (
-        LEFT + x_span[0] * wide + (14 if x_span[0] else 0),
+        LEFT + x_span[0] * wide + (20 if x_span[0] else 0),
         LEFT + x_span[1] * wide,
         TOP + (1 - y_span[1]) * high,
         TOP + (1 - y_span[0]) * high - (22 if y_span[0] else 0),
     )
     across = _scale(x_axis, [value for trace in traces for value in _values(trace, "x")])
     up = _scale(y_axis, [value for trace in traces for value in _values(trace, "y")])
-    frame = _frame(box, (across, up), (x_axis.title.text or "", y_axis.title.text or ""), first=not x_span[0])
+    sides = {"labelled": y_axis.showticklabels is not False, "outer": not x_span[0]}
+    frame = _frame(box, (across, up), (x_axis.title.text or "", y_axis.title.text or ""), **sides)
     edge = f"M{box[0]:.1f} {box[2]:.1f}H{box[1]:.1f}V{box[3]:.1f}H{box[0]:.1f}Z"
     clip = f'<clipPath id="det-{at}"><path d="{edge}"/></clipPath>'
     marks = [mark for trace in traces for mark in _marks(trace, box, across, up)]
@@ -140,7 +141,12 @@ def _round_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def _frame(
-    box: tuple[float, float, float, float], scales: tuple[Scale, Scale], titles: tuple[str, str], *, first: bool
+    box: tuple[float, float, float, float],
+    scales: tuple[Scale, Scale],
+    titles: tuple[str, str],
+    *,
+    labelled: bool,
+    outer: bool,
 ) -> list[str]:
     x0, x1, y0, y1 = box
     parts = [f'<path d="M{x0:.1f} {y0:.1f}V{y1:.1f}H{x1:.1f}" stroke="{_INK}" stroke-opacity=".5" fill="none"/>']
@@ -155,11 +161,11 @@ def _frame(
             continue
         y = y1 - place * (y1 - y0)
         parts.append(f'<path d="M{x0:.1f} {y:.1f}H{x1:.1f}" stroke="{_INK}" stroke-opacity=".2"/>')
-        if first:
+        if labelled:
             parts.append(_text(x0 - 6, y + 4, label if len(label) <= 12 else f"{label[:11]}…", anchor="end"))
     parts.append(_text((x0 + x1) / 2, y1 + 32, titles[0], anchor="middle"))
-    if first:
-        parts.append(_text(x0 - 58, y0 - 6, titles[1]))
+    if labelled:
+        parts.append(_text(x0 - (64 if outer else 30), y0 - 8, titles[1]))
     return parts
 
 

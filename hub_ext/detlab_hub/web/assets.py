@@ -25,7 +25,7 @@ MEDIA = {
     "icon.svg": "image/svg+xml",
     "experiment.schema.json": "application/schema+json",
 }
-"""Every asset there is. `hub.js`, `hub.css` and `plotly.js` are built from `labextension/`; without node they are missing."""
+"""Every asset there is. Without node those that are built from `labextension/` are missing: `hub.*` and `plotly.js`."""
 
 _SCHEMA = "experiment.schema.json"
 """The JSON Schema of an experiment's config, for the form; made from the models."""

@@ -211,6 +211,23 @@ def test_the_other_magics(notebook):
     assert str(notebook.run("silent_exp.id").result["text/plain"]) in notebook.complete("%det_watch ")
 
 
+def test_a_plot_is_a_picture_when_nobody_looks_and_interactive_when_somebody_does(notebook):
+    number = notebook.run("silent_exp.id").result["text/plain"]
+    cell = notebook.run(f"%det_plot timeline {number}")
+    assert cell.status == "ok", cell.traceback
+    still = notebook.shown[cell.displays[0]]
+    assert set(still) == {"text/html", "image/svg+xml", "text/plain"}
+    assert still["image/svg+xml"].startswith("<svg")
+    assert still["text/plain"] == f"Trials on slots in experiment {number}"
+    live = notebook.run(f"%det_plot timeline {number}", headless=False)
+    assert "application/vnd.plotly.v1+json" in notebook.shown[live.displays[0]]
+    assert "choose one of best_so_far" in str(notebook.run("%det_plot pie").traceback)
+    assert "timeline has no --against" in str(notebook.run(f"%det_plot timeline {number} --against time").traceback)
+    assert notebook.complete("%det_plot imp") == ["importance"]
+    assert number in notebook.complete("%det_plot importance ")
+    assert "%det_plot contour 7 --params lr layers" in notebook.run("%det_plot?").payload[0]["data"]["text/plain"]
+
+
 def test_spawned_servers_preload_the_magics(tmp_path, kernel_env):
     mine = tmp_path / "mine.py"
     mine.write_text("greeting = 'hello'\n")

@@ -67,7 +67,7 @@ function Controls({ experiment, rows, chosen, onChosen }: {
 }): ReactElement {
   const set = (change: Partial<Chosen>): void => onChosen({ ...chosen, ...change });
   return (
-    <div className="det-controls" role="group" aria-label="Figure">
+    <div className="det-controls" role="group" aria-label="Options of the figure">
       <Choice label="Figure" value={chosen.kind} options={Object.entries(KINDS)} onChoose={kind => set({ kind: kind as Kind })} />
       {chosen.kind === 'best_so_far' && (
         <Choice

@@ -240,7 +240,7 @@ describe('the view', () => {
     open();
     const tab = await screen.findByRole('tab', { name: /Trials/ });
     fireEvent.keyDown(tab, { key: 'ArrowRight' });
-    expect(screen.getByRole('tab', { selected: true }).textContent).toBe('Parallel coordinates');
+    expect(screen.getByRole('tab', { selected: true }).textContent).toBe('Search');
     expect(screen.getByRole('tabpanel').getAttribute('aria-labelledby')).toBe(screen.getByRole('tab', { selected: true }).id);
   });
 
