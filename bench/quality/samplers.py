@@ -1,4 +1,4 @@
-"""Samplers on tables: detlab's methods, Optuna's samplers and syne-tune's, the same tasks, seeds and simulated workers."""
+"""Samplers on tables: detlab's methods, Optuna's samplers and syne-tune's, with the same tasks, seeds and workers."""
 
 from __future__ import annotations
 
