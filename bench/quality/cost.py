@@ -62,7 +62,7 @@ class Grown:
     """A search that has had many trials; suggestions were drawn at random.
 
     Attributes:
-        held: Milliseconds of CPU of each event since `held` was cleared, with what is read for the answer to a `Suggest`.
+        held: Milliseconds of CPU of each event since it was cleared, with what is read for a `Suggest`.
         questions: That were not answered.
     """
 

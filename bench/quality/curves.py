@@ -1,7 +1,7 @@
 """Learning curves as tasks of a search: what each point of a space reports, and after how much training.
 
-Two sources: networks that were trained here once (`make_curves.py`), in epochs; and LCDB (`make_lcdb.py`), where a point
-is a learner and a split of the data, and training is counted in samples, as if a learner could take in more of them.
+Two sources: networks that were trained here once (`make_curves.py`), in epochs; and LCDB (`make_lcdb.py`), where a
+point is a learner and a split of the data, and training is counted in samples, as if a learner could take in more.
 """
 
 from __future__ import annotations

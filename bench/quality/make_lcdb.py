@@ -3,8 +3,8 @@
     pip download --no-deps --no-binary :all: lcdb==0.1.0 && tar xzf lcdb-0.1.0.tar.gz
     python bench/quality/make_lcdb.py lcdb-0.1.0/lcdb/database-accuracy.csv
 
-Kept are, for each of 248 tasks, 20 learners and 5 outer splits, the validation error at each number of training samples,
-in thousandths, a mean over the inner splits; 65,535 where there is none.
+Kept are, for each of 248 tasks, 20 learners and 5 outer splits, the validation error at each number of training
+samples, in thousandths, a mean over the inner splits; 65,535 where there is none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Small real models, many at a time: their learning curves are what rungs and stopping rules are measured on.
 
-Each task is real data that needs no download beyond its package: digits and breast cancer of scikit-learn (a network with
-one hidden layer), Japanese vowels of `aeon` (speakers by their recordings; a gated recurrent network). All networks of a
-`Batch` see the same samples in the same order, so one batched product trains them all; they differ in the hyperparameters
-of `curves.SIZES`. Units beyond a network's width are masked.
+Each task is real data that needs no download beyond its package: digits and breast cancer of scikit-learn (a network
+with one hidden layer), Japanese vowels of `aeon` (speakers by their recordings; a gated recurrent network). All
+networks of a `Batch` see the same samples in the same order, so one batched product trains them all; they differ in the
+hyperparameters of `curves.SIZES`. Units beyond a network's width are masked.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def fill(kept: Kept, tasks: Sequence[CurveTask], entries: Mapping[str, Entry], s
 
 
 def regret_at(row: dict[str, Any], share: float) -> float:
-    """Return the least regret when a share of the budget was spent; that of the median point before the first report."""
+    """Return the least regret when a share of the budget was spent, at most that of the median point."""
     found = 1.0
     for spent, regret in zip(row["spent"], row["regret"], strict=True):
         if spent > share:

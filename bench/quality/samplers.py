@@ -1,4 +1,4 @@
-"""Samplers on tables: detlab's methods, Optuna's samplers and syne-tune's, the same tasks, seeds and simulated workers."""
+"""Samplers on tables: detlab's methods, Optuna's samplers and syne-tune's, with the same tasks, seeds and workers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Plan:
     slow_seeds: int
     syne: Path | None
 
-    def keys(self) -> Iterator[tuple[str, str, int]]:
+    def searches(self) -> Iterator[tuple[str, str, int]]:
         """List the searches, five seeds of each task after another, so that what is there early has all tasks."""
         for block in range(0, max(self.seeds, self.slow_seeds), 5):
             for task in self.tasks:
@@ -80,7 +80,7 @@ def fill(kept: Kept, plan: Plan, until: float) -> None:
     """Run all searches of the plan that are not kept; none begins after `until` on the monotonic clock."""
     table: Table | None = None
     with _syne(plan) as syne:
-        for key in plan:
+        for key in plan.searches():
             task, method, seed = key
             if time.monotonic() > until:
                 return
