@@ -145,8 +145,14 @@ def why(trial: SimulatedTrial, unit: str) -> str:
             return "completed its length"
         case "error":
             return "invalid hyperparameters" if trial.invalid else "error"
+        case "stopped" if trial.evidence:
+            return f"stopped {trial.evidence}"
         case "stopped":
             number, count = (trial.rung or 0) + 1, len(trial.rungs)
+            if not count:
+                return "stopped"
+            if not count:
+                return "stopped"
             if number == count:
                 return f"stopped at the top rung ({counted(trial.rungs[-1], unit)})"
             return f"stopped at rung {number} of {count} ({counted(trial.rungs[number - 1], unit)})"
@@ -223,6 +229,8 @@ def summary(preview: Preview) -> str:
     if stopped:
         places = [f"{n} at {units}{' (top)' if top else ''}" for (units, top), n in sorted(stopped.items())]
         parts.append(f"stopped {', '.join(places)}")
+    if policies := sum(1 for trial in trials if trial.evidence):
+        parts.append(f"stopped by a policy {policies}")
     counts = Counter(trial.ended for trial in trials)
     if counts["completed"]:
         parts.append(f"completed {counts['completed']}")

@@ -677,6 +677,8 @@ export interface TrialView {
   started_at: number | null;
   ended_at: number | null;
   pending_reason: string | null;
+  stop_evidence: string;
+  would_stop: string[];
   warnings: string[];
   policy_matches: PolicyMatch[];
   attempts: AttemptView[];

@@ -161,6 +161,23 @@ def test_searchers_preview_table_and_summary(run):
     assert "6 trials, 14 epochs in all: 26 % of the 54 of full training; stopped 5 at 1, 1 at 9 (top)." in result.stdout
 
 
+def test_searchers_preview_says_why_a_policy_stops_a_trial_of_a_search_without_rungs(run, tmp_path):
+    policy = "stopping: [{name: threshold, upper: 1}]\n"
+    random = "searcher: {name: random, metric: loss, max_trials: 2}\n"
+    (tmp_path / "stopping.yaml").write_text(
+        "hyperparameters: {lr: {type: log, base: 10, minval: -4, maxval: -1}}\n" + random + policy
+    )
+    result = run("stopping.yaml", "--objective", "toy.py:worse", "--length", "9")
+    assert "2 trials, 10 steps in all" in result.stdout
+    assert "stopped by a policy 1; completed 1." in " ".join(result.stdout.split())
+
+
+def test_searchers_preview_takes_several_metrics_and_constraints(run, tmp_path):
+    more = "  metrics: [{name: loss}, {name: seconds}]\n  constraints: {memory: {max: 5}}"
+    (tmp_path / "several.yaml").write_text(HALVING.replace("  metric: loss", more))
+    assert "6 trials" in run("several.yaml").stdout
+
+
 def test_searchers_preview_shows_one_trial_of_each_point_and_says_how_many_there_are(run, tmp_path):
     (tmp_path / "seeds.yaml").write_text(HALVING.replace("  divisor: 3", "  divisor: 3\n  seeds: 4"))
     result = run("seeds.yaml", "--objective", "toy.py:worse")

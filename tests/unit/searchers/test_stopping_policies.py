@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from detlab.schemas import expconf
 from detlab_hub.core.stopping.comparing import CurveForecast, Median, Percentile, forecast
 from detlab_hub.core.stopping.policies import Divergence, NoImprovement, Threshold, WallClock
 from detlab_hub.core.stopping.policy import Report, StopPolicy
@@ -102,3 +103,30 @@ def test_a_curve_that_will_end_worse_is_stopped_with_its_probability() -> None:
     assert said_of["bad"][4] is not None
     assert said_of["bad"][4].startswith("it is expected to reach 0.35")
     assert said_of["promising"] == [None] * 6
+
+
+def test_the_config_names_every_mistake_of_its_policies() -> None:
+    stopping = [
+        {"name": "treshold"},
+        {"name": "curve"},
+        {"name": "percentile", "percentile": 120},
+        {"name": "threshold"},
+    ]
+    raw = {"searcher": {"name": "single", "metric": "loss"}, "stopping": stopping}
+    found = {problem.path: problem for problem in expconf.check(raw)}
+    assert found["stopping[0].name"].hint == "did you mean `threshold`?"
+    assert found["stopping[1].end"].message == "is required"
+    assert "searcher.time_metric" in found["stopping[1]"].message
+    assert found["stopping[2].percentile"].message == "must be less than 100, not 120"
+    assert "has no limit" in found["stopping[3]"].message
+
+
+def test_the_first_of_several_metrics_is_the_searcher_metric() -> None:
+    metrics = [{"name": "accuracy", "smaller_is_better": False}, {"name": "cost"}]
+    searcher = {"name": "random", "max_trials": 3, "metrics": metrics, "constraints": {"memory": {"max": 8}}}
+    resolved = expconf.resolve({"searcher": searcher})
+    assert (resolved["searcher"]["metric"], resolved["searcher"]["smaller_is_better"]) == ("accuracy", False)
+    assert expconf.resolve(resolved) == resolved
+    wrong = {**searcher, "metric": "cost", "constraints": {"memory": {"min": 3, "max": 1}, "time": {}}}
+    paths = {problem.path for problem in expconf.check({"searcher": wrong}) if problem.level == "error"}
+    assert paths == {"searcher.metric", "searcher.constraints.memory", "searcher.constraints.time"}

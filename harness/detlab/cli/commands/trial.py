@@ -115,6 +115,10 @@ def _describe(item: Trial) -> None:
         done = {"exclude_node": f"not on {match.agent_id} again", "cancel_retries": "no more restarts"}
         told = f" ({done[match.action]})" if match.action in done else ""
         say(f"matched by a log policy: {clean(match.name or match.pattern)}{clean(told)}: {clean(match.line)}")
+    if view.stop_evidence:
+        say(f"stopped {clean(view.stop_evidence)}")
+    for evidence in view.would_stop:
+        say(f"would have been stopped {clean(evidence)}")
     for warning in view.warnings:
         say(f"warning: {clean(warning)}")
     if len(view.attempts) > 1:

@@ -65,6 +65,8 @@ class Story:
         state = trial.display_state or trial.state.value
         ended = trial.state.terminal
         text = f"{trial.end_reason.value} at step {trial.steps_completed}" if ended and trial.end_reason else state
+        if ended and trial.stop_evidence:
+            text += f": {trial.stop_evidence}"
         if trial.restarts and not ended:
             text += f", restart {trial.restarts}"
         if self.told.get(trial.id) == text:

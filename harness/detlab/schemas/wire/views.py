@@ -309,6 +309,10 @@ class TrialView(Wire):
     started_at: float | None = None
     ended_at: float | None = None
     pending_reason: str | None = None
+    stop_evidence: str = ""
+    """Why a stopping policy, a budget or a user stopped it, for people; empty where the search method did."""
+    would_stop: list[str] = []
+    """What stopping policies with `dry_run` would have stopped it for."""
     warnings: list[str] = []
     policy_matches: list[PolicyMatch] = []
     attempts: list[AttemptView] = []

@@ -68,6 +68,7 @@ class SimulatedTrial:
         rungs: Units of the rungs at which it is evaluated; empty if there are none.
         error: The objective's message when it failed.
         invalid: Whether it failed because of its hyperparameters.
+        evidence: What a stopping policy based its stop on; empty if the method stopped it.
     """
 
     trial: CreateTrial
@@ -78,13 +79,15 @@ class SimulatedTrial:
     rungs: tuple[int, ...] = ()
     error: str | None = None
     invalid: bool = False
+    evidence: str = ""
 
 
 def simulate(searcher: Searcher, objective: Objective, report_every: int, length: int) -> list[SimulatedTrial]:
     """Run a fresh search to its end, one trial after another in creation order.
 
     Each trial reports at `report_every`, twice that, … until the searcher stops or pauses it or it has trained `length`
-    units. A resumed trial comes before new ones; a clone trains on from where its parent was.
+    units. A resumed trial comes before new ones; a clone trains on from where its parent was. Further objectives and
+    constrained metrics have the value of the searcher metric; time does not pass.
 
     Args:
         searcher: A search that has not started.
@@ -113,6 +116,7 @@ class _Course:
         error: The objective's message when it failed.
         invalid: Whether it failed because of its hyperparameters.
         stopped: Whether the search stopped it.
+        evidence: What a stopping policy based that on.
         paused: Whether it is off its slots.
         ended: Whether its end was told.
     """
@@ -124,6 +128,7 @@ class _Course:
     error: str | None = None
     invalid: bool = False
     stopped: bool = False
+    evidence: str = ""
     paused: bool = False
     ended: bool = False
 
@@ -165,8 +170,8 @@ class _Simulation:
                     self._courses[request_id] = course = _Course(decision, start, start)
                     self._queue.append(course)
                     self._tell(TrialCreated(request_id))
-                case StopTrial(request_id):  # one that trains notices it after its report
-                    self._stop(self._courses[request_id])
+                case StopTrial(request_id, evidence=evidence):  # one that trains notices it after its report
+                    self._stop(self._courses[request_id], evidence)
                 case PauseTrial(request_id):
                     self._courses[request_id].paused = True
                 case ResumeTrial(request_id):
@@ -178,9 +183,9 @@ class _Simulation:
                 case PauseSearch():
                     self._tell(Continued())
 
-    def _stop(self, course: _Course) -> None:
+    def _stop(self, course: _Course, evidence: str) -> None:
         waited = course.waits
-        course.stopped = True
+        course.stopped, course.evidence = True, evidence
         if waited:
             self._end(course)
 
@@ -205,7 +210,8 @@ class _Simulation:
                 self._tell(TrialExitedEarly(request_id, "invalid_hp" if error.invalid else "errored"))
                 return False
             course.at = step
-            self._tell(ValidationReported(request_id, course.metric, float(step)))
+            values = dict.fromkeys(self._searcher.metrics, course.metric)
+            self._tell(ValidationReported(request_id, course.metric, float(step), values))
             if course.waits:
                 self._leave(course)
                 return True
@@ -226,16 +232,18 @@ class _Simulation:
         if course in self._queue:
             self._queue.remove(course)
         ended: Ended = "error" if course.error is not None else "stopped" if course.stopped else "completed"
+        rungs = tuple(method.units_of(request_id))
         self._done.append(
             SimulatedTrial(
                 course.trial,
                 (self._length if ended == "completed" else course.at) - course.start,
                 ended,
                 course.metric,
-                rung=method.level_of(request_id) if ended == "stopped" else None,
-                rungs=tuple(method.units_of(request_id)),
+                rung=method.level_of(request_id) if ended == "stopped" and not course.evidence and rungs else None,
+                rungs=rungs,
                 error=course.error,
                 invalid=course.invalid,
+                evidence=course.evidence,
             )
         )
         self._tell(TrialExited(request_id))

@@ -268,6 +268,8 @@ def _trial_view(
         started_at=row.started_at,
         ended_at=row.ended_at,
         pending_reason=None if current is None else reasons.get(current.id),
+        stop_evidence=row.stop_evidence,
+        would_stop=row.would_stop,
         warnings=row.warnings,
         attempts=[_attempt_view(one) for one in trials.attempts(s, row.id)] if summary else [],
         policy_matches=[PolicyMatch.model_validate(one) for one in row.policy_matches],

@@ -66,6 +66,8 @@ function Shown({ feed, state, tab, onTab, visible }: {
       </Header>
       <LinkNotice link={state.link} onRetry={feed.retry} />
       {trial.pending_reason && !isOver(trial.state) && <Notice tone="paused">Queued: {nameText(trial.pending_reason, 400)}</Notice>}
+      {trial.stop_evidence && <Notice tone="paused">Stopped {nameText(trial.stop_evidence, 400)}</Notice>}
+      {trial.would_stop.map((evidence, i) => <Notice key={i} tone="paused">Would have been stopped {nameText(evidence, 400)}</Notice>)}
       {trial.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
       {card && <FailureCard failure={{ ...card, trial_id: trial.id }} />}
       <Tabs label={`Views of trial ${trial.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as TrialTab)}>
