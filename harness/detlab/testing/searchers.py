@@ -19,18 +19,27 @@ import pytest
 
 from detlab.schemas.expconf.blocks.searchers import MEMBERS
 from detlab_hub.core.searchers import (
+    BudgetSpent,
     CheckpointCommitted,
+    ConcurrencySet,
     Continued,
     CreateTrial,
     Decision,
     Event,
     ExitReason,
+    Extended,
     PauseSearch,
     PauseTrial,
+    PointsAdded,
+    PromotionRequested,
     ResumeTrial,
     Searcher,
     Shutdown,
+    SpaceEdited,
     Started,
+    Steering,
+    SteeringRefused,
+    StopRequested,
     StopTrial,
     Suggest,
     Suggested,
@@ -38,6 +47,7 @@ from detlab_hub.core.searchers import (
     TrialExited,
     TrialExitedEarly,
     TrialPaused,
+    TrialsRetried,
     ValidationReported,
     decision_from_json,
     decision_to_json,
@@ -47,6 +57,8 @@ from detlab_hub.core.searchers import (
     method_class,
     replay,
 )
+from detlab_hub.core.searchers.hyperparameters import sample
+from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.searchers.suggesting import answer, to_json
 
 __all__ = ["Driven", "SearchMethodContract", "drive"]
@@ -73,6 +85,32 @@ class Driven:
         """Trials that have saved since they were to leave their slots."""
         self.invalid: set[str] = set()
         self.shutdown: Shutdown | None = None
+        self.refused: list[Steering] = []
+        """Acts of users that the search did not allow."""
+        self.granted = 0
+        """Trials by which users have extended it."""
+        self.lengthened = 0
+        """Units of the time metric by which users have extended it; a population makes trials of them."""
+
+    def steer(self, act: Steering) -> list[Decision]:
+        """Give the search a user's act, as the master does; one that is refused changes nothing."""
+        before, revision = self.search.fingerprint(), self.search.revision
+        try:
+            decisions = self.take(act)
+        except SteeringRefused:
+            assert self.search.fingerprint() == before, f"{act} was refused, but changed the search"
+            assert self.search.revision == revision, f"{act} was refused, but counted as a change"
+            self.refused.append(act)
+            return []
+        match act:
+            case Extended(trials, units):
+                self.granted += trials
+                self.lengthened += units
+            case PointsAdded(points):
+                self.granted += len(points)
+            case TrialsRetried(request_ids):
+                self.granted += len(request_ids)
+        return decisions
 
     def movable(self) -> list[str]:
         """List the trials to which something can happen: those that have not ended, and have not left their slots."""
@@ -124,6 +162,8 @@ def drive(
     invalid: float = 0.1,
     lost_answers: float = 0.0,
     steps: int = 9,
+    steering: float = 0.0,
+    spent_at: int | None = None,
 ) -> Driven:
     """Drive a search until it ends.
 
@@ -135,19 +175,26 @@ def drive(
         invalid: Share of trials whose hyperparameters are refused.
         lost_answers: Share of questions that are answered with nothing.
         steps: Reports of a trial that is not stopped.
+        steering: Share of events after which a user does something; each act is done at most four times.
+        spent_at: After how many events a budget is used up.
     """
     draw = random.Random(seed)  # noqa: S311 - the order of events of a test, which must be the same each time
     driven = Driven(make_searcher(config, space, seed))
     stopped: set[str] = set()
     step: dict[str, int] = {}
     waiting: list[Event] = [Started()]
+    acts = _Acts(space, seed)
     while waiting or driven.open:
-        if waiting:
+        if len(driven.journal) == spent_at:
+            event: Event = BudgetSpent("slot-hours: 1.0 of 1 used")
+        elif driven.journal and draw.random() < steering and (act := acts.draw(driven)) is not None:
+            event = act
+        elif waiting:
             event = waiting.pop(draw.randrange(len(waiting)))
         else:
             assert driven.movable(), "all trials are paused, and none is resumed"
             event = _next_of(draw, driven, draw.choice(driven.movable()), step, stopped, failures, invalid, steps)
-        for decision in driven.take(event):
+        for decision in driven.steer(event) if isinstance(event, Steering) else driven.take(event):
             match decision:
                 case CreateTrial(request_id):
                     waiting.append(TrialCreated(request_id))
@@ -159,6 +206,49 @@ def drive(
                     waiting.append(_answer(driven.search, config, decision, lost=draw.random() < lost_answers))
         assert len(driven.journal) < 100_000, "the search does not end"
     return driven
+
+
+class _Acts:
+    """What users do to a search, at random: each kind of act at most four times, so that the search ends."""
+
+    def __init__(self, space: Mapping[str, Any], seed: int) -> None:
+        self._space = dict(space)
+        self._draw = random.Random(-seed - 1)  # noqa: S311 - as in `drive`
+        self._points = SearchRandom(seed + 1)
+        self._left = dict.fromkeys(("extend", "add", "retry", "space", "places", "stop", "promote", "continue"), 4)
+
+    def draw(self, driven: Driven) -> Steering | None:
+        """Draw an act; None if there is nothing to do it to."""
+        kind = self._draw.choice(list(self._left))
+        if self._left[kind] == 0:
+            return None
+        self._left[kind] -= 1
+        some = self._draw.choice(list(driven.created)) if driven.created else "nobody"
+        match kind:
+            case "extend":
+                return Extended(*self._draw.choice([(1, 0), (3, 0), (0, 2), (2, 1)]), author="ada")
+            case "add":
+                return PointsAdded(
+                    tuple(sample(self._space, self._points) for _ in range(self._draw.randint(1, 3))), "ada"
+                )
+            case "retry":
+                return TrialsRetried((some,), "ben")
+            case "space":
+                return SpaceEdited(self._narrowed(), "ada")
+            case "places":
+                return ConcurrencySet(self._draw.randint(0, 6), "ada")
+            case "stop":
+                return StopRequested(some, "ben")
+            case "promote":
+                return PromotionRequested(some, "ada")
+        return Continued("ada")
+
+    def _narrowed(self) -> dict[str, Any]:
+        """Draw a space within the first one."""
+        made = dict(self._space)
+        if "lr" in made:
+            made["lr"] = {**made["lr"], "maxval": self._draw.choice([-1, -2, -3])}
+        return made
 
 
 def _next_of(
@@ -265,6 +355,36 @@ class SearchMethodContract:
             assert driven.search.shutdown == driven.shutdown
             assert len(driven.created) - len(driven.invalid) <= driven.search.trials_total
             assert driven.search.progress() == 1.0
+
+    def test_users_may_steer_at_any_time(self) -> None:
+        """Acts at random moments: replay decides the same, the extended budget holds, refusals change nothing."""
+        done = 0
+        for seed in self.seeds:
+            live = drive(self.config, self.space, seed, steering=0.3)
+            done += len(live.refused)
+            done += sum(isinstance(event, Steering) for event in live.journal)
+            assert live.shutdown is not None, "the search did not end"
+            total = make_searcher(self.config, self.space, seed).trials_total
+            assert live.search.trials_total >= total + live.granted, "the budget is less than users made of it"
+            if not live.lengthened:
+                assert live.search.trials_total == total + live.granted, "the budget is more than users made of it"
+            assert len(live.created) - len(live.invalid) <= live.search.trials_total
+            events = [event_from_json(json.loads(json.dumps(event_to_json(event)))) for event in live.journal]
+            for cut in {1, len(events) // 3, len(events) // 2, len(events)}:
+                search, _ = replay(self.config, self.space, seed, events[:cut], live.decided[:cut])
+                assert search.fingerprint() == live.fingerprints[cut - 1]
+                for event, then in zip(events[cut:], live.decided[cut:], strict=True):
+                    assert search.step(event) == then
+        assert done, "no act was drawn"
+
+    def test_nothing_begins_once_a_budget_is_spent(self) -> None:
+        """Every trial is stopped, no other is made, and the search ends."""
+        for seed in self.seeds:
+            live = drive(self.config, self.space, seed, spent_at=6)
+            assert live.shutdown is not None
+            places = [at for at, event in enumerate(live.journal) if isinstance(event, BudgetSpent)]
+            for decisions in live.decided[places[0] :] if places else []:
+                assert not any(isinstance(one, CreateTrial | ResumeTrial | Suggest) for one in decisions)
 
     def test_repeated_events_change_nothing(self) -> None:
         """A report that comes twice across a crash is not counted twice by the driver's books of ends."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Set
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import GridConfig, RandomConfig, SearcherBlock, SingleConfig
-from detlab_hub.core.searchers.events import INVALID_REASONS, Decision, ExitReason
+from detlab_hub.core.searchers.errors import SteeringRefused
+from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import Grid
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
@@ -29,6 +30,7 @@ class RandomSearch(SearchMethod):
         self._max_concurrent = max_concurrent
         self._replace_invalid = replace_invalid
         self._budget_used = 0
+        self._running = 0
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
@@ -43,7 +45,7 @@ class RandomSearch(SearchMethod):
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create as many trials as may run at a time."""
         first = min(self._max_trials, self._max_concurrent or self._max_trials)
-        self._budget_used = first
+        self._budget_used = self._running = first
         return create_many(first, factory.draw)
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
@@ -54,10 +56,26 @@ class RandomSearch(SearchMethod):
 
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Fill the freed place while there is budget."""
-        if self._budget_used >= self._max_trials:
-            return []
-        self._budget_used += 1
-        return [factory.draw()]
+        self._running -= 1
+        return self._fill(factory, 1)
+
+    def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
+        """Make further trials, at once where a place is free."""
+        refuse_units(self.name, units)
+        self._max_trials += trials
+        return self._fill(factory, trials)
+
+    def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
+        """Fill the places that are new, or leave those empty that are too many."""
+        self._max_concurrent = limit
+        return self._fill(factory, self._max_trials)
+
+    def _fill(self, factory: TrialFactory, most: int) -> list[Decision]:
+        free = self._max_concurrent - self._running if self._max_concurrent else most
+        count = max(0, min(most, free, self._max_trials - self._budget_used))
+        self._budget_used += count
+        self._running += count
+        return create_many(count, factory.draw)
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
         """Return the part of the budget that is done; invalid trials do not count, since they are replaced."""
@@ -65,8 +83,13 @@ class RandomSearch(SearchMethod):
         return done / self._max_trials
 
     def state(self) -> dict[str, Any]:
-        """Return the budget spent."""
-        return {"budget_used": self._budget_used}
+        """Return the budget, what of it is spent, and the places."""
+        return {
+            "budget_used": self._budget_used,
+            "running": self._running,
+            "max_trials": self._max_trials,
+            "max_concurrent": self._max_concurrent,
+        }
 
 
 class SingleSearch(RandomSearch):
@@ -96,6 +119,10 @@ class GridSearch(SearchMethod):
         self._grid = grid
         self._max_concurrent = max_concurrent
         self._remaining = grid.size
+        self._added = 0
+        """Points that users added beyond the grid."""
+        self._added_left = 0
+        self._running = 0
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
@@ -104,31 +131,76 @@ class GridSearch(SearchMethod):
 
     @property
     def budget(self) -> int:
-        """Points of the grid."""
-        return self._grid.size
+        """Points of the grid, and those that users added."""
+        return self._grid.size + self._added
 
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create as many trials as may run at a time."""
-        decisions: list[Decision] = []
-        for _ in range(min(self._remaining, self._max_concurrent or self._remaining)):
-            decisions += self._next(factory)
-        return decisions
+        return self._fill(factory, self._remaining)
 
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Continue with the next point."""
-        return self._next(factory)
+        self._running -= 1
+        return self._fill(factory, 1)
 
-    def _next(self, factory: TrialFactory) -> list[Decision]:
-        if self._remaining == 0:
-            return []
+    def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
+        """Make trials at points that users added; they come before the rest of the grid."""
+        refuse_units(self.name, units)
+        if len(factory.enqueued) < self._added_left + trials:
+            raise SteeringRefused("a grid has no points beyond its own: add the points that you want")
+        self._added += trials
+        self._added_left += trials
+        return self._fill(factory, trials)
+
+    def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
+        """Fill the places that are new, or leave those empty that are too many."""
+        self._max_concurrent = limit
+        return self._fill(factory, self._remaining + self._added_left)
+
+    def respaced(self, factory: TrialFactory, space: Mapping[str, Any]) -> list[Decision]:
+        """Refuse: the points that were tried would not be those of the new grid.
+
+        Raises:
+            SteeringRefused: Always.
+        """
+        raise SteeringRefused(
+            "the space of a grid cannot be changed: its points are counted from the start; add points"
+        )
+
+    def _fill(self, factory: TrialFactory, most: int) -> list[Decision]:
+        free = self._max_concurrent - self._running if self._max_concurrent else most
+        count = max(0, min(most, free, self._remaining + self._added_left))
+        self._running += count
+        return create_many(count, lambda: self._next(factory))
+
+    def _next(self, factory: TrialFactory) -> CreateTrial:
+        if self._added_left:
+            self._added_left -= 1
+            return factory.draw()
         self._remaining -= 1
-        return [factory.at(self._grid.point(self._remaining))]
+        return factory.at(self._grid.point(self._remaining))
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
         """Return the part of the points that is done; an invalid point counts as done."""
         running = sum(share for request_id, share in shares.items() if request_id not in closed)
-        return (len(closed) + running) / self._grid.size
+        return (len(closed) + running) / self.budget
 
     def state(self) -> dict[str, Any]:
-        """Return the points left."""
-        return {"remaining": self._remaining}
+        """Return the points left, and the places."""
+        return {
+            "remaining": self._remaining,
+            "added": self._added,
+            "added_left": self._added_left,
+            "running": self._running,
+            "max_concurrent": self._max_concurrent,
+        }
+
+
+def refuse_units(name: str, units: int) -> None:
+    """Refuse to lengthen the trials of a method that does not count their training.
+
+    Raises:
+        SteeringRefused: There are units.
+    """
+    if units:
+        raise SteeringRefused(f"{name} has no rungs that could be longer: its trials train as long as their code says")

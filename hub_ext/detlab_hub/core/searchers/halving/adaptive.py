@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, cast
 
 from detlab.schemas.expconf import AdaptiveASHAConfig, SearcherBlock
-from detlab_hub.core.searchers.errors import SearcherConfigError
+from detlab_hub.core.searchers.errors import SearcherConfigError, SteeringRefused
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
 from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.halving.async_halving import AsyncHalving
@@ -53,18 +53,27 @@ def plan_brackets(rungs: Sequence[int], max_trials: int, max_concurrent: int, di
         divisor: Each rung keeps the best 1/divisor.
     """
     ordered = sorted(rungs, reverse=True)
+    trials = [max(share, 1) for share in _shares(ordered, max_trials, divisor)]
+    trials[0] += max(max_trials - sum(trials), 0)
+    places = _places(trials[-1], len(ordered), max_concurrent, divisor)
+    return [Bracket(*share) for share in zip(ordered, trials, places, strict=True)]
+
+
+def _shares(ordered: Sequence[int], trials: int, divisor: float) -> list[int]:
+    """Divide trials over brackets by their rungs, rounded down."""
     weights = [math.pow(divisor, n - 1) / n for n in ordered]
     total = 0.0
     for weight in weights:  # not `sum`, which compensates rounding from Python 3.12 on: a share must not change
         total += weight
-    trials = [max(int(weight / total * max_trials), 1) for weight in weights]
-    trials[0] += max(max_trials - sum(trials), 0)
+    return [int(weight / total * trials) for weight in weights]
+
+
+def _places(last_trials: int, brackets: int, max_concurrent: int, divisor: float) -> list[int]:
+    """Divide the places evenly; 0 gives each bracket a default by the trials of the last one."""
     if max_concurrent == 0:
-        places = [max(trials[-1], int(divisor))] * len(ordered)
-    else:
-        each, extra = divmod(max(max_concurrent, len(ordered)), len(ordered))
-        places = [each + (1 if i < extra else 0) for i in range(len(ordered))]
-    return [Bracket(*share) for share in zip(ordered, trials, places, strict=True)]
+        return [max(last_trials, int(divisor))] * brackets
+    each, extra = divmod(max(max_concurrent, brackets), brackets)
+    return [each + (1 if i < extra else 0) for i in range(brackets)]
 
 
 class Tournament(SearchMethod):
@@ -96,7 +105,8 @@ class Tournament(SearchMethod):
             max_rungs = fields.count("max_rungs", DEFAULT_MAX_RUNGS)
             rungs = bracket_rungs(mode, max_rungs, fields.count("max_time"), max_trials, divisor)
         brackets = plan_brackets(rungs, max_trials, fields.max_concurrent, divisor)
-        return cls([AsyncHalving.bracket(fields, b.num_rungs, b.max_trials, b.max_concurrent) for b in brackets])
+        made = [AsyncHalving.bracket(fields, b.num_rungs, b.max_trials, b.max_concurrent) for b in brackets]
+        return cls(made)
 
     @property
     def budget(self) -> int:
@@ -144,6 +154,29 @@ class Tournament(SearchMethod):
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]
         return self._claim(number, self._brackets[number].exited(factory, request_id))
+
+    def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
+        """Divide further trials as the first ones were, what remains to the first bracket; units go to all."""
+        shares = _shares([len(bracket.rungs) for bracket in self._brackets], trials, self._brackets[0].divisor)
+        shares[0] += trials - sum(shares)
+        decisions: list[Decision] = []
+        for number, (bracket, share) in enumerate(zip(self._brackets, shares, strict=True)):
+            decisions += self._claim(number, bracket.extended(factory, share, units))
+        return decisions
+
+    def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
+        """Divide the places over the brackets.
+
+        Raises:
+            SteeringRefused: There are fewer places than brackets.
+        """
+        if 0 < limit < len(self._brackets):
+            raise SteeringRefused(f"each of the {len(self._brackets)} brackets needs a place, {limit} are too few")
+        places = _places(self._brackets[-1].budget, len(self._brackets), limit, self._brackets[0].divisor)
+        decisions: list[Decision] = []
+        for number, (bracket, share) in enumerate(zip(self._brackets, places, strict=True)):
+            decisions += self._claim(number, bracket.resized(factory, share))
+        return decisions
 
     def paused(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Pass on to the trial's bracket."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from detlab.schemas.expconf import AsyncHalvingConfig
-from detlab_hub.core.searchers.errors import SearcherInputError
+from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
 from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.halving.rungs import Rung, rung_units
@@ -77,6 +77,10 @@ class AsyncHalving(SearchMethod):
         self._active: set[str] = set()
         self._exited = 0
         self._invalid = 0
+        self._beyond = 0
+        """Trials by which users have extended the search."""
+        self._passes: set[str] = set()
+        """Trials that users let pass their next rung."""
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
@@ -110,6 +114,11 @@ class AsyncHalving(SearchMethod):
     def budget(self) -> int:
         """`max_trials`; fewer are made where trials end by themselves below the top rung."""
         return self._config.max_trials
+
+    @property
+    def divisor(self) -> float:
+        """One in this many trials continues beyond a rung."""
+        return self._config.divisor
 
     @property
     def rungs(self) -> list[Rung]:
@@ -186,8 +195,9 @@ class AsyncHalving(SearchMethod):
                 return False
             place = rung.insert(request_id, score)
             keep = max(int(len(rung.entries) / self._config.divisor), 1)
-            if level == top or place >= keep:
+            if level == top or (place >= keep and request_id not in self._passes):
                 return True
+            self._passes.discard(request_id)
         return False
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
@@ -212,10 +222,52 @@ class AsyncHalving(SearchMethod):
         return self._fill_place(factory)
 
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
-        """Count an end. A trial that ends by itself below the top rung is not replaced (as in Determined)."""
+        """Count an end.
+
+        A trial that ends by itself below the top rung is not replaced (as in Determined), unless a user has extended
+        the search: the trials asked for are made in any case.
+        """
         self._active.discard(request_id)
         self._exited += 1
+        return self._fill_places(factory) if self._beyond else []
+
+    def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
+        """Make further trials; let those that reach the top rung train longer.
+
+        Only the top rung moves: nothing is compared there, so results of different lengths never decide.
+        """
+        self._config = replace(self._config, max_trials=self._config.max_trials + trials)
+        self._beyond += trials
+        self._rungs[-1].units_needed += units
+        return self._fill_places(factory)
+
+    def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
+        """Fill the places that are new, or leave those empty that are too many."""
+        self._config = replace(self._config, max_concurrent=limit)
+        return self._fill_places(factory)
+
+    def promoted(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Let a running trial pass its next rung, how good it may be.
+
+        Raises:
+            SteeringRefused: It was stopped, has ended, or is on its way to the top rung.
+        """
+        if request_id not in self._active:
+            raise SteeringRefused(
+                f"the trial was stopped or has ended: {self.name} stops for good; add its point to train it again"
+            )
+        if self._level[request_id] == len(self._rungs) - 1:
+            raise SteeringRefused(
+                "the trial trains to the top rung already; extend the search by units to make it longer"
+            )
+        self._passes.add(request_id)
         return []
+
+    def _fill_places(self, factory: TrialFactory) -> list[Decision]:
+        decisions: list[Decision] = []
+        while made := self._fill_place(factory):
+            decisions += made
+        return decisions
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
         """Return the filled part of rung 0, a sixth held back for the upper rungs; once it is full, the ended part."""
@@ -234,4 +286,8 @@ class AsyncHalving(SearchMethod):
             "active": sorted(self._active),
             "exited": self._exited,
             "invalid": self._invalid,
+            "max_trials": self._config.max_trials,
+            "max_concurrent": self._config.max_concurrent,
+            "beyond": self._beyond,
+            "passes": sorted(self._passes),
         }

@@ -23,6 +23,7 @@ from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactor
 from detlab_hub.core.searchers.model_based.axes import Axis, alike, axes_of, coordinates
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
 from detlab_hub.core.searchers.objectives import Score
+from detlab_hub.core.searchers.sweep import refuse_units
 
 
 class ModelBased(SearchMethod):
@@ -57,7 +58,7 @@ class ModelBased(SearchMethod):
     ) -> None:
         self._axes = axes
         self._max_trials = max_trials
-        self._places = min(max_concurrent or max_trials, max_trials)
+        self._max_concurrent = max_concurrent
         self._startup = startup
         self._options = dict(options)
         self._given = [
@@ -118,6 +119,21 @@ class ModelBased(SearchMethod):
             factory.enqueue([self._expected])
         if self.starts_at_random and not self._given:
             return [self._take(factory.draw()) for _ in range(self._places)]
+        return self._fill(factory)
+
+    @property
+    def _places(self) -> int:
+        return min(self._max_concurrent or self._max_trials, self._max_trials)
+
+    def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
+        """Make further trials, at once where a place is free."""
+        refuse_units(self.name, units)
+        self._max_trials += trials
+        return self._fill(factory)
+
+    def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
+        """Fill the places that are new, or leave those empty that are too many."""
+        self._max_concurrent = limit
         return self._fill(factory)
 
     def _take(self, trial: CreateTrial) -> CreateTrial:
@@ -225,6 +241,8 @@ class ModelBased(SearchMethod):
             "invalid": self._invalid,
             "open": self._open,
             "asked": self._asked,
+            "max_trials": self._max_trials,
+            "max_concurrent": self._max_concurrent,
         }
 
 
