@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Preview:
     report_every: int
     length: int
     trials: list[SimulatedTrial]
+    notes: list[str] = field(default_factory=list)
+    """What the method says of its choices."""
 
     @property
     def unit(self) -> str:
@@ -125,7 +127,7 @@ def run_preview(
         return random_curve(trial, step, until, smaller)
 
     trials = simulate(searcher, function or curve, every, until)
-    return Preview(settings, seed, every, until, trials)
+    return Preview(settings, seed, every, until, trials, searcher.method.notes())
 
 
 def _rounds(settings: Mapping[str, Any]) -> int:
@@ -258,6 +260,8 @@ def _print(preview: Preview, as_text: bool) -> None:
     for trial in preview.trials:
         if trial.error is not None:
             _say(f"trial {trial.trial.index}: {trial.error}")
+    for note in preview.notes:
+        _say(note)
     if preview.length < preview.report_every:
         _say(f"no trial reports: its length {preview.length} is below --report-every {preview.report_every}")
     if not as_text:

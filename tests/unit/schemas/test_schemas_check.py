@@ -80,7 +80,7 @@ def test_a_config_is_a_mapping(raw: object) -> None:
         (
             {"searcher": {"name": "random", "max_time": 16}},
             "searcher.max_time",
-            "`random` does not use it; `async_halving`, `adaptive_asha`, `asha`, `hyperband` and `bohb` do: remove it, or change `name`",
+            "`random` does not use it; `async_halving`, `adaptive_asha`, `asha`, `hyperband`, `bohb` and `dehb` do: remove it, or change `name`",
         ),
         (
             {"checkpoint_storage": {"type": "shared_fs", "host_path": "/a", "bucket": "b"}},

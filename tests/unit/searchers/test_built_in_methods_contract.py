@@ -53,6 +53,10 @@ class TestBOHB(SearchMethodContract):
     seeds = range(2)
 
 
+class TestDEHB(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {**TestHyperband.config, "name": "dehb", "max_trials": 30}
+
+
 class TestPBT(SearchMethodContract):
     config: ClassVar[dict[str, Any]] = {
         "name": "pbt",

@@ -42,7 +42,7 @@ from detlab.schemas.expconf.blocks.hyperparameters import (
     OrdinalHyperparameter,
 )
 from detlab.schemas.expconf.blocks.lengths import Length
-from detlab.schemas.expconf.blocks.population_searchers import PB2Config, PBTConfig, PopulationConfig
+from detlab.schemas.expconf.blocks.population_searchers import DEHBConfig, PB2Config, PBTConfig, PopulationConfig
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 from detlab.schemas.expconf.blocks.searchers import (
     GridConfig,
@@ -78,6 +78,7 @@ __all__ = [
     "CheckpointStorage",
     "ConfigError",
     "ConstHyperparameter",
+    "DEHBConfig",
     "Device",
     "DirectoryConfig",
     "DoubleHyperparameter",

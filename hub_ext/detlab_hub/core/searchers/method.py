@@ -249,6 +249,10 @@ class SearchMethod(ABC):
         """Return the checkpoints that a trial may still start from: nobody can delete them."""
         return frozenset()
 
+    def notes(self) -> list[str]:
+        """Return what people should know of choices that the method made; each is shown once, as a warning."""
+        return []
+
     def level_of(self, request_id: str) -> int:
         """Return how far a trial has come in the method's records; a report that does not change it changed nothing."""
         return 0

@@ -207,6 +207,10 @@ class Repeated(SearchMethod):
         """Ask the method inside."""
         return self._inner.needs_checkpoints()
 
+    def notes(self) -> list[str]:
+        """Ask the method inside."""
+        return self._inner.notes()
+
     def known(self, ticket: int) -> Any:
         """Ask the method inside."""
         return self._inner.known(ticket)

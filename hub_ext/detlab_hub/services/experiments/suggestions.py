@@ -20,6 +20,7 @@ from detlab.errors import Unavailable
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import Question, SearcherNotInstalled, Suggested, method_class, searcher_names
 from detlab_hub.services.experiments.answer_process import PATIENCE, AnswerProcess
+from detlab_hub.services.kernel.searches import SearchLostError
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import ask_open_questions, tell_search
@@ -134,8 +135,19 @@ def _ask_again(turn: Turn, experiment_id: int) -> None:
 def _tell(turn: Turn, experiment_id: int, event: Suggested) -> None:
     experiment = turn.experiment(experiment_id)
     if event.failure:
-        warning = f"suggestions: {event.failure}; points were drawn at random instead"
-        if warning not in experiment.warnings:
-            experiment.warnings = [*experiment.warnings, warning]
-            turn.changed_experiment(experiment_id)
+        _warn(turn, experiment, [f"suggestions: {event.failure}; points were drawn at random instead"])
     tell_search(turn, experiment, event)
+    if ExperimentState(experiment.state).terminal:
+        return
+    try:
+        notes = turn.searches.get(turn.session, experiment).method.notes()
+    except SearchLostError:  # noticed, and reported, when the event was told
+        return
+    _warn(turn, experiment, notes)
+
+
+def _warn(turn: Turn, experiment: ExperimentRow, texts: list[str]) -> None:
+    new = [text for text in texts if text not in experiment.warnings]
+    if new:
+        experiment.warnings = [*experiment.warnings, *new]
+        turn.changed_experiment(experiment.id)

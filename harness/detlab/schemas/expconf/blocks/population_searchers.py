@@ -6,7 +6,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from detlab.schemas.expconf.blocks.scalars import Block, FilledText, PositiveInt, needed
+from detlab.schemas.expconf.blocks.scalars import (
+    Block,
+    FilledText,
+    NonNegativeInt,
+    NumberAboveOne,
+    PositiveInt,
+    needed,
+)
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 
 
@@ -50,3 +57,17 @@ class PB2Config(PopulationConfig):
     """Population based bandits: PBT whose clones get numbers that a Gaussian process suggests."""
 
     name: Literal["pb2"] = "pb2"
+
+
+class DEHBConfig(SearcherBlock):
+    """Differential evolution on the rungs of Hyperband; each trial trains from scratch to the units of its rung."""
+
+    name: Literal["dehb"] = "dehb"
+    max_trials: PositiveInt | None = needed("Number of trials.")
+    time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
+    max_time: PositiveInt | None = needed("Value of `time_metric` at the top rung.")
+    divisor: NumberAboveOne = Field(3.0, description="Each rung trains `divisor` times as long as the one before.")
+    max_rungs: PositiveInt = Field(5, description="Most rungs.")
+    max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: no limit.")
+    mutation_factor: float = Field(0.5, ge=0, le=1, description="By how much of a difference points are moved.")
+    crossover_probability: float = Field(0.5, ge=0, le=1, description="Share of the numbers that a mutant passes on.")

@@ -29,7 +29,7 @@ from detlab.schemas.expconf.blocks.model_searchers import (
     NSGA2Config,
     TPEConfig,
 )
-from detlab.schemas.expconf.blocks.population_searchers import PB2Config, PBTConfig
+from detlab.schemas.expconf.blocks.population_searchers import DEHBConfig, PB2Config, PBTConfig
 from detlab.schemas.expconf.blocks.scalars import (
     FilledText,
     Flag,
@@ -139,6 +139,7 @@ BUILT_IN: dict[str, type[SearcherBlock]] = {
     "asha": ASHAConfig,
     "hyperband": HyperbandConfig,
     "bohb": BOHBConfig,
+    "dehb": DEHBConfig,
     "pbt": PBTConfig,
     "pb2": PB2Config,
     "tpe": TPEConfig,
@@ -213,6 +214,7 @@ SearcherConfig = Annotated[
     | Annotated[ASHAConfig, Tag("::asha")]
     | Annotated[HyperbandConfig, Tag("::hyperband")]
     | Annotated[BOHBConfig, Tag("::bohb")]
+    | Annotated[DEHBConfig, Tag("::dehb")]
     | Annotated[PBTConfig, Tag("::pbt")]
     | Annotated[PB2Config, Tag("::pb2")]
     | Annotated[TPEConfig, Tag("::tpe")]

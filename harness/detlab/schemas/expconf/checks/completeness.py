@@ -77,7 +77,7 @@ def _azure(raw: dict[str, Any]) -> Iterator[Problem]:
 def _nothing_to_search(raw: dict[str, Any]) -> Iterator[Problem]:
     searcher = raw.get("searcher")
     name = searcher.get("name") if isinstance(searcher, dict) else None
-    if name not in ("random", "grid", *_ASHA):
+    if name not in ("random", "grid", "dehb", "pbt", "pb2", *_ASHA):
         return
     found = any(
         isinstance(value, dict) and value.get("type") not in (None, "const")

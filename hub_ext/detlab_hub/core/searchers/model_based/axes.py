@@ -104,6 +104,16 @@ def axes_of(space: Mapping[str, Any]) -> list[Axis]:
     return [axis for leaf in in_order(leaves_of(space)) if (axis := _axis(leaf)) is not None]
 
 
+def alike(one: Sequence[Axis], other: Sequence[Axis]) -> bool:
+    """Whether two spaces have the same axes, apart from bounds: coordinates mean the same on both."""
+    return [_meaning(axis) for axis in one] == [_meaning(axis) for axis in other]
+
+
+def _meaning(axis: Axis) -> tuple[Any, ...]:
+    places = (axis.low, axis.high, axis.leaf and axis.leaf.spec) if axis.kind == "stepped" else ()
+    return (axis.name, axis.kind, axis.base, list(axis.choices), places)
+
+
 def _axis(leaf: Leaf) -> Axis | None:
     spec, steps = leaf.spec, None if leaf.kind == "const" else steps_of(leaf.spec)
     if steps == 1:

@@ -15,11 +15,12 @@ from detlab.schemas.expconf.blocks.model_searchers import (
     TPEConfig,
 )
 from detlab.schemas.space import leaves_of
+from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
-from detlab_hub.core.searchers.model_based.axes import Axis, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.axes import Axis, alike, axes_of, coordinates
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
 from detlab_hub.core.searchers.objectives import Score
 
@@ -176,6 +177,24 @@ class ModelBased(SearchMethod):
         del self._open[ticket]
         return [self._take(factory.at(found)) for found in points]
 
+    def notes(self) -> list[str]:
+        """Say when another sampler answers than the one that the config names."""
+        if self._options["sampler"] == "gp" and len(self._given) + len(self._order) > GP_MOST:
+            return [f"searcher {self.name}: tpe has suggested since {GP_MOST} results: a Gaussian process is too slow"]
+        return []
+
+    def respaced(self, factory: TrialFactory, space: Mapping[str, Any]) -> list[Decision]:
+        """Take new bounds; results outside of them no longer count for the model.
+
+        Raises:
+            SteeringRefused: The hyperparameters themselves, or their choices, are others.
+        """
+        axes = axes_of(space)
+        if not alike(self._axes, axes):
+            raise SteeringRefused(f"{self.name} can take new bounds, but no other hyperparameters or choices")
+        self._axes = axes
+        return []
+
     def known(self, ticket: int) -> Any:
         """Return the sampler's settings and all results: given ones, trials in the order of their ends, running ones.
 
@@ -288,6 +307,10 @@ class Bayesian(ModelBased):
     def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
         """Choose the sampler."""
         return {"sampler": choose(axes, max_trials)}
+
+    def notes(self) -> list[str]:
+        """Say which sampler was chosen, too."""
+        return [f"searcher bayesian: suggestions come from {self._options['sampler']}", *super().notes()]
 
 
 GP_AXES = 20

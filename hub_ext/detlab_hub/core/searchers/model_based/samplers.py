@@ -29,8 +29,8 @@ def suggest(question: Question) -> list[dict[str, Any]]:
     space = Space(question.space, question.require)
     axes = axes_of(question.space)
     known = question.known
-    ended = [Record(*record) for record in known["ended"]]
-    running = [Record(*record) for record in known["running"]]
+    ended = _inside(axes, known["ended"])
+    running = _inside(axes, known["running"])
     options = known["options"]
     if not axes:
         return [Points(space).build(_no_axis) for _ in range(question.count)]
@@ -58,6 +58,16 @@ def _allowed(space: Space, ask: Ask, at_random: SearchRandom) -> dict[str, Any]:
             return found
         refuse()
     return space.sample(at_random)
+
+
+def _inside(axes: Sequence[Axis], told: Sequence[Any]) -> list[Record]:
+    """Return the records, without those outside of bounds that have been edited since."""
+    records = [Record(*record) for record in told]
+    return [record for record in records if all(map(_contains, axes, record.at))]
+
+
+def _contains(axis: Axis, coordinate: Coordinate | None) -> bool:
+    return coordinate is None or axis.low <= coordinate <= axis.high
 
 
 def penalised(ended: Sequence[Record]) -> list[Record]:

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import PB2Config, SearcherBlock
+from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import CreateTrial, Decision, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import Question, TrialFactory
-from detlab_hub.core.searchers.model_based.axes import axes_of, coordinates
+from detlab_hub.core.searchers.model_based.axes import alike, axes_of, coordinates
 from detlab_hub.core.searchers.population.members import Gain, Member, Origin
 from detlab_hub.core.searchers.population.pbt import PBT, Plan
 
@@ -89,6 +90,18 @@ class PB2(PBT):
             trial: CreateTrial = factory.at(factory.allowed(point), origin.checkpoint)
             clones.append(self._join(trial, origin))
         return clones + self._turn(factory)
+
+    def respaced(self, factory: TrialFactory, space: Mapping[str, Any]) -> list[Decision]:
+        """Take new bounds.
+
+        Raises:
+            SteeringRefused: The hyperparameters themselves, or their choices, are others.
+        """
+        axes = axes_of(space)
+        if not alike(self._axes, axes):
+            raise SteeringRefused(f"{self.name} can take new bounds, but no other hyperparameters or choices")
+        self._axes = axes
+        return []
 
     def needs_checkpoints(self) -> frozenset[str]:
         """Return those of PBT, and those of the parents whose clones are being computed."""

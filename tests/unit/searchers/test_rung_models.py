@@ -1,0 +1,162 @@
+"""Hyperband, BOHB, DEHB and PB2 against their papers: bracket sizes, what models learn from, who descends from whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detlab_hub.core.searchers import (
+    CheckpointCommitted,
+    CreateTrial,
+    Question,
+    Searcher,
+    SearcherConfigError,
+    SpaceEdited,
+    Started,
+    SteeringRefused,
+    Suggest,
+    TrialExited,
+    TrialPaused,
+    ValidationReported,
+    make_searcher,
+)
+from detlab_hub.core.searchers.halving.hyperband import bracket_sizes
+from detlab_hub.core.searchers.model_based.method import TPE
+from detlab_hub.core.searchers.model_based.records import Record
+from detlab_hub.core.searchers.population import bandit
+from detlab_hub.core.searchers.population.dehb import jobs_of
+from detlab_hub.core.searchers.randomness import SearchRandom
+
+SPACE: dict[str, Any] = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}}
+BLOCK = {"metric": "loss", "time_metric": "step", "max_time": 9, "divisor": 3}
+
+
+def test_hyperband_brackets_have_the_sizes_of_the_paper() -> None:
+    assert bracket_sizes(5, 3) == [81, 34, 15, 8, 5], "Li et al., algorithm 1, with R = 81 and eta = 3"
+    search = make_searcher({"name": "hyperband", **BLOCK}, SPACE, 1)
+    assert search.trials_total == 9 + 5 + 3
+    assert search.method.first_units == 1
+
+
+def reported(search: Searcher, created: list[CreateTrial], step: float, tickets: list[int] | None = None) -> None:
+    """Let all trials report their x, in the order of their creation, until no new one comes."""
+    for trial in created:
+        for decision in search.step(ValidationReported(trial.request_id, trial.hparams["x"], step)):
+            if isinstance(decision, CreateTrial):
+                created.append(decision)
+            if isinstance(decision, Suggest) and tickets is not None:
+                tickets.append(decision.ticket)
+
+
+def test_bohb_asks_once_a_rung_has_results_and_learns_from_the_highest_that_has_enough() -> None:
+    block = {"name": "bohb", **BLOCK, "max_rungs": 2, "max_trials": 40, "max_concurrent_trials": 8}
+    search = make_searcher({**block, "random_fraction": 0.0}, SPACE, 3)
+    created = [one for one in search.step(Started()) if isinstance(one, CreateTrial)]
+    tickets: list[int] = []
+    reported(search, created, 3, tickets)
+    assert tickets, "the first rung has enough results"
+    [question, *_] = search.questions()
+    ended = question.known["ended"]
+    assert len(ended) >= 4, "two more than a model of one number needs"
+    at = {record.at[0]: record.loss for record in ended}
+    assert [at[x] for x in sorted(at)] == [float(rank) for rank in range(len(ended))], "ranks"
+
+
+def test_bohb_refuses_a_fraction_above_one() -> None:
+    with pytest.raises(SearcherConfigError, match=r"searcher\.random_fraction: must be from 0 to 1, is 2"):
+        make_searcher({"name": "bohb", **BLOCK, "random_fraction": 2}, SPACE, 1)
+
+
+def test_dehb_gives_trials_out_in_the_order_of_the_brackets() -> None:
+    jobs = jobs_of(3, 3)
+    levels = [level for level, _ in jobs]
+    assert levels == [0] * 9 + [1] * 3 + [2] + [1] * 5 + [2] + [2] * 3
+    assert jobs[9:12] == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_dehb_first_bracket_promotes_the_best_and_later_ones_descend_from_them() -> None:
+    block = {"name": "dehb", **BLOCK, "max_trials": 60, "max_concurrent_trials": 1}
+    search = make_searcher(block, SPACE, 3)
+    created = [one for one in search.step(Started()) if isinstance(one, CreateTrial)]
+    reported(search, created, 9)
+    points = [trial.hparams["x"] for trial in created]
+    assert len(points) == 60
+    assert points[9:12] == pytest.approx(sorted(points[:9])[:3]), "the best third of rung 0, as they are"
+    assert points[12] == pytest.approx(min(points[:9]))
+    late = [point for point, (level, _) in zip(points[22:], jobs_of(3, 3), strict=False) if level == 0]
+    assert np.mean(late) < np.mean(points[:9]), "evolution has found smaller losses"
+
+
+def test_pb2_asks_for_its_clones_with_what_each_trial_gained_and_pins_their_parents_meanwhile() -> None:
+    block = {**BLOCK, "name": "pb2", "population_size": 4, "num_rounds": 3, "length_per_round": 3}
+    block["replace_function"] = {"truncate_fraction": 0.25}
+    search = make_searcher(block, SPACE, 3)
+    created = [one for one in search.step(Started()) if isinstance(one, CreateTrial)]
+    last = []
+    for trial in created:
+        search.step(ValidationReported(trial.request_id, trial.hparams["x"], 3.0))
+        search.step(CheckpointCommitted(trial.request_id, f"of {trial.index}", 3))
+        last = search.step(TrialPaused(trial.request_id))
+    assert [decision for decision in last if isinstance(decision, Suggest)] == [Suggest(0, 1)]
+    best = min(created, key=lambda trial: trial.hparams["x"])
+    [question] = search.questions()
+    assert question.known["parents"] == [best.hparams]
+    assert [gain.gain for gain in question.known["gains"]] == sorted((-t.hparams["x"] for t in created), reverse=True)
+    assert f"of {best.index}" in search.needs_checkpoints()
+
+
+def test_pb2_bandit_looks_where_trials_gained_and_keeps_choices() -> None:
+    space = {**SPACE, "act": {"type": "categorical", "vals": ["relu", "tanh"]}}
+    draw = SearchRandom(1)
+    gains = [((0, x), 1, -abs(x - 0.8)) for x in (draw.uniform(0.0, 1.0) for _ in range(40))]
+    known = {"gains": gains, "round": 2, "parents": [{"x": 0.1, "act": "tanh"}] * 3}
+    found = bandit.suggest(Question(0, 3, 5, space, known))
+    assert [point["act"] for point in found] == ["tanh"] * 3
+    assert all(abs(point["x"] - 0.8) < 0.15 for point in found)
+    assert found == bandit.suggest(Question(0, 3, 5, space, known)), "the same for the same seed"
+
+
+def test_bayesian_says_which_sampler_it_chose_and_gp_when_it_hands_over() -> None:
+    block = {"name": "bayesian", "metric": "loss", "max_trials": 20}
+    assert make_searcher(block, SPACE, 1).method.notes() == ["searcher bayesian: suggestions come from gp"]
+    many = make_searcher({**block, "max_trials": 400}, SPACE, 1)
+    assert many.method.notes() == ["searcher bayesian: suggestions come from tpe"]
+    gp = make_searcher({**block, "name": "gp", "max_trials": 302, "max_concurrent_trials": 0}, SPACE, 1)
+    created = [one for one in gp.step(Started()) if isinstance(one, CreateTrial)]
+    for trial in created[:300]:
+        gp.step(ValidationReported(trial.request_id, 0.5))
+        gp.step(TrialExited(trial.request_id))
+    assert gp.method.notes() == []
+    gp.step(TrialExited(created[300].request_id))
+    [note] = gp.method.notes()
+    assert "tpe has suggested since 300 results" in note
+
+
+@pytest.mark.parametrize("name", ["bohb", "pb2", "dehb", "tpe"])
+def test_an_edit_of_the_space_is_taken_or_refused_but_breaks_nothing(name: str) -> None:
+    block: dict[str, Any] = {**BLOCK, "name": name, "max_trials": 20}
+    if name == "tpe":
+        block = {"name": name, "metric": "loss", "max_trials": 20}
+    if name == "pb2":
+        block |= {"population_size": 2, "num_rounds": 2, "length_per_round": 3}
+    search = make_searcher(block, SPACE, 3)
+    search.step(Started())
+    before = search.fingerprint()
+    with pytest.raises(SteeringRefused):
+        search.step(SpaceEdited({"y": {"type": "double", "minval": 0.0, "maxval": 1.0}}))
+    assert search.fingerprint() == before
+    if name != "dehb":
+        search.step(SpaceEdited({"x": {"type": "double", "minval": 0.5, "maxval": 1.0}}))
+        assert search.space["x"]["minval"] == 0.5
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
+def test_suggestions_after_an_edit_lie_in_the_new_bounds_whatever_was_found_outside(sampler: str) -> None:
+    ended = [Record((x / 10,), "done", x / 10, number) for number, x in enumerate(range(10))]
+    space = {"x": {"type": "double", "minval": 0.5, "maxval": 0.9}}
+    known = {"options": {"sampler": sampler}, "startup": 1, "ended": ended, "running": [ended[0]]}
+    points = TPE.suggest(Question(0, 5, 3, space, known))
+    assert len(points) == 5
+    assert all(0.5 <= point["x"] <= 0.9 for point in points)
