@@ -104,6 +104,8 @@ class Searcher:
         self._cancels: set[str] = set()
         self._failures: set[str] = set()
         self._stopped: set[str] = set()
+        self._noted: set[tuple[int, str]] = set()
+        """Policies that only note, by their place, and the trials that each has noted."""
         self._shares: dict[str, float] = {}
         self._paused: set[str] = set()
         """Trials that are to be off their slots."""
@@ -266,16 +268,18 @@ class Searcher:
         """Return the method's decisions, and a policy's stop if the method lets the trial continue."""
         sign = self._objectives.sign
         report = Report(event.request_id, score.losses[0], event.metric, event.time, sign, event.elapsed)
-        said = [(policy, evidence) for policy in self._policies if (evidence := policy.reported(report)) is not None]
+        told = [(place, policy, policy.reported(report)) for place, policy in enumerate(self._policies)]
+        said = [(place, policy, f"{why} ({policy.name})") for place, policy, why in told if why is not None]
         stopped = any(isinstance(one, StopTrial) and one.request_id == event.request_id for one in decisions)
         if not said or stopped or event.request_id in self._stopped:
             return decisions
         where = f"at {self._time_metric} {event.time:g}: " if self._time_metric and event.time is not None else ""
-        told = [(policy.dry_run, f"{evidence} ({policy.name})") for policy, evidence in said]
-        dry = [WouldStop(event.request_id, where + evidence) for dry_run, evidence in told if dry_run]
-        evidence = "; ".join(evidence for dry_run, evidence in told if not dry_run)
+        evidence = "; ".join(why for _, policy, why in said if not policy.dry_run)
         evidence = evidence and where + evidence
-        return [*decisions, *dry, *(self._stop(event.request_id, evidence) if evidence else ())]
+        dry = {(place, event.request_id): why for place, policy, why in said if policy.dry_run}
+        noted = [WouldStop(event.request_id, where + why) for key, why in dry.items() if key not in self._noted]
+        self._noted.update(dry)
+        return [*decisions, *noted, *(self._stop(event.request_id, evidence) if evidence else ())]
 
     def _stop(self, request_id: str, evidence: str) -> list[Decision]:
         """Stop a trial that its method would have let continue."""
@@ -449,6 +453,7 @@ class Searcher:
             "over": self._shutdown is not None,
             "method": self.method.state(),
             "stopped": sorted(self._stopped),
+            "noted": sorted(self._noted),
             "tickets": self._tickets,
             "policies": [policy.state() for policy in self._policies],
         }
