@@ -22,7 +22,7 @@ RELAYED = re.compile(
     r"|agents(/(?!(enrolments|enrol|connect|records)(/|$))[\w-][\w.-]*/(enable|disable|drain))?"
     r"|jobs(/[\w-][\w.-]*(/why)?)?"
     r"|experiments(/\d+(/(pause|activate|cancel|kill|edit|trials|checkpoints|curves|stream|timeline|grants|code"
-    r"|code/sha256:[0-9a-f]{64}|figures/[a-z_]+))?)?"
+    r"|code/sha256:[0-9a-f]{64}|figures/[a-z_]+|search(/(journal|replay))?))?)?"
     r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"
     r"|tasks(/[\w-][\w.-]*(/(kill|logs|logs/stream|outputs|outputs/sha256:[0-9a-f]{64}))?)?"
     r"|checkpoints/[0-9a-f-]{36}(/archive|/files/sha256:[0-9a-f]{64})?)"

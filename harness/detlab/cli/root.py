@@ -32,6 +32,7 @@ COMMANDS = {
     "logout": Lazy("Log out: delete the stored token of a cluster.", "detlab.cli.commands.user:logout"),
     "notebook": Lazy("Notebooks: start, run, open, list, logs, kill.", "detlab.cli.commands.tasks.notebook:notebook"),
     "pool": Lazy("Resource pools: list, describe.", "detlab.cli.commands.pool:pool"),
+    "search": Lazy("Searches: extend, add points, retry, replay.", "detlab.cli.commands.search:search"),
     "preview-search": Lazy("Simulate a search without training.", extra="hub"),
     "queue": Lazy("The queue: pending tasks with position and reason.", "detlab.cli.commands.job:queue"),
     "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.commands.quota:quota"),

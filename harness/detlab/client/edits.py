@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from detlab.client.facts import CheckpointFacts, ExperimentFacts, TrialMetrics, at_step
-from detlab.client.operations import edits
+from detlab.client.operations import edits, searches
 from detlab.client.transport.session import Session
+from detlab.schemas.wire import JournalEntry, ReplayedSearch, SearchAct
 
 
 class ExperimentEdits(ExperimentFacts):
@@ -51,6 +52,81 @@ class ExperimentEdits(ExperimentFacts):
     def unarchive(self) -> None:
         """Have lists show it again."""
         self._edit(archived=False)
+
+    def extend_search(self, trials: int = 0, units: int = 0) -> None:
+        """Have its search make further trials, or train the longest ones further.
+
+        Args:
+            trials: Further trials.
+            units: Further units of the time metric.
+
+        Raises:
+            Conflict: The search is over, or its method cannot be extended.
+        """
+        self._steer("extend", trials=trials, units=units)
+
+    def add_points(self, points: Sequence[Mapping[str, Any]]) -> None:
+        """Have its next trials train at these hyperparameters, beyond its budget so far.
+
+        Raises:
+            Conflict: The search is over, or a point does not lie in its space.
+        """
+        self._steer("add", points=points)
+
+    def retry_failed(self, trial_ids: Sequence[int] = ()) -> None:
+        """Make new trials at the points of failed ones, by default of all.
+
+        Raises:
+            Conflict: The search is over, or no such trial has failed.
+        """
+        self._steer("retry", trial_ids=trial_ids)
+
+    def edit_bounds(self, hyperparameters: Mapping[str, Any]) -> None:
+        """Draw further trials from this `hyperparameters` block.
+
+        Raises:
+            Conflict: The search is over, or its method cannot take the block.
+        """
+        self._steer("bounds", hyperparameters=hyperparameters)
+
+    def set_concurrency(self, limit: int) -> None:
+        """Change how many of its trials run at a time, 0 for no limit; those that run are left to.
+
+        Raises:
+            Conflict: The search is over, or its method runs a fixed number.
+        """
+        self._steer("concurrency", limit=limit)
+
+    def stop_trial(self, trial_id: int) -> None:
+        """Stop one of its trials; what the trial has reported counts.
+
+        Raises:
+            Conflict: The search is over, or the trial has ended.
+        """
+        self._steer("stop", trial_ids=[trial_id])
+
+    def promote_trial(self, trial_id: int) -> None:
+        """Let one of its trials train on to the next rung.
+
+        Raises:
+            Conflict: The search is over, or its method has no rung for the trial.
+        """
+        self._steer("promote", trial_ids=[trial_id])
+
+    def search_journal(self) -> list[JournalEntry]:
+        """Return the events of its search, each with what the search decided on it."""
+        return self._session.run(searches.journal(self.id))
+
+    def replay_search(self, at: int | None = None) -> ReplayedSearch:
+        """Return the state of its search at an event, by default the newest: each trial, and why it was stopped.
+
+        Raises:
+            NotFound: There is no such event.
+        """
+        return self._session.run(searches.replay(self.id, at))
+
+    def _steer(self, act: SearchAct, **fields: Any) -> None:
+        self.view = self._session.run(searches.steer(self.id, act, **fields))
 
     def _edit(self, **changes: Any) -> None:
         self.view = self._session.run(edits.experiment(self.id, **changes))

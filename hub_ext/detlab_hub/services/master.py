@@ -45,6 +45,7 @@ from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.figures import Figures
 from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.experiments.suggestions import Suggestions
 from detlab_hub.services.experiments.timeline import Timeline
 from detlab_hub.services.experiments.trials import Trials
@@ -133,6 +134,7 @@ class Services:
         self.grants = Grants(self.shell)
         self.removals = Removals(self.shell)
         self.edits = Edits(self.shell)
+        self.steering = SearchSteering(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
         self.suggestions = Suggestions(self.shell)
         self.figures = Figures(self.experiments)

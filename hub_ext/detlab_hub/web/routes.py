@@ -32,7 +32,17 @@ from detlab_hub.web.cluster import (
     uids,
     usage,
 )
-from detlab_hub.web.experiments import bundles, checkpoints, code, experiments, figures, grants, streams, trials
+from detlab_hub.web.experiments import (
+    bundles,
+    checkpoints,
+    code,
+    experiments,
+    figures,
+    grants,
+    searches,
+    streams,
+    trials,
+)
 from detlab_hub.web.openapi import describe
 from detlab_hub.web.openstreams import Streams
 from detlab_hub.web.tasks import outputs, spawns, tasks, usertasks
@@ -59,6 +69,9 @@ API: list[tuple[str, type[Guarded]]] = [
     ("log-retention", experiments.LogRetention),
     ("experiments/{experiment_id}", experiments.Experiment),
     ("experiments/{experiment_id}/edit", experiments.Edit),
+    ("experiments/{experiment_id}/search", searches.Steer),
+    ("experiments/{experiment_id}/search/journal", searches.Journal),
+    ("experiments/{experiment_id}/search/replay", searches.Replay),
     ("experiments/{experiment_id}/pause", experiments.Pause),
     ("experiments/{experiment_id}/activate", experiments.Activate),
     ("experiments/{experiment_id}/cancel", experiments.Cancel),

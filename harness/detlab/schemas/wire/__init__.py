@@ -69,6 +69,7 @@ from detlab.schemas.wire.records import (
     StatusRecord,
     TokenReply,
 )
+from detlab.schemas.wire.searches import JournalEntry, ReplayedSearch, ReplayedTrial, SearchAct, SteerSearch
 from detlab.schemas.wire.views import (
     FAILURE_KINDS,
     AgentView,
@@ -142,6 +143,7 @@ __all__ = [
     "GrantView",
     "Heartbeat",
     "Hello",
+    "JournalEntry",
     "Kill",
     "Launch",
     "LogLine",
@@ -165,12 +167,16 @@ __all__ = [
     "RefusedRecord",
     "RemoveFiles",
     "Rendezvous",
+    "ReplayedSearch",
+    "ReplayedTrial",
     "ResumedRecord",
     "RunningTask",
+    "SearchAct",
     "SeriesView",
     "ServiceSpec",
     "SlotView",
     "StatusRecord",
+    "SteerSearch",
     "SummaryView",
     "TaskExited",
     "TaskStage",

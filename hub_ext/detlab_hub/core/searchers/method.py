@@ -257,6 +257,10 @@ class SearchMethod(ABC):
         """Return how far a trial has come in the method's records; a report that does not change it changed nothing."""
         return 0
 
+    def explain(self, request_id: str) -> str:
+        """Say how a trial compares with the others at this moment, for people; empty if there is nothing to say."""
+        return ""
+
     def units_of(self, request_id: str) -> list[int]:
         """Return the units of the time metric at which a trial is evaluated, ascending; empty if it never is."""
         return []

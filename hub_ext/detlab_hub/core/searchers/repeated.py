@@ -223,6 +223,10 @@ class Repeated(SearchMethod):
         """Return how many reports the trial made: each of them changes what is known."""
         return self._points[request_id].counted[request_id]
 
+    def explain(self, request_id: str) -> str:
+        """Ask the method inside."""
+        return self._inner.explain(self._points[request_id].first)
+
     def units_of(self, request_id: str) -> list[int]:
         """Ask the method inside."""
         return self._inner.units_of(self._points[request_id].first)

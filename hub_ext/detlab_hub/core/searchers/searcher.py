@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, assert_never
 
 from detlab.schemas.space import Space
-from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
+from detlab_hub.core.searchers.errors import SearcherConfigError, SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import (
     INVALID_REASONS,
     BudgetSpent,
@@ -352,8 +352,11 @@ class Searcher:
         return list(points)
 
     def _respace(self, space: dict[str, Any]) -> list[Decision]:
-        check_space(space)
-        make_space(space, self._factory.require)
+        try:
+            check_space(space)
+            make_space(space, self._factory.require)
+        except SearcherConfigError as error:
+            raise SteeringRefused(str(error)) from error
         decided = self.method.respaced(self._factory, space)
         self._space = self._factory.space = space
         return decided

@@ -192,6 +192,10 @@ class Tournament(SearchMethod):
         """Return the trial's level in its bracket."""
         return self._brackets[self._bracket_of[request_id]].level_of(request_id)
 
+    def explain(self, request_id: str) -> str:
+        """Pass on to the trial's bracket."""
+        return self._brackets[self._bracket_of[request_id]].explain(request_id)
+
     def units_of(self, request_id: str) -> list[int]:
         """Return the rungs of the trial's bracket."""
         return self._brackets[self._bracket_of[request_id]].units_of(request_id)

@@ -134,6 +134,18 @@ class AsyncHalving(SearchMethod):
         """Index of the highest rung at which a trial was or will be evaluated."""
         return self._level[request_id]
 
+    def explain(self, request_id: str) -> str:
+        """Say which place the trial has in the highest rung that it has reached, and how many of it continue."""
+        for rung in reversed(self._rungs):
+            names = [name for _, name in rung.entries]
+            if request_id in names:
+                keep = max(int(len(names) / self._config.divisor), 1)
+                return (
+                    f"at {self._config.time_metric} {rung.units_needed}: place {names.index(request_id) + 1} of"
+                    f" {len(names)}, the best {keep} continue"
+                )
+        return ""
+
     def units_of(self, request_id: str) -> list[int]:
         """Return the rungs' units."""
         return [rung.units_needed for rung in self._rungs]

@@ -1,0 +1,250 @@
+"""`det search`: steer a search while it runs, and see what it decided and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.loading import LazyGroup
+from detlab.cli.output.printing import clean, counted, moment, say, say_json, settings, table
+from detlab.client.resources import Experiment
+from detlab.schemas.wire import JournalEntry, ReplayedSearch, ReplayedTrial
+
+_ID = click.argument("experiment_id", metavar="ID", type=int)
+
+
+@click.group(cls=LazyGroup)
+def search() -> None:
+    """Steer searches while they run, and replay what they decided.
+
+    \b
+    Examples:
+      det search extend 7 --trials 20
+      det search add 7 '{"lr": 0.01, "layers": 3}'
+      det search replay 7 --at 40
+    """
+
+
+def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[[Experiment], None]) -> None:
+    item = invocation.client.get_experiment(experiment_id)
+    act(item)
+    if invocation.as_json:
+        say_json(item.view)
+    else:
+        say(f"Experiment {experiment_id}: {clean(done)}")
+
+
+@search.command()
+@_ID
+@click.option("--trials", type=click.IntRange(min=0), default=0, help="Further trials.")
+@click.option("--units", type=click.IntRange(min=0), default=0, help="Further units of the time metric.")
+@json_option
+@pass_invocation
+def extend(invocation: Invocation, experiment_id: int, trials: int, units: int) -> None:
+    """Make further trials, or train the longest ones further.
+
+    \b
+    Examples:
+      det search extend 7 --trials 20
+      det search extend 7 --units 10
+    """
+    if not trials and not units:
+        raise click.UsageError("give --trials or --units")
+    parts = [counted(trials, "trial") if trials else "", f"{units} units" if units else ""]
+    done = f"extended by {' and '.join(part for part in parts if part)}"
+    _steer(invocation, experiment_id, done, lambda item: item.extend_search(trials, units))
+
+
+def _point(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[dict[str, Any]]:
+    found = []
+    for text in values:
+        try:
+            point = json.loads(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{text[:80]!r} is not JSON: {error}") from error
+        if not isinstance(point, dict):
+            raise click.BadParameter(f"{text[:80]!r} is not a mapping of hyperparameters")
+        found.append(point)
+    return found
+
+
+@search.command()
+@_ID
+@click.argument("points", metavar="POINT...", nargs=-1, required=True, callback=_point)
+@json_option
+@pass_invocation
+def add(invocation: Invocation, experiment_id: int, points: list[dict[str, Any]]) -> None:
+    """Add points: each becomes one of the next trials, beyond the budget so far.
+
+    \b
+    Examples:
+      det search add 7 '{"lr": 0.01, "layers": 3}'
+      det search add 7 '{"lr": 0.1, "layers": 1}' '{"lr": 0.001, "layers": 2}'
+    """
+    _steer(invocation, experiment_id, f"{counted(len(points), 'point')} added", lambda item: item.add_points(points))
+
+
+@search.command()
+@_ID
+@click.argument("trial_ids", metavar="[TRIAL...]", type=int, nargs=-1)
+@json_option
+@pass_invocation
+def retry(invocation: Invocation, experiment_id: int, trial_ids: tuple[int, ...]) -> None:
+    """Make new trials at the points of failed ones, by default of all.
+
+    \b
+    Examples:
+      det search retry 7
+      det search retry 7 31 32
+    """
+    _steer(invocation, experiment_id, "failed trials are retried", lambda item: item.retry_failed(trial_ids))
+
+
+@search.command()
+@_ID
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+@pass_invocation
+def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
+    """Draw further trials from another `hyperparameters` block.
+
+    FILE is an experiment config that has the block, or the block alone.
+
+    \b
+    Example:
+      det search bounds 7 narrower.yaml
+    """
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{file} cannot be read: {error}") from error
+    block = given.get("hyperparameters", given) if isinstance(given, dict) else None
+    if not isinstance(block, dict):
+        raise click.BadParameter(f"{file} has no hyperparameters")
+    _steer(invocation, experiment_id, "further trials have the new bounds", lambda item: item.edit_bounds(block))
+
+
+@search.command()
+@_ID
+@click.argument("limit", type=click.IntRange(min=0))
+@json_option
+@pass_invocation
+def concurrency(invocation: Invocation, experiment_id: int, limit: int) -> None:
+    """Change how many trials run at a time, 0 for no limit; those that run are left to.
+
+    \b
+    Example:
+      det search concurrency 7 8
+    """
+    done = f"{counted(limit, 'trial')} at a time" if limit else "any number of trials at a time"
+    _steer(invocation, experiment_id, done, lambda item: item.set_concurrency(limit))
+
+
+@search.command()
+@_ID
+@click.argument("trial_id", metavar="TRIAL", type=int)
+@json_option
+@pass_invocation
+def stop(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
+    """Stop a trial; what it has reported counts.
+
+    \b
+    Example:
+      det search stop 7 31
+    """
+    _steer(invocation, experiment_id, f"trial {trial_id} is stopped", lambda item: item.stop_trial(trial_id))
+
+
+@search.command()
+@_ID
+@click.argument("trial_id", metavar="TRIAL", type=int)
+@json_option
+@pass_invocation
+def promote(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
+    """Let a trial train on to the next rung although the search would not.
+
+    \b
+    Example:
+      det search promote 7 31
+    """
+    _steer(invocation, experiment_id, f"trial {trial_id} is promoted", lambda item: item.promote_trial(trial_id))
+
+
+@search.command()
+@_ID
+@json_option
+@pass_invocation
+def journal(invocation: Invocation, experiment_id: int) -> None:
+    """List the events of a search and what it decided on each.
+
+    \b
+    Examples:
+      det search journal 7
+      det search journal 7 --json | jq '.[] | select(.event.author)'
+    """
+    entries = invocation.client.get_experiment(experiment_id).search_journal()
+    if invocation.as_json:
+        say_json(entries)
+    elif not entries:
+        say("No events yet.")
+    else:
+        rows = [(one.seq, moment(one.at), _event(one), _author(one), _decisions(one)) for one in entries]
+        table(("Event", "When", "What", "By", "Decided"), rows, right=("Event",))
+
+
+def _event(entry: JournalEntry) -> str:
+    event = entry.event
+    told = {name: value for name, value in event.items() if name not in ("type", "author", "request_id", "points")}
+    kind = str(event.get("type", "")).replace("_", " ")
+    who = f" of {str(event['request_id'])[:8]}" if "request_id" in event else ""
+    return f"{kind}{who}{': ' + settings(told, 60) if told else ''}"
+
+
+def _author(entry: JournalEntry) -> str:
+    return str(entry.event.get("author") or "")
+
+
+def _decisions(entry: JournalEntry) -> str:
+    kinds = [str(one.get("type", "")).replace("_", " ") for one in entry.decisions]
+    return ", ".join(f"{kind} ×{kinds.count(kind)}" if kinds.count(kind) > 1 else kind for kind in dict.fromkeys(kinds))
+
+
+@search.command()
+@_ID
+@click.option("--at", type=click.IntRange(min=0), metavar="EVENT", help="Number of the event; default the newest.")
+@json_option
+@pass_invocation
+def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
+    """Compute the state of a search at one of its events, and say why trials were stopped.
+
+    The master replays the search's journal; nothing is changed.
+
+    \b
+    Examples:
+      det search replay 7
+      det search replay 7 --at 40
+    """
+    found = invocation.client.get_experiment(experiment_id).replay_search(at)
+    if invocation.as_json:
+        say_json(found)
+        return
+    say(_summary(found))
+    if found.trials:
+        columns = ("Trial", "State", "Best", "Reports", "Why", "Hyperparameters")
+        table(columns, [_trial(one) for one in found.trials], right=("Trial", "Best", "Reports"))
+
+
+def _summary(found: ReplayedSearch) -> str:
+    when = f" ({moment(found.time)})" if found.time else ""
+    made = f"{len(found.trials)} of {counted(found.trials_total, 'trial')} made, {found.progress:.0%} done"
+    return f"After event {found.at} of {found.events}{when}: {made}{'; the search is over' if found.over else ''}"
+
+
+def _trial(one: ReplayedTrial) -> tuple[object, ...]:
+    return one.id or f"#{one.index}", one.state, one.best, one.reports, one.why, settings(one.hparams)

@@ -1,0 +1,212 @@
+"""What users do to a search while it runs, its journal, and the replay of it.
+
+Each act is an event of the search, journaled with its author and with what the search decided on it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas.wire import (
+    ExperimentState,
+    ExperimentView,
+    JournalEntry,
+    ReplayedSearch,
+    ReplayedTrial,
+    SteerSearch,
+    TrialState,
+)
+from detlab_hub.core.lifecycle.table import is_stopping
+from detlab_hub.core.rights import Right
+from detlab_hub.core.searchers import (
+    ConcurrencySet,
+    Extended,
+    PointsAdded,
+    PromotionRequested,
+    SearcherConfigError,
+    SearcherInputError,
+    SpaceEdited,
+    Steering,
+    StopRequested,
+    TrialsRetried,
+    event_from_json,
+    make_searcher,
+)
+from detlab_hub.core.searchers.history import History
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import experiment_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
+from detlab_hub.services.views import experiment_views
+from detlab_hub.store.idempotency import known_experiment, note_experiment
+from detlab_hub.store.queries import search_journal
+from detlab_hub.store.tables import ExperimentRow, TrialRow
+
+MOST_EVENTS = 100_000
+"""Events that are replayed for a reader; a longer journal is replayed only by the master itself."""
+
+
+class SearchSteering:
+    """Use cases of searches that are active. All raise NotFound for an experiment that the caller may not know of."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def steer(self, caller: Caller, experiment_id: int, wanted: SteerSearch) -> ExperimentView:
+        """Carry out an act, all of it or nothing.
+
+        Raises:
+            ConfigError: A field that the act needs is missing.
+            Conflict: The search, or its method, does not allow it.
+            Forbidden: The caller may read the experiment, not change it.
+        """
+
+        def steer(turn: Turn) -> ExperimentView:
+            row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
+            if known_experiment(turn.session, caller.name, wanted.idempotency_key) is None:
+                self._act(turn, row, caller, wanted)
+            return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
+
+        return await self._shell.write(steer)
+
+    @staticmethod
+    def _act(turn: Turn, row: ExperimentRow, caller: Caller, wanted: SteerSearch) -> None:
+        state = ExperimentState(row.state)
+        if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
+            hint = f"Begin another search from it: det experiment describe {row.id} --json has its config."
+            raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
+        event = _event(turn.session, row, caller.name, wanted)
+        try:
+            tell_search(turn, row, event)
+        except SearcherInputError as error:
+            raise Conflict(f"experiment {row.id}: {error}") from error
+        note_experiment(turn.session, caller.name, wanted.idempotency_key, row.id, turn.now)
+        audit.note(turn, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
+        turn.changed_experiment(row.id)
+        finish_turn(turn)
+
+    async def journal(self, caller: Caller, experiment_id: int, after: int, limit: int) -> list[JournalEntry]:
+        """Return events of the search and what it decided, after a number, in order."""
+
+        def read(s: Session) -> list[JournalEntry]:
+            experiment_for(s, caller, experiment_id)
+            rows = search_journal.page(s, experiment_id, after, limit)
+            return [JournalEntry(seq=one.seq, at=one.at, event=one.event, decisions=one.decisions) for one in rows]
+
+        return await self._shell.read(read)
+
+    async def replay(self, caller: Caller, experiment_id: int, at: int | None) -> ReplayedSearch:
+        """Compute the state of a search at one of its events, by default the newest.
+
+        Raises:
+            Conflict: The journal is too long, or this version of detlab does not decide as it records.
+            NotFound: There is no such event.
+        """
+        return await self._shell.read(lambda s: _replayed(s, experiment_for(s, caller, experiment_id), at))
+
+
+def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> Steering:
+    match wanted.act:
+        case "extend":
+            _need(bool(wanted.trials or wanted.units), "trials", "or units must be above 0")
+            return Extended(wanted.trials, wanted.units, author)
+        case "add":
+            _need(bool(wanted.points), "points", "there must be at least one")
+            return PointsAdded(tuple(wanted.points), author)
+        case "retry":
+            return TrialsRetried(tuple(_failed(s, row, wanted.trial_ids)), author)
+        case "bounds":
+            _need(wanted.hyperparameters is not None, "hyperparameters", "the whole block is needed")
+            return SpaceEdited(wanted.hyperparameters or {}, author)
+        case "concurrency":
+            _need(wanted.limit is not None, "limit", "trials at a time are needed, 0 for no limit")
+            return ConcurrencySet(wanted.limit or 0, author)
+        case "stop":
+            return StopRequested(_one(s, row, wanted.trial_ids).request_id, author)
+        case "promote":
+            return PromotionRequested(_one(s, row, wanted.trial_ids).request_id, author)
+
+
+def _need(there: bool, field: str, message: str) -> None:
+    if not there:
+        raise ConfigError([Problem(field, message)])
+
+
+def _one(s: Session, row: ExperimentRow, trial_ids: list[int]) -> TrialRow:
+    _need(len(trial_ids) == 1, "trial_ids", "exactly one trial is needed")
+    return _of(s, row, trial_ids)[0]
+
+
+def _of(s: Session, row: ExperimentRow, trial_ids: list[int]) -> list[TrialRow]:
+    found = s.scalars(select(TrialRow).where(TrialRow.experiment_id == row.id, TrialRow.id.in_(trial_ids))).all()
+    missing = sorted(set(trial_ids) - {trial.id for trial in found})
+    if missing:
+        raise NotFound(f"experiment {row.id} has no trial {missing[0]}")
+    return sorted(found, key=lambda trial: trial.idx)
+
+
+def _failed(s: Session, row: ExperimentRow, trial_ids: list[int]) -> list[str]:
+    """Return the failed trials that are meant, by default all."""
+    if trial_ids:
+        chosen = _of(s, row, trial_ids)
+    else:
+        query = select(TrialRow).where(TrialRow.experiment_id == row.id, TrialRow.state == TrialState.ERROR.value)
+        chosen = list(s.scalars(query.order_by(TrialRow.idx)))
+    others = [trial.id for trial in chosen if trial.state != TrialState.ERROR]
+    if others:
+        raise Conflict(f"trial {others[0]} has not failed; only failed trials can be retried")
+    if not chosen:
+        raise Conflict(f"experiment {row.id} has no failed trial")
+    return [trial.request_id for trial in chosen]
+
+
+def _replayed(s: Session, row: ExperimentRow, at: int | None) -> ReplayedSearch:
+    events = search_journal.length(s, row.id)
+    last = events if at is None else at
+    if not 0 <= last <= events:
+        raise NotFound(f"the search of experiment {row.id} has no event {last}: it has {events}")
+    if last > MOST_EVENTS:
+        raise Conflict(f"the journal of experiment {row.id} has {events:,} events; {MOST_EVENTS:,} can be replayed")
+    entries = [one for one in search_journal.page(s, row.id, 0, last) if one.seq <= last]
+    space, stopping = row.config.get("hyperparameters") or {}, row.config.get("stopping") or ()
+    try:
+        history = History(make_searcher(row.config["searcher"], space, row.seed, stopping=stopping))
+        history.follow(event_from_json(one.event) for one in entries)
+    except (SearcherConfigError, SearcherInputError) as error:
+        raise Conflict(f"this version of detlab cannot replay the search of experiment {row.id}: {error}") from error
+    numbers = {trial.request_id: trial.id for trial in s.scalars(select(TrialRow).filter_by(experiment_id=row.id))}
+    return _view(row, history, numbers, events, last, entries[-1] if entries else None)
+
+
+def _view(
+    row: ExperimentRow, history: History, numbers: dict[str, int], events: int, at: int, entry: object | None
+) -> ReplayedSearch:
+    search, best = history.search, min if row.smaller_is_better else max
+    return ReplayedSearch(
+        at=at,
+        events=events,
+        time=getattr(entry, "at", None),
+        last=getattr(entry, "event", None),
+        progress=search.progress(),
+        trials_total=search.trials_total,
+        over=search.shutdown is not None,
+        trials=[
+            ReplayedTrial(
+                id=numbers.get(one.trial.request_id),
+                index=one.trial.index,
+                request_id=one.trial.request_id,
+                hparams=one.trial.hparams,
+                state=one.phase,
+                why=one.why,
+                best=best((value for value in one.metrics if not math.isnan(value)), default=None),
+                reports=len(one.metrics),
+            )
+            for one in history.trials.values()
+        ],
+    )

@@ -1,0 +1,60 @@
+"""Routes of searches: steering, the journal, the replay."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from detlab.schemas.wire import ExperimentView, JournalEntry, ReplayedSearch, SteerSearch, Wire
+from detlab_hub.web.base import Guarded
+from detlab_hub.web.scopes import needs
+
+
+class JournalQuery(Wire):
+    """Which events."""
+
+    after: int = Field(0, ge=0)
+    """Only events with a greater number."""
+    limit: int = Field(500, ge=1, le=5000)
+
+
+class JournalPage(Wire):
+    """One page of a search's journal, in order."""
+
+    items: list[JournalEntry]
+    next: int | None = None
+    """`after` of the next page, or null on the last one."""
+
+
+class ReplayQuery(Wire):
+    """At which event."""
+
+    at: int | None = Field(None, ge=0)
+    """Number of the last event that counts; default the newest."""
+
+
+class Steer(Guarded):
+    """What users do to a search."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, experiment_id: int, body: SteerSearch) -> ExperimentView:
+        """Extend the search, add points, retry failed trials, edit bounds or concurrency, stop or promote a trial."""
+        return await self.services.steering.steer(self.person, experiment_id, body)
+
+
+class Journal(Guarded):
+    """The journal of a search."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, experiment_id: int, query: JournalQuery) -> JournalPage:
+        """List the events of a search and what it decided on each."""
+        items = await self.services.steering.journal(self.person, experiment_id, query.after, query.limit)
+        return JournalPage(items=items, next=items[-1].seq if len(items) == query.limit else None)
+
+
+class Replay(Guarded):
+    """The replay of a search."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, experiment_id: int, query: ReplayQuery) -> ReplayedSearch:
+        """Compute the state of a search at one of its events: what each trial was doing, and why those stopped were."""
+        return await self.services.steering.replay(self.person, experiment_id, query.at)

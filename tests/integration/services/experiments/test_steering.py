@@ -1,0 +1,121 @@
+"""Users steer searches: each act is journaled with its author; the replay says why trials were stopped."""
+
+from __future__ import annotations
+
+import pytest
+from services_scripted import ALICE, World, asha, config, training
+
+from detlab.errors import ConfigError, Conflict, NotFound
+from detlab.schemas.wire import ExperimentState, SteerSearch
+
+RANDOM = {"name": "random", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 1}
+
+
+async def steer(world: World, experiment_id: int, **wanted):
+    return await world.services.steering.steer(ALICE, experiment_id, SteerSearch(**wanted))
+
+
+async def finished(world: World, experiment_id: int):
+    async def ended() -> bool:
+        return (await world.view(experiment_id)).state.terminal
+
+    await world.until(ended)
+    return await world.view(experiment_id)
+
+
+async def test_a_search_is_extended_and_given_a_point_and_its_journal_names_who_did(make_world):
+    world = await make_world(training(2))
+    await world.add_agent()
+    made = await world.submit(config(RANDOM))
+    await steer(world, made.id, act="extend", trials=1)
+    await steer(world, made.id, act="add", points=[{"lr": 0.05}])
+    await world.reboot()  # the acts are replayed
+    view = await finished(world, made.id)
+    assert view.state is ExperimentState.COMPLETED
+    rates = [trial.hparams["lr"] for trial in await world.trials(made.id)]
+    assert len(rates) == 4
+    assert rates[1] == 0.05
+    entries = await world.services.steering.journal(ALICE, made.id, 0, 100)
+    acts = [(one.event["type"], one.event["author"]) for one in entries if "author" in one.event]
+    assert acts == [("extended", "alice"), ("points_added", "alice")]
+
+
+async def test_the_same_act_sent_twice_happens_once(make_world):
+    world = await make_world(training(1))
+    made = await world.submit(config(RANDOM))
+    for _ in range(2):
+        await steer(world, made.id, act="extend", trials=3, idempotency_key="once")
+    assert (await world.services.steering.replay(ALICE, made.id, None)).trials_total == 5
+
+
+async def test_a_trial_stopped_by_hand_says_who_did_and_the_search_continues(make_world):
+    world = await make_world(training(50))
+    await world.add_agent()
+    made = await world.submit(config({**RANDOM, "max_trials": 1}))
+    [trial] = await world.trials(made.id)
+    await steer(world, made.id, act="stop", trial_ids=[trial.id])
+    view = await finished(world, made.id)
+    [trial] = await world.trials(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    assert trial.stop_evidence == "stopped by alice"
+
+
+async def test_refused_acts_change_nothing_and_say_why(make_world):
+    world = await make_world(training(1))
+    made = await world.submit(config(RANDOM))
+    before = await world.services.steering.journal(ALICE, made.id, 0, 100)
+    with pytest.raises(Conflict, match="lr"):
+        await steer(world, made.id, act="add", points=[{"lr": 99.0}])
+    with pytest.raises(Conflict, match="has no rungs"):
+        await steer(world, made.id, act="promote", trial_ids=[(await world.trials(made.id))[0].id])
+    with pytest.raises(Conflict, match="no failed trial"):
+        await steer(world, made.id, act="retry")
+    with pytest.raises(Conflict, match="hyperparameters"):
+        await steer(world, made.id, act="bounds", hyperparameters={"lr": {"type": "double", "minval": 2, "maxval": 1}})
+    with pytest.raises(NotFound, match="has no trial 999"):
+        await steer(world, made.id, act="stop", trial_ids=[999])
+    with pytest.raises(ConfigError, match="must be above 0"):
+        await steer(world, made.id, act="extend")
+    assert await world.services.steering.journal(ALICE, made.id, 0, 100) == before
+
+
+async def test_edited_bounds_hold_for_further_trials(make_world):
+    world = await make_world(training(1))
+    await world.add_agent()
+    made = await world.submit(config({**RANDOM, "max_trials": 6}))
+    narrow = {"lr": {"type": "double", "minval": 5.0, "maxval": 6.0}}
+    await steer(world, made.id, act="bounds", hyperparameters=narrow)
+    await finished(world, made.id)
+    rates = [trial.hparams["lr"] for trial in await world.trials(made.id)]
+    assert not 5.0 <= rates[0] <= 6.0
+    assert all(5.0 <= rate <= 6.0 for rate in rates[1:])
+
+
+async def test_a_search_that_is_over_takes_no_act(make_world):
+    world = await make_world(training(1))
+    await world.add_agent()
+    made = await world.submit(config(RANDOM))
+    await finished(world, made.id)
+    with pytest.raises(Conflict, match="is over"):
+        await steer(world, made.id, act="extend", trials=1)
+
+
+async def test_a_replay_says_at_every_event_what_trials_did_and_why_they_were_stopped(make_world):
+    world = await make_world(training(9))
+    await world.add_agent()
+    made = await world.submit(config(asha(6)))
+    await finished(world, made.id)
+    last = await world.services.steering.replay(ALICE, made.id, None)
+    assert last.over
+    assert last.at == last.events
+    stopped = [one.why for one in last.trials if "place" in one.why]
+    assert stopped, [one.why for one in last.trials]
+    assert {one.state for one in last.trials} == {"ended"}
+    made_until = [
+        len((await world.services.steering.replay(ALICE, made.id, at)).trials) for at in range(last.events + 1)
+    ]
+    assert made_until[0] == 0
+    assert made_until == sorted(made_until)
+    assert made_until[-1] == 6
+    with pytest.raises(NotFound, match="has no event"):
+        await world.services.steering.replay(ALICE, made.id, last.events + 1)
