@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -164,6 +164,7 @@ def drive(
     steps: int = 9,
     steering: float = 0.0,
     spent_at: int | None = None,
+    stopping: Sequence[Mapping[str, Any]] = (),
 ) -> Driven:
     """Drive a search until it ends.
 
@@ -177,9 +178,10 @@ def drive(
         steps: Reports of a trial that is not stopped.
         steering: Share of events after which a user does something; each act is done at most four times.
         spent_at: After how many events a budget is used up.
+        stopping: The `stopping` list.
     """
     draw = random.Random(seed)  # noqa: S311 - the order of events of a test, which must be the same each time
-    driven = Driven(make_searcher(config, space, seed))
+    driven = Driven(make_searcher(config, space, seed, stopping=stopping))
     stopped: set[str] = set()
     step: dict[str, int] = {}
     waiting: list[Event] = [Started()]
@@ -277,7 +279,8 @@ def _next_of(
     if driven.search.wants_checkpoints and draw.random() < 0.3:
         return CheckpointCommitted(request_id, f"{request_id}-{at}", at)
     metric = draw.choice([draw.random(), draw.random(), draw.random(), 0.5, math.nan, math.inf])
-    return ValidationReported(request_id, metric, float(at))
+    values = {name: draw.choice([draw.random(), draw.random(), 0.5]) for name in driven.search.metrics}
+    return ValidationReported(request_id, metric, float(at), values, float(at))
 
 
 def _answer(search: Searcher, config: Mapping[str, Any], asked: Suggest, *, lost: bool) -> Suggested:
@@ -294,6 +297,7 @@ class SearchMethodContract:
     Attributes:
         config: A `searcher` block, with its name.
         space: The `hyperparameters` block.
+        stopping: The `stopping` list of policies beside the method.
         seeds: Searches that are driven in each test.
     """
 
@@ -303,7 +307,12 @@ class SearchMethodContract:
         "net": {"width": {"type": "int", "minval": 1, "maxval": 9, "count": 3}, "act": "relu"},
         "opt": {"type": "categorical", "vals": ["sgd", "adam"]},
     }
+    stopping: ClassVar[Sequence[Mapping[str, Any]]] = ()
     seeds: ClassVar[range] = range(20)
+
+    def drive(self, seed: int, **more: float) -> Driven:
+        """Drive a search by the method, with the class's policies."""
+        return drive(self.config, self.space, seed, stopping=self.stopping, **more)  # type: ignore[arg-type]
 
     def test_method_is_found_by_its_entry_point(self) -> None:
         """The config's name, the entry point's and the class's are one, and its block accepts the config."""
@@ -315,21 +324,21 @@ class SearchMethodContract:
     def test_same_events_give_the_same_decisions(self) -> None:
         """Nothing but config, seed and events decides."""
         for seed in self.seeds:
-            one, two = drive(self.config, self.space, seed), drive(self.config, self.space, seed)
+            one, two = self.drive(seed), self.drive(seed)
             assert one.decided == two.decided
             assert one.fingerprints == two.fingerprints
 
     def test_replay_from_the_journal_decides_the_same_at_every_event(self) -> None:
         """I8: through JSON, and with events left out that changed nothing."""
         for seed in self.seeds:
-            live = drive(self.config, self.space, seed)
+            live = self.drive(seed)
             events = [event_from_json(json.loads(json.dumps(event_to_json(event)))) for event in live.journal]
             decided = [
                 [decision_from_json(json.loads(json.dumps(decision_to_json(one)))) for one in decisions]
                 for decisions in live.decided
             ]
             for cut in {0, 1, len(events) // 2, len(events)}:
-                search, _ = replay(self.config, self.space, seed, events[:cut], decided[:cut])
+                search, _ = replay(self.config, self.space, seed, events[:cut], decided[:cut], stopping=self.stopping)
                 assert cut == 0 or search.fingerprint() == live.fingerprints[cut - 1]
                 for event, then in zip(events[cut:], live.decided[cut:], strict=True):
                     assert search.step(event) == then
@@ -337,20 +346,20 @@ class SearchMethodContract:
     def test_events_that_leave_the_revision_alone_need_no_journal(self) -> None:
         """What the master does not journal must not be missed."""
         for seed in self.seeds:
-            live = drive(self.config, self.space, seed)
-            search, kept = make_searcher(self.config, self.space, seed), []
+            live = self.drive(seed)
+            search, kept = make_searcher(self.config, self.space, seed, stopping=self.stopping), []
             for event in live.journal:
                 revision = search.revision
                 if search.step(event) or search.revision != revision:
                     kept.append(event)
-            again, _ = replay(self.config, self.space, seed, kept)
+            again, _ = replay(self.config, self.space, seed, kept, stopping=self.stopping)
             assert again.fingerprint() == live.fingerprints[-1]
 
     @pytest.mark.parametrize(("failures", "invalid"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.5), (1.0, 0.0)])
     def test_every_search_ends_within_its_budget(self, failures: float, invalid: float) -> None:
         """All trials end, then the search does; valid trials never exceed the budget."""
         for seed in self.seeds:
-            driven = drive(self.config, self.space, seed, failures=failures, invalid=invalid)
+            driven = self.drive(seed, failures=failures, invalid=invalid)
             assert driven.shutdown is not None
             assert driven.search.shutdown == driven.shutdown
             assert len(driven.created) - len(driven.invalid) <= driven.search.trials_total
@@ -389,7 +398,7 @@ class SearchMethodContract:
     def test_repeated_events_change_nothing(self) -> None:
         """A report that comes twice across a crash is not counted twice by the driver's books of ends."""
         for seed in self.seeds:
-            driven = drive(self.config, self.space, seed)
+            driven = self.drive(seed)
             before = driven.search.fingerprint()
             for request_id in driven.created:
                 for event in (TrialCreated(request_id), TrialExited(request_id)):
@@ -400,7 +409,7 @@ class SearchMethodContract:
     def test_points_lie_in_the_space(self) -> None:
         """Each hyperparameter of each trial is one that the space has."""
         for seed in self.seeds:
-            for trial in drive(self.config, self.space, seed).created.values():
+            for trial in self.drive(seed).created.values():
                 assert trial.hparams.keys() == self.space.keys()
                 assert 1e-4 * (1 - 1e-9) <= trial.hparams["lr"] <= 1e-1 * (1 + 1e-9)
                 assert trial.hparams["net"]["width"] in range(1, 10)
@@ -409,11 +418,11 @@ class SearchMethodContract:
     def test_lost_suggestions_are_drawn_at_random(self) -> None:
         """A method whose suggestions fail still ends, and replays."""
         for seed in self.seeds:
-            driven = drive(self.config, self.space, seed, lost_answers=0.5)
+            driven = self.drive(seed, lost_answers=0.5)
             assert driven.shutdown is not None
-            search, _ = replay(self.config, self.space, seed, driven.journal, driven.decided)
+            search, _ = replay(self.config, self.space, seed, driven.journal, driven.decided, stopping=self.stopping)
             assert search.fingerprint() == driven.fingerprints[-1]
 
     def test_state_is_json(self) -> None:
         """It is shown to people who debug a search."""
-        json.dumps(drive(self.config, self.space, 0).search.method.state())
+        json.dumps(self.drive(0).search.method.state())

@@ -22,7 +22,8 @@ from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import Axis, alike, axes_of, coordinates
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
-from detlab_hub.core.searchers.objectives import Score
+from detlab_hub.core.searchers.objectives import Objectives, Score
+from detlab_hub.core.searchers.scores import better
 from detlab_hub.core.searchers.sweep import refuse_units
 
 
@@ -90,7 +91,7 @@ class ModelBased(SearchMethod):
             max_trials,
             fields.max_concurrent,
             fields.count("startup_trials", cls.default_startup(axes, max_trials)),
-            options=cls.options(fields, axes, max_trials),
+            options=cls.options(fields, axes, max_trials) | _aims(fields.objectives),
             results=_fitting(space, fields),
             expected=_expected(space),
         )
@@ -143,14 +144,19 @@ class ModelBased(SearchMethod):
         return trial
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
-        """Keep a trial's best metric."""
-        record, loss = self._records[request_id], score.losses[0]
-        if math.isfinite(loss) and (record.loss is None or loss < record.loss):
-            self._records[request_id] = record._replace(loss=loss, reports=record.reports + 1)
+        """Keep a trial's best report; with several objectives its latest one, as none need be the best."""
+        record = self._records[request_id]
+        if not all(map(math.isfinite, score.losses)):
+            return []
+        if record.loss is None or (record.score != score if score.losses[1:] else better(score, record.score)):
+            first, *others = score.losses
+            self._records[request_id] = record._replace(
+                loss=first, reports=record.reports + 1, others=tuple(others), violation=score.violation
+            )
         return []
 
     def level_of(self, request_id: str) -> int:
-        """Return how often the trial's best metric changed."""
+        """Return how often the trial's result changed."""
         return self._records[request_id].reports
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
@@ -246,8 +252,19 @@ class ModelBased(SearchMethod):
         }
 
 
+def _aims(objectives: Objectives) -> dict[str, Any]:
+    """Return what a sampler is told of several objectives, and of constraints; nothing for a single objective."""
+    found: dict[str, Any] = {"objectives": 1 + len(objectives.others)} if objectives.others else {}
+    return found | ({"constrained": True} if objectives.bounds else {})
+
+
 def _fitting(space: Mapping[str, Any], fields: Fields) -> list[tuple[dict[str, Any], float]]:
-    """Return the known results, as losses, whose points are of the space."""
+    """Return the known results, as losses, whose points are of the space.
+
+    They are of one metric: beside several, or constraints, they cannot be ranked, and none is used.
+    """
+    if fields.objectives.names:
+        return []
     made = make_space(space)
     return [(point, loss) for point, loss in fields.results if not made.problems(point, partial=False)]
 

@@ -19,6 +19,7 @@ from detlab_hub.core.searchers.method import Question
 from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Record
 from detlab_hub.core.searchers.randomness import SearchRandom
+from detlab_hub.core.searchers.scores import order
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -62,8 +63,13 @@ def _allowed(space: Space, ask: Ask, at_random: SearchRandom) -> dict[str, Any]:
 
 def _inside(axes: Sequence[Axis], told: Sequence[Any]) -> list[Record]:
     """Return the records, without those outside of bounds that have been edited since."""
-    records = [Record(*record) for record in told]
+    records = [_read(record) for record in told]
     return [record for record in records if all(map(_contains, axes, record.at))]
+
+
+def _read(told: Sequence[Any]) -> Record:
+    record = Record(*told)
+    return record._replace(others=tuple(record.others))
 
 
 def _contains(axis: Axis, coordinate: Coordinate | None) -> bool:
@@ -71,11 +77,25 @@ def _contains(axis: Axis, coordinate: Coordinate | None) -> bool:
 
 
 def penalised(ended: Sequence[Record]) -> list[Record]:
-    """Give failed trials the worst result there is, so that no model looks there again; without any, leave them out."""
-    worst = max((record.loss for record in ended if record.loss is not None), default=None)
-    if worst is None:
+    """Give failed trials the worst result there is, so that no model looks there again; without any, leave them out.
+
+    The worst is that of each objective, and of the constraints; a violation without end counts as that, too.
+    """
+    done = [record for record in ended if record.loss is not None]
+    if not done:
         return []
-    return [record if record.loss is not None else record._replace(loss=worst) for record in ended]
+    loss, *others = map(max, zip(*(record.score.losses for record in done), strict=True))
+    violation = max((one.violation for one in done if one.violation < math.inf), default=0.0) or _VIOLATED
+    violation = violation if any(one.violation for one in done) else 0.0
+    worst = {"loss": loss, "others": tuple(others), "violation": violation}
+    return [
+        record._replace(**worst) if record.loss is None else record._replace(violation=min(record.violation, violation))
+        for record in ended
+    ]
+
+
+_VIOLATED = 1.0
+"""Counts for a violation without end where no other is known."""
 
 
 def _distribution(axis: Axis) -> BaseDistribution:
@@ -99,11 +119,13 @@ def _optuna(
     name = "tpe" if options["sampler"] == "gp" and len(ended) > GP_MOST else options["sampler"]
     options = options | {"conditional": any(axis.leaf is not None and axis.leaf.conditions for axis in axes)}
     sampler = _SAMPLERS[name](question.seed, question.known["startup"], options)
-    study = optuna.create_study(sampler=sampler)
+    study = optuna.create_study(directions=["minimize"] * options.get("objectives", 1), sampler=sampler)
     size = options.get("population", 0)
     for number, record in enumerate(ended):
         # Generations of the genetic algorithm: the results in the order in which they came.
-        attributes = {NSGAIISampler._get_generation_key(): number // size} if size else {}
+        attributes: dict[str, Any] = {NSGAIISampler._get_generation_key(): number // size} if size else {}
+        if options.get("constrained"):
+            attributes[_CONSTRAINT] = record.violation
         study.add_trial(_frozen(record, TrialState.COMPLETE, axes, distributions, attributes))
     for record in running:
         study.add_trial(_frozen(record, TrialState.RUNNING, axes, distributions, {}))
@@ -118,6 +140,10 @@ def _optuna(
         return found, lambda: study.tell(trial, state=TrialState.FAIL)
 
     return ask
+
+
+_CONSTRAINT = "constraints:violation"
+"""Where Optuna keeps a trial's constraint of that name; more than 0 is infeasible."""
 
 
 def _suggested(trial: optuna.Trial, axis: Axis) -> Coordinate:
@@ -138,9 +164,9 @@ def _frozen(
     attributes: dict[str, Any],
 ) -> FrozenTrial:
     params = {axis.name: at for axis, at in zip(axes, record.at, strict=True) if at is not None}
-    value = record.loss if state is TrialState.COMPLETE else None
+    values = record.score.losses if state is TrialState.COMPLETE else None
     kinds = {name: distributions[name] for name in params}
-    return create_trial(state=state, value=value, params=params, distributions=kinds, system_attrs=attributes)
+    return create_trial(state=state, values=values, params=params, distributions=kinds, system_attrs=attributes)
 
 
 def _tpe(seed: int, startup: int, options: Mapping[str, Any]) -> BaseSampler:
@@ -174,6 +200,9 @@ def _cma(
     The state is a function of the results in order, so it is computed anew instead of being kept: `Record.ended` says
     from which generation a trial is.
     """
+    if options.get("constrained"):  # the strategy goes by ranks only
+        places = order([record.score for record in ended])
+        ended = [ended[place]._replace(loss=float(places.index(place))) for place in range(len(ended))]
     ordered = [at for at, axis in enumerate(axes) if axis.kind != "categorical"]
     draw = np.random.default_rng(question.seed)
     optimizer = _replayed([axes[at] for at in ordered], ordered, ended, question.seed, options) if ordered else None

@@ -2,7 +2,8 @@
 
 Parker-Holder et al., "Provably Efficient Online Hyperparameter Optimization with Population-Based Bandits" (NeurIPS
 2020): PBT, but the numbers of a clone come from a Gaussian process that knows what each trial gained in each round; its
-choices are those of its parent.
+choices are those of its parent. With several metrics, parents are chosen by all of them and by the constraints, while
+the process knows gains in the first metric only.
 """
 
 from __future__ import annotations
