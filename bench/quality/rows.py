@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from measure import Figure
 
@@ -107,9 +108,9 @@ def curve_rows(kept: Kept, title: str, tasks: Sequence[CurveTask], methods: Sequ
     return figures
 
 
-def mean_at(rows: object, share: float) -> float:
+def mean_at(rows: Iterable[Any], share: float) -> float:
     """Return the mean regret of searches at a share of the budget."""
-    return statistics.mean(regret_at(row, share) for row in rows)  # type: ignore[attr-defined]
+    return statistics.mean(regret_at(row, share) for row in rows)
 
 
 def _losses(base: dict[str, dict[int, dict[str, object]]], found: dict[str, dict[int, dict[str, object]]]) -> str:

@@ -312,7 +312,8 @@ class SearchMethodContract:
 
     def drive(self, seed: int, **more: float) -> Driven:
         """Drive a search by the method, with the class's policies."""
-        return drive(self.config, self.space, seed, stopping=self.stopping, **more)  # type: ignore[arg-type]
+        options: dict[str, Any] = more
+        return drive(self.config, self.space, seed, stopping=self.stopping, **options)
 
     def test_method_is_found_by_its_entry_point(self) -> None:
         """The config's name, the entry point's and the class's are one, and its block accepts the config."""

@@ -85,15 +85,13 @@ class Repeated(SearchMethod):
     def _repeated(self, factory: TrialFactory, decisions: Sequence[Decision]) -> list[Decision]:
         """Carry out decisions of the method inside on all replicas."""
         kept: list[Decision] = []
-        made: list[Decision] = []
         for decision in decisions:
             if isinstance(decision, CreateTrial):
                 others = [factory.at(copy.deepcopy(decision.hparams), decision.parent) for _ in range(self._seeds - 1)]
                 replicas = [decision.request_id, *(one.request_id for one in others)]
                 point = _Point(replicas, list(replicas), {one: [] for one in replicas}, dict.fromkeys(replicas, 0))
                 self._points.update(dict.fromkeys(replicas, point))
-                kept.append(decision)
-                made += others
+                kept += [decision, *others]
             elif isinstance(decision, ResumeTrial):
                 point = self._points[decision.request_id]
                 point.paused.clear()
@@ -105,7 +103,7 @@ class Repeated(SearchMethod):
                 kept += [_for(decision, one) for one in point.running]
             else:
                 kept.append(decision)
-        return [*kept, *made]
+        return _numbered(kept)
 
     @staticmethod
     def _stop(point: _Point, decision: StopTrial) -> list[Decision]:
@@ -252,6 +250,12 @@ class Repeated(SearchMethod):
         """Return the points and the state of the method inside."""
         points = {id(one): one for one in self._points.values()}.values()
         return {"points": [_shown(one) for one in points], "inner": self._inner.state()}
+
+
+def _numbered(decisions: Sequence[Decision]) -> list[Decision]:
+    """Give new trials their places in creation order: replicas are made after their point, and are to run beside it."""
+    places = iter(sorted(one.index for one in decisions if isinstance(one, CreateTrial)))
+    return [replace(one, index=next(places)) if isinstance(one, CreateTrial) else one for one in decisions]
 
 
 def _for(decision: Any, request_id: str) -> Decision:

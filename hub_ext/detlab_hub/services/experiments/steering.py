@@ -45,7 +45,7 @@ from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.idempotency import known_experiment, note_experiment
-from detlab_hub.store.queries import search_journal
+from detlab_hub.store.queries.experiments import journal_length, journal_page
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 MOST_EVENTS = 100_000
@@ -96,7 +96,7 @@ class SearchSteering:
 
         def read(s: Session) -> list[JournalEntry]:
             experiment_for(s, caller, experiment_id)
-            rows = search_journal.page(s, experiment_id, after, limit)
+            rows = journal_page(s, experiment_id, after, limit)
             return [JournalEntry(seq=one.seq, at=one.at, event=one.event, decisions=one.decisions) for one in rows]
 
         return await self._shell.read(read)
@@ -167,13 +167,13 @@ def _failed(s: Session, row: ExperimentRow, trial_ids: list[int]) -> list[str]:
 
 
 def _replayed(s: Session, row: ExperimentRow, at: int | None) -> ReplayedSearch:
-    events = search_journal.length(s, row.id)
+    events = journal_length(s, row.id)
     last = events if at is None else at
     if not 0 <= last <= events:
         raise NotFound(f"the search of experiment {row.id} has no event {last}: it has {events}")
     if last > MOST_EVENTS:
         raise Conflict(f"the journal of experiment {row.id} has {events:,} events; {MOST_EVENTS:,} can be replayed")
-    entries = [one for one in search_journal.page(s, row.id, 0, last) if one.seq <= last]
+    entries = [one for one in journal_page(s, row.id, 0, last) if one.seq <= last]
     space, stopping = row.config.get("hyperparameters") or {}, row.config.get("stopping") or ()
     try:
         history = History(make_searcher(row.config["searcher"], space, row.seed, stopping=stopping))

@@ -8,6 +8,7 @@ the searcher's decisions are events of trials and of the experiment.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
 from typing import assert_never
 
@@ -71,6 +72,7 @@ _ORDERS: dict[experiments.Order, trials.Event] = {
 }
 
 _TRIALS: Table = TrialRow.__table__
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BY_REQUEST = Prepared(
     select(_TRIALS.c.id).where(
         _TRIALS.c.experiment_id == bindparam("experiment"), _TRIALS.c.request_id == bindparam("request")
@@ -324,7 +326,7 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
             _create_trial(turn, experiment, decision)
         case StopTrial(request_id, finished, evidence):
             row = _trial_of(turn, experiment, request_id)
-            row.stop_evidence = evidence
+            row.stop_evidence = evidence or ("" if finished else _explained(turn, experiment, request_id))
             apply_trial(turn, row, trials.StopDecided(finished))
         case PauseTrial(request_id):
             apply_trial(turn, _trial_of(turn, experiment, request_id), trials.HoldDecided())
@@ -346,11 +348,16 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
             assert_never(decision)
 
 
+def _explained(turn: Turn, experiment: ExperimentRow, request_id: str) -> str:
+    return turn.searches.get(turn.session, experiment).method.explain(request_id)
+
+
 def _pause_for(turn: Turn, experiment: ExperimentRow, reason: str) -> None:
     """Pause an experiment whose search cannot go on until a user has mended something."""
+    named = _UUID.sub(lambda found: str(_trial_of(turn, experiment, found[0]).id), reason)
     experiment.failure = FailureView(
         kind="searcher",
-        message=reason,
+        message=named,
         hint="The experiment is paused and nothing is lost. Mend the cause, then activate it.",
         command=f"det experiment activate {experiment.id}",
     ).model_dump()

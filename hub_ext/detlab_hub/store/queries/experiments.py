@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
-from sqlalchemy import bindparam, delete, func, or_, select
+from sqlalchemy import Row, bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.rights import Kind, Person
@@ -174,3 +175,21 @@ def _delete_bulk(s: Session, trial_id: int, limit: int) -> int:
             return removed
     s.flush()
     return removed + logs.remove(s, trial_id, limit - removed)
+
+
+def journal_page(
+    s: Session, experiment_id: int, after: int, limit: int
+) -> list[Row[tuple[int, float | None, Any, Any]]]:
+    """Return (seq, at, event, decisions) of the events after one, in order."""
+    query = (
+        select(SearcherJournal.seq, SearcherJournal.at, SearcherJournal.event, SearcherJournal.decisions)
+        .where(SearcherJournal.experiment_id == experiment_id, SearcherJournal.seq > after)
+        .order_by(SearcherJournal.seq)
+        .limit(limit)
+    )
+    return list(s.execute(query))
+
+
+def journal_length(s: Session, experiment_id: int) -> int:
+    """Return the number of the newest event, 0 if there is none."""
+    return s.scalar(select(func.max(SearcherJournal.seq)).where(SearcherJournal.experiment_id == experiment_id)) or 0

@@ -103,5 +103,5 @@ class HyperbandConfig(SearcherBlock):
 class BOHBConfig(HyperbandConfig):
     """Hyperband whose new trials are suggested by TPE, from the highest rung that has enough results."""
 
-    name: Literal["bohb"] = "bohb"  # type: ignore[assignment]
+    name: Literal["bohb"] = "bohb"  # type: ignore[assignment]  # narrower than the base's name, on purpose
     random_fraction: float = Field(1 / 3, ge=0, le=1, description="Share of the new trials that is drawn at random.")

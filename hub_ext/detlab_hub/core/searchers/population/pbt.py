@@ -222,7 +222,7 @@ class PBT(SearchMethod):
         if not ranked or self._awaited or self._round == self._rounds - 1:
             return []
         worst = ranked[max(len(ranked) - self._plan.replaced, (len(ranked) + 1) // 2) :]
-        best = [member for member in ranked if member.checkpoint is not None and member not in worst][: len(worst)]
+        best = [one for one in ranked if self._may_be_parent(one) and one not in worst][: len(worst)]
         origins = [Origin(one.request_id, one.checkpoint or "", one.hparams) for one in best]
         decisions: list[Decision] = [StopTrial(one.request_id) for one in worst if one.place == "waiting"]
         self._begin_round(ranked)
@@ -234,6 +234,10 @@ class PBT(SearchMethod):
             member.begin(self._round)
             decisions.append(ResumeTrial(member.request_id))
         return decisions + self._clone(factory, origins)
+
+    def _may_be_parent(self, member: Member) -> bool:
+        """Whether it has something to train on from, and a score that says that this is worth it."""
+        return member.checkpoint is not None and member.score != self._plan.worst
 
     def _begin_round(self, ranked: Sequence[Member]) -> None:
         """Note how a round ended."""
