@@ -375,9 +375,10 @@ class SearchMethodContract:
             done += sum(isinstance(event, Steering) for event in live.journal)
             assert live.shutdown is not None, "the search did not end"
             total = make_searcher(self.config, self.space, seed).trials_total
-            assert live.search.trials_total >= total + live.granted, "the budget is less than users made of it"
+            granted = live.granted * self.config.get("seeds", 1)
+            assert live.search.trials_total >= total + granted, "the budget is less than users made of it"
             if not live.lengthened:
-                assert live.search.trials_total == total + live.granted, "the budget is more than users made of it"
+                assert live.search.trials_total == total + granted, "the budget is more than users made of it"
             assert len(live.created) - len(live.invalid) <= live.search.trials_total
             events = [event_from_json(json.loads(json.dumps(event_to_json(event)))) for event in live.journal]
             for cut in {1, len(events) // 3, len(events) // 2, len(events)}:
