@@ -278,7 +278,7 @@ def halving(**more: Any) -> tuple[Any, list[str]]:
 
 def test_report_counts_when_all_replicas_made_theirs_and_the_mean_decides() -> None:
     search, made = halving()
-    firsts, seconds = made[:4], made[4:]
+    firsts, seconds = made[::2], made[1::2]
     assert search.step(ValidationReported(firsts[0], 0.0, 2.0)) == []
     assert search.step(ValidationReported(seconds[0], 10.0, 2.0)) == []  # mean 5
     search.step(ValidationReported(firsts[1], 1.0, 2.0))
@@ -290,7 +290,7 @@ def test_report_counts_when_all_replicas_made_theirs_and_the_mean_decides() -> N
 
 def test_replica_that_ended_is_not_waited_for() -> None:
     search, made = halving()
-    firsts, seconds = made[:4], made[4:]
+    firsts, seconds = made[::2], made[1::2]
     for place, metric in ((0, 1.0), (1, 1.0)):
         search.step(ValidationReported(firsts[place], metric, 2.0))
         search.step(ValidationReported(seconds[place], metric, 2.0))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from detlab_hub.core.searchers.errors import ReplayMismatch
 from detlab_hub.core.searchers.events import (
     BudgetSpent,
     CreateTrial,
@@ -57,15 +58,19 @@ class History:
         self.search = search
         self.trials: dict[str, TrialHistory] = {}
 
-    def follow(self, events: Iterable[Event]) -> None:
-        """Give the search its next events.
+    def follow(self, entries: Iterable[tuple[Event, Sequence[Decision]]]) -> None:
+        """Give the search its next events, and compare what it decides with what was recorded.
 
         Raises:
+            ReplayMismatch: It decides otherwise than recorded.
             SearcherInputError: The search cannot use an event.
         """
-        for event in events:
+        for place, (event, recorded) in enumerate(entries, start=1):
             self._happened(event)
-            for decision in self.search.step(event):
+            decided = self.search.step(event)
+            if decided != list(recorded):
+                raise ReplayMismatch(place, event, recorded, decided)
+            for decision in decided:
                 self._decided(event, decision)
 
     def _happened(self, event: Event) -> None:

@@ -27,12 +27,14 @@ from detlab_hub.core.searchers import (
     Extended,
     PointsAdded,
     PromotionRequested,
+    ReplayMismatch,
     SearcherConfigError,
     SearcherInputError,
     SpaceEdited,
     Steering,
     StopRequested,
     TrialsRetried,
+    decision_from_json,
     event_from_json,
     make_searcher,
 )
@@ -40,6 +42,7 @@ from detlab_hub.core.searchers.history import History
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.searches import UNDECIDED, SearchLostError
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
@@ -69,8 +72,10 @@ class SearchSteering:
 
         def steer(turn: Turn) -> ExperimentView:
             row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
-            if known_experiment(turn.session, caller.name, wanted.idempotency_key) is None:
+            key = wanted.idempotency_key and f"search {experiment_id} {wanted.idempotency_key}"  # not that of a submit
+            if known_experiment(turn.session, caller.name, key) is None:
                 self._act(turn, row, caller, wanted)
+                note_experiment(turn.session, caller.name, key, row.id, turn.now)
             return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
 
         return await self._shell.write(steer)
@@ -81,12 +86,15 @@ class SearchSteering:
         if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
             hint = f"Begin another search from it: det experiment describe {row.id} --json has its config."
             raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
+        if (row.failure or {}).get("kind") == "searcher":
+            hint = f"Activate it first: det experiment activate {row.id}"
+            raise Conflict(f"the search of experiment {row.id} waits: {(row.failure or {}).get('message')}", hint=hint)
         event = _event(turn.session, row, caller.name, wanted)
         try:
+            turn.searches.get(turn.session, row)
             tell_search(turn, row, event)
-        except SearcherInputError as error:
+        except (SearchLostError, SearcherInputError) as error:
             raise Conflict(f"experiment {row.id}: {error}") from error
-        note_experiment(turn.session, caller.name, wanted.idempotency_key, row.id, turn.now)
         audit.note(turn, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
         turn.changed_experiment(row.id)
         finish_turn(turn)
@@ -173,12 +181,14 @@ def _replayed(s: Session, row: ExperimentRow, at: int | None) -> ReplayedSearch:
         raise NotFound(f"the search of experiment {row.id} has no event {last}: it has {events}")
     if last > MOST_EVENTS:
         raise Conflict(f"the journal of experiment {row.id} has {events:,} events; {MOST_EVENTS:,} can be replayed")
-    entries = [one for one in journal_page(s, row.id, 0, last) if one.seq <= last]
+    entries = [one for one in journal_page(s, row.id, 0, last) if one.seq <= last and one.decisions != UNDECIDED]
     space, stopping = row.config.get("hyperparameters") or {}, row.config.get("stopping") or ()
     try:
         history = History(make_searcher(row.config["searcher"], space, row.seed, stopping=stopping))
-        history.follow(event_from_json(one.event) for one in entries)
-    except (SearcherConfigError, SearcherInputError) as error:
+        history.follow(
+            (event_from_json(one.event), [decision_from_json(said) for said in one.decisions]) for one in entries
+        )
+    except (ReplayMismatch, SearcherConfigError, SearcherInputError) as error:
         raise Conflict(f"this version of detlab cannot replay the search of experiment {row.id}: {error}") from error
     numbers = {trial.request_id: trial.id for trial in s.scalars(select(TrialRow).filter_by(experiment_id=row.id))}
     return _view(row, history, numbers, events, last, entries[-1] if entries else None)

@@ -48,7 +48,7 @@ _EVENTS = Prepared(
     .where(_JOURNAL.c.experiment_id == bindparam("experiment"))
     .order_by(_JOURNAL.c.seq)
 )
-_UNDECIDED: list[Any] = [{"type": "undecided"}]
+UNDECIDED: list[Any] = [{"type": "undecided"}]
 """In place of the decisions of an event that came while the search could not be replayed."""
 _PROGRESS = Prepared(
     select(TrialRow.request_id, TrialRow.progress).where(TrialRow.experiment_id == bindparam("experiment"))
@@ -172,7 +172,7 @@ class Searches:
     def _append(
         s: Session, row: ExperimentRow, seq: int, event: Event, decisions: Sequence[Decision] | None, now: float
     ) -> None:
-        known = _UNDECIDED if decisions is None else [decision_to_json(decision) for decision in decisions]
+        known = UNDECIDED if decisions is None else [decision_to_json(decision) for decision in decisions]
         values = {"experiment_id": row.id, "seq": seq, "event": event_to_json(event), "decisions": known, "at": now}
         _APPEND.run(s, values)
 
@@ -198,8 +198,8 @@ class Searches:
         if not journal:
             return _Entry(make_searcher(config, space, row.seed, stopping=stopping), seq)
         try:
-            decided = [one for one in journal if one.decisions != _UNDECIDED]
-            waiting = [(one.seq, event_from_json(one.event)) for one in journal if one.decisions == _UNDECIDED]
+            decided = [one for one in journal if one.decisions != UNDECIDED]
+            waiting = [(one.seq, event_from_json(one.event)) for one in journal if one.decisions == UNDECIDED]
             events = [event_from_json(one.event) for one in decided]
             recorded = [[decision_from_json(decision) for decision in one.decisions] for one in decided]
             searcher, _ = replay(config, space, row.seed, events, recorded, stopping=stopping)
