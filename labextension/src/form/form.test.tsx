@@ -38,7 +38,7 @@ describe('fields from the schema', () => {
     expect(sections.map(s => s.title).slice(0, 4)).toEqual(['What to run', 'Search', 'Resources', 'Hyperparameters']);
     expect(sections[0]!.fields.map(f => f.path[0]).slice(0, 2)).toEqual(['name', 'entrypoint']);
     const search = sections[1]!.fields;
-    expect(search.slice(0, 4).map(f => f.path[1])).toEqual(['metric', 'max_trials', 'time_metric', 'max_time']);
+    expect(search.slice(0, 4).map(f => f.path[1])).toEqual(['metric', 'time_metric', 'max_trials', 'max_time']);
     expect(search.map(f => f.needed)).toEqual([...search].map((_, i) => i < 4));
   });
 
