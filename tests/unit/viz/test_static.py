@@ -41,7 +41,7 @@ def test_every_kind_has_a_small_picture_without_scripts(kind: str) -> None:
     figure = kinds.plot(shown, kind, config=config)
     root = drawn(figure)
     assert marks(root, "script") == 0
-    assert marks(root, "circle") + marks(root, "rect") > 3 or kind in {"learning_curves", "parallel_coordinates"}
+    assert marks(root, "circle") + marks(root, "rect") > 2 or kind in {"learning_curves", "parallel_coordinates"}
     assert len(static.svg(figure)) < 300_000
     assert "experiment 7" in static.text(figure)
 

@@ -39,6 +39,7 @@ def test_bodies_parameters_and_streams(document: dict[str, Any]) -> None:
     assert {p["name"] for p in paths["experiments/{experiment_id}/curves"]["get"]["parameters"]} == {
         "experiment_id",
         "group",
+        "history",
         "name",
         "max_points",
         "max_trials",
