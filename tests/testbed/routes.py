@@ -17,6 +17,8 @@ NOBODYS = {
     "digest": "sha256:" + "0" * 64,
 }
 """Ids that do not exist."""
+WORDS = {"kind": "best_so_far"}
+"""Parts of paths that are no ids, where a word that is there is needed."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def verbs(ids: Mapping[str, str] = NOBODYS) -> Iterator[Asked]:
     """Return each verb; a part of a path that has no id gets a word."""
     for prefix, table in (("api/v1/", API), ("", PAGES)):
         for route, handler in table:
-            path = re.sub(r"\{(\w+)\}", lambda part: ids.get(part[1], "zzz"), route)
+            path = re.sub(r"\{(\w+)\}", lambda part: ids.get(part[1], WORDS.get(part[1], "zzz")), route)
             if route == "task/preempt":
                 path += "?timeout_seconds=0"
             for verb in handler.SUPPORTED_METHODS:
