@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from detlab.schemas.wire import CurvesView, ParentView, TrialView
@@ -131,7 +132,7 @@ def _ends(
     marker: dict[str, Any] = {
         "size": [13 if key == search.best else 9 for key in lanes],
         "line": {"color": BEST, "width": [2 if key == search.best else 0 for key in lanes]},
-        "color": [values.get(key) for key in lanes] if any(key in values for key in lanes) else GREY,
+        "color": [values.get(key, math.nan) for key in lanes] if any(key in values for key in lanes) else GREY,
     }
     if marker["color"] != GREY:
         marker |= {

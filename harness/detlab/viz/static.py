@@ -213,7 +213,7 @@ def _dots(places: Sequence[tuple[float, float] | None], trace: Any) -> Iterator[
 def _colours(given: Any, count: int, trace: Any) -> list[str]:
     if given is None or isinstance(given, str):
         return [given or COLOURS[0]] * count
-    numbers = [value for value in given if isinstance(value, int | float)]
+    numbers = [value for value in given if isinstance(value, int | float) and math.isfinite(value)]
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
     turned = bool(trace.marker.reversescale)
     return [value if isinstance(value, str) else _shade(value, low, high, turned=turned) for value in given]

@@ -11,7 +11,7 @@ import pytest
 
 from detlab import viz
 from detlab.schemas.wire import AttemptSpan, BestView, CurvesView, ParentView, SeriesView, TrialView
-from detlab.viz import importances, kinds
+from detlab.viz import importances, kinds, static
 from detlab.viz.budget import slot_seconds
 from detlab.viz.data import Search
 from detlab.viz.drawing import BEST, GREY
@@ -242,6 +242,15 @@ def test_a_lineage_stands_children_below_parents_and_marks_the_best_ones_line() 
     assert others.line.color == GREY
     assert "from trial 12 at batch 250" in ends.text[2]
     assert "lr: 0.3 → 0.4" in ends.text[2]
+
+
+def test_a_lineage_has_a_place_for_a_trial_that_has_reported_nothing() -> None:
+    shown = family()
+    silent = shown.trials[3].model_copy(update={"best_validation": None, "latest_validation": None})
+    figure = viz.lineage(shown.model_copy(update={"trials": [*shown.trials[:3], silent]}))
+    ends = figure.data[-1]
+    assert [math.isnan(value) for value in ends.marker.color].count(True) == 1
+    assert static.svg(figure).count("<circle") == 4
 
 
 def test_a_lineage_survives_a_parent_that_is_not_shown_and_a_circle() -> None:
