@@ -5,14 +5,14 @@ from __future__ import annotations
 from pydantic import Field
 
 from detlab.schemas.wire import ExperimentView, JournalEntry, ReplayedSearch, SteerSearch, Wire
-from detlab_hub.web.base import Guarded
+from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.scopes import needs
 
 
 class JournalQuery(Wire):
     """Which events."""
 
-    after: int = Field(0, ge=0)
+    after: RowId = 0
     """Only events with a greater number."""
     limit: int = Field(500, ge=1, le=5000)
 
@@ -28,7 +28,7 @@ class JournalPage(Wire):
 class ReplayQuery(Wire):
     """At which event."""
 
-    at: int | None = Field(None, ge=0)
+    at: RowId | None = None
     """Number of the last event that counts; default the newest."""
 
 
