@@ -68,7 +68,7 @@ def test_asha_promotes_the_best_third_when_it_is_known_and_fills_free_places_wit
     course = Course(max_trials=9, max_concurrent_trials=1)
     assert course.report(0, 0.5, 1) == ["pause 0", "create 1"]
     assert course.report(1, 0.7, 1) == ["pause 1", "create 2"]
-    # Of three, the best one goes on: it is a paused one, which gets the place of the third.
+    # Of three, the best one trains on: it is a paused one, which gets the place of the third.
     assert course.report(2, 0.6, 1) == ["pause 2", "resume 0"]
     assert course.report(0, 0.4, 3) == ["pause 0", "create 3"]
     assert course.report(3, 0.9, 1) == ["pause 3", "create 4"]

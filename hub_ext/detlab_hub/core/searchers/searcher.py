@@ -154,11 +154,6 @@ class Searcher:
         """The metrics that a report must carry beside the searcher metric."""
         return self._objectives.names
 
-    @property
-    def wants_elapsed(self) -> bool:
-        """Whether a stopping policy wants to know how long a trial has run."""
-        return any(policy.wants_elapsed for policy in self._policies)
-
     def needs_checkpoints(self) -> Set[str]:
         """Return the checkpoints that a trial may still start from."""
         return frozenset() if self._shutdown is not None or self._spent else self.method.needs_checkpoints()

@@ -5,7 +5,7 @@ A policy evaluates a trial by its own reports and those of the others; the metho
 
 from detlab_hub.core.stopping.errors import StoppingConfigError
 from detlab_hub.core.stopping.policy import Report, StopPolicy
-from detlab_hub.core.stopping.registry import make_policy, policy_class, policy_names, wants_elapsed
+from detlab_hub.core.stopping.registry import make_policy, policy_class, wants_elapsed
 
 __all__ = [
     "Report",
@@ -13,6 +13,5 @@ __all__ = [
     "StoppingConfigError",
     "make_policy",
     "policy_class",
-    "policy_names",
     "wants_elapsed",
 ]

@@ -10,11 +10,6 @@ from detlab_hub.core.stopping.errors import StoppingConfigError
 from detlab_hub.core.stopping.policy import StopPolicy
 
 
-def policy_names() -> list[str]:
-    """List the names of all policies, in order."""
-    return POLICIES.names()
-
-
 @cache
 def policy_class(name: str) -> type[StopPolicy]:
     """Return the class of a policy.
