@@ -276,7 +276,7 @@ def _private_ports(
             chosen.append(port)
             continue
         ip = hub_ip if part == names.HUB else LOOPBACK
-        kept = port and (known or port in privileged or not privileged) and ports.is_free(port, ip)
+        kept = port and (known or port in privileged or not privileged) and ports.becomes_free(port, ip)
         chosen.append(listeners.add(listen(ip, port) if kept else ports.listen_privately(ip)))
     return chosen
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import stat
 import sys
 import threading
@@ -158,6 +159,18 @@ def test_ports_taken_and_free() -> None:
     assert ports.is_free(port)
     assert ports.owner_of(port) is None
     assert len(set(ports.free_ports(3))) == 3
+
+
+def test_the_port_of_a_process_that_is_just_ending_is_waited_for() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        assert not ports.becomes_free(port, seconds=0.1)
+        ends = threading.Timer(0.2, server.close)
+        ends.start()
+        assert ports.becomes_free(port)
+        ends.join()
 
 
 def test_certificates_hold_before_they_were_made_too_since_clocks_are_put_back(tmp_path: Path) -> None:

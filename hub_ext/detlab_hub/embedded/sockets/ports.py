@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import socket
+import time
 from pathlib import Path
 
 from detlab.errors import DetlabError
@@ -34,6 +35,18 @@ def is_free(port: int, ip: str = "127.0.0.1") -> bool:
                 return False
             raise DetlabError(f"port {port} of {ip} cannot be used: {error.strerror}") from error
     return True
+
+
+def becomes_free(port: int, ip: str = "127.0.0.1", seconds: float = 3.0) -> bool:
+    """Return whether a port is free now or within some seconds: a killed process keeps its ports until it is gone.
+
+    Raises:
+        DetlabError: This user may not bind the port at all.
+    """
+    ends = time.monotonic() + seconds
+    while not (free := is_free(port, ip)) and time.monotonic() < ends:
+        time.sleep(0.05)
+    return free
 
 
 def free_ports(count: int) -> list[int]:
