@@ -415,6 +415,7 @@ def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, confi
         metric=searcher.get("metric") or "",
         smaller_is_better=searcher.get("smaller_is_better") is not False,
         seed=seed_of(config),
+        budget=searcher.get("budget"),
         progress=0.0,
         **queue_fields(turn.settings, config, slots_per_trial(config), caller),
         log_retention_days=(config.get("retention_policy") or {}).get("log_retention_days"),
