@@ -42,15 +42,18 @@ class ConstraintConfig(Block):
     max: Number | None = Field(None, description="Largest value that is allowed.")
 
 
+WallClock = Annotated[float, Field(gt=0, le=366 * 86400.0), BeforeValidator(as_seconds), SECONDS_SHORTHAND]
+
+
 class BudgetConfig(Block):
     """What a whole search may use; what runs when it is used up is stopped, and no trial is created any more."""
 
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"slot_hours", "wall_clock"})
 
     slot_hours: PositiveNumber | None = Field(None, description="Hours of slots, of all trials together.")
-    wall_clock: (
-        Annotated[float, Field(gt=0, le=366 * 86400.0), BeforeValidator(as_seconds), SECONDS_SHORTHAND] | None
-    ) = Field(None, description="Time from the start of the first trial, without pauses: seconds, or 30m, 2h, 1d.")
+    wall_clock: WallClock | None = Field(
+        None, description="Time from the start of the first trial, without pauses: seconds, or 30m, 2h, 1d."
+    )
 
 
 class SearcherBlock(Block):
