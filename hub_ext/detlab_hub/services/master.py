@@ -39,7 +39,7 @@ from detlab_hub.services.cluster.unknown_keys import UnknownKeys
 from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
-from detlab_hub.services.experiments import removal
+from detlab_hub.services.experiments import budgets, removal
 from detlab_hub.services.experiments.code import Code
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
@@ -275,12 +275,13 @@ class Services:
         if reachable != self._reachable:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
-        due, over, drained = await self.shell.read(
-            lambda s: (_due(s, now), time_limits.due(s, now), drains.due(s, now))
+        due, over, drained, spent = await self.shell.read(
+            lambda s: (_due(s, now), time_limits.due(s, now), drains.due(s, now), budgets.due(s, now))
         )
         actions: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
         actions += [partial(time_limits.act, allocation_id=allocation_id) for allocation_id in over]
         actions += [partial(drains.act_on_deadline, agent_id=agent_id) for agent_id in drained]
+        actions += [partial(budgets.act, experiment_id=key, reason=reason) for key, reason in spent]
         await self._each(actions)
 
     async def _each(self, actions: Sequence[Callable[[Turn], None]]) -> None:

@@ -78,6 +78,13 @@ export interface BestView {
   checkpoint: string | null;
 }
 
+/** A budget of a search. */
+export interface BudgetView {
+  name: string;
+  limit: number;
+  used: number;
+}
+
 /** One file of a manifest, keyed by its relative POSIX path. */
 export interface CheckpointFile {
   size: number;
@@ -251,6 +258,7 @@ export interface ExperimentView {
   edited_at: number | null;
   archived_at: number | null;
   pending_reason: string | null;
+  budgets: BudgetView[];
   warnings: string[];
   bundle: string | null;
   config: Record<string, unknown> | null;

@@ -133,6 +133,15 @@ class BestView(Wire):
     checkpoint: str | None = None
 
 
+class BudgetView(Wire):
+    """A budget of a search."""
+
+    name: str
+    """`slot_hours`, or `wall_clock` in seconds."""
+    limit: float
+    used: float
+
+
 class ExperimentView(Wire):
     """An experiment with the numbers its progress line needs."""
 
@@ -173,6 +182,8 @@ class ExperimentView(Wire):
     archived_at: float | None = None
     pending_reason: str | None = None
     """The dominant reason why nothing more runs now."""
+    budgets: list[BudgetView] = []
+    """What its search may use, and has used; only on a single experiment."""
     warnings: list[str] = []
     """For example: trial 3 never reported 'val_loss'."""
     bundle: str | None = None

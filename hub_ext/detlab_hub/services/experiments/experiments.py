@@ -31,7 +31,7 @@ from detlab_hub.core.scheduling import Job, Task
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
-from detlab_hub.services.experiments import removal
+from detlab_hub.services.experiments import budgets, removal
 from detlab_hub.services.kernel import audit, offers
 from detlab_hub.services.kernel.access import experiment_for, person
 from detlab_hub.services.kernel.callers import Caller
@@ -208,7 +208,8 @@ class Experiments:
 
         def get(s: Session) -> ExperimentView:
             row = experiment_for(s, caller, experiment_id)
-            return experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons)
+            view = experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons)
+            return view.model_copy(update={"budgets": budgets.views(s, row, self._shell.clock())})
 
         return await self._shell.read(get)
 
@@ -415,6 +416,7 @@ def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, confi
         metric=searcher.get("metric") or "",
         smaller_is_better=searcher.get("smaller_is_better") is not False,
         seed=seed_of(config),
+        budget=searcher.get("budget"),
         progress=0.0,
         **queue_fields(turn.settings, config, slots_per_trial(config), caller),
         log_retention_days=(config.get("retention_policy") or {}).get("log_retention_days"),

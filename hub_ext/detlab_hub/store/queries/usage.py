@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, func, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from detlab_hub.core.rights import Kind, Person
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.rights import visible
-from detlab_hub.store.tables import UsageRow
+from detlab_hub.store.tables import AllocationRow, UsageRow
 
 _USAGE: Table = UsageRow.__table__
 
@@ -44,3 +44,12 @@ def between(s: Session, first: str, last: str, viewer: Person) -> list[UsageRow]
     """
     query = select(UsageRow).where(UsageRow.day >= first, UsageRow.day <= last)
     return list(s.scalars(query.where(visible(Kind.USER, viewer, owner=UsageRow.owner))))
+
+
+def slot_seconds(s: Session, experiment_id: int, now: float) -> float:
+    """Return for how long slots were assigned to an experiment's trials until now, all slots together."""
+    held = func.coalesce(AllocationRow.ended_at, now) - AllocationRow.assigned_at
+    query = select(func.sum(held * AllocationRow.slots_needed)).where(
+        AllocationRow.experiment_id == experiment_id, AllocationRow.assigned_at.is_not(None)
+    )
+    return float(s.scalar(query) or 0.0)

@@ -110,6 +110,8 @@ class ExperimentRow(Base):
     """When its name, description, notes or labels were changed last; NULL: never."""
     archived_at: Mapped[float | None] = mapped_column(Double, default=None)
     """When it was archived; NULL: it is not."""
+    budget: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    """`searcher.budget`, and under `spent` which part of it is used up; NULL: it has none."""
 
 
 class GrantRow(Base):

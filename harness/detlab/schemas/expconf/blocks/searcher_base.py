@@ -7,14 +7,17 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, model_validator
 
 from detlab.schemas.expconf.blocks.scalars import (
+    SECONDS_SHORTHAND,
     Block,
     FilledText,
     Flag,
     Number,
     PositiveInt,
+    PositiveNumber,
     Shorthand,
     Text,
     as_int,
+    as_seconds,
     needed,
 )
 
@@ -39,11 +42,25 @@ class ConstraintConfig(Block):
     max: Number | None = Field(None, description="Largest value that is allowed.")
 
 
+WallClock = Annotated[float, Field(gt=0, le=366 * 86400.0), BeforeValidator(as_seconds), SECONDS_SHORTHAND]
+
+
+class BudgetConfig(Block):
+    """What a whole search may use; what runs when it is used up is stopped, and no trial is created any more."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"slot_hours", "wall_clock"})
+
+    slot_hours: PositiveNumber | None = Field(None, description="Hours of slots, of all trials together.")
+    wall_clock: WallClock | None = Field(
+        None, description="Time from the start of the first trial, without pauses: seconds, or 30m, 2h, 1d."
+    )
+
+
 class SearcherBlock(Block):
     """What all searchers have."""
 
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
-        {"require", "starting_points", "seeds", "metrics", "constraints", "time_metric"}
+        {"require", "starting_points", "seeds", "metrics", "constraints", "time_metric", "budget"}
     )
 
     metric: FilledText | None = needed("Validation metric that ranks the trials.")
@@ -67,6 +84,7 @@ class SearcherBlock(Block):
     starting_points: list[dict[str, Any]] | None = Field(
         None, description="Points that are tried first; hyperparameters that one lacks are drawn."
     )
+    budget: BudgetConfig | None = Field(None, description="What the whole search may use.")
     seeds: Annotated[int, Field(ge=1, le=100), BeforeValidator(as_int)] | None = Field(
         None, description="Train each point this many times, with different seeds, and rank it by the mean."
     )

@@ -1,0 +1,70 @@
+"""Budgets of searches (`searcher.budget`): what is used, what is left, and the end when one is used up.
+
+Slot hours count from the assignment of slots to their release, as in the usage of users; wall-clock time from the start
+of the first trial, without pauses. Both follow from rows, so that a master that was down notices when it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire import BudgetView, ExperimentState
+from detlab_hub.core.searchers import BudgetSpent
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
+from detlab_hub.store.queries import usage
+from detlab_hub.store.tables import ExperimentRow
+
+_log = logging.getLogger(__name__)
+_HOUR = 3600.0
+_SPENT = "spent"
+
+
+def views(s: Session, row: ExperimentRow, now: float) -> list[BudgetView]:
+    """Return each budget of an experiment: its limit, and how much of it is used."""
+    budget, found = row.budget or {}, []
+    if (hours := budget.get("slot_hours")) is not None:
+        used = usage.slot_seconds(s, row.id, now) / _HOUR
+        found.append(BudgetView(name="slot_hours", limit=float(hours), used=used))
+    if (seconds := budget.get("wall_clock")) is not None:
+        found.append(BudgetView(name="wall_clock", limit=float(seconds), used=_seconds(row, now)))
+    return found
+
+
+def _seconds(row: ExperimentRow, now: float) -> float:
+    if row.started_at is None:
+        return 0.0
+    until = row.ended_at or row.paused_at or now
+    return max(0.0, until - row.started_at - row.paused_seconds)
+
+
+def due(s: Session, now: float) -> list[tuple[int, str]]:
+    """Return the active experiments of which a budget is used up, with which one."""
+    query = select(ExperimentRow).where(
+        ExperimentRow.state == ExperimentState.ACTIVE.value, ExperimentRow.budget.is_not(None)
+    )
+    over = []
+    for row in s.scalars(query.order_by(ExperimentRow.id)):
+        if (row.budget or {}).get(_SPENT):
+            continue
+        spent = [one for one in views(s, row, now) if one.used >= one.limit]
+        if spent:
+            over.append((row.id, "; ".join(f"{one.name}: {one.used:.3g} of {one.limit:g} used" for one in spent)))
+    return over
+
+
+def act(turn: Turn, experiment_id: int, reason: str) -> None:
+    """Tell a search that a budget is used up; once is enough."""
+    row = turn.experiment(experiment_id)
+    if row.state != ExperimentState.ACTIVE or row.budget is None or row.budget.get(_SPENT):
+        return
+    row.budget = {**row.budget, _SPENT: reason}
+    warning = f"the budget is used up ({reason}): its trials were stopped"
+    row.warnings = [*row.warnings, warning]
+    turn.changed_experiment(experiment_id)
+    _log.info("experiment %d: %s", experiment_id, warning)
+    tell_search(turn, row, BudgetSpent(reason))
+    finish_turn(turn)
