@@ -1,0 +1,41 @@
+"""What `det` says of searches: the Pareto front, why trials were stopped, budgets."""
+
+from __future__ import annotations
+
+import pytest
+
+from detlab.schemas.wire import CreateExperiment, SeriesView
+from detlab.testing.api import FakeMaster
+
+
+@pytest.fixture
+def two_metrics(master: FakeMaster) -> FakeMaster:
+    """Experiment 1: trial 1 breaks the constraint, 2 and 3 are on the front, 4 is dominated."""
+    metrics = [{"name": "loss"}, {"name": "size"}]
+    searcher = {"name": "random", "metrics": metrics, "constraints": {"size": {"max": 9}}}
+    master.create(CreateExperiment(config={"name": "x", "searcher": searcher}))
+    for loss, size in ((0.1, 50.0), (0.3, 4.0), (0.25, 8.0), (0.4, 5.0)):
+        trial = master.add_trial(1).id
+        master.series[trial] = [
+            SeriesView(trial_id=trial, group="validation", name=name, steps=[7], values=[value], times=[20.0])
+            for name, value in (("loss", loss), ("size", size))
+        ]
+    return master
+
+
+def test_an_experiment_is_described_with_its_pareto_front(two_metrics, det, det_json) -> None:
+    lines = det("e", "describe", 1).stdout.splitlines()
+    at = lines.index("Pareto front:")
+    assert [line.split() for line in (lines[at + 1], *lines[at + 3 : at + 5])] == [
+        ["Trial", "Steps", "loss", "size"],
+        ["3", "7", "0.25", "8"],
+        ["2", "7", "0.3", "4"],
+    ]
+    front = det_json("e", "describe", 1)["pareto_front"]
+    assert front[0] == {"trial_id": 3, "steps_completed": 7, "metrics": {"size": 8.0, "loss": 0.25}}
+
+
+def test_a_search_by_one_metric_has_no_front(master, det, det_json) -> None:
+    master.create(CreateExperiment(config={"name": "x", "searcher": {"name": "single", "metric": "loss"}}))
+    assert "Pareto" not in det("e", "describe", 1).stdout
+    assert "pareto_front" not in det_json("e", "describe", 1)
