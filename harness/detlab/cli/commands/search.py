@@ -12,7 +12,8 @@ import yaml
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, counted, moment, say, say_json, settings, table
+from detlab.cli.output.experiment_progress import budgets_left
+from detlab.cli.output.printing import clean, counted, moment, say, say_json, settings, show, table
 from detlab.client.resources import Experiment
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, ReplayedTrial
 
@@ -223,18 +224,25 @@ def _decisions(entry: JournalEntry) -> str:
 def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
     """Compute the state of a search at one of its events, and say why trials were stopped.
 
-    The master replays the search's journal; nothing is changed.
+    It also shows the best trial until then, and what was left of the budgets. The master replays the search's journal;
+    nothing is changed.
 
     \b
     Examples:
       det search replay 7
       det search replay 7 --at 40
     """
-    found = invocation.client.get_experiment(experiment_id).replay_search(at)
+    item = invocation.client.get_experiment(experiment_id)
+    found = item.replay_search(at)
     if invocation.as_json:
         say_json(found)
         return
     say(_summary(found))
+    if found.best:
+        best = f"{item.view.metric} {show(found.best.value)}"
+        say(clean(f"Best so far: {best} (trial {found.best.trial_id}, step {found.best.steps_completed})"))
+    if found.budgets:
+        say(f"Budget: {budgets_left(found.budgets)}")
     if found.trials:
         columns = ("Trial", "State", "Best", "Reports", "Why", "Hyperparameters")
         table(columns, [_trial(one) for one in found.trials], right=("Trial", "Best", "Reports"))

@@ -5,8 +5,6 @@ Each act is an event of the search, journaled with its author and with what the 
 
 from __future__ import annotations
 
-import math
-
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -16,7 +14,6 @@ from detlab.schemas.wire import (
     ExperimentView,
     JournalEntry,
     ReplayedSearch,
-    ReplayedTrial,
     SteerSearch,
     TrialState,
 )
@@ -27,32 +24,24 @@ from detlab_hub.core.searchers import (
     Extended,
     PointsAdded,
     PromotionRequested,
-    ReplayMismatch,
-    SearcherConfigError,
     SearcherInputError,
     SpaceEdited,
     Steering,
     StopRequested,
     TrialsRetried,
-    decision_from_json,
-    event_from_json,
-    make_searcher,
 )
-from detlab_hub.core.searchers.history import History
+from detlab_hub.services.experiments.replaying import replayed
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.searches import UNDECIDED, SearchLostError
+from detlab_hub.services.kernel.searches import SearchLostError
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.idempotency import known_experiment, note_experiment
-from detlab_hub.store.queries.experiments import journal_length, journal_page
+from detlab_hub.store.queries.experiments import journal_page
 from detlab_hub.store.tables import ExperimentRow, TrialRow
-
-MOST_EVENTS = 100_000
-"""Events that are replayed for a reader; a longer journal is replayed only by the master itself."""
 
 
 class SearchSteering:
@@ -116,7 +105,8 @@ class SearchSteering:
             Conflict: The journal is too long, or this version of detlab does not decide as it records.
             NotFound: There is no such event.
         """
-        return await self._shell.read(lambda s: _replayed(s, experiment_for(s, caller, experiment_id), at))
+        now = self._shell.clock()
+        return await self._shell.read(lambda s: replayed(s, experiment_for(s, caller, experiment_id), at, now))
 
 
 def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> Steering:
@@ -172,51 +162,3 @@ def _failed(s: Session, row: ExperimentRow, trial_ids: list[int]) -> list[str]:
     if not chosen:
         raise Conflict(f"experiment {row.id} has no failed trial")
     return [trial.request_id for trial in chosen]
-
-
-def _replayed(s: Session, row: ExperimentRow, at: int | None) -> ReplayedSearch:
-    events = journal_length(s, row.id)
-    last = events if at is None else at
-    if not 0 <= last <= events:
-        raise NotFound(f"the search of experiment {row.id} has no event {last}: it has {events}")
-    if last > MOST_EVENTS:
-        raise Conflict(f"the journal of experiment {row.id} has {events:,} events; {MOST_EVENTS:,} can be replayed")
-    entries = [one for one in journal_page(s, row.id, 0, last) if one.seq <= last and one.decisions != UNDECIDED]
-    space, stopping = row.config.get("hyperparameters") or {}, row.config.get("stopping") or ()
-    try:
-        history = History(make_searcher(row.config["searcher"], space, row.seed, stopping=stopping))
-        history.follow(
-            (event_from_json(one.event), [decision_from_json(said) for said in one.decisions]) for one in entries
-        )
-    except (ReplayMismatch, SearcherConfigError, SearcherInputError) as error:
-        raise Conflict(f"this version of detlab cannot replay the search of experiment {row.id}: {error}") from error
-    numbers = {trial.request_id: trial.id for trial in s.scalars(select(TrialRow).filter_by(experiment_id=row.id))}
-    return _view(row, history, numbers, events, last, entries[-1] if entries else None)
-
-
-def _view(
-    row: ExperimentRow, history: History, numbers: dict[str, int], events: int, at: int, entry: object | None
-) -> ReplayedSearch:
-    search, best = history.search, min if row.smaller_is_better else max
-    return ReplayedSearch(
-        at=at,
-        events=events,
-        time=getattr(entry, "at", None),
-        last=getattr(entry, "event", None),
-        progress=search.progress(),
-        trials_total=search.trials_total,
-        over=search.shutdown is not None,
-        trials=[
-            ReplayedTrial(
-                id=numbers.get(one.trial.request_id),
-                index=one.trial.index,
-                request_id=one.trial.request_id,
-                hparams=one.trial.hparams,
-                state=one.phase,
-                why=one.why,
-                best=best((value for value in one.metrics if not math.isnan(value)), default=None),
-                reports=len(one.metrics),
-            )
-            for one in history.trials.values()
-        ],
-    )

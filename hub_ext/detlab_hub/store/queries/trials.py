@@ -60,6 +60,16 @@ def latest_allocations(s: Session, trial_ids: Sequence[int]) -> dict[int, Alloca
     return found
 
 
+def on_slots(s: Session, experiment_id: int, time: float) -> set[int]:
+    """Return the trials of an experiment that held slots at a time."""
+    query = select(AllocationRow.trial_id).where(
+        AllocationRow.experiment_id == experiment_id,
+        AllocationRow.assigned_at <= time,
+        AllocationRow.ended_at.is_(None) | (AllocationRow.ended_at > time),
+    )
+    return {trial_id for trial_id in s.scalars(query) if trial_id is not None}
+
+
 def attempts(s: Session, trial_id: int, limit: int = 100) -> list[AllocationRow]:
     """Return the newest attempts of a trial that have started, oldest first."""
     query = select(AllocationRow).where(AllocationRow.trial_id == trial_id, AllocationRow.started_at.is_not(None))

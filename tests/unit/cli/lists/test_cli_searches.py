@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detlab.schemas.wire import CreateExperiment, SeriesView
+from detlab.cli.output.experiment_progress import budgets_left
+from detlab.schemas.wire import BudgetView, CreateExperiment, SeriesView
 from detlab.testing.api import FakeMaster
 
 
@@ -39,3 +40,11 @@ def test_a_search_by_one_metric_has_no_front(master, det, det_json) -> None:
     master.create(CreateExperiment(config={"name": "x", "searcher": {"name": "single", "metric": "loss"}}))
     assert "Pareto" not in det("e", "describe", 1).stdout
     assert "pareto_front" not in det_json("e", "describe", 1)
+
+
+def test_what_is_left_of_budgets_is_said_in_words() -> None:
+    budgets = [
+        BudgetView(name="slot_hours", limit=4, used=2.75),
+        BudgetView(name="wall_clock", limit=7200, used=9000),
+    ]
+    assert budgets_left(budgets) == "1.25 of 4 slot hours left, 0s of 2h 00m left"
