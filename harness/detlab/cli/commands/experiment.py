@@ -246,8 +246,10 @@ def trial_order(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def print_trials(trials: list[Trial]) -> None:
-    """Print a table of trials."""
-    columns = ("Trial", "State", "Ended", "Steps", "Best", "Latest", "Restarts", "Hyperparameters")
+    """Print a table of trials; why they were stopped has a column if one was."""
+    stopped = any(trial.view.why_stopped for trial in trials)
+    why = ("Why",) if stopped else ()
+    columns = ("Trial", "State", "Ended", "Steps", "Best", "Latest", "Restarts", *why, "Hyperparameters")
     rows = [
         (
             trial.id,
@@ -257,6 +259,7 @@ def print_trials(trials: list[Trial]) -> None:
             trial.view.best_validation,
             trial.view.latest_validation,
             trial.view.restarts,
+            *((trial.view.why_stopped,) if stopped else ()),
             settings(trial.hparams),
         )
         for trial in trials

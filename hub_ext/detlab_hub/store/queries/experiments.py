@@ -190,6 +190,18 @@ def journal_page(
     return list(s.execute(query))
 
 
+def journal_decisions(s: Session, experiment_id: int, limit: int) -> list[tuple[float, list[dict[str, Any]]]]:
+    """Return (time, decisions) of the newest events on which the search decided something."""
+    query = (
+        select(SearcherJournal.at, SearcherJournal.decisions)
+        .where(SearcherJournal.experiment_id == experiment_id, SearcherJournal.at.is_not(None))
+        .where(SearcherJournal.decisions != [])
+        .order_by(SearcherJournal.seq.desc())
+        .limit(limit)
+    )
+    return [(at, decisions) for at, decisions in s.execute(query) if at is not None]
+
+
 def journal_length(s: Session, experiment_id: int) -> int:
     """Return the number of the newest event, 0 if there is none."""
     return s.scalar(select(func.max(SearcherJournal.seq)).where(SearcherJournal.experiment_id == experiment_id)) or 0

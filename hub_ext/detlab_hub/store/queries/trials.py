@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Row, bindparam, func, select
@@ -39,6 +39,17 @@ def page(s: Session, experiment_id: int, limit: int = 100, after: int | None = N
 def by_request(s: Session, experiment_id: int, request_id: str) -> TrialRow | None:
     """Return the trial that the searcher knows by this request id."""
     return s.scalar(select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.request_id == request_id))
+
+
+def stopping_of(s: Session, experiment_id: int, request_ids: Collection[str]) -> dict[str, tuple[int, str]]:
+    """Return request id -> (trial, why it was stopped)."""
+    found: dict[str, tuple[int, str]] = {}
+    for part in chunks(list(request_ids)):
+        query = select(TrialRow.request_id, TrialRow.id, TrialRow.stop_evidence).where(
+            TrialRow.experiment_id == experiment_id, TrialRow.request_id.in_(part)
+        )
+        found.update((request_id, (key, why)) for request_id, key, why in s.execute(query))
+    return found
 
 
 def next_index(s: Session, experiment_id: int) -> int:

@@ -5,9 +5,10 @@ import { ReactElement, useDeferredValue, useId, useMemo, useState } from 'react'
 import { useApp } from '../../state/context';
 import type { ExperimentView } from '../../state/wire';
 import { Column, EmptyState, plural, StateBadge, Table } from '../common';
+import { nameText } from '../common/text';
 import { ColumnPicker } from './ColumnPicker';
 import { endWord, toneState } from '../view/progress';
-import { columnsOf, filterOf, TrialColumn, TrialRow, widthOf } from './trialtable';
+import { columnsOf, filterOf, TrialColumn, TrialRow, whyStopped, widthOf } from './trialtable';
 
 const key = (row: TrialRow): string => String(row.trial.id);
 
@@ -61,7 +62,7 @@ export function TrialsTab({ experiment: e, rows, surplus }: {
 function columnSignature(rows: readonly TrialRow[]): string {
   const first = rows[0] ? Object.keys(rows[0].hparams).join('\n') : '';
   const last = rows.length ? Object.keys(rows[rows.length - 1]!.hparams).join('\n') : '';
-  return `${rows.length} ${first} ${last}`;
+  return `${rows.length} ${rows.some(row => whyStopped(row.trial))} ${first} ${last}`;
 }
 
 function asColumn(column: TrialColumn, rows: readonly TrialRow[]): Column<TrialRow> {
@@ -74,7 +75,7 @@ function asColumn(column: TrialColumn, rows: readonly TrialRow[]): Column<TrialR
     descending: column.descending,
     value: column.value,
     render: column.key === 'state'
-      ? row => <StateBadge state={toneState(row.trial)} word={endWord(row.trial)} about={row.trial.pending_reason} />
+      ? row => <StateBadge state={toneState(row.trial)} word={endWord(row.trial)} about={row.trial.pending_reason ?? (nameText(whyStopped(row.trial), 400) || null)} />
       : row => column.text(row)
   };
 }

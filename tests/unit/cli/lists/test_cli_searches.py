@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detlab.cli.output.experiment_progress import budgets_left
-from detlab.schemas.wire import BudgetView, CreateExperiment, SeriesView
+from detlab.cli.output.experiment_progress import Story, budgets_left
+from detlab.schemas.wire import BudgetView, CreateExperiment, SeriesView, TrialState, TrialView
 from detlab.testing.api import FakeMaster
 
 
@@ -48,3 +48,23 @@ def test_what_is_left_of_budgets_is_said_in_words() -> None:
         BudgetView(name="wall_clock", limit=7200, used=9000),
     ]
     assert budgets_left(budgets) == "1.25 of 4 slot hours left, 0s of 2h 00m left"
+
+
+def test_trials_are_listed_with_why_they_were_stopped(master, det) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    assert "Why" not in det("e", "list-trials", 1).stdout
+    master.add_trial(1, stop_evidence="at epoch 30: 0.912, needed 0.915 (threshold)")
+    master.add_trial(1, would_stop=["at epoch 2: 0.4 (median)"])
+    shown = det("e", "describe", 1).stdout
+    assert "at epoch 30: 0.912, needed 0.915 (threshold)" in shown
+    assert "not stopped: at epoch 2: 0.4 (median)" in shown
+
+
+def test_following_tells_once_what_a_policy_would_have_stopped() -> None:
+    trial = TrialView(id=3, index=0, experiment_id=1, request_id="r", state=TrialState.ACTIVE)
+    story = Story()
+    story.trial(trial)
+    noted = trial.model_copy(update={"would_stop": ["at epoch 2: 0.4 (median)"]})
+    assert story.trial(noted) == ["trial 3: a policy would have stopped it at epoch 2: 0.4 (median)"]
+    assert story.trial(noted) == []
