@@ -73,6 +73,12 @@ _ROUTES: list[Route] = [
     ("POST", r"experiments/(\d+)/edit", lambda h, n: h.tell(h.master.edit(n, h.body))),
     ("DELETE", r"experiments/(\d+)", RequestHandler.delete),
     ("POST", r"log-retention", lambda h: h.tell(h.master.keep_logs(h.body))),
+    ("POST", r"experiments/(\d+)/search", lambda h, n: h.tell(h.master.steer(n, h.body))),
+    (
+        "GET",
+        r"experiments/(\d+)/search/journal",
+        lambda h, n: h.tell(h.master.journal(n, int(h.query.get("after", 0)), h.query.get("only"))),
+    ),
     ("GET", r"experiments/(\d+)/grants", lambda h, n: h.tell(h.master.grants_of(n))),
     ("PUT", r"experiments/(\d+)/grants", lambda h, n: h.tell(h.master.share(n, h.body))),
     ("DELETE", r"experiments/(\d+)/grants", lambda h, n: h.tell(h.master.unshare(n, h.query["kind"], h.query["name"]))),

@@ -29,10 +29,12 @@ from detlab.schemas.wire import (
     GrantList,
     GrantRequest,
     GrantView,
+    JournalEntry,
     LogLine,
     ProblemView,
     SeriesView,
     SlotView,
+    SteerSearch,
     TrialState,
     TrialView,
     Wire,
@@ -104,6 +106,8 @@ class MasterState:
     keys: dict[str, int] = field(default_factory=dict)
     grants: dict[int, dict[tuple[str, str], GrantView]] = field(default_factory=dict)
     submitted: list[CreateExperiment] = field(default_factory=list)
+    steered: list[SteerSearch] = field(default_factory=list)
+    journals: dict[int, list[JournalEntry]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
@@ -350,6 +354,19 @@ class MasterState:
             facts["archived_at"] = time.time() if wanted.archived else None
         self.update_experiment(view.id, **facts)
         return self.experiment(number)
+
+    def steer(self, number: str, body: bytes) -> ExperimentView:
+        """Note an act on a search; nothing comes of it."""
+        with self.changed:
+            view = self.experiment(number)
+            self.steered.append(SteerSearch.model_validate_json(body))
+            return view
+
+    def journal(self, number: str, after: int, only: str | None) -> dict[str, Any]:
+        """Return the journal of a search, which the test has written."""
+        with self.changed:
+            entries = [one for one in self.journals.get(self.experiment(number).id, []) if one.seq > after]
+            return {"items": [one for one in entries if only is None or one.event.get("author")]}
 
     def grants_of(self, number: str) -> GrantList:
         """With whom an experiment is shared."""

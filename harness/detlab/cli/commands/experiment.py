@@ -15,7 +15,14 @@ from detlab.cli.commands.experiment_share import share
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.experiment_progress import connection_notes, ended, exit_status, progress_line, stopped_watching
+from detlab.cli.output.experiment_progress import (
+    budget_left,
+    connection_notes,
+    ended,
+    exit_status,
+    progress_line,
+    stopped_watching,
+)
 from detlab.cli.output.failures import TIMED_OUT, failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
 from detlab.cli.output.printing import (
@@ -38,7 +45,7 @@ from detlab.client.facts import no_checkpoint
 from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
-from detlab.schemas.wire import BudgetView, ExperimentState, ExperimentView
+from detlab.schemas.wire import ExperimentState, ExperimentView
 
 SHOWN_UNSAVED = 8
 _DIRECTIONS = click.Choice([order.value for order in OrderBy], case_sensitive=False)
@@ -159,14 +166,6 @@ def _trial_views(item: Experiment) -> list[object]:
     return [trial.view.model_dump(mode="json") for trial in item.list_trials()]
 
 
-def _budget(one: BudgetView) -> str:
-    """Say what is left of a budget."""
-    left = max(0.0, one.limit - one.used)
-    if one.name == "wall_clock":
-        return f"{duration(left)} of {duration(one.limit)} left"
-    return f"{left:.3g} of {one.limit:g} {one.name.replace('_', ' ')} left"
-
-
 def _describe(item: Experiment) -> None:
     view = item.view
     best = view.best and f"{view.metric} {show(view.best.value)} (trial {view.best.trial_id})"
@@ -181,7 +180,7 @@ def _describe(item: Experiment) -> None:
             ("pending", view.pending_reason),
             ("searcher", f"{view.searcher} on {view.metric}" if view.metric else view.searcher),
             ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
-            ("budget", ", ".join(map(_budget, view.budgets))),
+            ("budget", ", ".join(map(budget_left, view.budgets))),
             ("best", best),
             ("created", moment(view.created_at)),
             ("started", moment(view.started_at)),

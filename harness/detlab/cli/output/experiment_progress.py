@@ -11,7 +11,7 @@ from detlab.cli.output.printing import clean, duration, note, say, settings, sho
 from detlab.client.resources import Experiment
 from detlab.client.transport.feeds import Notice
 from detlab.errors import DetlabError
-from detlab.schemas.wire import CurvesView, Event, ExperimentState, ExperimentView, TrialView
+from detlab.schemas.wire import BudgetView, CurvesView, Event, ExperimentState, ExperimentView, TrialView
 
 NOTE_SECONDS = 60.0
 
@@ -109,6 +109,14 @@ def progress_line(view: ExperimentView) -> str:
     done = sum(view.trials.get(state, 0) for state in ("COMPLETED", "CANCELED", "ERROR"))
     total = view.trials_total or sum(count for state, count in view.trials.items() if state != "RUNNING")
     return ", ".join(part for part in (f"{done}/{total} trials done", view.held) if part)
+
+
+def budget_left(one: BudgetView) -> str:
+    """Say what is left of a budget."""
+    left = max(0.0, one.limit - one.used)
+    if one.name == "wall_clock":
+        return f"{duration(left)} of {duration(one.limit)} left"
+    return f"{left:.3g} of {one.limit:g} {one.name.replace('_', ' ')} left"
 
 
 def ended(experiment: Experiment) -> int:
