@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from detlab.cli.commands.search_views import ID, clone, plot, show
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import budgets_left
@@ -18,8 +19,6 @@ from detlab.errors import ConfigError
 from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, ReplayedTrial
 
-_ID = click.argument("experiment_id", metavar="ID", type=int)
-
 
 @click.group(cls=LazyGroup)
 def search() -> None:
@@ -27,10 +26,16 @@ def search() -> None:
 
     \b
     Examples:
+      det search show 7
       det search extend 7 --trials 20
       det search add 7 '{"lr": 0.01, "layers": 3}'
       det search replay 7 --at 40
     """
+
+
+search.add_command(show)
+search.add_command(plot)
+search.add_command(clone)
 
 
 def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[[Experiment], None]) -> None:
@@ -43,7 +48,7 @@ def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[
 
 
 @search.command()
-@_ID
+@ID
 @click.option("--trials", type=click.IntRange(min=0), default=0, help="Further trials.")
 @click.option("--units", type=click.IntRange(min=0), default=0, help="Further units of the time metric.")
 @json_option
@@ -81,7 +86,7 @@ def _point(_context: click.Context, _option: click.Parameter, values: tuple[str,
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("points", metavar="POINT...", nargs=-1, required=True, callback=_point)
 @json_option
 @pass_invocation
@@ -97,7 +102,7 @@ def add(invocation: Invocation, experiment_id: int, points: list[dict[str, Any]]
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("trial_ids", metavar="[TRIAL...]", type=int, nargs=-1)
 @json_option
 @pass_invocation
@@ -113,7 +118,7 @@ def retry(invocation: Invocation, experiment_id: int, trial_ids: tuple[int, ...]
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 @pass_invocation
@@ -139,7 +144,7 @@ def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("limit", type=click.IntRange(min=0))
 @json_option
 @pass_invocation
@@ -155,7 +160,7 @@ def concurrency(invocation: Invocation, experiment_id: int, limit: int) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("trial_id", metavar="TRIAL", type=int)
 @json_option
 @pass_invocation
@@ -170,7 +175,7 @@ def stop(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("trial_id", metavar="TRIAL", type=int)
 @json_option
 @pass_invocation
@@ -185,7 +190,7 @@ def promote(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @json_option
 @pass_invocation
 def journal(invocation: Invocation, experiment_id: int) -> None:
@@ -224,7 +229,7 @@ def _decisions(entry: JournalEntry) -> str:
 
 
 @search.command()
-@_ID
+@ID
 @click.option("--at", type=click.IntRange(min=0), metavar="EVENT", help="Number of the event; default the newest.")
 @json_option
 @pass_invocation

@@ -5,7 +5,6 @@ Each act is an event of the search, journaled with its author and with what the 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sqlalchemy import select
@@ -92,12 +91,14 @@ class SearchSteering:
         turn.changed_experiment(row.id)
         finish_turn(turn)
 
-    async def journal(self, caller: Caller, experiment_id: int, after: int, limit: int) -> list[JournalEntry]:
-        """Return events of the search and what it decided, after a number, in order."""
+    async def journal(
+        self, caller: Caller, experiment_id: int, after: int, limit: int, *, acts: bool = False
+    ) -> list[JournalEntry]:
+        """Return events of the search and what it decided, after a number, in order; `acts`: only those of people."""
 
         def read(s: Session) -> list[JournalEntry]:
             experiment_for(s, caller, experiment_id)
-            rows = journal_page(s, experiment_id, after, limit)
+            rows = journal_page(s, experiment_id, after, limit, acts=acts)
             return [JournalEntry(seq=one.seq, at=one.at, event=one.event, decisions=one.decisions) for one in rows]
 
         return await self._shell.read(read)
