@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
 
 from detlab.schemas.expconf.blocks.searchers import MEMBERS
 from detlab_hub.core.searchers import (
+    Answered,
     BudgetSpent,
     CheckpointCommitted,
     ConcurrencySet,
@@ -67,6 +68,10 @@ _LEAVES = 0.7
 _SAVES = 0.9
 """Share of paused trials that save before they leave, where the method wants checkpoints."""
 _REASONS: tuple[ExitReason, ...] = ("errored", "user_canceled", "invalid_hp", "init_invalid_hp")
+
+
+Answers = Callable[[Sequence[Mapping[str, Any]], Searcher], Sequence[dict[str, Any]]]
+"""(the feed up to the event that waits, the search) -> operations, as the class of a custom search answers them."""
 
 
 class Driven:
@@ -165,6 +170,7 @@ def drive(
     steering: float = 0.0,
     spent_at: int | None = None,
     stopping: Sequence[Mapping[str, Any]] = (),
+    answers: Answers | None = None,
 ) -> Driven:
     """Drive a search until it ends.
 
@@ -179,6 +185,7 @@ def drive(
         steering: Share of events after which a user does something; each act is done at most four times.
         spent_at: After how many events a budget is used up.
         stopping: The `stopping` list.
+        answers: Stands for the class of a custom search.
     """
     draw = random.Random(seed)  # noqa: S311 - the order of events of a test, which must be the same each time
     driven = Driven(make_searcher(config, space, seed, stopping=stopping))
@@ -206,6 +213,10 @@ def drive(
                     waiting.append(Continued("somebody"))
                 case Suggest():
                     waiting.append(_answer(driven.search, config, decision, lost=draw.random() < lost_answers))
+        number = driven.search.waits_for
+        if answers is not None and number is not None and not any(isinstance(one, Answered) for one in waiting):
+            feed = driven.search.method.feed(0, number)
+            waiting.append(Answered(number, tuple(answers(feed, driven.search))))
         assert len(driven.journal) < 100_000, "the search does not end"
     return driven
 
@@ -298,6 +309,7 @@ class SearchMethodContract:
         config: A `searcher` block, with its name.
         space: The `hyperparameters` block.
         stopping: The `stopping` list of policies beside the method.
+        answers: A function that stands for the class of a custom search.
         seeds: Searches that are driven in each test.
     """
 
@@ -308,12 +320,16 @@ class SearchMethodContract:
         "opt": {"type": "categorical", "vals": ["sgd", "adam"]},
     }
     stopping: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    answers: ClassVar[Answers | None] = None
     seeds: ClassVar[range] = range(20)
 
     def drive(self, seed: int, **more: float) -> Driven:
         """Drive a search by the method, with the class's policies."""
         options: dict[str, Any] = more
-        return drive(self.config, self.space, seed, stopping=self.stopping, **options)
+        return drive(self.config, self.space, seed, stopping=self.stopping, answers=self._answers(), **options)
+
+    def _answers(self) -> Answers | None:
+        return type(self).__dict__.get("answers")
 
     def test_method_is_found_by_its_entry_point(self) -> None:
         """The config's name, the entry point's and the class's are one, and its block accepts the config."""
@@ -370,7 +386,7 @@ class SearchMethodContract:
         """Acts at random moments: replay decides the same, the extended budget holds, refusals change nothing."""
         done = 0
         for seed in self.seeds:
-            live = drive(self.config, self.space, seed, steering=0.3)
+            live = drive(self.config, self.space, seed, steering=0.3, answers=self._answers())
             done += len(live.refused)
             done += sum(isinstance(event, Steering) for event in live.journal)
             assert live.shutdown is not None, "the search did not end"
@@ -391,7 +407,7 @@ class SearchMethodContract:
     def test_nothing_begins_once_a_budget_is_spent(self) -> None:
         """Every trial is stopped, no other is made, and the search ends."""
         for seed in self.seeds:
-            live = drive(self.config, self.space, seed, spent_at=6)
+            live = drive(self.config, self.space, seed, spent_at=6, answers=self._answers())
             assert live.shutdown is not None
             places = [at for at, event in enumerate(live.journal) if isinstance(event, BudgetSpent)]
             for decisions in live.decided[places[0] :] if places else []:
