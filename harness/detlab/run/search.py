@@ -120,7 +120,7 @@ class Child:
         Raises:
             NoAnswer: It raised, took too long, or its process has ended.
         """
-        doing = f"event {event['number']}: {event['type']}"
+        doing = doing_of(event)
         self._send(event)
         line = self._line(time.monotonic() + self._timeout, doing)
         found: dict[str, Any] = json.loads(line)
@@ -131,7 +131,8 @@ class Child:
     def _line(self, until: float, doing: str) -> bytes:
         while b"\n" not in self._rest:
             left = until - time.monotonic()
-            ready = select.select([self._out, self._errors], [], [], max(0.0, left))[0] if left > 0 else []
+            sources: list[int | Errors] = [self._out, self._errors]
+            ready = select.select(sources, [], [], left)[0] if left > 0 else []
             if self._errors in ready:
                 self._errors.read()
             if self._out in ready:
@@ -274,6 +275,12 @@ def run(master: Master, *, wait: float = WAIT, command: list[str] | None = None)
     return 0
 
 
+def doing_of(event: Mapping[str, Any]) -> str:
+    """Name an event, for people; the master puts the trial's number in place of its id."""
+    about = f" of trial {event['trial']}" if event.get("trial") else ""
+    return f"event {event['number']}: {event['type']}{about}"
+
+
 def _say(text: str) -> None:
     sys.stderr.write(f"detlab: {text}\n")
     sys.stderr.flush()
@@ -293,7 +300,7 @@ def _post(master: Master, event: Mapping[str, Any], said: Mapping[str, Any]) -> 
         return master.answer(number, operations=said["operations"])
     except ConfigError as error:
         wrong = [problem.message for problem in error.problems] or [str(error)]
-        first = f"the class asks for what is impossible: {wrong[0]} (event {number}: {event['type']})"
+        first = f"the class asks for what is impossible: {wrong[0]} ({doing_of(event)})"
         text = "\n".join([first, *wrong[1:]])
         _say(f"{text}")
         return {**master.answer(number, failure=text), "refused": True, "over": True}

@@ -212,15 +212,19 @@ def plain(value: Any) -> Any:
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value.item() if hasattr(value, "item") else value
+    if type(value) in (type(None), bool, int, float, str):
+        return value
     if hasattr(value, "tolist"):
         return plain(value.tolist())
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):  # an enum, for example
+        return int(value)
     raise Wrong(f"the class returned a {type(value).__name__} ({value!r:.80}), which is no hyperparameter value")
 
 
 def _doing(event: Mapping[str, Any]) -> str:
-    about = f" of trial {event['request_id']}" if event.get("request_id") else ""
+    about = f" of trial {event['trial']}" if event.get("trial") else ""
     return f"event {event['number']}: {event['type']}{about}"
 
 

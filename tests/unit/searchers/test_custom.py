@@ -179,6 +179,7 @@ def test_answers_become_decisions_in_order() -> None:
         "number": 2,
         "type": "trial_created",
         "request_id": "a",
+        "trial": made.request_id,
         "hparams": made.hparams,
         "operations": None,
     }

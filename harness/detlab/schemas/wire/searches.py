@@ -11,7 +11,7 @@ from detlab.schemas.wire.base import Wire
 MOST_POINTS = 1000
 MOST_OPERATIONS = 20_000
 MOST_TRIALS_MORE = 100_000
-SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote"]
+SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "code"]
 
 
 class SteerSearch(Wire):
@@ -30,6 +30,8 @@ class SteerSearch(Wire):
     """Of `concurrency`: trials at a time, 0 for no limit."""
     trial_ids: list[int] = Field(default=[], max_length=MOST_POINTS)
     """Of `retry`: failed trials, all of them if empty; of `stop` and `promote`: one trial."""
+    bundle: Annotated[str, Field(max_length=200)] | None = None
+    """Of `code`: the uploaded code of the class of a custom search, in place of the one it has."""
     idempotency_key: Annotated[str, Field(max_length=300)] | None = None
     """The same act with the same key is carried out once."""
 
@@ -59,6 +61,8 @@ class FeedEvent(Wire):
     type: str
     request_id: str | None = None
     """The trial, by the id that the class gave it."""
+    trial: str | None = None
+    """The trial, by the id that the search gave it."""
     hparams: dict[str, Any] | None = None
     metric: float | str | None = None
     """A number, or the text NaN, Infinity or -Infinity."""

@@ -144,7 +144,9 @@ class CustomSearch(SearchMethod):
 
     def _tell(self, kind: str, **what: Any) -> None:
         if self._verdict is None:
-            self._feed.append({"number": len(self._feed) + 1, "type": kind, **what, "operations": None})
+            known = self._trials.get(str(what.get("request_id")))
+            trial = {} if known is None or known.request_id is None else {"trial": known.request_id}
+            self._feed.append({"number": len(self._feed) + 1, "type": kind, **what, **trial, "operations": None})
 
     # --- what happens
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import random
 import re
 import shlex
@@ -155,6 +156,9 @@ def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Proble
         ConfigError: If it is plainly `python FILE.py` and there is no such file.
         BundleError: If the bundle cannot be read.
     """
+    searched = config["searcher"].get("entrypoint") if config["searcher"].get("name") == "custom" else None
+    if searched is not None:
+        _check_search_class(str(searched), bundle)
     entrypoint = config.get("entrypoint")
     if expconf.is_trial_class(entrypoint):
         return _check_module(str(entrypoint).strip().partition(":")[0], bundle)
@@ -172,6 +176,25 @@ def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Proble
     if wanted is None and loose is not None and PurePosixPath(loose).name not in names:
         return [Problem("entrypoint", f"names {loose!r}, which is not in the code", None, "warning")]
     return []
+
+
+def _check_search_class(entrypoint: str, bundle: Path | None) -> None:
+    """Refuse a search without any code, or whose module is one of the code's files misspelt.
+
+    A module that is not in the code may be installed where tasks run: the task says so if it is not.
+
+    Raises:
+        ConfigError: There is no code, or a file of nearly that name.
+    """
+    top = entrypoint.partition(":")[0].partition(".")[0]
+    files = set() if bundle is None else bundle_files(bundle)
+    there = sorted({name.partition("/")[0].removesuffix(".py") for name in files if name.endswith(".py")})
+    if top in there:
+        return
+    close = difflib.get_close_matches(top, there, 1)
+    if not files or close:
+        hint = f"did you mean {close[0]!r}?" if close else "no code was sent with the config"
+        raise ConfigError([Problem("searcher.entrypoint", f"names the module {top!r}, which is not in the code", hint)])
 
 
 def _check_module(module: str, bundle: Path | None) -> list[Problem]:

@@ -86,6 +86,10 @@ _FORCED = frozenset(
 
 _TRIALS: Table = TrialRow.__table__
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MEND = "The experiment is paused and nothing is lost. Mend the cause, then activate it."
+_MEND_CLASS = (
+    "The experiment is paused and nothing is lost. Send the mended code, then activate it: det search code {} FOLDER"
+)
 _TAIL = 12
 """Lines of a traceback that the card of a paused search shows."""
 _BY_REQUEST = Prepared(
@@ -379,7 +383,7 @@ def _pause_for(turn: Turn, experiment: ExperimentRow, reason: str) -> None:
         kind="searcher",
         message=first,
         log_tail=more[-_TAIL:],
-        hint="The experiment is paused and nothing is lost. Mend the cause, then activate it.",
+        hint=_MEND_CLASS.format(experiment.id) if experiment.search_task else _MEND,
         command=f"det experiment activate {experiment.id}",
     ).model_dump()
     turn.changed_experiment(experiment.id)
