@@ -90,7 +90,7 @@ def _experiment(turn: Turn, task: TaskCaller) -> ExperimentRow:
     _, holder = current_holder(turn.session, task)
     number = next(iter(holder.experiment_ids), None) if isinstance(holder, TaskRow) else None
     row = None if number is None else turn.session.get(ExperimentRow, number)
-    if row is None or task.task_id is None or row.search_task != task.task_id:
+    if row is None or row.search_task != holder.id:
         raise NotFound("this task runs no search", hint="searcher.name: custom begins such tasks")
     return row
 
