@@ -259,6 +259,7 @@ export interface ExperimentView {
   archived_at: number | null;
   pending_reason: string | null;
   budgets: BudgetView[];
+  search_task: string | null;
   warnings: string[];
   bundle: string | null;
   config: Record<string, unknown> | null;

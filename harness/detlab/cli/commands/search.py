@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from detlab.cli.commands.search_views import ID, clone, plot, show
+from detlab.cli.commands import search_views
+from detlab.cli.commands.search_views import ID
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import budgets_left
@@ -18,6 +19,8 @@ from detlab.client.resources import Experiment
 from detlab.errors import ConfigError
 from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, ReplayedTrial
+
+_LONG = ("type", "author", "request_id", "points", "operations")
 
 
 @click.group(cls=LazyGroup)
@@ -33,9 +36,9 @@ def search() -> None:
     """
 
 
-search.add_command(show)
-search.add_command(plot)
-search.add_command(clone)
+search.add_command(search_views.show)
+search.add_command(search_views.plot)
+search.add_command(search_views.clone)
 
 
 def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[[Experiment], None]) -> None:
@@ -99,6 +102,25 @@ def add(invocation: Invocation, experiment_id: int, points: list[dict[str, Any]]
       det search add 7 '{"lr": 0.1, "layers": 1}' '{"lr": 0.001, "layers": 2}'
     """
     _steer(invocation, experiment_id, f"{counted(len(points), 'point')} added", lambda item: item.add_points(points))
+
+
+@search.command()
+@ID
+@click.argument("folder", metavar="FOLDER", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("-i", "--include", "includes", multiple=True, help="A further file or folder, put at the top.")
+@json_option
+@pass_invocation
+def code(invocation: Invocation, experiment_id: int, folder: Path, includes: tuple[str, ...]) -> None:
+    """Replace the code of a custom search's class, such as after a mend; trials keep theirs.
+
+    The class is begun anew with it and told everything that has happened; what was answered stands.
+
+    \b
+    Examples:
+      det search code 7 .
+      det search code 7 . && det experiment activate 7
+    """
+    _steer(invocation, experiment_id, "its class has new code", lambda item: item.replace_search_code(folder, includes))
 
 
 @search.command()
@@ -213,7 +235,7 @@ def journal(invocation: Invocation, experiment_id: int) -> None:
 
 def _event(entry: JournalEntry) -> str:
     event = entry.event
-    told = {name: value for name, value in event.items() if name not in ("type", "author", "request_id", "points")}
+    told = {name: value for name, value in event.items() if name not in _LONG}
     kind = str(event.get("type", "")).replace("_", " ")
     who = f" of {str(event['request_id'])[:8]}" if "request_id" in event else ""
     return f"{kind}{who}{': ' + settings(told, 60) if told else ''}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from detlab.client.operations.experiments import new_key, one
+from detlab.client.operations.experiments import new_key, one, upload
 from detlab.client.transport.calls import Call, Flow, field_of, model
 from detlab.schemas.wire import ExperimentView, JournalEntry, ReplayedSearch, SearchAct, SteerSearch
+
+if TYPE_CHECKING:
+    from detlab.client.bundling.bundle import Bundle
 
 JOURNAL_PAGE = 1000
 
@@ -22,6 +25,7 @@ def steer(
     hyperparameters: Mapping[str, Any] | None = None,
     limit: int | None = None,
     trial_ids: Sequence[int] = (),
+    bundle: str | None = None,
 ) -> Flow[ExperimentView]:
     """Carry out one act; it has a key, so that it happens once however often it is sent."""
     body = SteerSearch(
@@ -32,9 +36,18 @@ def steer(
         hyperparameters=None if hyperparameters is None else dict(hyperparameters),
         limit=limit,
         trial_ids=list(trial_ids),
+        bundle=bundle,
         idempotency_key=new_key(),
     )
     return one(Call("POST", f"experiments/{int(experiment_id)}/search", json=body, parse=model(ExperimentView)))
+
+
+def replace_code(experiment_id: int, bundle: Bundle | None) -> Flow[ExperimentView]:
+    """Upload code for the class of a custom search, and have it used."""
+    if bundle is not None:
+        yield from upload(bundle)
+    view: ExperimentView = yield from steer(experiment_id, "code", bundle=None if bundle is None else bundle.digest)
+    return view
 
 
 def journal(experiment_id: int, *, acts: bool = False) -> Flow[list[JournalEntry]]:

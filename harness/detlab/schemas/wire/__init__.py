@@ -69,7 +69,18 @@ from detlab.schemas.wire.records import (
     StatusRecord,
     TokenReply,
 )
-from detlab.schemas.wire.searches import JournalEntry, ReplayedSearch, ReplayedTrial, SearchAct, SteerSearch
+from detlab.schemas.wire.searches import (
+    FeedEvent,
+    JournalEntry,
+    ReplayedSearch,
+    ReplayedTrial,
+    SearchAct,
+    SearchAnswer,
+    SearchAnswerReply,
+    SearchFeed,
+    SearchSetup,
+    SteerSearch,
+)
 from detlab.schemas.wire.views import (
     FAILURE_KINDS,
     AgentView,
@@ -137,6 +148,7 @@ __all__ = [
     "ExperimentState",
     "ExperimentView",
     "FailureView",
+    "FeedEvent",
     "ForecastView",
     "GrantKind",
     "GrantList",
@@ -174,6 +186,10 @@ __all__ = [
     "ResumedRecord",
     "RunningTask",
     "SearchAct",
+    "SearchAnswer",
+    "SearchAnswerReply",
+    "SearchFeed",
+    "SearchSetup",
     "SeriesView",
     "ServiceSpec",
     "SlotView",

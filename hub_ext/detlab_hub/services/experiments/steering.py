@@ -41,6 +41,7 @@ from detlab_hub.services.kernel.searches import SearchLostError
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
+from detlab_hub.services.usertasks import search_tasks
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.experiments import journal_page
@@ -78,6 +79,10 @@ class SearchSteering:
         if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
             hint = f"Begin another search from it: det experiment describe {row.id} --json has its config."
             raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
+        if wanted.act == "code":
+            search_tasks.replace_code(turn, row, caller, wanted.bundle)
+            audit.note(turn, caller, "search.code", f"experiment {row.id}", row.name)
+            return
         if (row.failure or {}).get("kind") == "searcher":
             hint = f"Activate it first: det experiment activate {row.id}"
             raise Conflict(f"the search of experiment {row.id} waits: {(row.failure or {}).get('message')}", hint=hint)
@@ -134,6 +139,8 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return StopRequested(_one(s, row, wanted.trial_ids).request_id, author)
         case "promote":
             return PromotionRequested(_one(s, row, wanted.trial_ids).request_id, author)
+        case "code":
+            raise AssertionError("code is no event of the search")
 
 
 def _checked(row: ExperimentRow, block: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Searches have budgets."""
+"""Searches have budgets, and custom ones the task that runs their class, with code of its own."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +11,11 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("experiments", sa.Column("budget", sa.Text(), nullable=True))
+    op.add_column("experiments", sa.Column("search_task", sa.Text(), nullable=True))
+    op.add_column("experiments", sa.Column("search_bundle", sa.Text(), nullable=True))
 
 
 def downgrade() -> None:
+    op.drop_column("experiments", "search_bundle")
+    op.drop_column("experiments", "search_task")
     op.drop_column("experiments", "budget")
