@@ -682,6 +682,8 @@ export interface TrialView {
   latest_checkpoint: string | null;
   agent_id: string | null;
   slots: string[];
+  asked_by: string;
+  asked_at: number | null;
   started_at: number | null;
   ended_at: number | null;
   pending_reason: string | null;

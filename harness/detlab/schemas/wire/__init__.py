@@ -69,7 +69,19 @@ from detlab.schemas.wire.records import (
     StatusRecord,
     TokenReply,
 )
-from detlab.schemas.wire.searches import JournalEntry, ReplayedSearch, ReplayedTrial, SearchAct, SteerSearch
+from detlab.schemas.wire.searches import (
+    Asked,
+    AskedTrial,
+    AskTrial,
+    JournalEntry,
+    Outcome,
+    ReplayedSearch,
+    ReplayedTrial,
+    SearchAct,
+    SteerSearch,
+    TellTrial,
+    Told,
+)
 from detlab.schemas.wire.views import (
     FAILURE_KINDS,
     AgentView,
@@ -109,6 +121,9 @@ __all__ = [
     "AllocationState",
     "Archived",
     "Arrival",
+    "AskTrial",
+    "Asked",
+    "AskedTrial",
     "AttemptSpan",
     "AttemptView",
     "BestValidationReply",
@@ -155,6 +170,7 @@ __all__ = [
     "Mount",
     "NodeHello",
     "OtherRanks",
+    "Outcome",
     "ParentView",
     "PolicyMatch",
     "PreemptReply",
@@ -183,7 +199,9 @@ __all__ = [
     "TaskExited",
     "TaskStage",
     "TaskStarted",
+    "TellTrial",
     "TokenReply",
+    "Told",
     "TrialState",
     "TrialView",
     "UserView",

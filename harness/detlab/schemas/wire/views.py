@@ -317,6 +317,10 @@ class TrialView(Wire):
     latest_checkpoint: str | None = None
     agent_id: str | None = None
     slots: list[str] = []
+    asked_by: str = ""
+    """Who evaluates it by hand, or did; empty: nobody so far, or its experiment is not unmanaged."""
+    asked_at: float | None = None
+    """Since when they do; null: it waits to be asked for, or is paused."""
     started_at: float | None = None
     ended_at: float | None = None
     pending_reason: str | None = None

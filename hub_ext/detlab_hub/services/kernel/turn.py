@@ -117,6 +117,8 @@ class Outbox:
     """Allocations whose long polls should read again."""
     wake_logs: set[int | str] = field(default_factory=set)
     """Trials and user tasks with new log lines, or an end."""
+    wake_searches: set[int] = field(default_factory=set)
+    """Experiments in which trials were created or changed their state: who asks for one by hand should look again."""
     wake_streams: bool = False
     kick_scheduler: bool = False
     limit_hits: list[tuple[str, str]] = field(default_factory=list)

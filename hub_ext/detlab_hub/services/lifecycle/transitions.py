@@ -117,6 +117,7 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
     if old.state is not step.state.state:
         _log.info("trial %d: %s", row.id, step.state.state)
         turn.state_changed("trial", row.id, old.state.value, step.state.state.value)
+        turn.outbox.wake_searches.add(experiment.id)
     turn.changed_experiment(experiment.id)
     for action in step.actions:
         match action:
@@ -329,7 +330,9 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
             row.stop_evidence = evidence or ("" if finished else _explained(turn, experiment, request_id))
             apply_trial(turn, row, trials.StopDecided(finished))
         case PauseTrial(request_id):
-            apply_trial(turn, _trial_of(turn, experiment, request_id), trials.HoldDecided())
+            held = _trial_of(turn, experiment, request_id)
+            held.asked_at = None  # who evaluates it by hand gives it back, too
+            apply_trial(turn, held, trials.HoldDecided())
         case ResumeTrial(request_id):
             paused = experiment.state == ExperimentState.PAUSED
             apply_trial(turn, _trial_of(turn, experiment, request_id), trials.ReleaseDecided(paused))
@@ -380,6 +383,7 @@ def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) 
     insert_row(turn.session, row)
     turn.changed_trial(row)
     turn.changed_experiment(experiment.id)
+    turn.outbox.wake_searches.add(experiment.id)
     tell_search(turn, experiment, TrialCreated(decision.request_id))
     apply_trial(turn, row, trials.Created())
 
@@ -410,6 +414,7 @@ def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -
         _count_pause(row, old, turn.now)
         _log.info("experiment %d: %s", row.id, step.state)
         turn.state_changed("experiment", row.id, old.value, step.state.value)
+        turn.outbox.wake_searches.add(row.id)
     for action in step.actions:
         match action:
             case experiments.OrderTrials(order):

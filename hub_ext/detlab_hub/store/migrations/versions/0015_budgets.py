@@ -1,4 +1,4 @@
-"""Searches have budgets."""
+"""Searches have budgets, and trials are evaluated by hand: who asked for them, when, with which key."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -9,9 +9,17 @@ branch_labels = None
 depends_on = None
 
 
+_TEXTS = ("asked_by", "asked_key", "enqueued_by")
+
+
 def upgrade() -> None:
     op.add_column("experiments", sa.Column("budget", sa.Text(), nullable=True))
+    op.add_column("trials", sa.Column("asked_at", sa.Double(), nullable=True))
+    for name in _TEXTS:
+        op.add_column("trials", sa.Column(name, sa.Text(), nullable=False, server_default=""))
 
 
 def downgrade() -> None:
+    for name in (*_TEXTS, "asked_at"):
+        op.drop_column("trials", name)
     op.drop_column("experiments", "budget")
