@@ -75,6 +75,8 @@ class Asked(Wire):
     """Whether there will be no further trial."""
     why: str = ""
     """Why there is none, for people."""
+    waits_for: list[int] = []
+    """Trials of which one must be told before there is a further one."""
 
 
 class TellTrial(Wire):

@@ -213,7 +213,8 @@ def _none(turn: Turn, row: ExperimentRow, living: Sequence[TrialRow]) -> Asked:
     minutes = (turn.now - first.asked_at) / 60
     others = f" and {len(open_ones) - 1} more" if len(open_ones) > 1 else ""
     who = f"trial {first.id}{others}, which {first.asked_by} asked for {minutes:.0f} min ago"
-    return Asked(why=f"the search makes no further trial until it is told the value of {who}")
+    why = f"the search makes no further trial until it is told the value of {who}"
+    return Asked(why=why, waits_for=[one.id for one in open_ones])
 
 
 # --- tell

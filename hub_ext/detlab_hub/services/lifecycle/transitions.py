@@ -146,6 +146,7 @@ def _tell_of_trial(
         case trials.TellSearcherEarly(reason):
             tell_search(turn, experiment, TrialExitedEarly(row.request_id, reason))
         case trials.TellSearcherPaused():
+            row.asked_at = None  # whoever evaluates it by hand is done with it, too
             tell_search(turn, experiment, TrialPaused(row.request_id))
         case _:
             assert_never(action)
@@ -330,9 +331,7 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
             row.stop_evidence = evidence or ("" if finished else _explained(turn, experiment, request_id))
             apply_trial(turn, row, trials.StopDecided(finished))
         case PauseTrial(request_id):
-            held = _trial_of(turn, experiment, request_id)
-            held.asked_at = None  # who evaluates it by hand gives it back, too
-            apply_trial(turn, held, trials.HoldDecided())
+            apply_trial(turn, _trial_of(turn, experiment, request_id), trials.HoldDecided())
         case ResumeTrial(request_id):
             paused = experiment.state == ExperimentState.PAUSED
             apply_trial(turn, _trial_of(turn, experiment, request_id), trials.ReleaseDecided(paused))
