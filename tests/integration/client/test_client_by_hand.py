@@ -107,7 +107,8 @@ async def test_two_programs_share_a_search_and_a_loop_waits_for_the_other(cluste
 
 
 def test_the_command_line_asks_and_tells(cluster: Cluster, tmp_path: Path) -> None:
-    asha = {"name": "asha", "metric": "loss", "time_metric": "epoch", "max_time": 4, "divisor": 2, "max_trials": 2}
+    rungs = {"variant": "stopping", "time_metric": "epoch", "max_time": 4, "divisor": 2}
+    asha = {"name": "asha", "metric": "loss", "max_trials": 2, **rungs}
     given = {**config("random", 2), "searcher": asha, "unmanaged": True}
     (tmp_path / "search.json").write_text(json.dumps(given))
     made = json.loads(cluster.det("experiment", "create", str(tmp_path / "search.json"), "--json", check=True).stdout)
@@ -119,7 +120,9 @@ def test_the_command_line_asks_and_tells(cluster: Cluster, tmp_path: Path) -> No
     wrong = cluster.det("search", "tell", number, trial, "los=0.5")
     assert wrong.returncode != 0
     assert "lacks 'loss'" in wrong.stderr
-    reply = json.loads(cluster.det("search", "tell", number, trial, "loss=0.4", "--json", check=True).stdout)
+    last = ("search", "tell", number, trial, "loss=0.4", "--json")
+    assert "how far it has trained" in cluster.det(*last).stdout
+    reply = json.loads(cluster.det(*last, "--step", "4", check=True).stdout)
     assert (reply["stop"], reply["state"]) == (True, "COMPLETED")
     human = cluster.det("search", "ask", number, check=True).stdout
     assert "x=" in human

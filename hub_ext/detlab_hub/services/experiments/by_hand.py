@@ -289,8 +289,9 @@ def _report(turn: Turn, experiment: ExperimentRow, row: TrialRow, told: TellTria
     except BadReport as error:
         raise ConfigError([Problem("metrics", error.message)], _headline(row)) from error
     except SearcherInputError as error:
-        hint = "say how far it has trained: step=" if "time_metric" in str(error) else None
-        raise ConfigError([Problem("metrics", str(error), hint)], _headline(row)) from error
+        told_why = str(error).replace(row.request_id, str(row.id))  # the search knows no ids of trials
+        hint = "tell the step, too: how far it has trained" if "time_metric" in told_why else None
+        raise ConfigError([Problem("metrics", told_why, hint)], _headline(row)) from error
 
 
 def _headline(row: TrialRow) -> str:
