@@ -266,6 +266,7 @@ export interface ExperimentView {
   card: FailureView | null;
   log_retention_days: number | null;
   source: Record<string, unknown>;
+  unmanaged: boolean;
 }
 
 /** A failure card: what, where, likely cause, last lines, next command. */

@@ -180,6 +180,7 @@ def _describe(item: Experiment) -> None:
             ("state", view.state.value),
             ("pending", view.pending_reason),
             ("searcher", f"{view.searcher} on {view.metric}" if view.metric else view.searcher),
+            ("trials", "evaluated by hand: det search ask" if view.unmanaged else None),
             ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
             ("budget", ", ".join(map(_budget, view.budgets))),
             ("best", best),

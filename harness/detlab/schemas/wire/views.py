@@ -195,6 +195,8 @@ class ExperimentView(Wire):
     log_retention_days: int | None = None
     """Days that output is kept after the end of each trial; -1: forever; null: the master's default."""
     source: dict[str, Any] = {}
+    unmanaged: bool = False
+    """Whether users evaluate its trials by hand: the cluster runs none of them."""
 
     @property
     def took(self) -> float | None:

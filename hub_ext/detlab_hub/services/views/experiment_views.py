@@ -132,6 +132,7 @@ def _experiment_view(
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         log_retention_days=row.log_retention_days,
         source=row.source,
+        unmanaged=bool(row.config.get("unmanaged")),
     )
 
 
