@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -18,7 +18,7 @@ from detlab.cli.output.printing import clean, counted, moment, say, say_json, se
 from detlab.client.resources import Experiment
 from detlab.errors import ConfigError
 from detlab.schemas.expconf import errors_of, load_yaml
-from detlab.schemas.wire import JournalEntry, ReplayedSearch, ReplayedTrial
+from detlab.schemas.wire import Asked, JournalEntry, Outcome, ReplayedSearch, ReplayedTrial
 
 _LONG = ("type", "author", "request_id", "points", "operations")
 
@@ -209,6 +209,81 @@ def promote(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
       det search promote 7 31
     """
     _steer(invocation, experiment_id, f"trial {trial_id} is promoted", lambda item: item.promote_trial(trial_id))
+
+
+@search.command()
+@ID
+@click.option("--wait", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Default 60.")
+@click.option("--again", is_flag=True, help="One that is being evaluated already: whoever asked for it is gone.")
+@json_option
+@pass_invocation
+def ask(invocation: Invocation, experiment_id: int, wait: float, again: bool) -> None:
+    """Get the next trial of an unmanaged experiment, to evaluate it yourself.
+
+    \b
+    Examples:
+      det search ask 7
+      det search ask 7 --json | jq .trial.hyperparameters
+    """
+    item = invocation.client.get_search(experiment_id)
+    trial = item.ask(wait, again=again)
+    if invocation.as_json:
+        say_json(Asked(trial=trial, over=trial is None, why="" if trial else f"it is {item.state}"))
+    elif trial is None:
+        say(f"Experiment {experiment_id} is {item.state}: there is nothing more to evaluate")
+    else:
+        where = f" (continue after step {trial.steps_completed})" if trial.steps_completed else ""
+        say(f"Trial {trial.id}: {settings(trial.hyperparameters)}{where}")
+
+
+def _metrics(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+    found = {}
+    for text in values:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text[:80]!r} is not NAME=VALUE")
+        try:
+            found[name] = float(value)
+        except ValueError as error:
+            raise click.BadParameter(f"{value[:80]!r} is no number") from error
+    return found
+
+
+@search.command()
+@ID
+@click.argument("trial_id", metavar="TRIAL", type=int)
+@click.argument("metrics", metavar="[NAME=VALUE...]", nargs=-1, callback=_metrics)
+@click.option("--step", type=click.IntRange(min=0), help="How far it has trained; it then goes on.")
+@click.option("--state", type=click.Choice(get_args(Outcome)), help="How it ended; default completed, without --step.")
+@click.option("--message", default="", help="Why it failed.")
+@json_option
+@pass_invocation
+def tell(
+    invocation: Invocation,
+    experiment_id: int,
+    trial_id: int,
+    metrics: dict[str, float],
+    step: int | None,
+    state: Outcome | None,
+    message: str,
+) -> None:
+    """Tell what a trial of an unmanaged experiment gave.
+
+    \b
+    Examples:
+      det search tell 7 31 validation_loss=0.31
+      det search tell 7 31 validation_loss=0.4 --step 3
+      det search tell 7 32 --state failed --message "out of memory"
+    """
+    item = invocation.client.get_search(experiment_id)
+    told = item.report(trial_id, metrics, step=step, state=state, message=message)
+    if invocation.as_json:
+        say_json(told)
+    elif not told.stop:
+        say(f"Trial {trial_id} continues")
+    else:
+        how = "ended" if told.state.terminal else "stops here"
+        say(f"Trial {trial_id} {how} ({told.state}){f': {clean(told.why)}' if told.why else ''}")
 
 
 @search.command()

@@ -5,9 +5,10 @@ Each act is an event of the search, journaled with its author and with what the 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
@@ -30,6 +31,7 @@ from detlab_hub.core.searchers import (
     SearcherInputError,
     SpaceEdited,
     Steering,
+    SteeringRefused,
     StopRequested,
     TrialsRetried,
 )
@@ -40,11 +42,13 @@ from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.searches import SearchLostError
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS, is_unmanaged
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
 from detlab_hub.services.usertasks import search_tasks
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.experiments import journal_page
+from detlab_hub.store.queries.trials import next_index
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
@@ -89,7 +93,10 @@ class SearchSteering:
         event = _event(turn.session, row, caller.name, wanted)
         try:
             turn.searches.get(turn.session, row)
+            made_before = next_index(turn.session, row.id)
             tell_search(turn, row, event)
+            if isinstance(event, PointsAdded) and is_unmanaged(row):
+                _enqueue(turn, row, event, made_before)
         except (SearchLostError, SearcherInputError) as error:
             raise Conflict(f"experiment {row.id}: {error}") from error
         audit.note(turn, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
@@ -117,6 +124,22 @@ class SearchSteering:
         """
         now = self._shell.clock()
         return await self._shell.read(lambda s: replayed(s, experiment_for(s, caller, experiment_id), at, now))
+
+
+def _enqueue(turn: Turn, row: ExperimentRow, event: PointsAdded, made_before: int) -> None:
+    """Have the trials at the added points be the next ones that are handed out, in their order."""
+    here = TrialRow.experiment_id == row.id
+    turn.session.flush()
+    lacking = len(event.points) - (next_index(turn.session, row.id) - made_before)
+    if lacking > 0:
+        living = select(func.count()).where(here, TrialRow.state.not_in(TERMINAL_TRIALS))
+        places = (turn.session.scalar(living) or 0) + lacking
+        with suppress(SteeringRefused):  # of a method with a fixed number they are made when places are free
+            tell_search(turn, row, ConcurrencySet(places, event.author))
+    turn.session.flush()
+    made = turn.session.scalars(select(TrialRow).where(here, TrialRow.idx >= made_before).order_by(TrialRow.idx))
+    for trial in made.all()[: len(event.points) * int((row.config.get("searcher") or {}).get("seeds") or 1)]:
+        trial.enqueued_by = event.author
 
 
 def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> Steering:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Row, Text, bindparam, delete, func, or_, select, type_coerce
 from sqlalchemy.orm import Session
 
+from detlab.schemas.wire import TrialState
 from detlab_hub.core.rights import Kind, Person
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.logs import lines as logs
@@ -115,6 +116,16 @@ def running_counts(s: Session, experiment_ids: Sequence[int], states: Sequence[s
         for experiment_id, count in s.execute(query):
             if experiment_id is not None:
                 found[experiment_id] = count
+    return found
+
+
+def asked_counts(s: Session, experiment_ids: Sequence[int]) -> dict[int, int]:
+    """Return experiment -> how many of its trials users are evaluating by hand."""
+    found = dict.fromkeys(experiment_ids, 0)
+    for part in chunks(list(found)):
+        here = TrialRow.experiment_id.in_(part), TrialRow.state == TrialState.ACTIVE.value
+        query = select(TrialRow.experiment_id, func.count()).where(*here, TrialRow.asked_at.is_not(None))
+        found.update((row[0], row[1]) for row in s.execute(query.group_by(TrialRow.experiment_id)))
     return found
 
 
