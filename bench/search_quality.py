@@ -1,6 +1,6 @@
 """How good the search methods are: samplers on tables, rungs and stopping policies on learning curves, and their costs.
 
-    python bench/search_quality.py --quick                    minutes: three tasks, three seeds
+    python bench/search_quality.py --quick                    minutes: few tasks, few seeds
     python bench/search_quality.py                            everything that is not kept yet: hours
     python bench/search_quality.py --minutes 30               what half an hour gives; the next run continues
     python bench/search_quality.py --parts curves --again bohb   one part; a method anew
@@ -14,7 +14,8 @@ sees a single training of it. Eight workers train on a simulated clock. Samplers
 HPOLib, NAS-Bench-201), 100 trials; those that fit Gaussian processes stop after 50. Beside ours run Optuna's samplers
 with the same settings, and syne-tune's. Curves: 1,200 networks on each of three data sets, trained once
 for 27 epochs, and the 248 tasks of LCDB; every method has the budget with which random search trains 200 (40) trials
-to their ends, and the row says which part of it the method needs to reach what random search has reached.
+to their ends, and the row says which part of it the method needs to reach what random search has reached. Beside ours
+run Optuna's pruners with its samplers, and syne-tune's ASHA and BOHB, on the networks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 
 import torch
 from measure import ROOT, Figure, absent, conclude, options, peer_python
-from quality import cost, pictures, rungs, samplers
+from quality import cost, peers, pictures, rungs, samplers
 from quality.curves import CurveTask, lcdb_task, lcdb_tasks, network_task, network_tasks
 from quality.kept import Kept
 from quality.rows import curve_rows, sampler_rows
@@ -66,14 +67,18 @@ def of_curves(given: argparse.Namespace, until: float) -> list[Figure]:
     """Run the methods with rungs; return their rows."""
     kept = Kept(KEPT / ("curves-quick.jsonl" if given.quick else "curves.jsonl"), given.again)
     networks = [network_task(name) for name in network_tasks()]
-    many = [lcdb_task(name) for name in (lcdb_tasks()[::31] if given.quick else lcdb_tasks())]
+    many = [lcdb_task(name) for name in (lcdb_tasks()[::62] if given.quick else lcdb_tasks())]
     entries = rungs.installed()
-    rungs.fill(kept, networks, entries, range(3 if given.quick else 20), until)
+    seeds = range(2 if given.quick else 20)
+    rungs.fill(kept, networks, entries, seeds, until)
+    if not given.no_peers:
+        peers.fill(kept, networks, peer_python("syne"), seeds, until)
     rungs.fill(kept, many, entries, range(1 if given.quick else 3), until)
     if given.pictures:
         pictures.of_curves(kept, networks, many, Path(given.pictures))
     groups: list[tuple[str, list[CurveTask]]] = [(task.name, [task]) for task in networks]
-    return [row for title, tasks in [*groups, ("lcdb", many)] for row in curve_rows(kept, title, tasks, list(entries))]
+    methods = [*entries, *peers.ON_CURVES]
+    return [row for title, tasks in [*groups, ("lcdb", many)] for row in curve_rows(kept, title, tasks, methods)]
 
 
 def main() -> int:

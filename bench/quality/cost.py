@@ -64,6 +64,8 @@ class Grown:
     Attributes:
         held: Milliseconds of CPU of each event since it was cleared, with what is read for a `Suggest`.
         questions: That were not answered.
+        open: Trials that have a worker.
+        created: How many trials there were.
     """
 
     def __init__(self, name: str, trials: int) -> None:
@@ -71,12 +73,13 @@ class Grown:
         self.held: list[float] = []
         self.questions: list[Question] = []
         self.open: list[str] = []
+        self.created = 0
         self._at: dict[str, int] = {}
         self._left: dict[str, str] = {}
         self._rng = random.Random(0)
         self._answers = True
         self._step(Started())
-        while self.search.trials_closed < trials and self.open:
+        while self.created < trials + len(self.open) and self.open:  # paused ones of a promoting method stay so
             self.end_one()
 
     def end_one(self) -> None:
@@ -108,6 +111,7 @@ class Grown:
             match decision:
                 case CreateTrial(request_id):
                     self.open.append(request_id)
+                    self.created += 1
                     self._step(TrialCreated(request_id))
                 case ResumeTrial(request_id):
                     self.open.append(request_id)

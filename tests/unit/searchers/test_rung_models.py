@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from detlab_hub.core.searchers import (
     ValidationReported,
     make_searcher,
 )
+from detlab_hub.core.searchers.halving import bohb
 from detlab_hub.core.searchers.halving.hyperband import bracket_sizes
+from detlab_hub.core.searchers.model_based import samplers
 from detlab_hub.core.searchers.model_based.method import TPE
 from detlab_hub.core.searchers.model_based.records import Record
 from detlab_hub.core.searchers.population import bandit
@@ -58,10 +61,26 @@ def test_bohb_asks_once_a_rung_has_results_and_learns_from_the_highest_that_has_
     reported(search, created, 3, tickets)
     assert tickets, "the first rung has enough results"
     [question, *_] = search.questions()
-    ended = question.known["ended"]
+    ended = bohb.ranked(question.known["results"])
     assert len(ended) >= 4, "two more than a model of one number needs"
     at = {record.at[0]: record.loss for record in ended}
     assert [at[x] for x in sorted(at)] == [float(rank) for rank in range(len(ended))], "ranks"
+    points = [record.at[0] for record in ended]
+    assert points == [trial.hparams["x"] for trial in created if trial.hparams["x"] in points], "order of creation"
+    again = json.loads(json.dumps(question.known["results"]))
+    assert bohb.ranked(again) == ended, "the same in the process that answers"
+
+
+def test_bohb_fits_its_good_density_to_enough_results() -> None:
+    """Falkner et al., section 4.1: the best 15%, but at least one more than there are hyperparameters."""
+    good = {count: samplers.good_of(3)(count) for count in (2, 4, 19, 20, 40, 100)}
+    assert good == {2: 2, 4: 3, 19: 3, 20: 3, 40: 6, 100: 15}
+    block = {"name": "bohb", **BLOCK, "max_rungs": 2, "max_trials": 40, "random_fraction": 0.0}
+    search = make_searcher(block, SPACE, 3)
+    created = [one for one in search.step(Started()) if isinstance(one, CreateTrial)]
+    tickets: list[int] = []
+    reported(search, created, 3, tickets)
+    assert search.questions()[0].known["options"]["fewest_good"] == 2
 
 
 def test_bohb_refuses_a_fraction_above_one() -> None:
