@@ -49,12 +49,15 @@ def ask(syne: subprocess.Popen[str], question: str) -> dict[str, Any]:
     return found
 
 
-def fill(kept: Kept, tasks: Sequence[CurveTask], python: Path | None, seeds: range, until: float) -> None:
+def fill(
+    kept: Kept, tasks: Sequence[CurveTask], labels: Sequence[str], python: Path | None, seeds: range, until: float
+) -> None:
     """Run all searches of peers on curves that are not kept, seed by seed; none begins after `until`."""
-    with asking(python) as syne:
+    wanted = any(label.startswith("syne-tune") for label in labels)
+    with asking(python if wanted else None) as syne:
         for seed in seeds:
             for task in tasks:
-                for label in ON_CURVES:
+                for label in labels:
                     if time.monotonic() > until:
                         return
                     name = label.split(maxsplit=1)[1]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from detlab.schemas.expconf import BOHBConfig, HyperbandConfig
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
     CreateTrial,
@@ -188,3 +189,13 @@ def test_suggestions_after_an_edit_lie_in_the_new_bounds_whatever_was_found_outs
     points = TPE.suggest(Question(0, 5, 3, space, known))
     assert len(points) == 5
     assert all(0.5 <= point["x"] <= 0.9 for point in points)
+
+
+def test_hyperband_and_bohb_keep_as_many_brackets_as_they_are_told_those_that_stop_earliest() -> None:
+    rounds = {"name": "hyperband", **BLOCK, "max_brackets": 2}
+    assert make_searcher(rounds, SPACE, 1).trials_total == 9 + 5
+    for name, given, brackets in (("hyperband", {}, 3), ("bohb", {}, 3), ("bohb", {"max_brackets": 2}, 2)):
+        search = make_searcher({"name": name, **BLOCK, "max_trials": 40, **given}, SPACE, 1)
+        assert len(search.method.state()["brackets"]) == brackets, "a journal from before the field has all"
+    assert BOHBConfig.model_validate({"name": "bohb", **BLOCK, "max_trials": 40}).max_brackets == 2
+    assert HyperbandConfig.model_validate({"name": "hyperband", **BLOCK}).max_brackets is None

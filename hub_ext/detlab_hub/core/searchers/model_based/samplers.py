@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import cmaes
@@ -172,13 +173,14 @@ def _frozen(
 def _tpe(seed: int, startup: int, options: Mapping[str, Any]) -> BaseSampler:
     # With conditions: one joint distribution for each set of hyperparameters that trials have together.
     group = bool(options["conditional"])
-    good = {"gamma": good_of(options["fewest_good"])} if "fewest_good" in options else {}
+    gamma = good_of(options["fewest_good"]) if "fewest_good" in options else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         warnings.simplefilter("ignore", FutureWarning)  # `gamma` is there until Optuna 6
-        return TPESampler(
-            seed=seed, n_startup_trials=startup, multivariate=True, group=group, constant_liar=True, **good
+        make = partial(
+            TPESampler, seed=seed, n_startup_trials=startup, multivariate=True, group=group, constant_liar=True
         )
+        return make() if gamma is None else make(gamma=gamma)
 
 
 def good_of(fewest: int) -> Callable[[int], int]:
