@@ -33,7 +33,7 @@ from measure import ROOT, Figure, absent, conclude, options, peer_python
 from quality import cost, live, peers, pictures, rungs, samplers
 from quality.curves import CurveTask, lcdb_task, lcdb_tasks, network_task, network_tasks
 from quality.kept import Kept
-from quality.rows import curve_rows, sampler_rows
+from quality.rows import curve_rows, rung_peer_rows, sampler_rows
 
 PARTS = ("samplers", "curves", "live", "cost")
 KEPT = ROOT / "bench-output" / "search_quality"
@@ -88,7 +88,8 @@ def of_curves(given: argparse.Namespace, until: float) -> list[Figure]:
         pictures.of_curves(kept, networks, many, Path(given.pictures))
     groups: list[tuple[str, list[CurveTask]]] = [(task.name, [task]) for task in networks]
     methods = [*entries, *peers.ON_CURVES]
-    return [row for title, tasks in [*groups, ("lcdb", many)] for row in curve_rows(kept, title, tasks, methods)]
+    found = [row for title, tasks in [*groups, ("lcdb", many)] for row in curve_rows(kept, title, tasks, methods)]
+    return [*found, *rung_peer_rows(kept, networks)]
 
 
 def main() -> int:

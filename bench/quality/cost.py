@@ -42,6 +42,8 @@ WRITER_GOAL = 5.0
 """Milliseconds for which a search may hold the writer."""
 TIMES = (1.0, 3.0, 9.0, 27.0)
 MEASURED = 5
+GP_SIZE = 300
+"""Trials beyond which no Gaussian process is fitted."""
 PLACES = 16
 
 
@@ -172,7 +174,7 @@ def _optuna(folder: Path, name: str, size: int) -> Figure:
     }
     rng = random.Random(0)
     study = optuna.create_study(storage=f"sqlite:///{folder}/{name}-{size}.sqlite", sampler=optuna_sampler(name)(1))
-    for _ in range(0 if name == "gp" and size > 1000 else size):
+    for _ in range(0 if name == "gp" and size > GP_SIZE else size):
         params = {
             "lr": 10 ** rng.uniform(-4, -1),
             "layers": rng.randint(1, 8),
