@@ -112,9 +112,13 @@ class AsyncExperimentEdits(ExperimentFacts):
         """
         await self._steer("promote", trial_ids=[trial_id])
 
-    async def search_journal(self) -> list[JournalEntry]:
-        """Return the events of its search, each with what the search decided on it."""
-        return await self._session.run(searches.journal(self.id))
+    async def search_journal(self, *, acts: bool = False) -> list[JournalEntry]:
+        """Return the events of its search, each with what the search decided on it.
+
+        Args:
+            acts: Only what people did to it.
+        """
+        return await self._session.run(searches.journal(self.id, acts=acts))
 
     async def replay_search(self, at: int | None = None) -> ReplayedSearch:
         """Return the state of its search at an event, by default the newest: each trial, and why it was stopped.

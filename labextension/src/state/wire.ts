@@ -379,6 +379,14 @@ export interface JobWhy {
   waiting: number;
 }
 
+/** An event of a search and what the search decided. */
+export interface JournalEntry {
+  seq: number;
+  at: number | null;
+  event: Record<string, unknown>;
+  decisions: (Record<string, unknown>)[];
+}
+
 /** The limits of one user. */
 export interface LimitList {
   items: LimitView[];
@@ -568,6 +576,18 @@ export interface SlotView {
   memory: number;
   device: string;
   shares: number;
+}
+
+/** POST experiments/{id}/search: one act; each act has the fields that it names, and leaves the others alone. */
+export interface SteerSearch {
+  act: 'extend' | 'add' | 'retry' | 'bounds' | 'concurrency' | 'stop' | 'promote';
+  trials?: number;
+  units?: number;
+  points?: (Record<string, unknown>)[];
+  hyperparameters?: Record<string, unknown> | null;
+  limit?: number | null;
+  trial_ids?: number[];
+  idempotency_key?: string | null;
 }
 
 /** Summary of one scalar series; min, max and mean skip NaN. */

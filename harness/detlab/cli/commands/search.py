@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
+from detlab.cli.commands.search_views import ID, clone, plot, show
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, counted, moment, say, say_json, settings, table
+from detlab.cli.output.experiment_progress import budgets_left
+from detlab.cli.output.printing import clean, counted, moment, say, say_json, settings, show, table
 from detlab.client.resources import Experiment
+from detlab.errors import ConfigError
+from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, ReplayedTrial
-
-_ID = click.argument("experiment_id", metavar="ID", type=int)
 
 
 @click.group(cls=LazyGroup)
@@ -25,10 +26,16 @@ def search() -> None:
 
     \b
     Examples:
+      det search show 7
       det search extend 7 --trials 20
       det search add 7 '{"lr": 0.01, "layers": 3}'
       det search replay 7 --at 40
     """
+
+
+search.add_command(show)
+search.add_command(plot)
+search.add_command(clone)
 
 
 def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[[Experiment], None]) -> None:
@@ -41,7 +48,7 @@ def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[
 
 
 @search.command()
-@_ID
+@ID
 @click.option("--trials", type=click.IntRange(min=0), default=0, help="Further trials.")
 @click.option("--units", type=click.IntRange(min=0), default=0, help="Further units of the time metric.")
 @json_option
@@ -61,11 +68,15 @@ def extend(invocation: Invocation, experiment_id: int, trials: int, units: int) 
     _steer(invocation, experiment_id, done, lambda item: item.extend_search(trials, units))
 
 
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
 def _point(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[dict[str, Any]]:
     found = []
     for text in values:
         try:
-            point = json.loads(text)
+            point = json.loads(text, parse_constant=_no_number)
         except ValueError as error:
             raise click.BadParameter(f"{text[:80]!r} is not JSON: {error}") from error
         if not isinstance(point, dict):
@@ -75,7 +86,7 @@ def _point(_context: click.Context, _option: click.Parameter, values: tuple[str,
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("points", metavar="POINT...", nargs=-1, required=True, callback=_point)
 @json_option
 @pass_invocation
@@ -91,7 +102,7 @@ def add(invocation: Invocation, experiment_id: int, points: list[dict[str, Any]]
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("trial_ids", metavar="[TRIAL...]", type=int, nargs=-1)
 @json_option
 @pass_invocation
@@ -107,7 +118,7 @@ def retry(invocation: Invocation, experiment_id: int, trial_ids: tuple[int, ...]
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 @pass_invocation
@@ -121,9 +132,11 @@ def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
       det search bounds 7 narrower.yaml
     """
     try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        given, problems = load_yaml(file.read_text(encoding="utf-8"), file.name)
+    except (OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{file} cannot be read: {error}") from error
+    if mistakes := errors_of(problems):
+        raise ConfigError(mistakes)
     block = given.get("hyperparameters", given) if isinstance(given, dict) else None
     if not isinstance(block, dict):
         raise click.BadParameter(f"{file} has no hyperparameters")
@@ -131,7 +144,7 @@ def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("limit", type=click.IntRange(min=0))
 @json_option
 @pass_invocation
@@ -147,7 +160,7 @@ def concurrency(invocation: Invocation, experiment_id: int, limit: int) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("trial_id", metavar="TRIAL", type=int)
 @json_option
 @pass_invocation
@@ -162,7 +175,7 @@ def stop(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("trial_id", metavar="TRIAL", type=int)
 @json_option
 @pass_invocation
@@ -177,7 +190,7 @@ def promote(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @json_option
 @pass_invocation
 def journal(invocation: Invocation, experiment_id: int) -> None:
@@ -216,25 +229,32 @@ def _decisions(entry: JournalEntry) -> str:
 
 
 @search.command()
-@_ID
+@ID
 @click.option("--at", type=click.IntRange(min=0), metavar="EVENT", help="Number of the event; default the newest.")
 @json_option
 @pass_invocation
 def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
     """Compute the state of a search at one of its events, and say why trials were stopped.
 
-    The master replays the search's journal; nothing is changed.
+    It also shows the best trial until then, and what was left of the budgets. The master replays the search's journal;
+    nothing is changed.
 
     \b
     Examples:
       det search replay 7
       det search replay 7 --at 40
     """
-    found = invocation.client.get_experiment(experiment_id).replay_search(at)
+    item = invocation.client.get_experiment(experiment_id)
+    found = item.replay_search(at)
     if invocation.as_json:
         say_json(found)
         return
     say(_summary(found))
+    if found.best:
+        best = f"{item.view.metric} {show(found.best.value)}"
+        say(clean(f"Best so far: {best} (trial {found.best.trial_id}, step {found.best.steps_completed})"))
+    if found.budgets:
+        say(f"Budget: {budgets_left(found.budgets)}")
     if found.trials:
         columns = ("Trial", "State", "Best", "Reports", "Why", "Hyperparameters")
         table(columns, [_trial(one) for one in found.trials], right=("Trial", "Best", "Reports"))

@@ -37,11 +37,11 @@ def steer(
     return one(Call("POST", f"experiments/{int(experiment_id)}/search", json=body, parse=model(ExperimentView)))
 
 
-def journal(experiment_id: int) -> Flow[list[JournalEntry]]:
-    """Fetch all events of a search and what it decided, page by page."""
+def journal(experiment_id: int, *, acts: bool = False) -> Flow[list[JournalEntry]]:
+    """Fetch the events of a search and what it decided, page by page; only what people did to it if asked so."""
     found: list[JournalEntry] = []
     while True:
-        params = {"after": found[-1].seq if found else 0, "limit": JOURNAL_PAGE}
+        params = {"after": found[-1].seq if found else 0, "limit": JOURNAL_PAGE, "only": "acts" if acts else None}
         path = f"experiments/{int(experiment_id)}/search/journal"
         page = yield Call("GET", path, params=params, parse=field_of("items", list[JournalEntry]))
         found += page

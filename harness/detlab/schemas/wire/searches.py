@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from detlab.schemas.wire.base import Wire
+from detlab.schemas.wire.views import BestView, BudgetView
 
 MOST_POINTS = 1000
 MOST_TRIALS_MORE = 100_000
@@ -50,7 +51,8 @@ class ReplayedTrial(Wire):
     index: int
     request_id: str
     hparams: dict[str, Any]
-    state: Literal["running", "paused", "stopping", "ended"]
+    state: Literal["waiting", "running", "paused", "stopping", "ended"]
+    """`waiting`: it held no slots then."""
     why: str = ""
     """Why it was stopped or how it ended, for people."""
     best: float | None = None
@@ -72,5 +74,9 @@ class ReplayedSearch(Wire):
     progress: float
     trials_total: int
     """Trials that the search makes at most."""
+    best: BestView | None = None
+    """The best report until then, as in the view of the experiment."""
+    budgets: list[BudgetView] = []
+    """What was used of each budget until then; without wall-clock time if the experiment was paused meanwhile."""
     trials: list[ReplayedTrial]
     over: bool

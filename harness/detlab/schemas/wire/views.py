@@ -338,6 +338,13 @@ class TrialView(Wire):
     """Number of metrics missing from `summary` because there are too many: request their curves by name."""
     metadata: dict[str, Any] = {}
 
+    @property
+    def why_stopped(self) -> str:
+        """Why it was stopped, or what policies with `dry_run` would have stopped it for, in one line; else empty."""
+        return "; ".join(
+            [self.stop_evidence] if self.stop_evidence else [f"not stopped: {one}" for one in self.would_stop]
+        )
+
 
 class SeriesView(Wire):
     """One curve, possibly down-sampled: extremes and the last point are exact."""
