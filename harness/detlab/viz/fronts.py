@@ -88,7 +88,7 @@ class Judged:
     def metrics(self, key: int) -> dict[str, float | None]:
         """Return the values of a trial by metric: of the objectives, then of the constraints."""
         point = self.points[key]
-        names = (one.name for one in (*self.aims, *self.bounds))
+        names = [aim.name for aim in self.aims] + [bound.name for bound in self.bounds]
         return dict(zip(names, (*point.values, *point.constrained), strict=True))
 
 
