@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from detlab.testing.searchers import drive
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
     CreateTrial,
@@ -125,6 +126,24 @@ def test_pb2_bandit_looks_where_trials_gained_and_keeps_choices() -> None:
     assert [point["act"] for point in found] == ["tanh"] * 3
     assert all(abs(point["x"] - 0.8) < 0.15 for point in found)
     assert found == bandit.suggest(Question(0, 3, 5, space, known)), "the same for the same seed"
+
+
+@pytest.mark.parametrize("worst", [-1e30, -1.7e308])
+def test_pb2_bandit_learns_from_rounds_in_which_a_trial_exploded(worst: float) -> None:
+    draw = SearchRandom(1)
+    gains = [((x,), 1, -abs(x - 0.8)) for x in (draw.uniform(0.0, 1.0) for _ in range(40))]
+    known = {"gains": [((0.1,), 1, worst), *gains], "round": 2, "parents": [{"x": 0.1}] * 3}
+    found = bandit.suggest(Question(0, 3, 5, SPACE, known))
+    assert all(abs(point["x"] - 0.8) < 0.15 for point in found)
+
+
+def test_pb2_trial_that_failed_has_gained_nothing() -> None:
+    """A trial that ends early after its report counts as the worst: by a number that is no loss."""
+    block = {**BLOCK, "name": "pb2", "population_size": 8, "num_rounds": 4, "length_per_round": 2}
+    block["replace_function"] = {"truncate_fraction": 0.3}
+    for seed in range(12):
+        driven = drive(block, SPACE, seed, steering=0.1, accidents=0.05)
+        assert all(abs(gain.gain) < 10 for gain in driven.search.method.state()["gains"])
 
 
 def test_bayesian_says_which_sampler_it_chose_and_gp_when_it_hands_over() -> None:

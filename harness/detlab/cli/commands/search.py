@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import budgets_left
 from detlab.cli.output.printing import clean, counted, moment, say, say_json, settings, show, table
 from detlab.client.resources import Experiment
+from detlab.errors import ConfigError
+from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, ReplayedTrial
 
 _ID = click.argument("experiment_id", metavar="ID", type=int)
@@ -62,11 +63,15 @@ def extend(invocation: Invocation, experiment_id: int, trials: int, units: int) 
     _steer(invocation, experiment_id, done, lambda item: item.extend_search(trials, units))
 
 
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
 def _point(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[dict[str, Any]]:
     found = []
     for text in values:
         try:
-            point = json.loads(text)
+            point = json.loads(text, parse_constant=_no_number)
         except ValueError as error:
             raise click.BadParameter(f"{text[:80]!r} is not JSON: {error}") from error
         if not isinstance(point, dict):
@@ -122,9 +127,11 @@ def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
       det search bounds 7 narrower.yaml
     """
     try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        given, problems = load_yaml(file.read_text(encoding="utf-8"), file.name)
+    except (OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{file} cannot be read: {error}") from error
+    if mistakes := errors_of(problems):
+        raise ConfigError(mistakes)
     block = given.get("hyperparameters", given) if isinstance(given, dict) else None
     if not isinstance(block, dict):
         raise click.BadParameter(f"{file} has no hyperparameters")

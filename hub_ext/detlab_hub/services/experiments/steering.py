@@ -5,10 +5,14 @@ Each act is an event of the search, journaled with its author and with what the 
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas import expconf
 from detlab.schemas.wire import (
     ExperimentState,
     ExperimentView,
@@ -121,7 +125,7 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return TrialsRetried(tuple(_failed(s, row, wanted.trial_ids)), author)
         case "bounds":
             _need(wanted.hyperparameters is not None, "hyperparameters", "the whole block is needed")
-            return SpaceEdited(wanted.hyperparameters or {}, author)
+            return SpaceEdited(_checked(row, wanted.hyperparameters or {}), author)
         case "concurrency":
             _need(wanted.limit is not None, "limit", "trials at a time are needed, 0 for no limit")
             return ConcurrencySet(wanted.limit or 0, author)
@@ -129,6 +133,16 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return StopRequested(_one(s, row, wanted.trial_ids).request_id, author)
         case "promote":
             return PromotionRequested(_one(s, row, wanted.trial_ids).request_id, author)
+
+
+def _checked(row: ExperimentRow, block: dict[str, Any]) -> dict[str, Any]:
+    """Return a `hyperparameters` block as a config with it has it; the core only takes blocks that were checked so."""
+    raw = {"entrypoint": ["true"], "searcher": row.config["searcher"], "hyperparameters": block}
+    places = ("hyperparameters", "searcher.require")
+    if wrong := [one for one in expconf.errors_of(expconf.check(raw)) if one.path.startswith(places)]:
+        raise ConfigError(wrong)
+    made: dict[str, Any] = expconf.resolve(raw)["hyperparameters"]
+    return made
 
 
 def _need(there: bool, field: str, message: str) -> None:

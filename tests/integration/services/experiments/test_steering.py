@@ -72,7 +72,7 @@ async def test_refused_acts_change_nothing_and_say_why(make_world):
         await steer(world, made.id, act="promote", trial_ids=[(await world.trials(made.id))[0].id])
     with pytest.raises(Conflict, match="no failed trial"):
         await steer(world, made.id, act="retry")
-    with pytest.raises(Conflict, match="hyperparameters"):
+    with pytest.raises(ConfigError, match="minval"):
         await steer(world, made.id, act="bounds", hyperparameters={"lr": {"type": "double", "minval": 2, "maxval": 1}})
     with pytest.raises(NotFound, match="has no trial 999"):
         await steer(world, made.id, act="stop", trial_ids=[999])
@@ -91,6 +91,55 @@ async def test_edited_bounds_hold_for_further_trials(make_world):
     rates = [trial.hparams["lr"] for trial in await world.trials(made.id)]
     assert not 5.0 <= rates[0] <= 6.0
     assert all(5.0 <= rate <= 6.0 for rate in rates[1:])
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"lr": {"type": "double", "minval": "a", "maxval": 3}},
+        {"lr": {"type": [], "minval": 1, "maxval": 3}},
+        {"lr": {"type": "double", "minval": 1, "maxval": 3, "count": "many"}},
+        {"lr": {"type": "int", "minval": 1.5, "maxval": 3}},
+        {"lr": {"type": "categorical", "vals": 5}},
+        {"lr": {"type": "double", "minval": 1, "maxval": 3, "step": [1]}},
+        {"lr": {"type": "double", "minval": float("nan"), "maxval": 3}},
+        {"lr": {"type": "double", "minval": 1, "maxval": 3, "prior": 5}},
+        {"lr": {"type": "double", "minval": 1, "maxval": 3, "when": {"lr": 1}}},
+        {"lr": {"type": "log", "base": -1, "minval": 1, "maxval": 3}},
+    ],
+    ids=str,
+)
+async def test_bounds_are_checked_as_those_of_a_config(make_world, block):
+    """What is accepted is drawn from in the middle of other transactions, where nobody could be told."""
+    world = await make_world(training(1))
+    await world.add_agent()
+    made = await world.submit(config({**RANDOM, "max_trials": 3}))
+    with pytest.raises(ConfigError, match="lr"):
+        await steer(world, made.id, act="bounds", hyperparameters=block)
+    assert (await finished(world, made.id)).state is ExperimentState.COMPLETED
+
+
+async def test_hostile_points_are_refused(make_world):
+    world = await make_world(training(1))
+    made = await world.submit(config(RANDOM))
+    deep: dict[str, object] = {}
+    for _ in range(200):
+        deep = {"lr": deep}
+    for point in (
+        {"lr": float("nan")},
+        {"lr": float("inf")},
+        {"lr": True},
+        {"lr": "0.05"},
+        {"lr": 10**400},
+        {"lr": [0.05]},
+        {"lr": None},
+        {"LR": 0.05},
+        {"lr": 0.05, "\x00": 1},
+        deep,
+    ):
+        with pytest.raises(Conflict, match="point 0: "):
+            await steer(world, made.id, act="add", points=[point])
+    assert (await world.services.steering.replay(ALICE, made.id, None)).trials_total == 2
 
 
 async def test_a_search_that_is_over_takes_no_act(make_world):
