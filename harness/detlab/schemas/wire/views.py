@@ -183,7 +183,7 @@ class ExperimentView(Wire):
     pending_reason: str | None = None
     """The dominant reason why nothing more runs now."""
     budgets: list[BudgetView] = []
-    """What its search may use, and has used; only on a single experiment."""
+    """What its search may use, and has used; not in lists."""
     warnings: list[str] = []
     """For example: trial 3 never reported 'val_loss'."""
     bundle: str | None = None

@@ -5,7 +5,6 @@ Each act is an event of the search, journaled with its author and with what the 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sqlalchemy import select

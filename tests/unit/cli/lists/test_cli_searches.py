@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from detlab.cli.output.experiment_progress import Story, budgets_left
-from detlab.schemas.wire import BudgetView, CreateExperiment, SeriesView, TrialState, TrialView
+from detlab.schemas.wire import (
+    BestView,
+    BudgetView,
+    CreateExperiment,
+    ExperimentState,
+    ExperimentView,
+    SeriesView,
+    TrialState,
+    TrialView,
+)
 from detlab.testing.api import FakeMaster
 
 
@@ -68,3 +77,13 @@ def test_following_tells_once_what_a_policy_would_have_stopped() -> None:
     noted = trial.model_copy(update={"would_stop": ["at epoch 2: 0.4 (median)"]})
     assert story.trial(noted) == ["trial 3: a policy would have stopped it at epoch 2: 0.4 (median)"]
     assert story.trial(noted) == []
+
+
+def test_following_tells_what_is_left_of_budgets_with_each_new_best() -> None:
+    best = BestView(trial_id=3, trial_index=0, steps_completed=5, value=0.5)
+    budget = BudgetView(name="slot_hours", limit=4, used=1)
+    view = ExperimentView(
+        id=1, name="x", owner="alice", state=ExperimentState.ACTIVE, metric="loss", best=best, budgets=[budget]
+    )
+    [line] = Story().experiment(view)
+    assert line.endswith(", 3 of 4 slot hours left")
