@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from detlab.client.ordering import (
     other_metric,
     sort_views,
 )
+from detlab.client.submission import clone_of
 from detlab.client.transport.afeeds import Notice, follow, log_lines
 from detlab.client.transport.calls import Flow, Progress
 from detlab.client.transport.downloads import AnyMode, download
@@ -75,6 +76,31 @@ class AsyncExperiment(AsyncExperimentEdits):
     async def activate(self) -> None:
         """Start it, or resume it after a pause."""
         self.view = await self._session.run(experiments.act(self.id, "activate"))
+
+    async def clone(
+        self,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        warm_start: bool = False,
+        name: str | None = None,
+        activate: bool = True,
+    ) -> AsyncExperiment:
+        """Begin another experiment with its config and code; return that.
+
+        Args:
+            changes: Values to change, by path: `{"searcher.max_trials": 50}`.
+            warm_start: Let the search begin with the results of this one's trials; for methods that have a model.
+            name: Another name.
+            activate: Start it at once; False creates it paused.
+
+        Raises:
+            ConfigError: The config has mistakes or masked secrets; all of them are in `problems`.
+        """
+        await self.reload()
+        wanted = clone_of(self.view, changes or {}, warm_start=warm_start, name=name, activate=activate)
+        reply = await self._session.run(experiments.submit(wanted))
+        assert reply.experiment is not None  # only a dry run has none
+        return AsyncExperiment(self._session, reply.experiment)
 
     async def pause(self) -> None:
         """Have its trials write a checkpoint and free their slots; `activate` continues."""

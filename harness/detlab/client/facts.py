@@ -142,7 +142,7 @@ class ExperimentFacts:
             "progress": f"{view.progress:.0%}",
             "trials": trials,
             "best": best,
-            "searcher": view.searcher,
+            "searcher": f"{view.searcher}, evaluated by hand" if view.unmanaged else view.searcher,
             "pending": view.pending_reason,
             "started": moment(view.started_at),
             "ended": moment(view.ended_at),

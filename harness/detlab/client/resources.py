@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from detlab.client.ordering import (
     other_metric,
     sort_views,
 )
+from detlab.client.submission import clone_of
 from detlab.client.transport.calls import Flow, Progress
 from detlab.client.transport.downloads import AnyMode, download
 from detlab.client.transport.feeds import Notice, follow, log_lines
@@ -76,6 +77,31 @@ class Experiment(ExperimentEdits):
     def activate(self) -> None:
         """Start it, or resume it after a pause."""
         self.view = self._session.run(experiments.act(self.id, "activate"))
+
+    def clone(
+        self,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        warm_start: bool = False,
+        name: str | None = None,
+        activate: bool = True,
+    ) -> Experiment:
+        """Begin another experiment with its config and code; return that.
+
+        Args:
+            changes: Values to change, by path: `{"searcher.max_trials": 50}`.
+            warm_start: Let the search begin with the results of this one's trials; for methods that have a model.
+            name: Another name.
+            activate: Start it at once; False creates it paused.
+
+        Raises:
+            ConfigError: The config has mistakes or masked secrets; all of them are in `problems`.
+        """
+        self.reload()
+        wanted = clone_of(self.view, changes or {}, warm_start=warm_start, name=name, activate=activate)
+        reply = self._session.run(experiments.submit(wanted))
+        assert reply.experiment is not None  # only a dry run has none
+        return Experiment(self._session, reply.experiment)
 
     def pause(self) -> None:
         """Have its trials write a checkpoint and free their slots; `activate` continues."""

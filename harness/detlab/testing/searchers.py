@@ -13,13 +13,14 @@ import json
 import math
 import random
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
 
 from detlab.schemas.expconf.blocks.searchers import MEMBERS
 from detlab_hub.core.searchers import (
+    Answered,
     BudgetSpent,
     CheckpointCommitted,
     ConcurrencySet,
@@ -69,6 +70,10 @@ _LEAVES = 0.7
 _SAVES = 0.9
 """Share of paused trials that save before they leave, where the method wants checkpoints."""
 _REASONS: tuple[ExitReason, ...] = ("errored", "user_canceled", "invalid_hp", "init_invalid_hp")
+
+
+Answers = Callable[[Sequence[Mapping[str, Any]], Searcher], Sequence[dict[str, Any]]]
+"""(the feed up to the event that waits, the search) -> operations, as the class of a custom search answers them."""
 
 
 class Driven:
@@ -173,6 +178,7 @@ def drive(
     spent_at: int | None = None,
     accidents: float = 0.0,
     stopping: Sequence[Mapping[str, Any]] = (),
+    answers: Answers | None = None,
 ) -> Driven:
     """Drive a search until it ends.
 
@@ -188,6 +194,7 @@ def drive(
         spent_at: After how many events a budget is used up.
         accidents: Share of events after which a trial ends early: one that trains, that is to leave, or that has left.
         stopping: The `stopping` list.
+        answers: Stands for the class of a custom search.
     """
     draw = random.Random(seed)  # noqa: S311 - the order of events of a test, which must be the same each time
     driven = Driven(make_searcher(config, space, seed, stopping=stopping))
@@ -217,6 +224,10 @@ def drive(
                     waiting.append(Continued("somebody"))
                 case Suggest():
                     waiting.append(_answer(driven.search, config, decision, lost=draw.random() < lost_answers))
+        number = driven.search.waits_for
+        if answers is not None and number is not None and not any(isinstance(one, Answered) for one in waiting):
+            feed = driven.search.method.feed(0, number)
+            waiting.append(Answered(number, tuple(answers(feed, driven.search))))
         assert len(driven.journal) < 100_000, "the search does not end"
     return driven
 
@@ -332,6 +343,7 @@ class SearchMethodContract:
         config: A `searcher` block, with its name.
         space: The `hyperparameters` block.
         stopping: The `stopping` list of policies beside the method.
+        answers: A function that stands for the class of a custom search.
         seeds: Searches that are driven in each test.
         lost_answers: Share of questions that are answered with nothing; for a method whose answers take seconds.
     """
@@ -343,6 +355,7 @@ class SearchMethodContract:
         "opt": {"type": "categorical", "vals": ["sgd", "adam"]},
     }
     stopping: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    answers: ClassVar[Answers | None] = None
     seeds: ClassVar[range] = range(20)
     lost_answers: ClassVar[float] = 0.0
 
@@ -351,7 +364,10 @@ class SearchMethodContract:
     def drive(self, seed: int, **more: float) -> Driven:
         """Drive a search by the method, with the class's policies."""
         options: dict[str, Any] = {"lost_answers": self.lost_answers, **more}
-        return drive(self.config, self.space, seed, stopping=self.stopping, **options)
+        return drive(self.config, self.space, seed, stopping=self.stopping, answers=self._answers(), **options)
+
+    def _answers(self) -> Answers | None:
+        return type(self).__dict__.get("answers")
 
     def _made(self, seed: int) -> Searcher:
         return make_searcher(self.config, self.space, seed, stopping=self.stopping)

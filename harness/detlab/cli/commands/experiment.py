@@ -206,6 +206,8 @@ def _describe(item: Experiment) -> None:
             ("state", view.state.value),
             ("pending", view.pending_reason),
             ("searcher", f"{view.searcher} on {view.metric}" if view.metric else view.searcher),
+            ("search task", view.search_task and f"{view.search_task}: det task logs {view.search_task}"),
+            ("trials", "evaluated by hand: det search ask" if view.unmanaged else None),
             ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
             ("budget", budgets_left(view.budgets)),
             ("best", best),

@@ -118,10 +118,11 @@ def progress_line(view: ExperimentView) -> str:
 
 def budgets_left(budgets: Sequence[BudgetView]) -> str:
     """Say what is left of each budget of a search: `1.2 of 4 slot hours left, 20m 00s of 1h 00m left`."""
-    return ", ".join(map(_left, budgets))
+    return ", ".join(map(budget_left, budgets))
 
 
-def _left(one: BudgetView) -> str:
+def budget_left(one: BudgetView) -> str:
+    """Say what is left of a budget."""
     left = max(0.0, one.limit - one.used)
     if one.name == "wall_clock":
         return f"{duration(left)} of {duration(one.limit)} left"

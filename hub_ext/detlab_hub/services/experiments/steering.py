@@ -5,9 +5,10 @@ Each act is an event of the search, journaled with its author and with what the 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
@@ -30,6 +31,7 @@ from detlab_hub.core.searchers import (
     SearcherInputError,
     SpaceEdited,
     Steering,
+    SteeringRefused,
     StopRequested,
     TrialsRetried,
 )
@@ -40,10 +42,13 @@ from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.searches import SearchLostError
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS, is_unmanaged
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
+from detlab_hub.services.usertasks import search_tasks
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.experiments import journal_page
+from detlab_hub.store.queries.trials import next_index
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
@@ -78,25 +83,34 @@ class SearchSteering:
         if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
             hint = f"Begin another search from it: det experiment describe {row.id} --json has its config."
             raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
+        if wanted.act == "code":
+            search_tasks.replace_code(turn, row, caller, wanted.bundle)
+            audit.note(turn, caller, "search.code", f"experiment {row.id}", row.name)
+            return
         if (row.failure or {}).get("kind") == "searcher":
             hint = f"Activate it first: det experiment activate {row.id}"
             raise Conflict(f"the search of experiment {row.id} waits: {(row.failure or {}).get('message')}", hint=hint)
         event = _event(turn.session, row, caller.name, wanted)
         try:
             turn.searches.get(turn.session, row)
+            made_before = next_index(turn.session, row.id)
             tell_search(turn, row, event)
+            if isinstance(event, PointsAdded) and is_unmanaged(row):
+                _enqueue(turn, row, event, made_before)
         except (SearchLostError, SearcherInputError) as error:
             raise Conflict(f"experiment {row.id}: {error}") from error
         audit.note(turn, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
         turn.changed_experiment(row.id)
         finish_turn(turn)
 
-    async def journal(self, caller: Caller, experiment_id: int, after: int, limit: int) -> list[JournalEntry]:
-        """Return events of the search and what it decided, after a number, in order."""
+    async def journal(
+        self, caller: Caller, experiment_id: int, after: int, limit: int, *, acts: bool = False
+    ) -> list[JournalEntry]:
+        """Return events of the search and what it decided, after a number, in order; `acts`: only those of people."""
 
         def read(s: Session) -> list[JournalEntry]:
             experiment_for(s, caller, experiment_id)
-            rows = journal_page(s, experiment_id, after, limit)
+            rows = journal_page(s, experiment_id, after, limit, acts=acts)
             return [JournalEntry(seq=one.seq, at=one.at, event=one.event, decisions=one.decisions) for one in rows]
 
         return await self._shell.read(read)
@@ -110,6 +124,22 @@ class SearchSteering:
         """
         now = self._shell.clock()
         return await self._shell.read(lambda s: replayed(s, experiment_for(s, caller, experiment_id), at, now))
+
+
+def _enqueue(turn: Turn, row: ExperimentRow, event: PointsAdded, made_before: int) -> None:
+    """Have the trials at the added points be the next ones that are handed out, in their order."""
+    here = TrialRow.experiment_id == row.id
+    turn.session.flush()
+    lacking = len(event.points) - (next_index(turn.session, row.id) - made_before)
+    if lacking > 0:
+        living = select(func.count()).where(here, TrialRow.state.not_in(TERMINAL_TRIALS))
+        places = (turn.session.scalar(living) or 0) + lacking
+        with suppress(SteeringRefused):  # of a method with a fixed number they are made when places are free
+            tell_search(turn, row, ConcurrencySet(places, event.author))
+    turn.session.flush()
+    made = turn.session.scalars(select(TrialRow).where(here, TrialRow.idx >= made_before).order_by(TrialRow.idx))
+    for trial in made.all()[: len(event.points) * int((row.config.get("searcher") or {}).get("seeds") or 1)]:
+        trial.enqueued_by = event.author
 
 
 def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> Steering:
@@ -132,6 +162,8 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return StopRequested(_one(s, row, wanted.trial_ids).request_id, author)
         case "promote":
             return PromotionRequested(_one(s, row, wanted.trial_ids).request_id, author)
+        case "code":
+            raise AssertionError("code is no event of the search")
 
 
 def _checked(row: ExperimentRow, block: dict[str, Any]) -> dict[str, Any]:
