@@ -87,3 +87,14 @@ def test_following_tells_what_is_left_of_budgets_with_each_new_best() -> None:
     )
     [line] = Story().experiment(view)
     assert line.endswith(", 3 of 4 slot hours left")
+
+
+def test_the_best_point_of_several_seeds_is_told_by_mean_and_deviation(master, det) -> None:
+    master.create(CreateExperiment(config={"name": "x", "searcher": {"name": "random", "seeds": 2, "metric": "loss"}}))
+    number = max(master.experiments)
+    for lr, value in ((0.1, 0.1), (0.1, 0.9), (0.2, 0.25), (0.2, 0.35), (0.3, 0.01)):
+        master.add_trial(number, hparams={"lr": lr}, best_validation=value)
+    told = det("e", "describe", number).stdout
+    assert " 0.3 ± 0.071 over 2 seeds (trials 3, 4)" in told  # not the trial with the best value, nor one seed alone
+    master.create(CreateExperiment(config={"name": "y", "searcher": {"name": "random", "metric": "loss"}}))
+    assert "best point" not in det("e", "describe", max(master.experiments)).stdout
