@@ -35,6 +35,7 @@ _DEFAULT_SEED = 0
 _MOST_TRIALS = 100_000
 _PLURAL = re.compile(r"(?<=ch)es$|(?<!s)s$")
 """Of batches, and of epochs, steps, samples."""
+_BUDGETS = {"slot_hours": "slot hours", "wall_clock": "s from the start of the first trial"}
 _NOT_NEEDED = {"searcher.metric"}
 """Fields that a submission needs and a preview does not."""
 
@@ -50,6 +51,20 @@ class Preview:
     trials: list[SimulatedTrial]
     notes: list[str] = field(default_factory=list)
     """What the method says of its choices."""
+    stopping: bool = False
+    """Whether policies watch the trials."""
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the method has rounds, not rungs."""
+        return bool(_rounds(self.searcher))
+
+    @property
+    def parents(self) -> dict[int, int]:
+        """By trial from whose checkpoint it began, of those that did so."""
+        indices = {one.trial.request_id: one.trial.index for one in self.trials}
+        cloned = [one.trial for one in self.trials if one.trial.parent is not None]
+        return {one.index: indices[str(one.parent).rpartition("@")[0]] for one in cloned}
 
     @property
     def unit(self) -> str:
@@ -132,7 +147,7 @@ def run_preview(
         return random_curve(trial, step, until, smaller)
 
     trials = simulate(searcher, function or curve, every, until)
-    return Preview(settings, seed, every, until, trials, searcher.method.notes())
+    return Preview(settings, seed, every, until, trials, searcher.method.notes(), bool(stopping))
 
 
 def _rounds(settings: Mapping[str, Any]) -> int:
@@ -143,8 +158,14 @@ def _rounds(settings: Mapping[str, Any]) -> int:
 # --- output ---------------------------------------------------------------------------------------------------
 
 
-def why(trial: SimulatedTrial, unit: str) -> str:
-    """Why a trial ended, for people."""
+def why(trial: SimulatedTrial, unit: str, *, rounds: bool = False) -> str:
+    """Why a trial ended, for people.
+
+    Args:
+        trial: The trial.
+        unit: Of the time metric.
+        rounds: Whether the method has rounds after which trials are replaced, not rungs.
+    """
     match trial.ended:
         case "completed":
             return "completed its length"
@@ -156,11 +177,16 @@ def why(trial: SimulatedTrial, unit: str) -> str:
             number, count = (trial.rung or 0) + 1, len(trial.rungs)
             if not count:
                 return "stopped"
-            if not count:
-                return "stopped"
-            if number == count:
-                return f"stopped at the top rung ({counted(trial.rungs[-1], unit)})"
-            return f"stopped at rung {number} of {count} ({counted(trial.rungs[number - 1], unit)})"
+            at = counted(trial.rungs[number - 1], unit)
+            if rounds:
+                return (
+                    f"trained all rounds ({at})"
+                    if number == count
+                    else f"replaced after round {number} of {count} ({at})"
+                )
+            return (
+                f"stopped at the top rung ({at})" if number == count else f"stopped at rung {number} of {count} ({at})"
+            )
 
 
 def counted(number: int, unit: str) -> str:
@@ -183,7 +209,8 @@ def as_json(preview: Preview) -> dict[str, Any]:
                 "hparams": encode_floats(trial.trial.hparams),
                 "steps": trial.steps,
                 "ended": trial.ended,
-                "why": why(trial, preview.unit),
+                "why": why(trial, preview.unit, rounds=preview.rounds),
+                **({"parent": preview.parents[trial.trial.index]} if trial.trial.index in preview.parents else {}),
                 "metric": encode_floats(trial.metric),
                 "error": trial.error,
             }
@@ -204,6 +231,12 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def _ended(trial: SimulatedTrial, preview: Preview) -> str:
+    parent = preview.parents.get(trial.trial.index)
+    told = why(trial, preview.unit, rounds=preview.rounds)
+    return told if parent is None else f"{told}; began as a clone of trial {parent}"
+
+
 def as_table(preview: Preview) -> Table:
     """One row per trial."""
     table = Table(title=None, show_edge=False, pad_edge=False)
@@ -215,7 +248,7 @@ def as_table(preview: Preview) -> Table:
     for trial in preview.trials:
         hparams = "  ".join(f"{name}={_short(value)}" for name, value in _flat(trial.trial.hparams))
         metric = "" if trial.metric is None else _short(trial.metric)
-        reason = Text(why(trial, preview.unit), style="red" if trial.ended == "error" else "")
+        reason = Text(_ended(trial, preview), style="red" if trial.ended == "error" else "")
         table.add_row(str(trial.trial.index), Text(hparams), str(trial.steps), metric, reason)
     return table
 
@@ -233,7 +266,7 @@ def summary(preview: Preview) -> str:
     )
     if stopped:
         places = [f"{n} at {units}{' (top)' if top else ''}" for (units, top), n in sorted(stopped.items())]
-        parts.append(f"stopped {', '.join(places)}")
+        parts.append(f"{'left after rounds:' if preview.rounds else 'stopped'} {', '.join(places)}")
     if policies := sum(1 for trial in trials if trial.evidence):
         parts.append(f"stopped by a policy {policies}")
     counts = Counter(trial.ended for trial in trials)
@@ -269,11 +302,26 @@ def _refuse(lines: list[str]) -> None:
     raise SystemExit(2)
 
 
+def _left_out(preview: Preview) -> Iterator[str]:
+    """Say what the preview cannot show: budgets, and policies that get a single report of a trial."""
+    budget = preview.searcher.get("budget") or {}
+    limits = [f"{budget[key]:g} {what}" for key, what in _BUDGETS.items() if budget.get(key) is not None]
+    if limits:
+        yield f"searcher.budget ends the search after {' or '.join(limits)}; no time passes here, so it is not shown"
+    if preview.stopping and preview.length < 2 * preview.report_every:
+        yield (
+            f"each trial reports once, at {counted(preview.report_every, preview.unit)}, so policies have little"
+            " to judge: give --length and --report-every, such as --report-every 1 --length 20"
+        )
+
+
 def _print(preview: Preview, as_text: bool) -> None:
     for trial in preview.trials:
         if trial.error is not None:
             _say(f"trial {trial.trial.index}: {trial.error}")
     for note in preview.notes:
+        _say(note)
+    for note in _left_out(preview):
         _say(note)
     if preview.length < preview.report_every:
         _say(f"no trial reports: its length {preview.length} is below --report-every {preview.report_every}")

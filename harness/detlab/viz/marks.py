@@ -68,5 +68,5 @@ def titled(title: str, search: Search, *, left_out: int = 0) -> dict[str, Any]:
     best = search.experiment.best
     parts = [f"best {number(best.value)} (trial {best.trial_id})"] if best else []
     if left_out:
-        parts.append(f"{left_out} trials without a value left out")
+        parts.append(f"{left_out} {'trial' if left_out == 1 else 'trials'} without a value left out")
     return {"text": title, "subtitle": {"text": " · ".join(parts)}} if parts else {"text": title}

@@ -74,7 +74,7 @@ def _about(found: Judged, left_out: int) -> str:
         who = "all break" if broken == len(found.points) else "1 breaks" if broken == 1 else f"{broken} break"
         parts.append(f"{who} a constraint")
     if left_out:
-        parts.append(f"{left_out} trials without all metrics left out")
+        parts.append(f"{left_out} {'trial' if left_out == 1 else 'trials'} without all metrics left out")
     return " · ".join(parts)
 
 

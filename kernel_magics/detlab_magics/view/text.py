@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from detlab.schemas.wire import EndReason, ExperimentState, ExperimentView, TrialState, TrialView
+from detlab.schemas.wire import BudgetView, EndReason, ExperimentState, ExperimentView, TrialState, TrialView
 from detlab_magics.plaintext import in_notebook, name_cells, plain
 from detlab_magics.view.state import ViewState, stopped_early
 
@@ -98,6 +98,7 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
         parts += [state_word(e), *([e.held] if e.held and not state.ended else [])]
     if e.best is not None:
         parts.append(f"best {plain(e.metric, 40)} {number(e.best.value)} (trial {e.best.trial_id})")
+    parts += [budget_left(one) for one in e.budgets if not state.ended]
     left = eta(state, now)
     if left is not None:
         parts.append(f"about {duration(left)} left")
@@ -106,6 +107,14 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
     elif e.pending_reason and not running:
         parts.append(plain(e.pending_reason))
     return " · ".join(parts)
+
+
+def budget_left(one: BudgetView) -> str:
+    """Say what is left of a budget."""
+    left = max(0.0, one.limit - one.used)
+    if one.name == "wall_clock":
+        return f"{duration(left)} of {duration(one.limit)} left to use"
+    return f"{significant(left, zeros=False)} of {one.limit:g} {plain(one.name, 30).replace('_', ' ')} left"
 
 
 def trial_outcome(trial: TrialView) -> str:

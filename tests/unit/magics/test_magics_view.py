@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from detlab.schemas.wire import (
     BestView,
+    BudgetView,
     CurvesView,
     EndReason,
     Event,
@@ -233,6 +234,17 @@ def test_the_progress_line_says_done_running_best_and_time():
     assert progress_line(state, now=1100.0).startswith("1/4 trials · paused · 1 pausing · best"), "it leaves its slot"
     state.experiment = state.experiment.model_copy(update={"trials": {"PAUSED": 1, "COMPLETED": 1}})
     assert progress_line(state, now=1100.0).startswith("1/4 trials · paused · best")
+
+
+def test_the_progress_line_says_what_is_left_of_budgets():
+    budgets = [
+        BudgetView(name="slot_hours", limit=4, used=2.75),
+        BudgetView(name="wall_clock", limit=7200, used=3600),
+    ]
+    state = ViewState.start(CurvesView(cursor=1, experiment=experiment(budgets=budgets), trials=[]))
+    line = progress_line(state, 1001.0)
+    assert "1.25 of 4 slot hours left" in line
+    assert "1:00:00 of 2:00:00 left to use" in line
 
 
 def test_numbers_and_durations_read_well():

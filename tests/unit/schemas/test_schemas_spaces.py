@@ -188,6 +188,26 @@ def test_unknown_names_and_bad_relations_are_reported_at_once() -> None:
     assert "write `==`" in found["searcher.require[2]"]
 
 
+def test_every_relation_that_no_point_meets_is_named_beside_unknown_names() -> None:
+    found = check(
+        {
+            "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}, "optimizer": OPTIMIZER},
+            "searcher": RANDOM | {"require": ["lrr > 1", 'optimizer == "adamw"', "lr > optimizer", "lr > 0.1"]},
+        }
+    )
+    said = {problem.path: str(problem) for problem in found if problem.level == "error"}
+    assert said.keys() == {f"searcher.require[{place}]" for place in range(3)}
+    assert said["searcher.require[1]"].endswith('(compare it with the ranges: optimizer is one of "sgd", "adam")')
+    assert "cannot be computed" in said["searcher.require[2]"]
+
+
+def test_relation_that_is_too_rare_is_told_from_one_that_no_point_meets() -> None:
+    space = {"lr": {"type": "double", "minval": 0, "maxval": 1}}
+    rare = problems(space, require=["lr > 0.99999"])["searcher.require[0]"]
+    assert rare.startswith("is too rare: ")
+    assert problems(space, require=["lr > 5"])["searcher.require[0]"] == "none of 10,000 random points meets it"
+
+
 def test_impossible_space_is_refused() -> None:
     found = problems({"w": width()}, require=["w > 9", "w > 64"])
     assert found == {"searcher.require[1]": "none of 10,000 random points meets it"}

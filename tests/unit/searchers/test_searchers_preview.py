@@ -289,6 +289,41 @@ def test_searchers_preview_reads_standard_input_and_names_it():
     assert broken.stderr.startswith("standard input: line 1")
 
 
+PBT = """
+hyperparameters: {x: {type: double, minval: 0, maxval: 1}}
+searcher:
+  name: pbt
+  metric: loss
+  population_size: 4
+  num_rounds: 3
+  length_per_round: 2
+  time_metric: epochs
+  replace_function: {truncate_fraction: 0.25}
+"""
+
+
+def test_searchers_preview_of_a_population_has_rounds_and_parents(run, tmp_path):
+    (tmp_path / "pbt.yaml").write_text(PBT)
+    found = json.loads(run("pbt.yaml", "--json").stdout)["trials"]
+    said = {one["why"] for one in found}
+    assert "trained all rounds (6 epochs)" in said
+    assert "replaced after round 1 of 3 (2 epochs)" in said
+    clones = [one for one in found if "parent" in one]
+    assert len(found) == 4 + len(clones)
+    assert all(one["parent"] < one["index"] for one in clones)
+    assert f"began as a clone of trial {clones[0]['parent']}" in " ".join(run("pbt.yaml").stdout.split())
+
+
+def test_searchers_preview_names_the_budget_and_says_that_policies_see_one_report(run, tmp_path):
+    budget = "budget: {slot_hours: 4, wall_clock: 2h}"
+    text = RANDOM.replace("max_trials: 4}", f"max_trials: 4, {budget}}}") + "stopping: [{name: divergence}]\n"
+    (tmp_path / "budget.yaml").write_text(text)
+    told = run("budget.yaml").stderr
+    assert "after 4 slot hours or 7200 s from the start of the first trial" in told
+    assert "each trial reports once" in told
+    assert "reports once" not in run("budget.yaml", "--length", "9").stderr
+
+
 def test_a_search_of_a_billion_trials_is_refused_before_it_is_run(run, tmp_path):
     (tmp_path / "grid.yaml").write_text(
         "hyperparameters: {x: {type: double, minval: 0, maxval: 1, count: 1000000000}}\n"

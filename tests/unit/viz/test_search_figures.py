@@ -58,7 +58,7 @@ def test_the_best_so_far_by_trials_ends_at_the_last_value() -> None:
     figure = viz.best_so_far(spent())
     assert (list(line(figure).x), list(line(figure).y)) == ([1, 2, 2], [0.5, 0.3, 0.3])
     assert list(line(figure, "best of each trial").y) == [0.5, 0.3]
-    assert figure.layout.title.subtitle.text == "1 trials without a value left out"
+    assert figure.layout.title.subtitle.text == "1 trial without a value left out"
 
 
 def test_the_best_so_far_by_time_takes_each_report_when_it_came() -> None:

@@ -13,6 +13,10 @@ from detlab.viz import kinds, static
 from unit.viz.test_search_figures import limited, reported, span
 from unit.viz.test_viz import SPACE, snapshot, trial, tried
 
+PATH = "{http://www.w3.org/2000/svg}path"
+MARKS = {"importance": 3}
+"""Points, bars and cells of a figure of twelve trials; others have one for each trial."""
+
 
 def drawn(figure: Any) -> ET.Element:
     return ET.fromstring(static.svg(figure))
@@ -41,7 +45,12 @@ def test_every_kind_has_a_small_picture_without_scripts(kind: str) -> None:
     figure = kinds.plot(shown, kind, config=config)
     root = drawn(figure)
     assert marks(root, "script") == 0
-    assert marks(root, "circle") + marks(root, "rect") > 2 or kind in {"learning_curves", "parallel_coordinates"}
+    if kind == "parallel_coordinates":
+        assert "This figure has no static picture." in texts(root)
+    elif kind == "learning_curves":
+        assert sum(one.get("fill") == "none" and one.get("stroke-width") is not None for one in root.iter(PATH)) == 12
+    else:
+        assert marks(root, "circle") + marks(root, "rect") >= MARKS.get(kind, 12)
     assert len(static.svg(figure)) < 300_000
     assert "experiment 7" in static.text(figure)
 

@@ -90,9 +90,10 @@ class Story:
         self.warned |= set(view.warnings)
         if view.best is not None and (view.best.trial_id, view.best.steps_completed) != self.best:
             self.best = (view.best.trial_id, view.best.steps_completed)
+            left = budgets_left(view.budgets)
             lines.append(
                 f"best {view.metric} {show(view.best.value)} (trial {view.best.trial_id},"
-                f" step {view.best.steps_completed})  {progress_line(view)}"
+                f" step {view.best.steps_completed})  {progress_line(view)}{left and ', ' + left}"
             )
         if view.pending_reason and view.pending_reason != self.reason:
             lines.append(f"experiment {view.id}: {view.pending_reason}")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from detlab.schemas.expconf.blocks.searcher_base import STEP_TIMES
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path
 from detlab.schemas.imports import katib_rows, present, spaces
@@ -93,6 +94,8 @@ def convert(ledger: Ledger) -> dict[str, Any]:
         ledger.to_do.append(
             f"report {searcher['metric']!r} by core.train.report_validation_metrics: what trials print is not read"
         )
+    if resource is not None and resource not in STEP_TIMES:
+        ledger.to_do.append(f"report {resource!r}, the searcher's time_metric, with it: how far the trial has trained")
     return config
 
 

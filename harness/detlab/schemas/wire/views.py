@@ -183,9 +183,9 @@ class ExperimentView(Wire):
     pending_reason: str | None = None
     """The dominant reason why nothing more runs now."""
     budgets: list[BudgetView] = []
+    """What its search may use, and has used; not in lists."""
     search_task: str | None = None
     """The task that runs the class of a custom search, or ran it last."""
-    """What its search may use, and has used; only on a single experiment."""
     warnings: list[str] = []
     """For example: trial 3 never reported 'val_loss'."""
     bundle: str | None = None

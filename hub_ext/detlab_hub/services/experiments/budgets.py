@@ -11,34 +11,15 @@ import logging
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.schemas.wire import BudgetView, ExperimentState
+from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import BudgetSpent
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
-from detlab_hub.store.queries import usage
+from detlab_hub.services.views import budget_views
 from detlab_hub.store.tables import ExperimentRow
 
 _log = logging.getLogger(__name__)
-_HOUR = 3600.0
 _SPENT = "spent"
-
-
-def views(s: Session, row: ExperimentRow, now: float) -> list[BudgetView]:
-    """Return each budget of an experiment: its limit, and how much of it is used."""
-    budget, found = row.budget or {}, []
-    if (hours := budget.get("slot_hours")) is not None:
-        used = usage.slot_seconds(s, row.id, now) / _HOUR
-        found.append(BudgetView(name="slot_hours", limit=float(hours), used=used))
-    if (seconds := budget.get("wall_clock")) is not None:
-        found.append(BudgetView(name="wall_clock", limit=float(seconds), used=_seconds(row, now)))
-    return found
-
-
-def _seconds(row: ExperimentRow, now: float) -> float:
-    if row.started_at is None:
-        return 0.0
-    until = min(one for one in (row.ended_at, row.paused_at, now) if one is not None)
-    return max(0.0, until - row.started_at - row.paused_seconds)
 
 
 def due(s: Session, now: float) -> list[tuple[int, str]]:
@@ -50,7 +31,7 @@ def due(s: Session, now: float) -> list[tuple[int, str]]:
     for row in s.scalars(query.order_by(ExperimentRow.id)):
         if (row.budget or {}).get(_SPENT):
             continue
-        spent = [one for one in views(s, row, now) if one.used >= one.limit]
+        spent = [one for one in budget_views.views(s, row, now) if one.used >= one.limit]
         if spent:
             over.append((row.id, "; ".join(f"{one.name}: {one.used:.3g} of {one.limit:g} used" for one in spent)))
     return over

@@ -31,7 +31,7 @@ from detlab_hub.core.scheduling import Job, Task
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
-from detlab_hub.services.experiments import budgets, removal
+from detlab_hub.services.experiments import removal
 from detlab_hub.services.kernel import audit, offers
 from detlab_hub.services.kernel.access import experiment_for, person
 from detlab_hub.services.kernel.callers import Caller
@@ -47,7 +47,7 @@ from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_t
 from detlab_hub.services.placement import passes
 from detlab_hub.services.placement.snapshots import is_single_node
 from detlab_hub.services.queue import why_waiting
-from detlab_hub.services.views import experiment_views
+from detlab_hub.services.views import budget_views, experiment_views
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
 from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, trials, workspaces
 from detlab_hub.store.queries.metrics import curves as metrics
@@ -211,7 +211,7 @@ class Experiments:
         def get(s: Session) -> ExperimentView:
             row = experiment_for(s, caller, experiment_id)
             view = experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons)
-            return view.model_copy(update={"budgets": budgets.views(s, row, self._shell.clock())})
+            return view.model_copy(update={"budgets": budget_views.views(s, row, self._shell.clock())})
 
         return await self._shell.read(get)
 
@@ -291,7 +291,9 @@ class Experiments:
                 attempts=experiment_views.attempt_spans(s, shown) if history else [],
                 parents=experiment_views.parent_views(s, shown) if history else [],
                 cursor=events.head(s),
-                experiment=experiment_views.experiment_view(s, row, caller, reasons, full=False),
+                experiment=experiment_views.experiment_view(s, row, caller, reasons, full=False).model_copy(
+                    update={"budgets": budget_views.views(s, row, self._shell.clock())}
+                ),
                 trials=experiment_views.trial_views(s, shown, reasons),
                 curves=metrics.series(s, [trial.id for trial in shown], group, names or None, max_points),
             )

@@ -22,8 +22,8 @@ from detlab_hub.core.searchers import (
     make_searcher,
 )
 from detlab_hub.core.searchers.history import History, TrialHistory
-from detlab_hub.services.experiments import budgets
 from detlab_hub.services.kernel.searches import REFUSED, UNDECIDED
+from detlab_hub.services.views import budget_views
 from detlab_hub.store.queries.experiments import journal_length, journal_page
 from detlab_hub.store.queries.metrics import feasible
 from detlab_hub.store.queries.trials import on_slots
@@ -146,6 +146,6 @@ def _best(s: Session, row: ExperimentRow, indices: dict[int, int], moment: _Mome
 
 def _budgets(s: Session, row: ExperimentRow, moment: _Moment) -> list[BudgetView]:
     """Return what was used of each budget; how long pauses took is known as a sum only, so not of an earlier moment."""
-    found = budgets.views(s, row, moment.time)
+    found = budget_views.views(s, row, moment.time)
     unsure = moment.past and row.paused_seconds > 0
     return [one for one in found if one.name != "wall_clock" or not unsure]

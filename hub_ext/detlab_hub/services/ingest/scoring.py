@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from detlab.schemas.expconf.blocks.searcher_base import STEP_TIMES
 from detlab.schemas.wire import MetricsRecord
 from detlab_hub.core.searchers import Objectives, SearcherInputError, ValidationReported
 from detlab_hub.core.stopping import wants_elapsed
@@ -11,9 +12,6 @@ from detlab_hub.store.queries import trials
 from detlab_hub.store.queries.metrics import feasible
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 from detlab_hub.store.values import as_scalar
-
-STEP_TIMES = frozenset({"batches", "steps", "steps_completed"})
-"""Time metrics that a report's own steps_completed stands for when they are not in it."""
 
 
 def event_of(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -> tuple[ValidationReported, bool]:

@@ -18,7 +18,7 @@ from detlab.schemas.wire import Event, encode_floats
 from detlab_hub.core.rights import Kind, Thing
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.streams.batches import Batch, Holders, Line
-from detlab_hub.services.views import experiment_views, task_views
+from detlab_hub.services.views import budget_views, experiment_views, task_views
 from detlab_hub.store.queries import events, rights
 from detlab_hub.store.queries.rights import USER
 from detlab_hub.store.tables import ExperimentRow, TaskRow, TrialRow
@@ -74,7 +74,7 @@ class LogRead:
             return Batch(self.after, head, self.now, metrics_of, lost=True)
         found, more = self._found(s) if head > self.after else ([], False)
         upto = found[-1].id if more else head
-        lines = [Line(event) for event in _with_views(s, found, self.reasons, upto if more else None)]
+        lines = [Line(event) for event in _with_views(s, found, self.reasons, self.now, upto if more else None)]
         # A change of grants may lie beyond a full batch: then nothing that is remembered of them is sure.
         holders = self._holders(s, found, {} if more else self.known)
         return Batch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
@@ -175,7 +175,7 @@ def _without_moves(event: Event) -> Event:
 
 
 def _with_views(
-    s: Session, found: Sequence[Event], reasons: experiment_views.Reasons, upto: int | None
+    s: Session, found: Sequence[Event], reasons: experiment_views.Reasons, now: float, upto: int | None
 ) -> Iterator[Event]:
     """Yield the events to send: of those without data the last about each subject, with its current view.
 
@@ -188,7 +188,7 @@ def _with_views(
         numbers = {int(key) for kind, key in bare if kind == "experiment" and key is not None}
         again = events.experiments_beyond(s, upto, numbers) if numbers else set()
         bare = [subject for subject in bare if subject[0] != "experiment" or subject[1] not in again]
-    data = _views(s, bare, reasons)
+    data = _views(s, bare, reasons, now)
     for event in found:
         if SHARED in event.data:  # which is for the read alone
             yield event.model_copy(update={"data": {k: v for k, v in event.data.items() if k != SHARED}})
@@ -198,8 +198,10 @@ def _with_views(
             yield event.model_copy(update={"data": data[_subject(event)]})
 
 
-def _views(s: Session, subjects: Sequence[Subject], reasons: experiment_views.Reasons) -> dict[Subject, dict[str, Any]]:
-    """Load the current views of everything that changed; a few queries for all."""
+def _views(
+    s: Session, subjects: Sequence[Subject], reasons: experiment_views.Reasons, now: float
+) -> dict[Subject, dict[str, Any]]:
+    """Load the current views of everything that changed; a few queries for all, and one for each budget of slots."""
     wanted: dict[str, list[Any]] = {"experiment": [], "trial": [], "task": []}
     found: dict[Subject, dict[str, Any]] = {}
     for kind, key in subjects:
@@ -208,10 +210,10 @@ def _views(s: Session, subjects: Sequence[Subject], reasons: experiment_views.Re
         elif kind == "cluster":
             found[kind, None] = {}
     if wanted["experiment"]:
-        for view in experiment_views.experiment_views(
-            s, _rows(s, ExperimentRow, wanted["experiment"]), _OWNER, reasons
-        ):
-            found["experiment", view.id] = _plain(view)
+        rows = _rows(s, ExperimentRow, wanted["experiment"])
+        for row, view in zip(rows, experiment_views.experiment_views(s, rows, _OWNER, reasons), strict=True):
+            left = view.model_copy(update={"budgets": budget_views.views(s, row, now)}) if row.budget else view
+            found["experiment", view.id] = _plain(left)
     if wanted["trial"]:
         for trial in experiment_views.trial_views(s, _rows(s, TrialRow, wanted["trial"]), reasons):
             found["trial", trial.id] = _plain(trial)

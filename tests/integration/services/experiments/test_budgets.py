@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from services_scripted import World, config, training
+from services_scripted import ALICE, World, config, training
 from sqlalchemy import select
 
 from detlab.schemas.wire import ExperimentState
+from detlab_hub.services.kernel.pending import Pending
+from detlab_hub.services.streams.reads import LogRead
 from detlab_hub.store.tables import SearcherJournal
 
 LONG = {"name": "random", "metric": "loss", "max_trials": 50, "max_concurrent_trials": 2}
@@ -45,3 +47,17 @@ async def test_a_search_ends_when_its_slot_hours_are_used_up_through_a_restart(m
     [reason] = told(world, view.id)
     assert reason.startswith("slot_hours: ")
     assert view.state is ExperimentState.COMPLETED
+
+
+async def test_a_snapshot_and_the_events_after_it_say_what_is_used(make_world):
+    world = await make_world(training(1000))
+    await world.add_agent(slots=2)
+    made = await world.submit(config(LONG | {"budget": {"slot_hours": 1}}))
+    before = await world.services.experiments.curves(ALICE, made.id)
+    assert [(one.name, one.limit) for one in before.experiment.budgets] == [("slot_hours", 1.0)]
+    await world.steps(10)
+    after = await world.services.experiments.curves(ALICE, made.id)
+    assert after.experiment.budgets[0].used > before.experiment.budgets[0].used
+    read = LogRead(before.cursor, world.now, Pending(), made.id)
+    events = [line.event.data for line in world.store.read_sync(read).lines if line.event.kind == "experiment"]
+    assert events[-1]["budgets"][0]["used"] == after.experiment.budgets[0].used

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from detlab.cli.output.experiment_progress import Story, budgets_left
-from detlab.schemas.wire import BudgetView, CreateExperiment, SeriesView, TrialState, TrialView
+from detlab.schemas.wire import (
+    BestView,
+    BudgetView,
+    CreateExperiment,
+    ExperimentState,
+    ExperimentView,
+    SeriesView,
+    TrialState,
+    TrialView,
+)
 from detlab.testing.api import FakeMaster
 
 
@@ -68,3 +77,24 @@ def test_following_tells_once_what_a_policy_would_have_stopped() -> None:
     noted = trial.model_copy(update={"would_stop": ["at epoch 2: 0.4 (median)"]})
     assert story.trial(noted) == ["trial 3: a policy would have stopped it at epoch 2: 0.4 (median)"]
     assert story.trial(noted) == []
+
+
+def test_following_tells_what_is_left_of_budgets_with_each_new_best() -> None:
+    best = BestView(trial_id=3, trial_index=0, steps_completed=5, value=0.5)
+    budget = BudgetView(name="slot_hours", limit=4, used=1)
+    view = ExperimentView(
+        id=1, name="x", owner="alice", state=ExperimentState.ACTIVE, metric="loss", best=best, budgets=[budget]
+    )
+    [line] = Story().experiment(view)
+    assert line.endswith(", 3 of 4 slot hours left")
+
+
+def test_the_best_point_of_several_seeds_is_told_by_mean_and_deviation(master, det) -> None:
+    master.create(CreateExperiment(config={"name": "x", "searcher": {"name": "random", "seeds": 2, "metric": "loss"}}))
+    number = max(master.experiments)
+    for lr, value in ((0.1, 0.1), (0.1, 0.9), (0.2, 0.25), (0.2, 0.35), (0.3, 0.01)):
+        master.add_trial(number, hparams={"lr": lr}, best_validation=value)
+    told = det("e", "describe", number).stdout
+    assert " 0.3 ± 0.071 over 2 seeds (trials 3, 4)" in told  # not the trial with the best value, nor one seed alone
+    master.create(CreateExperiment(config={"name": "y", "searcher": {"name": "random", "metric": "loss"}}))
+    assert "best point" not in det("e", "describe", max(master.experiments)).stdout

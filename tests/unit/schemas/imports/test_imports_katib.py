@@ -105,6 +105,12 @@ def test_a_grid_has_the_points_that_the_steps_make():
     assert "entrypoint" not in config
 
 
+def test_what_is_left_to_do_names_the_time_metric_that_code_has_to_report():
+    result = imported("katib_hyperband")
+    metric = result.config["searcher"]["time_metric"]
+    assert [line for line in result.to_do if line.startswith(f"report {metric!r}, the searcher's time_metric")]
+
+
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"hyperband"}))
 def test_every_algorithm_becomes_a_method_that_there_is(name):
     result = import_config(experiment(name))

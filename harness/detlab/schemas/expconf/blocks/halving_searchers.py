@@ -16,7 +16,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     ignored,
     needed,
 )
-from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
+from detlab.schemas.expconf.blocks.searcher_base import TIME_METRIC, SearcherBlock
 
 UNITS_GONE = "use `time_metric` and `max_time`; Determined 0.38 ignores it too"
 
@@ -25,7 +25,7 @@ class HalvingConfig(SearcherBlock):
     """What the searchers with rungs have."""
 
     max_trials: PositiveInt | None = needed("Number of trials.")
-    time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
+    time_metric: FilledText | None = needed(TIME_METRIC)
     max_time: PositiveInt | None = needed("Value of `time_metric` at which a trial is done.")
     divisor: NumberAboveOne = Field(4.0, description="One trial in `divisor` continues beyond each rung.")
     max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: the searcher decides.")
@@ -71,7 +71,7 @@ class ASHAConfig(SearcherBlock):
         " the best of it. `stopping`: it is stopped for good unless it is among the best so far (`async_halving`).",
     )
     max_trials: PositiveInt | None = needed("Number of trials.")
-    time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
+    time_metric: FilledText | None = needed(TIME_METRIC)
     max_time: PositiveInt | None = needed("Value of `time_metric` at which a trial is done.")
     divisor: NumberAboveOne = Field(4.0, description="One trial in `divisor` continues beyond each rung.")
     num_rungs: PositiveInt | None = Field(
@@ -91,7 +91,7 @@ class HyperbandConfig(SearcherBlock):
     max_trials: PositiveInt | None = Field(
         None, description="Number of trials of all brackets; by default those of one round of Hyperband."
     )
-    time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
+    time_metric: FilledText | None = needed(TIME_METRIC)
     max_time: PositiveInt | None = needed("Value of `time_metric` at which a trial is done.")
     divisor: NumberAboveOne = Field(3.0, description="One trial in `divisor` continues beyond each rung.")
     max_rungs: PositiveInt = Field(5, description="Most rungs of a bracket, and so most brackets.")

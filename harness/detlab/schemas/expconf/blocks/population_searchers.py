@@ -14,7 +14,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     PositiveInt,
     needed,
 )
-from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
+from detlab.schemas.expconf.blocks.searcher_base import TIME_METRIC, SearcherBlock
 
 
 class ReplaceFunction(Block):
@@ -42,7 +42,7 @@ class PopulationConfig(SearcherBlock):
     population_size: PositiveInt | None = needed("Trials that train at the same time.")
     num_rounds: PositiveInt | None = needed("Rounds that a trial trains if it is never replaced.")
     length_per_round: PositiveInt | None = needed("Units of `time_metric` of a round.")
-    time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
+    time_metric: FilledText | None = needed(TIME_METRIC)
     replace_function: ReplaceFunction = Field(default_factory=ReplaceFunction, description="Which trials are replaced.")
 
 
@@ -64,7 +64,7 @@ class DEHBConfig(SearcherBlock):
 
     name: Literal["dehb"] = "dehb"
     max_trials: PositiveInt | None = needed("Number of trials.")
-    time_metric: FilledText | None = needed("Validation metric that measures how far a trial has trained.")
+    time_metric: FilledText | None = needed(TIME_METRIC)
     max_time: PositiveInt | None = needed("Value of `time_metric` at the top rung.")
     divisor: NumberAboveOne = Field(3.0, description="Each rung trains `divisor` times as long as the one before.")
     max_rungs: PositiveInt = Field(5, description="Most rungs.")

@@ -56,6 +56,14 @@ class BudgetConfig(Block):
     )
 
 
+STEP_TIMES = frozenset({"batches", "steps", "steps_completed"})
+"""Time metrics that a report's own steps_completed stands for when they are not in it."""
+TIME_METRIC = (
+    "Validation metric that measures how far a trial has trained; for `batches`, `steps` and `steps_completed` the step"
+    " of a report counts if the metric is not in it."
+)
+
+
 class SearcherBlock(Block):
     """What all searchers have."""
 
@@ -71,9 +79,7 @@ class SearcherBlock(Block):
     constraints: dict[FilledText, ConstraintConfig] | None = Field(
         None, description="Range that each of these validation metrics must keep."
     )
-    time_metric: FilledText | None = Field(
-        None, description="Validation metric that measures how far a trial has trained, for stopping policies."
-    )
+    time_metric: FilledText | None = Field(None, description=f"For stopping policies. {TIME_METRIC}")
     source_trial_id: PositiveInt | None = Field(
         None, description="Start from the checkpoint that is this trial's latest at the time of submission."
     )

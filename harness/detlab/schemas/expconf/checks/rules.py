@@ -15,7 +15,7 @@ from detlab.errors import Problem
 from detlab.schemas.expconf.blocks import searchers, storage
 from detlab.schemas.expconf.blocks.hyperparameters import TYPES
 from detlab.schemas.expconf.blocks.scalars import describe
-from detlab.schemas.expconf.checks import objectives, search_costs, search_points, search_spaces, stopping
+from detlab.schemas.expconf.checks import objectives, search_costs, search_plans, search_points, search_spaces, stopping
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import Part, Path, render
@@ -304,6 +304,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     search_points.space,
     search_costs.rungs,
     search_costs.at_once,
+    search_plans.plans,
     objectives.metrics,
     objectives.constraints,
     stopping.policies,

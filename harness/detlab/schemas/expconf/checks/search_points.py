@@ -19,7 +19,7 @@ from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_po
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.space import MAX_TRIES, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
-from detlab.schemas.space.relations import RelationError
+from detlab.schemas.space.relations import Relation, RelationError
 from detlab.schemas.space.tree import Condition, cycle
 from detlab.schemas.space.values import ends, objection, steps_of
 
@@ -32,6 +32,11 @@ _ENOUGH = 20
 """Points that meet the relations, after which no more are drawn."""
 _LEAVES = 2_000_000
 """Hyperparameters that are drawn at most to judge a space."""
+_MOST_ENDS = 1_000
+"""Points at the ends of the ranges that are tried where no random point meets the relations."""
+_FEW_CHOICES = 10
+"""Choices of which each is tried; of more, and of integers, the ends."""
+_LISTED = 10
 _BLOCK: TypeAdapter[Any] = TypeAdapter(Hyperparameters)
 
 
@@ -59,15 +64,19 @@ def space(raw: dict[str, Any]) -> Iterator[Problem]:
     leaves = leaves_of(block)
     names = [leaf.name for leaf in leaves]
     found = [*_conditions(leaves), *_numbers(leaves)]
+    yield from found
     settings = searcher if isinstance(searcher, dict) else {}
     texts = settings.get("require")
     relations = [texts] if isinstance(texts, str) else texts if isinstance(texts, list) else []
-    found += _relations(relations, names, known=raw.get("hyperparameters") is not None)
-    yield from found
-    if not found and (raw.get("hyperparameters") is not None):
-        made = Space(block, [text for text in relations if isinstance(text, str)])
-        if made.relations:
-            yield from _possible(made, settings, block)
+    wrong = list(_relations(relations, names, known=raw.get("hyperparameters") is not None))
+    yield from wrong
+    if found or raw.get("hyperparameters") is None:
+        return
+    meant = {} if len(relations) > MAX_RELATIONS else _meant(relations, names)
+    made = Space(block, list(meant.values()))
+    if meant:
+        yield from _possible(made, settings, block, list(meant))
+    if not wrong:
         yield from _starting(made, settings)
         yield from _results(made, settings)
 
@@ -174,7 +183,21 @@ def _relations(relations: Sequence[Any], names: Sequence[str], *, known: bool) -
             yield from (_unknown(path, name, names) for name in relation.names if name not in names)
 
 
-def _possible(made: Space, settings: Mapping[str, Any], block: Mapping[str, Any]) -> Iterator[Problem]:
+def _meant(relations: Sequence[Any], names: Sequence[str]) -> dict[int, str]:
+    """Return the relations that can be judged, by place: those that are right, of known hyperparameters."""
+    found = {}
+    for place, text in enumerate(relations):
+        try:
+            if isinstance(text, str) and set(parse_relation(text).names) <= set(names):
+                found[place] = text
+        except RelationError:
+            continue
+    return found
+
+
+def _possible(
+    made: Space, settings: Mapping[str, Any], block: Mapping[str, Any], places: Sequence[int]
+) -> Iterator[Problem]:
     """Refuse a space without a point that meets the relations, and warn if there are few."""
     if settings.get("name") == "grid":
         points = grid_points(block)
@@ -183,7 +206,9 @@ def _possible(made: Space, settings: Mapping[str, Any], block: Mapping[str, Any]
         try:
             Grid(made)
         except SpaceError:
-            yield Problem("searcher.require", f"none of the grid's {points:,} points meets it", _advice(made))
+            yield Problem(
+                "searcher.require", f"none of the grid's {points:,} points meets it", _advice(made, made.relations)
+            )
         return
     draws, met, tried = _Draws(), 0, 0
     broken: dict[str, int] = {}
@@ -197,24 +222,57 @@ def _possible(made: Space, settings: Mapping[str, Any], block: Mapping[str, Any]
             broken[text] = broken.get(text, 0) + 1
             faults.setdefault(text, fault)
     if not met:
-        yield _impossible(made, broken, faults, tried)
+        alone = [(place, one) for place, one in zip(places, made.relations, strict=True) if broken[one.text] == tried]
+        for place, one in alone:
+            yield _unmet(made, f"searcher.require[{place}]", [one], faults[one.text], tried)
+        if not alone:
+            yield _unmet(made, "searcher.require", made.relations, "is false", tried)
     elif met < _FEW * tried:
         share = f"{met / tried:.2%}"
         message = f"only about {share} of random points meet it: most draws are thrown away"
         yield Problem("searcher.require", message, "narrow the ranges, or use `step`, a choice or `when`", "warning")
 
 
-def _impossible(made: Space, broken: Mapping[str, int], faults: Mapping[str, str], tried: int) -> Problem:
-    alone = [place for place, one in enumerate(made.relations) if broken.get(one.text) == tried]
-    path = f"searcher.require[{alone[0]}]" if alone else "searcher.require"
-    why = ""
-    if alone and (fault := faults[made.relations[alone[0]].text]) != "is false":
-        why = f" ({fault})"
-    return Problem(path, f"none of {tried:,} random points meets it{why}", _advice(made))
+class _Ends(_Draws):
+    """Ends of the ranges, at random."""
+
+    def below(self, n: int) -> int:
+        return (0, n - 1)[super().below(2)] if n > _FEW_CHOICES else super().below(n)
+
+    def uniform(self, low: float, high: float) -> float:
+        return (low, high)[super().below(2)]
 
 
-def _advice(made: Space) -> str:
-    return "compare it with the ranges of " + ", ".join(dict.fromkeys(n for one in made.relations for n in one.names))
+def _unmet(made: Space, path: str, relations: Sequence[Relation], fault: str, tried: int) -> Problem:
+    """Say that no random point meets relations, and whether points at the ends of the ranges do."""
+    if fault != "is false":
+        return Problem(path, f"none of {tried:,} random points meets it ({fault})", _advice(made, relations))
+    draws = _Ends()
+    ends = (made.draws(draws) for _ in range(min(_MOST_ENDS, tried)))
+    if any(all(one.holds(values) for one in relations) for values in ends):
+        message = f"is too rare: none of {tried:,} random points meets it, only points at the ends of the ranges do"
+        return Problem(path, message, "make the ranges end there, or move them: " + _ranges(made, relations))
+    return Problem(path, f"none of {tried:,} random points meets it", _advice(made, relations))
+
+
+def _advice(made: Space, relations: Sequence[Relation]) -> str:
+    return "compare it with the ranges: " + _ranges(made, relations)
+
+
+def _ranges(made: Space, relations: Sequence[Relation]) -> str:
+    leaves = {leaf.name: leaf for leaf in made.leaves}
+    names = dict.fromkeys(name for one in relations for name in one.names)
+    return "; ".join(f"{name} {_range(leaves[name])}" for name in names)
+
+
+def _range(leaf: Leaf) -> str:
+    if leaf.kind in ("int", "double", "log"):
+        low, high = ends(leaf.spec)
+        return f"is {low:g} to {high:g}"
+    if leaf.kind in ("categorical", "ordinal"):
+        listed = [json.dumps(value) for value in leaf.spec["vals"][:_LISTED]]
+        return f"is one of {', '.join(listed)}{', …' if len(leaf.spec['vals']) > _LISTED else ''}"
+    return "is a constant"
 
 
 def _starting(made: Space, settings: Mapping[str, Any]) -> Iterator[Problem]:

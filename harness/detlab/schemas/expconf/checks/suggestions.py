@@ -64,8 +64,12 @@ def _of_siblings(key: str, model: type[Block]) -> str | None:
 
 def closest(word: object, known: Iterable[str]) -> str | None:
     """Return the known word that is most like the given one, if any is close."""
-    matches = difflib.get_close_matches(str(word).lower(), list(known), n=1, cutoff=0.7)
-    return matches[0] if matches else None
+    given, names = str(word).lower(), list(known)
+    matches = difflib.get_close_matches(given, names, n=1, cutoff=0.7)
+    if matches:
+        return matches[0]
+    # two letters in the other order are much of a short word
+    return next((name for name in names if len(given) > 2 and sorted(name) == sorted(given)), None)
 
 
 @cache

@@ -1,0 +1,83 @@
+"""Plans of searches that are right as they are written and would not do what they are meant to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from detlab.errors import Problem
+from detlab.schemas.expconf.checks.search_spaces import finite_number
+
+_RESUMING = {
+    "pbt": "clones start from their parents' checkpoints",
+    "pb2": "clones start from their parents' checkpoints",
+    "asha": "a promoted trial resumes from its checkpoint",
+    "hyperband": "a promoted trial resumes from its checkpoint",
+    "bohb": "a promoted trial resumes from its checkpoint",
+}
+"""Methods that cannot do without checkpoints, and why."""
+_DIVISOR = 4.0
+_TRUNCATED = 0.2
+
+
+def plans(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of rungs that do not fit, of populations that nobody leaves, of missing checkpoints and limits."""
+    searcher = raw.get("searcher")
+    if not isinstance(searcher, dict):
+        return
+    yield from _rungs(searcher)
+    yield from _truncation(searcher)
+    yield from _checkpoints(raw, searcher)
+    budget = searcher.get("budget")
+    if isinstance(budget, dict) and all(budget.get(key) is None for key in ("slot_hours", "wall_clock")):
+        yield Problem("searcher.budget", "limits nothing", "give it `slot_hours` or `wall_clock`", "warning")
+
+
+def _rungs(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of rungs below one unit of the time metric: they fall onto the first unit, where trials are stopped."""
+    length, divisor = finite_number(searcher.get("max_time")), finite_number(searcher.get("divisor", _DIVISOR))
+    if searcher.get("name") not in ("async_halving", "asha", "adaptive_asha") or not length or not divisor:
+        return
+    if length < 1 or divisor <= 1:
+        return  # refused by their fields
+    fitting = 1
+    while fitting < 100 and length / divisor**fitting >= 1:
+        fitting += 1
+    brackets = searcher.get("bracket_rungs")
+    given = {"num_rungs": searcher.get("num_rungs"), **dict(_brackets(brackets))}
+    for key, value in given.items():
+        count = finite_number(value)
+        if count is not None and count > fitting:
+            message = (
+                f"is {count:g}, but {fitting} fit: rung {fitting + 1} from the top would be below 1 of `time_metric`"
+            )
+            hint = f"say {fitting} or fewer, or a larger max_time than {length:g}"
+            yield Problem(f"searcher.{key}", message, hint, "warning")
+
+
+def _brackets(brackets: object) -> Iterator[tuple[str, Any]]:
+    for place, count in enumerate(brackets if isinstance(brackets, list) else ()):
+        yield f"bracket_rungs[{place}]", count
+
+
+def _truncation(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of a share of the population that is less than one trial."""
+    size, block = finite_number(searcher.get("population_size")), searcher.get("replace_function")
+    share = finite_number(block.get("truncate_fraction", _TRUNCATED) if isinstance(block, dict) else _TRUNCATED)
+    if searcher.get("name") not in ("pbt", "pb2") or not size or size < 1 or not share or not 0 < share <= 0.5:
+        return
+    if int(share * size) == 0:
+        where = "searcher.replace_function.truncate_fraction"
+        message = f"replaces no trial: {share:g} of {size:g} is less than one"
+        least = f"{1 / size:.3g}" if size >= 2 else ""
+        hint = f"say at least {least}, or a larger population_size" if least else "say a larger population_size"
+        yield Problem(where, message, hint, "warning")
+
+
+def _checkpoints(raw: dict[str, Any], searcher: dict[str, Any]) -> Iterator[Problem]:
+    name = searcher.get("name")
+    why = _RESUMING.get(name) if isinstance(name, str) else None
+    if why is None or raw.get("checkpoint_policy") != "none" or searcher.get("variant") == "stopping":
+        return
+    message = f"is none, but {name} needs checkpoints: {why}"
+    yield Problem("checkpoint_policy", message, "remove it, unless the code itself saves checkpoints", "warning")
