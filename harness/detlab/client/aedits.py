@@ -129,9 +129,13 @@ class AsyncExperimentEdits(ExperimentFacts):
         bundle = await asyncio.to_thread(pack, model_dir, includes, None)
         self.view = await self._session.run(searches.replace_code(self.id, bundle))
 
-    async def search_journal(self) -> list[JournalEntry]:
-        """Return the events of its search, each with what the search decided on it."""
-        return await self._session.run(searches.journal(self.id))
+    async def search_journal(self, *, acts: bool = False) -> list[JournalEntry]:
+        """Return the events of its search, each with what the search decided on it.
+
+        Args:
+            acts: Only what people did to it.
+        """
+        return await self._session.run(searches.journal(self.id, acts=acts))
 
     async def replay_search(self, at: int | None = None) -> ReplayedSearch:
         """Return the state of its search at an event, by default the newest: each trial, and why it was stopped.

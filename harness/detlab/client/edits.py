@@ -129,9 +129,13 @@ class ExperimentEdits(ExperimentFacts):
         bundle = pack(model_dir, includes, None)
         self.view = self._session.run(searches.replace_code(self.id, bundle))
 
-    def search_journal(self) -> list[JournalEntry]:
-        """Return the events of its search, each with what the search decided on it."""
-        return self._session.run(searches.journal(self.id))
+    def search_journal(self, *, acts: bool = False) -> list[JournalEntry]:
+        """Return the events of its search, each with what the search decided on it.
+
+        Args:
+            acts: Only what people did to it.
+        """
+        return self._session.run(searches.journal(self.id, acts=acts))
 
     def replay_search(self, at: int | None = None) -> ReplayedSearch:
         """Return the state of its search at an event, by default the newest: each trial, and why it was stopped.

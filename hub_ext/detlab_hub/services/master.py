@@ -40,6 +40,7 @@ from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
 from detlab_hub.services.experiments import budgets, removal
+from detlab_hub.services.experiments.by_hand import ByHand
 from detlab_hub.services.experiments.code import Code
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
@@ -136,6 +137,7 @@ class Services:
         self.removals = Removals(self.shell)
         self.edits = Edits(self.shell)
         self.steering = SearchSteering(self.shell)
+        self.by_hand = ByHand(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
         self.suggestions = Suggestions(self.shell)
         self.figures = Figures(self.experiments)

@@ -267,6 +267,7 @@ export interface ExperimentView {
   card: FailureView | null;
   log_retention_days: number | null;
   source: Record<string, unknown>;
+  unmanaged: boolean;
 }
 
 /** A failure card: what, where, likely cause, last lines, next command. */
@@ -378,6 +379,14 @@ export interface JobWhy {
   job: JobView;
   items: WaitView[];
   waiting: number;
+}
+
+/** An event of a search and what the search decided. */
+export interface JournalEntry {
+  seq: number;
+  at: number | null;
+  event: Record<string, unknown>;
+  decisions: (Record<string, unknown>)[];
 }
 
 /** The limits of one user. */
@@ -571,6 +580,18 @@ export interface SlotView {
   shares: number;
 }
 
+/** POST experiments/{id}/search: one act; each act has the fields that it names, and leaves the others alone. */
+export interface SteerSearch {
+  act: 'extend' | 'add' | 'retry' | 'bounds' | 'concurrency' | 'stop' | 'promote';
+  trials?: number;
+  units?: number;
+  points?: (Record<string, unknown>)[];
+  hyperparameters?: Record<string, unknown> | null;
+  limit?: number | null;
+  trial_ids?: number[];
+  idempotency_key?: string | null;
+}
+
 /** Summary of one scalar series; min, max and mean skip NaN. */
 export interface SummaryView {
   count: number;
@@ -683,6 +704,8 @@ export interface TrialView {
   latest_checkpoint: string | null;
   agent_id: string | null;
   slots: string[];
+  asked_by: string;
+  asked_at: number | null;
   started_at: number | null;
   ended_at: number | null;
   pending_reason: string | null;

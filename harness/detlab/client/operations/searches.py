@@ -1,4 +1,4 @@
-"""Operations on searches that are active: steering, the journal, the replay."""
+"""Operations on searches that are active: steering, the journal, the replay; ask and tell."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from detlab.client.operations.experiments import new_key, one, upload
 from detlab.client.transport.calls import Call, Flow, field_of, model
-from detlab.schemas.wire import ExperimentView, JournalEntry, ReplayedSearch, SearchAct, SteerSearch
+from detlab.schemas.wire import (
+    Asked,
+    AskTrial,
+    ExperimentView,
+    JournalEntry,
+    Outcome,
+    ReplayedSearch,
+    SearchAct,
+    SteerSearch,
+    TellTrial,
+    Told,
+)
+from detlab.schemas.wire.searches import MOST_WAIT
 
 if TYPE_CHECKING:
     from detlab.client.bundling.bundle import Bundle
@@ -50,11 +62,34 @@ def replace_code(experiment_id: int, bundle: Bundle | None) -> Flow[ExperimentVi
     return view
 
 
-def journal(experiment_id: int) -> Flow[list[JournalEntry]]:
-    """Fetch all events of a search and what it decided, page by page."""
+def ask(experiment_id: int, timeout: float, *, again: bool, trial_id: int | None, key: str) -> Flow[Asked]:
+    """Ask for a trial to evaluate; with the same key the same one is returned, however often it is sent."""
+    body = AskTrial(timeout=min(timeout, MOST_WAIT), again=again, trial_id=trial_id, idempotency_key=key)
+    return one(Call("POST", f"experiments/{int(experiment_id)}/search/ask", json=body, parse=model(Asked)))
+
+
+def tell(
+    experiment_id: int,
+    trial_id: int,
+    *,
+    run: int | None,
+    metrics: Mapping[str, Any],
+    step: int | None,
+    state: Outcome,
+    message: str,
+) -> Flow[Told]:
+    """Tell what a trial gave; can safely be repeated."""
+    body = TellTrial(
+        trial_id=trial_id, run=run, metrics=dict(metrics), steps_completed=step, state=state, message=message
+    )
+    return one(Call("POST", f"experiments/{int(experiment_id)}/search/tell", json=body, parse=model(Told)))
+
+
+def journal(experiment_id: int, *, acts: bool = False) -> Flow[list[JournalEntry]]:
+    """Fetch the events of a search and what it decided, page by page; only what people did to it if asked so."""
     found: list[JournalEntry] = []
     while True:
-        params = {"after": found[-1].seq if found else 0, "limit": JOURNAL_PAGE}
+        params = {"after": found[-1].seq if found else 0, "limit": JOURNAL_PAGE, "only": "acts" if acts else None}
         path = f"experiments/{int(experiment_id)}/search/journal"
         page = yield Call("GET", path, params=params, parse=field_of("items", list[JournalEntry]))
         found += page

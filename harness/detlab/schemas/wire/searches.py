@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from detlab.schemas.wire.base import Wire
+from detlab.schemas.wire.base import TrialState, Wire
+from detlab.schemas.wire.views import BestView, BudgetView
 
 MOST_POINTS = 1000
 MOST_OPERATIONS = 20_000
@@ -103,6 +104,78 @@ class SearchAnswerReply(Wire):
     why: str = ""
 
 
+MOST_TOLD_METRICS = 1000
+MOST_STEPS = 2**53
+MOST_WAIT = 30.0
+"""Seconds for which the master lets one `ask` wait for a trial."""
+Outcome = Literal["running", "completed", "failed", "invalid"]
+
+
+class AskTrial(Wire):
+    """POST experiments/{id}/search/ask: a trial of an unmanaged experiment, to be evaluated by the caller."""
+
+    timeout: float = Field(0.0, ge=0.0, le=MOST_WAIT)
+    """Seconds to wait at most until there is one: the next point may have to be computed."""
+    again: bool = False
+    """Hand out a trial that is being evaluated already, because whoever asked for it is gone."""
+    trial_id: int | None = None
+    """With `again`: which one; default: the one that was asked for first."""
+    idempotency_key: Annotated[str, Field(max_length=300)] | None = None
+    """The same request with the same key gets the same trial, until that has ended."""
+
+
+class AskedTrial(Wire):
+    """A trial to be evaluated by whoever asked for it."""
+
+    id: int
+    number: int
+    """Its place in the search, from 0."""
+    hyperparameters: dict[str, Any]
+    seed: int
+    run: int
+    """How often it was handed out: once it is handed out again, nothing is taken from earlier evaluations of it."""
+    steps_completed: int = 0
+    """The step until which it was told before: it may continue there if you have kept its state."""
+
+
+class Asked(Wire):
+    """What there is to evaluate."""
+
+    trial: AskedTrial | None = None
+    over: bool = False
+    """Whether there will be no further trial."""
+    why: str = ""
+    """Why there is none, for people."""
+    waits_for: list[int] = []
+    """Trials of which one must be told before there is a further one."""
+
+
+class TellTrial(Wire):
+    """POST experiments/{id}/search/tell: what the evaluation of a trial gave."""
+
+    trial_id: int
+    run: int | None = None
+    """`run` of the `AskedTrial`; default: the newest."""
+    metrics: dict[Annotated[str, Field(max_length=1000)], Any] = Field(default={}, max_length=MOST_TOLD_METRICS)
+    """Validation metrics: the searcher's, and any others."""
+    steps_completed: int | None = Field(None, ge=0, le=MOST_STEPS)
+    """How far it has trained; default: one step beyond the last report."""
+    state: Outcome = "completed"
+    """How it ended: `running` if it has not, `invalid` if its hyperparameters cannot be evaluated."""
+    message: Annotated[str, Field(max_length=10_000)] = ""
+    """Of a trial that failed: why."""
+
+
+class Told(Wire):
+    """What the search makes of it."""
+
+    stop: bool
+    """Whether the evaluation is to end here: the trial has ended, or is paused at a rung."""
+    state: TrialState
+    why: str = ""
+    """Why it is to end, for people; empty if that is nobody's decision but yours."""
+
+
 class JournalEntry(Wire):
     """An event of a search and what the search decided."""
 
@@ -120,7 +193,8 @@ class ReplayedTrial(Wire):
     index: int
     request_id: str
     hparams: dict[str, Any]
-    state: Literal["running", "paused", "stopping", "ended"]
+    state: Literal["waiting", "running", "paused", "stopping", "ended"]
+    """`waiting`: it held no slots then."""
     why: str = ""
     """Why it was stopped or how it ended, for people."""
     best: float | None = None
@@ -142,5 +216,9 @@ class ReplayedSearch(Wire):
     progress: float
     trials_total: int
     """Trials that the search makes at most."""
+    best: BestView | None = None
+    """The best report until then, as in the view of the experiment."""
+    budgets: list[BudgetView] = []
+    """What was used of each budget until then; without wall-clock time if the experiment was paused meanwhile."""
     trials: list[ReplayedTrial]
     over: bool

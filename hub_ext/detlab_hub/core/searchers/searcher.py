@@ -454,6 +454,7 @@ class Searcher:
         """Hash of the whole state: equal fingerprints, equal futures."""
         state = {
             "rng": self._rng.fingerprint(),
+            "space": self._space,
             "requested": {name: trial.index for name, trial in self._requested.items()},
             "enqueued": self._factory.enqueued,
             "paused": sorted(self._paused),

@@ -20,13 +20,14 @@ from detlab.schemas.expconf.blocks.environment import DEVICE_KINDS
 from detlab.schemas.expconf.checks.search_costs import too_many_at_once
 from detlab.schemas.runtimes import DOCKER, takes_image
 from detlab.schemas.wire import CreateExperiment, ProblemView
-from detlab_hub.core.searchers import SearcherConfigError, make_searcher
+from detlab_hub.core.searchers import Searcher, SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.warm_start import check_results, check_source
 
 MAX_SEED = 2**31 - 1
+_AT_ONCE = "max_concurrent_trials"
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 
 
@@ -76,16 +77,45 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
         config["environment"]["image"] = {} if asked is None else named_images(asked)
     _draw_open(config, draw)
     try:
-        stopping = config.get("stopping") or ()
-        space = config.get("hyperparameters") or {}
-        made = make_searcher(config["searcher"], space, seed_of(config), stopping=stopping)
-        problems += too_many_at_once(config, made.trials_total)
+        made = _searcher(config)
+        if config.get("unmanaged"):
+            problems += _by_hand(config, (raw.get("searcher") or {}).get(_AT_ONCE) is not None, made)
+        else:
+            problems += too_many_at_once(config, made.trials_total)
     except SearcherConfigError as error:
         path, _, message = str(error).partition(": ")
         place = path if message and path.startswith(("searcher", "hyperparameters", "stopping")) else "searcher"
         problems.append(Problem(place, message if place == path else str(error)))
     _refuse(problems)
     return Prepared(config, [problem for problem in expconf.in_order(problems) if problem.level == "warning"])
+
+
+def _searcher(config: dict[str, Any]) -> Searcher:
+    stopping, space = config.get("stopping") or (), config.get("hyperparameters") or {}
+    return make_searcher(config["searcher"], space, seed_of(config), stopping=stopping)
+
+
+def _by_hand(config: dict[str, Any], limited: bool, made: Searcher) -> list[Problem]:
+    """Complete and judge the config of trials that users evaluate by hand.
+
+    Unless the config says how many there may be at a time, the search begins with one: asking for more raises that. A
+    trial that is created when it is asked for is chosen by all results so far.
+    """
+    if made.wants_checkpoints:
+        name = config["searcher"]["name"]
+        message = f"{name} starts trials from checkpoints of others, which an unmanaged experiment does not have"
+        return [
+            Problem("searcher.name", message, "use another method, or leave out `unmanaged` and give an entrypoint")
+        ]
+    searcher = config["searcher"]
+    if not limited and _AT_ONCE in searcher:
+        fewest = {**searcher, _AT_ONCE: int(searcher.get("seeds") or 1)}
+        try:
+            _searcher({**config, "searcher": fewest})
+        except SearcherConfigError:  # a method that needs more of them
+            return []
+        config["searcher"] = fewest
+    return []
 
 
 def named_images(image: str | dict[str, str | None]) -> dict[str, str]:

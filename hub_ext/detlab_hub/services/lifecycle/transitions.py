@@ -136,6 +136,7 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
     if old.state is not step.state.state:
         _log.info("trial %d: %s", row.id, step.state.state)
         turn.state_changed("trial", row.id, old.state.value, step.state.state.value)
+        turn.outbox.wake_searches.add(experiment.id)
     turn.changed_experiment(experiment.id)
     for action in step.actions:
         match action:
@@ -164,6 +165,7 @@ def _tell_of_trial(
         case trials.TellSearcherEarly(reason):
             tell_search(turn, experiment, TrialExitedEarly(row.request_id, reason))
         case trials.TellSearcherPaused():
+            row.asked_at = None  # whoever evaluates it by hand is done with it, too
             tell_search(turn, experiment, TrialPaused(row.request_id))
         case _:
             assert_never(action)
@@ -415,6 +417,7 @@ def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) 
     insert_row(turn.session, row)
     turn.changed_trial(row)
     turn.changed_experiment(experiment.id)
+    turn.outbox.wake_searches.add(experiment.id)
     tell_search(turn, experiment, TrialCreated(decision.request_id))
     apply_trial(turn, row, trials.Created())
 
@@ -447,6 +450,7 @@ def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -
         turn.state_changed("experiment", row.id, old.value, step.state.value)
         if row.search_task is not None:
             _release_search_task(turn, row)
+        turn.outbox.wake_searches.add(row.id)
     for action in step.actions:
         match action:
             case experiments.OrderTrials(order):

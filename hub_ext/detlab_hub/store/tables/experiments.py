@@ -166,6 +166,14 @@ class TrialRow(Base):
     searcher_stopped: Mapped[bool] = mapped_column(default=False)
     hold: Mapped[str] = mapped_column(CleanText, default="none")
     """Whether its search keeps it off its slots: `core.lifecycle.trial.Hold`."""
+    asked_by: Mapped[str] = mapped_column(CleanText, default="")
+    """Who evaluates it by hand, or did; empty: nobody so far, or it is not evaluated by hand."""
+    asked_at: Mapped[float | None] = mapped_column(Double, default=None)
+    """When it was given to them; NULL: it waits, or its search has taken it back."""
+    asked_key: Mapped[str] = mapped_column(CleanText, default="")
+    """Idempotency key of the request that it was given to."""
+    enqueued_by: Mapped[str] = mapped_column(CleanText, default="")
+    """Who added its point to a search by hand, whose next trial it then is."""
     stop_evidence: Mapped[str] = mapped_column(CleanText, default="")
     """Why it was stopped early, for people."""
     would_stop: Mapped[list[str]] = mapped_column(Json, default=list)

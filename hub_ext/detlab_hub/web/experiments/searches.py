@@ -1,10 +1,22 @@
-"""Routes of searches: steering, the journal, the replay."""
+"""Routes of searches: steering, the journal, the replay; ask and tell."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
-from detlab.schemas.wire import ExperimentView, JournalEntry, ReplayedSearch, SteerSearch, Wire
+from detlab.schemas.wire import (
+    Asked,
+    AskTrial,
+    ExperimentView,
+    JournalEntry,
+    ReplayedSearch,
+    SteerSearch,
+    TellTrial,
+    Told,
+    Wire,
+)
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.scopes import needs
 
@@ -15,6 +27,8 @@ class JournalQuery(Wire):
     after: RowId = 0
     """Only events with a greater number."""
     limit: int = Field(500, ge=1, le=5000)
+    only: Literal["acts"] | None = None
+    """`acts`: only what people did to the search."""
 
 
 class JournalPage(Wire):
@@ -41,13 +55,33 @@ class Steer(Guarded):
         return await self.services.steering.steer(self.person, experiment_id, body)
 
 
+class Ask(Guarded):
+    """Trials that users evaluate themselves."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, experiment_id: int, body: AskTrial) -> Asked:
+        """Get the next trial of an unmanaged experiment, or why there is none; the caller evaluates it."""
+        return await self.services.by_hand.ask(self.person, experiment_id, body)
+
+
+class Tell(Guarded):
+    """Values of such trials."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, experiment_id: int, body: TellTrial) -> Told:
+        """Tell the value of a trial of an unmanaged experiment, or how its evaluation ended."""
+        return await self.services.by_hand.tell(self.person, experiment_id, body)
+
+
 class Journal(Guarded):
     """The journal of a search."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: JournalQuery) -> JournalPage:
         """List the events of a search and what it decided on each."""
-        items = await self.services.steering.journal(self.person, experiment_id, query.after, query.limit)
+        items = await self.services.steering.journal(
+            self.person, experiment_id, query.after, query.limit, acts=query.only == "acts"
+        )
         return JournalPage(items=items, next=items[-1].seq if len(items) == query.limit else None)
 
 
