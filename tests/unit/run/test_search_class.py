@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from detlab.errors import ConfigError, Problem
 from detlab.run.search import Master, run
 from detlab.run.search_class import Wrong, plain
+from detlab.schemas import expconf
 from detlab.schemas.wire import FeedEvent
 from detlab_hub.core.searchers import (
     Answered,
@@ -28,6 +31,7 @@ from detlab_hub.core.searchers import (
     make_searcher,
 )
 
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "write-your-own-search-method.md"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "custom_search"
 SPACE = {
     "x": {"type": "double", "minval": -2.0, "maxval": 2.0},
@@ -49,7 +53,14 @@ class InMemory(Master):
         epochs: Reports of a trial.
     """
 
-    def __init__(self, searcher: Mapping[str, Any], *, epochs: int = 1, loss: Callable[..., float] = valley) -> None:
+    def __init__(
+        self,
+        searcher: Mapping[str, Any],
+        *,
+        space: Mapping[str, Any] = SPACE,
+        epochs: int = 1,
+        loss: Callable[..., float] = valley,
+    ) -> None:
         self.block = {
             "name": "custom",
             "metric": "loss",
@@ -58,7 +69,8 @@ class InMemory(Master):
             "answer_timeout": 20.0,
             **searcher,
         }
-        self.search = make_searcher(self.block, SPACE, 5)
+        self.space = dict(space)
+        self.search = make_searcher(self.block, self.space, 5)
         self.epochs, self.loss = epochs, loss
         self.trials: dict[str, CreateTrial] = {}
         self.trained: dict[str, int] = {}
@@ -110,7 +122,7 @@ class InMemory(Master):
         over = self.search.shutdown is not None or self.search.method.verdict is not None
         events = [] if over else self.search.method.feed(after, 500)
         told = [FeedEvent.model_validate(one).model_dump() for one in events]
-        setup = {"entrypoint": "", "options": {}, **self.block, "seed": 5, "hyperparameters": SPACE}
+        setup = {"entrypoint": "", "options": {}, **self.block, "seed": 5, "hyperparameters": self.space}
         setup |= {"smaller_is_better": True, "time_metric": self.block.get("time_metric")}
         return {"setup": setup, "events": told, "over": over, "why": "it is over"}
 
@@ -149,6 +161,21 @@ def test_example_finds_the_valley(monkeypatch) -> None:
     assert len(master.trials) == 120
     losses = [valley(trial.hparams) for trial in master.trials.values()]
     assert min(losses[100:]) < 0.3 * min(losses[:20])
+
+
+def test_class_and_config_of_the_guide_work_together(folder: Path) -> None:
+    pytest.importorskip("optuna")
+    page = GUIDE.read_text(encoding="utf-8")
+    code, config = (
+        textwrap.dedent(page[page.index(f"    # {name}") : page.index(end)])
+        for name, end in (("my_search.py", "    # search.yaml"), ("search.yaml", "    det experiment create"))
+    )
+    (folder / "my_search.py").write_text(code)
+    raw = yaml.safe_load(config)
+    assert expconf.errors_of(expconf.check(raw)) == []
+    master = InMemory(raw["searcher"], space=raw["hyperparameters"], loss=lambda hparams: hparams["lr"])
+    assert run(master, wait=0.0) == 0, master.failure
+    assert len({trial.hparams["lr"] for trial in master.trials.values()}) == 60
 
 
 def test_halving_by_hand_pauses_trials_and_trains_the_better_half_on(folder: Path) -> None:

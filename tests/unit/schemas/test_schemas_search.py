@@ -27,6 +27,20 @@ def test_removed_searchers_are_refused_by_name_with_the_reason(name: str) -> Non
     assert problem.hint
 
 
+@pytest.mark.parametrize("entrypoint", ["my_search.py", "my_search", "a b:C", ":X", "my-search:X", "os:system('x')"])
+def test_class_of_a_custom_search_is_named_with_its_module(entrypoint: str) -> None:
+    raw = {"searcher": {"name": "custom", "metric": "loss", "entrypoint": entrypoint}}
+    [problem] = errors_of(check(raw))
+    assert problem.path == "searcher.entrypoint"
+    assert problem.message == f"must be module:Class, not {entrypoint!r}"
+    assert "my_search:MyMethod" in (problem.hint or "")
+
+
+def test_custom_search_needs_its_class() -> None:
+    problems = errors_of(check({"searcher": {"name": "custom", "metric": "loss"}}, complete=True))
+    assert ("searcher.entrypoint", "is required") in [(one.path, one.message) for one in problems]
+
+
 @pytest.mark.parametrize("name", ["bayes", "", 3, [], "Single"])
 def test_unknown_searchers(name: object) -> None:
     [problem] = errors_of(check({"searcher": {"name": name, "metric": "loss"}}))

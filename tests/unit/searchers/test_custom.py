@@ -203,11 +203,13 @@ def test_trial_that_waits_is_resumed_and_closed_after_its_last_length() -> None:
     live.settle()
     live.search.step(ValidationReported(one.request_id, 0.8, 1.0))
     assert live.answer() == [PauseTrial(one.request_id)]
+    assert "waits for more" in live.search.method.explain(one.request_id)
     live.search.step(ValidationReported(_two.request_id, 0.8, 5.0))
     assert live.answer(after("a", 2), close("a"), close("b")) == [
         StopTrial(_two.request_id),
         ResumeTrial(one.request_id),
     ]
+    assert live.search.method.explain(_two.request_id) == "closed by the class"
     assert live.search.step(ValidationReported(one.request_id, 0.7, 2.0)) == [StopTrial(one.request_id, True)]
     live.settle()
     live.search.step(TrialExited(one.request_id))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -100,6 +100,8 @@ class CustomSearch(SearchMethod):
         self._feed: list[dict[str, Any]] = []
         self._answered = 0
         self._trials: dict[str, _Trial] = {}
+        self._open: dict[str, _Trial] = {}
+        """Those that have not ended, by the same key."""
         self._by_request: dict[str, _Trial] = {}
         self._queue: deque[_Trial] = deque()
         self._resuming: deque[_Trial] = deque()
@@ -200,6 +202,7 @@ class CustomSearch(SearchMethod):
 
     def _end(self, trial: _Trial) -> None:
         trial.ended, trial.held = True, False
+        del self._open[trial.key]
         self._tell("trial_closed", request_id=trial.key)
         trial.closed_at = len(self._feed)
 
@@ -242,7 +245,7 @@ class CustomSearch(SearchMethod):
             key = str(one.get("request_id", ""))
             match one["type"]:
                 case "create":
-                    trial = self._trials[key] = _Trial(key, points[key])
+                    trial = self._trials[key] = self._open[key] = _Trial(key, points[key])
                     self._queue.append(trial)
                 case "validate_after":
                     self._lengthen(self._trials[key], float(one["length"]))
@@ -279,7 +282,7 @@ class CustomSearch(SearchMethod):
         self._verdict = Shutdown(cancel=cancel, failure=failure)
         self._queue.clear()
         self._resuming.clear()
-        running = [one for one in self._trials.values() if one.request_id is not None and not one.over]
+        running = [one for one in self._open.values() if one.request_id is not None and not one.over]
         return [decision for trial in running for decision in self._stop(trial, finished=True)]
 
     def _hold(self, trial: _Trial) -> list[Decision]:
@@ -295,7 +298,7 @@ class CustomSearch(SearchMethod):
     def _fill(self, factory: TrialFactory) -> list[Decision]:
         """Resume and create trials that wait, while there are places."""
         decisions: list[Decision] = []
-        running = sum(one.running for one in self._by_request.values())
+        running = sum(one.running for one in self._open.values())
         most = self._max_concurrent or math.inf
         while (self._queue or self._resuming) and self._verdict is None and running < most:
             running += 1
@@ -348,13 +351,20 @@ class CustomSearch(SearchMethod):
         """Return how many reports the trial made: each may be the one that the class is told of."""
         return self._by_request[request_id].reports
 
+    def explain(self, request_id: str) -> str:
+        """Say what the class wants of the trial."""
+        trial = self._by_request[request_id]
+        if trial.held:
+            return "has trained as long as the class asked for; it waits for more"
+        return "closed by the class" if trial.closing else ""
+
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
         """Return what the class says, or else the part of the trials so far that is done."""
         if self._progress is not None:
             return self._progress
         if not self._trials:
             return 0.0
-        done = sum(one.ended for one in self._trials.values())
+        done = len(self._trials) - len(self._open)
         running = sum(share for request_id, share in shares.items() if request_id not in closed)
         return (done + running) / (len(self._trials) + 1)
 
@@ -377,6 +387,11 @@ class CustomSearch(SearchMethod):
     def trials(self) -> Mapping[str, _Trial]:
         """The trials, by the request id that the class gave them."""
         return self._trials
+
+    @property
+    def open(self) -> Collection[_Trial]:
+        """The trials that have not ended."""
+        return self._open.values()
 
     @property
     def free(self) -> int:
@@ -495,14 +510,14 @@ class _Answer:
         """Refuse an answer after which nothing could ever happen, although trials are open or none was made."""
         if not self._search.last or self.points:
             return
-        known = self._search.trials
-        if not known:
+        if not self._search.trials:
             self._found.append("no trial is created: the search would end without one; answer with a shutdown")
             return
-        opened = [one for one in known.values() if not one.over and one.key not in self._closed]
+        known = self._search.open
+        opened = [one for one in known if not one.over and one.key not in self._closed]
         idle = [one for one in opened if one.held or one.key == self._search.asked_about]
         left = [one for one in idle if not one.lengths and not self._lengths.get(one.key) and one.by_length]
-        ending = [one for one in known.values() if one.stopped and not one.ended]
+        ending = [one for one in known if one.stopped]
         if opened and len(left) == len(opened) and not ending and not self._closed:
             names = ", ".join(one.key for one in left[:3]) + (" ..." if len(left) > 3 else "")
             self._found.append(

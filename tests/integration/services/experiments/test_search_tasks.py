@@ -83,6 +83,20 @@ async def test_answer_makes_trials_once_and_survives_a_reboot(make_world):
     assert feed.events[1].operations is None
 
 
+async def test_journal_and_replay_show_what_the_class_decided(make_world):
+    world = await make_world(training(2))
+    number = await submitted(world)
+    who = await caller(world, number)
+    await answer(world, who, 1, create("a"), create("b"))
+    await answer(world, who, 2, {"type": "close", "request_id": "a"})
+    replayed = await world.services.steering.replay(ALICE, number, None)
+    assert [(one.state, one.why) for one in replayed.trials] == [("ended", "closed by the class"), ("running", "")]
+    entries = await world.services.steering.journal(ALICE, number, 0, 100)
+    [first] = [one for one in entries if one.event.get("number") == 1]
+    assert first.event["operations"] == [create("a"), create("b")]
+    assert [one["type"] for one in first.decisions] == ["create_trial", "create_trial"]
+
+
 async def test_long_poll_ends_when_there_is_an_event(make_world):
     world = await make_world(training(2))
     number = await submitted(world)

@@ -6,6 +6,7 @@ A field that a submission needs may still be absent here, because a template or 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -41,6 +42,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     ignored,
     needed,
     old,
+    refuse,
 )
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 
@@ -69,9 +71,16 @@ COMMON = tuple(SearcherBlock.model_fields)
 """Keys that every searcher has; a merge keeps them across different searchers."""
 
 
-SearchClass = Annotated[
-    str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=300, examples=["my_search:MyMethod"])
-]
+_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+def _as_search_class(value: object) -> object:
+    if isinstance(value, str) and _CLASS.fullmatch(value) is None:
+        refuse(f"must be module:Class, not {value[:80]!r}", "such as my_search:MyMethod for a class in my_search.py")
+    return value
+
+
+SearchClass = Annotated[FilledText, BeforeValidator(_as_search_class), Field(max_length=300, pattern=_CLASS.pattern)]
 AnswerTimeout = Annotated[float, Field(gt=0, le=86400.0), BeforeValidator(as_seconds), SECONDS_SHORTHAND]
 
 
