@@ -20,12 +20,13 @@ TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
     *(wire.UserView, wire.ClusterView, wire.AgentView, wire.ExperimentView, wire.TrialView, wire.CurvesView),
     *(wire.LogLine, wire.CheckpointView, wire.Event, wire.ErrorView, wire.CreateExperimentReply, wire.GrantList),
+    wire.JournalEntry,
     *(taskwire.OverviewView, taskwire.QueueView, taskwire.TaskView, taskwire.TaskPage, taskwire.CreateTaskReply),
     *(taskwire.OutputList, taskwire.CodeList, taskwire.TimelineView, taskwire.UsageView, taskwire.AuditPage),
     *(taskwire.TokenList, taskwire.HealthView, poolwire.PoolList, elasticwire.ElasticPoolList),
     *(jobwire.JobList, jobwire.JobWhy, jobwire.QuotaList, jobwire.LimitList),
 )
-SENT = (wire.CreateExperiment, taskwire.CreateTask, jobwire.JobUpdate)
+SENT = (wire.CreateExperiment, wire.SteerSearch, taskwire.CreateTask, jobwire.JobUpdate)
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 
 /** Non-finite floats travel as these names: strict JSON has no others. */

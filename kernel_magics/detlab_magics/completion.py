@@ -78,6 +78,8 @@ class Completion:
         return "", []
 
     def _for_magic(self, magic: str, word: str, line: str) -> Iterable[str]:
+        if magic == "det_search":
+            return self._for_search(line.removesuffix(word).split()[1:], word)
         if word.startswith("-"):
             return self._options.get(magic, [])
         if magic == "det_plot" and line.removesuffix(word).split()[1:] == []:
@@ -105,6 +107,11 @@ class Completion:
         if before and before[0] == "--pool":
             return self._pools()
         return self._cells() if before and before[0].lstrip().startswith("%") else []
+
+    def _for_search(self, before: list[str], word: str) -> Iterable[str]:
+        from detlab_magics import searchacts
+
+        return searchacts.offers(before, word, [str(e.id) for e in self._experiments()], self._trials())
 
     def _cells(self) -> list[str]:
         """List the caller's borrowed cells, which %det_run can follow again."""

@@ -258,6 +258,25 @@ class ExperimentMagics(Magics):
         figure = figures.draw(self.session, kind, self._id(number), options)
         display(figures.bundle(figure), raw=True)
 
+    @no_var_expand
+    @line_magic
+    @short_errors
+    def det_search(self, line: str) -> None:
+        """Steer a search while it runs, look at it, clone it: the words of `det search`.
+
+        `%det_search --help` lists the acts; without an id the last submitted experiment is meant. Examples::
+
+            %det_search show 7
+            %det_search extend 7 --trials 8
+            %det_search add 7 '{"lr": 0.01, "layers": 3}'
+            %det_search stop 7 31
+            %det_search clone 7 --set searcher.max_trials=50 --warm-start
+            %det_search replay 7 --at 40
+        """
+        from detlab_magics import searchacts
+
+        print(searchacts.run(self.session, expanded(line, self.shell.user_ns) or ""))
+
     def _hand_out(self, experiment: Experiment, variable: str | None) -> None:
         """Give the experiment to the notebook: in the variable that was asked for, and in `_`."""
         if variable is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,8 @@ from detlab.client.facts import (
     TrialFacts,
     TrialMetrics,
     first_page,
+    front_reports,
+    front_wanted,
     granted_to,
     last_known,
     no_checkpoint,
@@ -38,6 +40,7 @@ from detlab.client.ordering import (
     other_metric,
     sort_views,
 )
+from detlab.client.submission import clone_of
 from detlab.client.transport.afeeds import Notice, follow, log_lines
 from detlab.client.transport.calls import Flow, Progress
 from detlab.client.transport.downloads import AnyMode, download
@@ -73,6 +76,31 @@ class AsyncExperiment(AsyncExperimentEdits):
     async def activate(self) -> None:
         """Start it, or resume it after a pause."""
         self.view = await self._session.run(experiments.act(self.id, "activate"))
+
+    async def clone(
+        self,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        warm_start: bool = False,
+        name: str | None = None,
+        activate: bool = True,
+    ) -> AsyncExperiment:
+        """Begin another experiment with its config and code; return that.
+
+        Args:
+            changes: Values to change, by path: `{"searcher.max_trials": 50}`.
+            warm_start: Let the search begin with the results of this one's trials; for methods that have a model.
+            name: Another name.
+            activate: Start it at once; False creates it paused.
+
+        Raises:
+            ConfigError: The config has mistakes or masked secrets; all of them are in `problems`.
+        """
+        await self.reload()
+        wanted = clone_of(self.view, changes or {}, warm_start=warm_start, name=name, activate=activate)
+        reply = await self._session.run(experiments.submit(wanted))
+        assert reply.experiment is not None  # only a dry run has none
+        return AsyncExperiment(self._session, reply.experiment)
 
     async def pause(self) -> None:
         """Have its trials write a checkpoint and free their slots; `activate` continues."""
@@ -333,6 +361,29 @@ class AsyncExperiment(AsyncExperimentEdits):
 
         wanted = kinds.request(kind, self.view.metric, config=self.config, **options)
         return kinds.plot(await self.curves(**wanted), kind, config=self.config, **options)
+
+    async def pareto_front(
+        self, metrics: Sequence[str] | None = None, *, maximize: Collection[str] = ()
+    ) -> list[TrialMetrics]:
+        """Return the trials that no other one beats in all metrics, each as its last validation that has them all.
+
+        Trials that break one of the config's constraints there are left out. The best by the first metric comes first.
+
+        Args:
+            metrics: Validation metrics; default those of `searcher.metrics`.
+            maximize: Those of them of which greater values are better. The searcher's own metrics need no mention.
+
+        Raises:
+            ValueError: There are fewer than two metrics.
+        """
+        wanted = front_wanted(await self._configured(), metrics)
+        return front_reports(await self.curves(**wanted), self.config or {}, metrics, maximize)
+
+    async def _configured(self) -> dict[str, Any]:
+        """Return the config; items of a list have none."""
+        if self.config is None:
+            await self.reload()
+        return self.config or {}
 
     async def stream(
         self,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,8 @@ from detlab.client.facts import (
     TrialFacts,
     TrialMetrics,
     first_page,
+    front_reports,
+    front_wanted,
     granted_to,
     last_known,
     no_checkpoint,
@@ -39,6 +41,7 @@ from detlab.client.ordering import (
     other_metric,
     sort_views,
 )
+from detlab.client.submission import clone_of
 from detlab.client.transport.calls import Flow, Progress
 from detlab.client.transport.downloads import AnyMode, download
 from detlab.client.transport.feeds import Notice, follow, log_lines
@@ -74,6 +77,31 @@ class Experiment(ExperimentEdits):
     def activate(self) -> None:
         """Start it, or resume it after a pause."""
         self.view = self._session.run(experiments.act(self.id, "activate"))
+
+    def clone(
+        self,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        warm_start: bool = False,
+        name: str | None = None,
+        activate: bool = True,
+    ) -> Experiment:
+        """Begin another experiment with its config and code; return that.
+
+        Args:
+            changes: Values to change, by path: `{"searcher.max_trials": 50}`.
+            warm_start: Let the search begin with the results of this one's trials; for methods that have a model.
+            name: Another name.
+            activate: Start it at once; False creates it paused.
+
+        Raises:
+            ConfigError: The config has mistakes or masked secrets; all of them are in `problems`.
+        """
+        self.reload()
+        wanted = clone_of(self.view, changes or {}, warm_start=warm_start, name=name, activate=activate)
+        reply = self._session.run(experiments.submit(wanted))
+        assert reply.experiment is not None  # only a dry run has none
+        return Experiment(self._session, reply.experiment)
 
     def pause(self) -> None:
         """Have its trials write a checkpoint and free their slots; `activate` continues."""
@@ -326,6 +354,29 @@ class Experiment(ExperimentEdits):
 
         wanted = kinds.request(kind, self.view.metric, config=self.config, **options)
         return kinds.plot(self.curves(**wanted), kind, config=self.config, **options)
+
+    def pareto_front(
+        self, metrics: Sequence[str] | None = None, *, maximize: Collection[str] = ()
+    ) -> list[TrialMetrics]:
+        """Return the trials that no other one beats in all metrics, each as its last validation that has them all.
+
+        Trials that break one of the config's constraints there are left out. The best by the first metric comes first.
+
+        Args:
+            metrics: Validation metrics; default those of `searcher.metrics`.
+            maximize: Those of them of which greater values are better. The searcher's own metrics need no mention.
+
+        Raises:
+            ValueError: There are fewer than two metrics.
+        """
+        wanted = front_wanted(self._configured(), metrics)
+        return front_reports(self.curves(**wanted), self.config or {}, metrics, maximize)
+
+    def _configured(self) -> dict[str, Any]:
+        """Return the config; items of a list have none."""
+        if self.config is None:
+            self.reload()
+        return self.config or {}
 
     def stream(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from detlab.client.operations.tasks import TaskSubmission
 from detlab.client.transport.calls import Progress
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.taskwire import TaskKind
+from detlab.schemas.wire import ExperimentView
 
 ConfigSource = Mapping[str, Any] | str | Path
 
@@ -78,16 +80,34 @@ def set_key(config: dict[str, Any], assignment: str) -> None:
         ConfigError: The assignment has no `=`, its path leads through a value that is not a mapping, or its value
             is not YAML.
     """
+    path, value = parsed(assignment)
+    put(config, path, value)
+
+
+def parsed(assignment: str) -> tuple[str, Any]:
+    """Return the path and the value of `searcher.max_trials=4`.
+
+    Raises:
+        ConfigError: The assignment has no `=`, or its value is not YAML.
+    """
     from detlab.schemas.expconf import errors_of, load_yaml
 
     path, equals, text = assignment.partition("=")
-    keys = path.strip().split(".")
-    if not equals or not all(keys):
+    if not equals or not all(path.strip().split(".")):
         raise ConfigError([Problem(path, "an override looks like searcher.max_trials=4")])
     value, problems = load_yaml(text, path)
     if errors_of(problems):
         raise ConfigError([Problem(path, f"the value {text!r} cannot be read: {problems[0].message}")])
-    place = config
+    return path.strip(), value
+
+
+def put(config: dict[str, Any], path: str, value: Any) -> None:
+    """Set one key of a config by its path: `searcher.max_trials`.
+
+    Raises:
+        ConfigError: The path leads through a value that is not a mapping.
+    """
+    keys, place = path.split("."), config
     for depth, key in enumerate(keys[:-1]):
         inner = place.get(key)
         if inner is None:
@@ -158,3 +178,48 @@ def task_submission_of(
         source=dict(source or {}),
         progress=progress,
     )
+
+
+def clone_of(
+    view: ExperimentView, changes: Mapping[str, Any], *, warm_start: bool, name: str | None, activate: bool
+) -> Submission:
+    """Return the submission of another experiment with the config and the code of one.
+
+    Args:
+        view: The experiment, with its config.
+        changes: Values to change, by path: `{"searcher.max_trials": 50}`.
+        warm_start: Whether its search begins with the results of the experiment's trials.
+        name: Another name.
+        activate: Start it now; else it is made paused.
+
+    Raises:
+        ConfigError: A path leads through a value that is not a mapping, or the config has a secret, which views mask.
+    """
+    from detlab.schemas.expconf.raw.secret_keys import MASK
+
+    config: dict[str, Any] = copy.deepcopy(view.config or {})
+    if name is not None:
+        config["name"] = name
+    if warm_start:
+        searcher = config.get("searcher") or {}
+        searcher.pop("results", None)
+        searcher["warm_start"] = [*(searcher.get("warm_start") or []), view.id]
+        config["searcher"] = searcher
+    for path, value in changes.items():
+        put(config, path, value)
+    masked = [Problem(path, "is a secret, which cannot be read back: give its value") for path in _places(config, MASK)]
+    if masked:
+        raise ConfigError(masked, f"experiment {view.id} cannot be cloned as it is")
+    return Submission(config=config, code=view.bundle, activate=activate, source={"clone_of": view.id})
+
+
+def _places(value: Any, wanted: str, path: str = "") -> Iterator[str]:
+    """Yield the paths at which a config has this text."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _places(item, wanted, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from _places(item, wanted, f"{path}[{at}]")
+    elif value == wanted:
+        yield path

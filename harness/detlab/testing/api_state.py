@@ -29,10 +29,13 @@ from detlab.schemas.wire import (
     GrantList,
     GrantRequest,
     GrantView,
+    JournalEntry,
     LogLine,
     ProblemView,
+    ReplayedSearch,
     SeriesView,
     SlotView,
+    SteerSearch,
     TrialState,
     TrialView,
     Wire,
@@ -99,11 +102,14 @@ class MasterState:
     events: list[Event] = field(default_factory=list)
     checkpoints: dict[str, CheckpointView] = field(default_factory=dict)
     agents: list[AgentView] = field(default_factory=list)
+    replays: dict[int, list[ReplayedSearch]] = field(default_factory=dict)
     bundles: dict[str, bytes] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
     grants: dict[int, dict[tuple[str, str], GrantView]] = field(default_factory=dict)
     submitted: list[CreateExperiment] = field(default_factory=list)
+    steered: list[SteerSearch] = field(default_factory=list)
+    journals: dict[int, list[JournalEntry]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
@@ -351,6 +357,19 @@ class MasterState:
         self.update_experiment(view.id, **facts)
         return self.experiment(number)
 
+    def steer(self, number: str, body: bytes) -> ExperimentView:
+        """Note an act on a search; nothing comes of it."""
+        with self.changed:
+            view = self.experiment(number)
+            self.steered.append(SteerSearch.model_validate_json(body))
+            return view
+
+    def journal(self, number: str, after: int, only: str | None) -> dict[str, Any]:
+        """Return the journal of a search, which the test has written."""
+        with self.changed:
+            entries = [one for one in self.journals.get(self.experiment(number).id, []) if one.seq > after]
+            return {"items": [one for one in entries if only is None or one.event.get("author")]}
+
     def grants_of(self, number: str) -> GrantList:
         """With whom an experiment is shared."""
         found = self.grants.get(self.experiment(number).id, {})
@@ -362,6 +381,18 @@ class MasterState:
         made = GrantView(**request.model_dump(), granted_by="alice")
         self.grants.setdefault(self.experiment(number).id, {})[request.kind, request.name] = made
         return self.grants_of(number)
+
+    def replay(self, number: str, at: str | None) -> ReplayedSearch:
+        """Return the state of a search at an event, which the test has written.
+
+        Raises:
+            Refusal: There is none.
+        """
+        with self.changed:
+            for found in self.replays.get(self.experiment(number).id, []):
+                if at is None or found.at == int(at):
+                    return found
+            raise Refusal(404, "not_found", f"the search of experiment {number} has no event {at}")
 
     def unshare(self, number: str, kind: str, name: str) -> GrantList:
         """Revoke a grant; return the remaining ones.

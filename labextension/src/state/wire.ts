@@ -259,6 +259,7 @@ export interface ExperimentView {
   archived_at: number | null;
   pending_reason: string | null;
   budgets: BudgetView[];
+  search_task: string | null;
   warnings: string[];
   bundle: string | null;
   config: Record<string, unknown> | null;
@@ -378,6 +379,14 @@ export interface JobWhy {
   job: JobView;
   items: WaitView[];
   waiting: number;
+}
+
+/** An event of a search and what the search decided. */
+export interface JournalEntry {
+  seq: number;
+  at: number | null;
+  event: Record<string, unknown>;
+  decisions: (Record<string, unknown>)[];
 }
 
 /** The limits of one user. */
@@ -569,6 +578,18 @@ export interface SlotView {
   memory: number;
   device: string;
   shares: number;
+}
+
+/** POST experiments/{id}/search: one act; each act has the fields that it names, and leaves the others alone. */
+export interface SteerSearch {
+  act: 'extend' | 'add' | 'retry' | 'bounds' | 'concurrency' | 'stop' | 'promote';
+  trials?: number;
+  units?: number;
+  points?: (Record<string, unknown>)[];
+  hyperparameters?: Record<string, unknown> | null;
+  limit?: number | null;
+  trial_ids?: number[];
+  idempotency_key?: string | null;
 }
 
 /** Summary of one scalar series; min, max and mean skip NaN. */

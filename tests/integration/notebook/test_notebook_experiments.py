@@ -228,6 +228,16 @@ def test_a_plot_is_a_picture_when_nobody_looks_and_interactive_when_somebody_doe
     assert "%det_plot contour 7 --params lr layers" in notebook.run("%det_plot?").payload[0]["data"]["text/plain"]
 
 
+def test_a_search_is_looked_at_and_cloned_from_a_cell(notebook):
+    number = notebook.run("silent_exp.id").result["text/plain"]
+    shown = notebook.run(f"%det_search show {number}").stdout
+    assert f"%det_search replay {number}" in shown
+    made = notebook.run(f"%det_search clone {number} --name again --paused").stdout
+    assert re.search(rf"Created experiment \d+, like experiment {number}\n", made)
+    assert "extend" in notebook.complete("%det_search ext")
+    assert "is over" in notebook.run(f"%det_search extend {number} --trials 1").traceback
+
+
 def test_spawned_servers_preload_the_magics(tmp_path, kernel_env):
     mine = tmp_path / "mine.py"
     mine.write_text("greeting = 'hello'\n")

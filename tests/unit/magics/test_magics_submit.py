@@ -139,6 +139,7 @@ def test_hints_name_magics_where_there_are_some():
     assert in_notebook("the whole output: det trial logs 7") == "the whole output: %det_logs 7"
     assert in_notebook("det experiment list, det e kill 3") == "%det_list, %det_kill 3"
     assert in_notebook("det up") == "det up"
+    assert in_notebook("det search show 7") == "%det_search show 7"
     assert in_notebook("its own: det trial logs 7 --rank 1") == "its own: %det_logs 7 --rank 1"
 
 

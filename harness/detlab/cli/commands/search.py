@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
-import yaml
 
+from detlab.cli.commands import search_views
+from detlab.cli.commands.search_views import ID
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, counted, moment, say, say_json, settings, table
+from detlab.cli.output.experiment_progress import budgets_left
+from detlab.cli.output.printing import clean, counted, moment, say, say_json, settings, show, table
 from detlab.client.resources import Experiment
+from detlab.errors import ConfigError
+from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.schemas.wire import Asked, JournalEntry, Outcome, ReplayedSearch, ReplayedTrial
 
-_ID = click.argument("experiment_id", metavar="ID", type=int)
+_LONG = ("type", "author", "request_id", "points", "operations")
 
 
 @click.group(cls=LazyGroup)
@@ -25,10 +29,16 @@ def search() -> None:
 
     \b
     Examples:
+      det search show 7
       det search extend 7 --trials 20
       det search add 7 '{"lr": 0.01, "layers": 3}'
       det search replay 7 --at 40
     """
+
+
+search.add_command(search_views.show)
+search.add_command(search_views.plot)
+search.add_command(search_views.clone)
 
 
 def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[[Experiment], None]) -> None:
@@ -41,7 +51,7 @@ def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[
 
 
 @search.command()
-@_ID
+@ID
 @click.option("--trials", type=click.IntRange(min=0), default=0, help="Further trials.")
 @click.option("--units", type=click.IntRange(min=0), default=0, help="Further units of the time metric.")
 @json_option
@@ -61,11 +71,15 @@ def extend(invocation: Invocation, experiment_id: int, trials: int, units: int) 
     _steer(invocation, experiment_id, done, lambda item: item.extend_search(trials, units))
 
 
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
 def _point(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[dict[str, Any]]:
     found = []
     for text in values:
         try:
-            point = json.loads(text)
+            point = json.loads(text, parse_constant=_no_number)
         except ValueError as error:
             raise click.BadParameter(f"{text[:80]!r} is not JSON: {error}") from error
         if not isinstance(point, dict):
@@ -75,7 +89,7 @@ def _point(_context: click.Context, _option: click.Parameter, values: tuple[str,
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("points", metavar="POINT...", nargs=-1, required=True, callback=_point)
 @json_option
 @pass_invocation
@@ -91,7 +105,26 @@ def add(invocation: Invocation, experiment_id: int, points: list[dict[str, Any]]
 
 
 @search.command()
-@_ID
+@ID
+@click.argument("folder", metavar="FOLDER", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("-i", "--include", "includes", multiple=True, help="A further file or folder, put at the top.")
+@json_option
+@pass_invocation
+def code(invocation: Invocation, experiment_id: int, folder: Path, includes: tuple[str, ...]) -> None:
+    """Replace the code of a custom search's class, such as after a mend; trials keep theirs.
+
+    The class is begun anew with it and told everything that has happened; what was answered stands.
+
+    \b
+    Examples:
+      det search code 7 .
+      det search code 7 . && det experiment activate 7
+    """
+    _steer(invocation, experiment_id, "its class has new code", lambda item: item.replace_search_code(folder, includes))
+
+
+@search.command()
+@ID
 @click.argument("trial_ids", metavar="[TRIAL...]", type=int, nargs=-1)
 @json_option
 @pass_invocation
@@ -107,7 +140,7 @@ def retry(invocation: Invocation, experiment_id: int, trial_ids: tuple[int, ...]
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 @pass_invocation
@@ -121,9 +154,11 @@ def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
       det search bounds 7 narrower.yaml
     """
     try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        given, problems = load_yaml(file.read_text(encoding="utf-8"), file.name)
+    except (OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{file} cannot be read: {error}") from error
+    if mistakes := errors_of(problems):
+        raise ConfigError(mistakes)
     block = given.get("hyperparameters", given) if isinstance(given, dict) else None
     if not isinstance(block, dict):
         raise click.BadParameter(f"{file} has no hyperparameters")
@@ -131,7 +166,7 @@ def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("limit", type=click.IntRange(min=0))
 @json_option
 @pass_invocation
@@ -147,7 +182,7 @@ def concurrency(invocation: Invocation, experiment_id: int, limit: int) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("trial_id", metavar="TRIAL", type=int)
 @json_option
 @pass_invocation
@@ -162,7 +197,7 @@ def stop(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("trial_id", metavar="TRIAL", type=int)
 @json_option
 @pass_invocation
@@ -177,7 +212,7 @@ def promote(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
 
 
 @search.command()
-@_ID
+@ID
 @click.option("--wait", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Default 60.")
 @click.option("--again", is_flag=True, help="One that is being evaluated already: whoever asked for it is gone.")
 @json_option
@@ -215,7 +250,7 @@ def _metrics(_context: click.Context, _option: click.Parameter, values: tuple[st
 
 
 @search.command()
-@_ID
+@ID
 @click.argument("trial_id", metavar="TRIAL", type=int)
 @click.argument("metrics", metavar="[NAME=VALUE...]", nargs=-1, callback=_metrics)
 @click.option("--step", type=click.IntRange(min=0), help="How far it has trained; it then goes on.")
@@ -252,7 +287,7 @@ def tell(
 
 
 @search.command()
-@_ID
+@ID
 @json_option
 @pass_invocation
 def journal(invocation: Invocation, experiment_id: int) -> None:
@@ -275,7 +310,7 @@ def journal(invocation: Invocation, experiment_id: int) -> None:
 
 def _event(entry: JournalEntry) -> str:
     event = entry.event
-    told = {name: value for name, value in event.items() if name not in ("type", "author", "request_id", "points")}
+    told = {name: value for name, value in event.items() if name not in _LONG}
     kind = str(event.get("type", "")).replace("_", " ")
     who = f" of {str(event['request_id'])[:8]}" if "request_id" in event else ""
     return f"{kind}{who}{': ' + settings(told, 60) if told else ''}"
@@ -291,25 +326,32 @@ def _decisions(entry: JournalEntry) -> str:
 
 
 @search.command()
-@_ID
+@ID
 @click.option("--at", type=click.IntRange(min=0), metavar="EVENT", help="Number of the event; default the newest.")
 @json_option
 @pass_invocation
 def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
     """Compute the state of a search at one of its events, and say why trials were stopped.
 
-    The master replays the search's journal; nothing is changed.
+    It also shows the best trial until then, and what was left of the budgets. The master replays the search's journal;
+    nothing is changed.
 
     \b
     Examples:
       det search replay 7
       det search replay 7 --at 40
     """
-    found = invocation.client.get_experiment(experiment_id).replay_search(at)
+    item = invocation.client.get_experiment(experiment_id)
+    found = item.replay_search(at)
     if invocation.as_json:
         say_json(found)
         return
     say(_summary(found))
+    if found.best:
+        best = f"{item.view.metric} {show(found.best.value)}"
+        say(clean(f"Best so far: {best} (trial {found.best.trial_id}, step {found.best.steps_completed})"))
+    if found.budgets:
+        say(f"Budget: {budgets_left(found.budgets)}")
     if found.trials:
         columns = ("Trial", "State", "Best", "Reports", "Why", "Hyperparameters")
         table(columns, [_trial(one) for one in found.trials], right=("Trial", "Best", "Reports"))

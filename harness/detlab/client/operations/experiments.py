@@ -78,6 +78,7 @@ class Submission:
     Attributes:
         config: The experiment config as a mapping, or its YAML text.
         bundle: The code, or None for an empty context directory.
+        code: Digest of code that the master has, instead of a bundle.
         activate: Start it now; else it is made paused.
         dry_run: Only validate it; no experiment is created.
         key: Requests of one user with the same key create one experiment.
@@ -87,6 +88,7 @@ class Submission:
 
     config: Mapping[str, Any] | str
     bundle: Bundle | None = None
+    code: str | None = None
     activate: bool = True
     dry_run: bool = False
     key: str = field(default_factory=new_key)
@@ -98,7 +100,7 @@ class Submission:
         return CreateExperiment(
             config=None if isinstance(self.config, str) else dict(self.config),
             config_yaml=self.config if isinstance(self.config, str) else None,
-            bundle=self.bundle.digest if self.bundle else None,
+            bundle=self.bundle.digest if self.bundle else self.code,
             idempotency_key=self.key,
             activate=self.activate,
             dry_run=self.dry_run,

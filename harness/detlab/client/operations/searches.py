@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from detlab.client.operations.experiments import new_key, one
+from detlab.client.operations.experiments import new_key, one, upload
 from detlab.client.transport.calls import Call, Flow, field_of, model
 from detlab.schemas.wire import (
     Asked,
@@ -21,6 +21,9 @@ from detlab.schemas.wire import (
 )
 from detlab.schemas.wire.searches import MOST_WAIT
 
+if TYPE_CHECKING:
+    from detlab.client.bundling.bundle import Bundle
+
 JOURNAL_PAGE = 1000
 
 
@@ -34,6 +37,7 @@ def steer(
     hyperparameters: Mapping[str, Any] | None = None,
     limit: int | None = None,
     trial_ids: Sequence[int] = (),
+    bundle: str | None = None,
 ) -> Flow[ExperimentView]:
     """Carry out one act; it has a key, so that it happens once however often it is sent."""
     body = SteerSearch(
@@ -44,9 +48,18 @@ def steer(
         hyperparameters=None if hyperparameters is None else dict(hyperparameters),
         limit=limit,
         trial_ids=list(trial_ids),
+        bundle=bundle,
         idempotency_key=new_key(),
     )
     return one(Call("POST", f"experiments/{int(experiment_id)}/search", json=body, parse=model(ExperimentView)))
+
+
+def replace_code(experiment_id: int, bundle: Bundle | None) -> Flow[ExperimentView]:
+    """Upload code for the class of a custom search, and have it used."""
+    if bundle is not None:
+        yield from upload(bundle)
+    view: ExperimentView = yield from steer(experiment_id, "code", bundle=None if bundle is None else bundle.digest)
+    return view
 
 
 def ask(experiment_id: int, timeout: float, *, again: bool, trial_id: int | None, key: str) -> Flow[Asked]:
@@ -72,11 +85,11 @@ def tell(
     return one(Call("POST", f"experiments/{int(experiment_id)}/search/tell", json=body, parse=model(Told)))
 
 
-def journal(experiment_id: int) -> Flow[list[JournalEntry]]:
-    """Fetch all events of a search and what it decided, page by page."""
+def journal(experiment_id: int, *, acts: bool = False) -> Flow[list[JournalEntry]]:
+    """Fetch the events of a search and what it decided, page by page; only what people did to it if asked so."""
     found: list[JournalEntry] = []
     while True:
-        params = {"after": found[-1].seq if found else 0, "limit": JOURNAL_PAGE}
+        params = {"after": found[-1].seq if found else 0, "limit": JOURNAL_PAGE, "only": "acts" if acts else None}
         path = f"experiments/{int(experiment_id)}/search/journal"
         page = yield Call("GET", path, params=params, parse=field_of("items", list[JournalEntry]))
         found += page

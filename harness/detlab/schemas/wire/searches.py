@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from detlab.schemas.wire.base import TrialState, Wire
+from detlab.schemas.wire.views import BestView, BudgetView
 
 MOST_POINTS = 1000
+MOST_OPERATIONS = 20_000
 MOST_TRIALS_MORE = 100_000
-SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote"]
+SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "code"]
 
 
 class SteerSearch(Wire):
@@ -29,8 +31,77 @@ class SteerSearch(Wire):
     """Of `concurrency`: trials at a time, 0 for no limit."""
     trial_ids: list[int] = Field(default=[], max_length=MOST_POINTS)
     """Of `retry`: failed trials, all of them if empty; of `stop` and `promote`: one trial."""
+    bundle: Annotated[str, Field(max_length=200)] | None = None
+    """Of `code`: the uploaded code of the class of a custom search, in place of the one it has."""
     idempotency_key: Annotated[str, Field(max_length=300)] | None = None
     """The same act with the same key is carried out once."""
+
+
+class SearchSetup(Wire):
+    """What the task of a custom search needs to make its class."""
+
+    experiment_id: int
+    entrypoint: str
+    options: dict[str, Any] = {}
+    answer_timeout: float
+    seed: int
+    hyperparameters: dict[str, Any]
+    metric: str
+    smaller_is_better: bool
+    time_metric: str | None = None
+    max_trials: int
+    max_concurrent_trials: int
+    require: list[str] = []
+
+
+class FeedEvent(Wire):
+    """An event of which the class of a custom search is told, and what it answered."""
+
+    number: int
+    """From 1, without gaps."""
+    type: str
+    request_id: str | None = None
+    """The trial, by the id that the class gave it."""
+    trial: str | None = None
+    """The trial, by the id that the search gave it."""
+    hparams: dict[str, Any] | None = None
+    metric: float | str | None = None
+    """A number, or the text NaN, Infinity or -Infinity."""
+    train_length: float | None = None
+    reason: str | None = None
+    hyperparameters: dict[str, Any] | None = None
+    """Of `space_edited`: the new block."""
+    operations: list[dict[str, Any]] | None = None
+    """What it answered; None: the event is to be answered."""
+
+
+class SearchFeed(Wire):
+    """GET task/search: the events of a custom search after a number."""
+
+    setup: SearchSetup
+    events: list[FeedEvent]
+    over: bool = False
+    """No answer is wanted any more: the task may end."""
+    why: str = ""
+    """Why not, for people."""
+
+
+class SearchAnswer(Wire):
+    """POST task/search: what the class answers to an event, or why it does not."""
+
+    number: int = Field(ge=1, le=10**9)
+    operations: list[dict[str, Any]] = Field(default=[], max_length=MOST_OPERATIONS)
+    failure: Annotated[str, Field(max_length=20_000)] = ""
+    """For people; the experiment is paused."""
+
+
+class SearchAnswerReply(Wire):
+    """What became of an answer."""
+
+    accepted: bool
+    """Whether it was carried out now; not if the event had been answered before."""
+    over: bool = False
+    why: str = ""
 
 
 MOST_TOLD_METRICS = 1000
@@ -122,7 +193,8 @@ class ReplayedTrial(Wire):
     index: int
     request_id: str
     hparams: dict[str, Any]
-    state: Literal["running", "paused", "stopping", "ended"]
+    state: Literal["waiting", "running", "paused", "stopping", "ended"]
+    """`waiting`: it held no slots then."""
     why: str = ""
     """Why it was stopped or how it ended, for people."""
     best: float | None = None
@@ -144,5 +216,9 @@ class ReplayedSearch(Wire):
     progress: float
     trials_total: int
     """Trials that the search makes at most."""
+    best: BestView | None = None
+    """The best report until then, as in the view of the experiment."""
+    budgets: list[BudgetView] = []
+    """What was used of each budget until then; without wall-clock time if the experiment was paused meanwhile."""
     trials: list[ReplayedTrial]
     over: bool

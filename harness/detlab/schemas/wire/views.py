@@ -183,6 +183,8 @@ class ExperimentView(Wire):
     pending_reason: str | None = None
     """The dominant reason why nothing more runs now."""
     budgets: list[BudgetView] = []
+    search_task: str | None = None
+    """The task that runs the class of a custom search, or ran it last."""
     """What its search may use, and has used; only on a single experiment."""
     warnings: list[str] = []
     """For example: trial 3 never reported 'val_loss'."""
@@ -343,6 +345,13 @@ class TrialView(Wire):
     summary_left_out: int = 0
     """Number of metrics missing from `summary` because there are too many: request their curves by name."""
     metadata: dict[str, Any] = {}
+
+    @property
+    def why_stopped(self) -> str:
+        """Why it was stopped, or what policies with `dry_run` would have stopped it for, in one line; else empty."""
+        return "; ".join(
+            [self.stop_evidence] if self.stop_evidence else [f"not stopped: {one}" for one in self.would_stop]
+        )
 
 
 class SeriesView(Wire):

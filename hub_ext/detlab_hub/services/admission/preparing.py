@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import random
 import re
 import shlex
@@ -185,14 +186,15 @@ def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Proble
         ConfigError: If it is plainly `python FILE.py` and there is no such file.
         BundleError: If the bundle cannot be read.
     """
+    found = _check_search_class(config["searcher"], bundle)
     entrypoint = config.get("entrypoint")
     if expconf.is_trial_class(entrypoint):
-        return _check_module(str(entrypoint).strip().partition(":")[0], bundle)
+        return found + _check_module(str(entrypoint).strip().partition(":")[0], bundle)
     words = entrypoint_words(entrypoint)
     wanted = script_of(words)
     loose = next((word for word in words if _relative_script(word)), None)
     if wanted is None and loose is None:
-        return []
+        return found
     files = set() if bundle is None else bundle_files(bundle)
     if wanted is not None and str(PurePosixPath(wanted)) not in files:
         have = sorted(name for name in files if name.endswith(".py"))[:5]
@@ -200,8 +202,29 @@ def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Proble
         raise ConfigError([Problem("entrypoint", f"runs {wanted!r}, which is not in the code", hint)])
     names = {PurePosixPath(name).name for name in files}
     if wanted is None and loose is not None and PurePosixPath(loose).name not in names:
-        return [Problem("entrypoint", f"names {loose!r}, which is not in the code", None, "warning")]
-    return []
+        return [*found, Problem("entrypoint", f"names {loose!r}, which is not in the code", None, "warning")]
+    return found
+
+
+def _check_search_class(searcher: dict[str, Any], bundle: Path | None) -> list[Problem]:
+    """Check that the module of a custom search's class is in the code; warn if not, as it may be installed.
+
+    Raises:
+        ConfigError: The code has a module of nearly that name.
+        BundleError: The bundle cannot be read.
+    """
+    if searcher.get("name") != "custom":
+        return []
+    top = str(searcher["entrypoint"]).partition(":")[0].partition(".")[0]
+    files = set() if bundle is None else bundle_files(bundle)
+    there = sorted({name.partition("/")[0].removesuffix(".py") for name in files if name.endswith(".py")})
+    if top in there:
+        return []
+    path, message = "searcher.entrypoint", f"names the module {top!r}, which is not in the code"
+    close = difflib.get_close_matches(top, there, 1)
+    if close:
+        raise ConfigError([Problem(path, message, f"did you mean {close[0]!r}?")])
+    return [Problem(path, message, None, "warning")]
 
 
 def _check_module(module: str, bundle: Path | None) -> list[Problem]:

@@ -6,10 +6,9 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from detlab.schemas.expconf.raw.secret_keys import SECRET_BLOCKS, SECRET_KEYS
+from detlab.schemas.expconf.raw.secret_keys import MASK, SECRET_BLOCKS, SECRET_KEYS
 from detlab_hub.services.kernel.warm_start import as_asked
 
-MASK = "********"
 _SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
 """Environment variables whose values must not be readable in a card that is forwarded to others for help."""
 _SHORTEST = 6

@@ -128,6 +128,7 @@ def _experiment_view(
         pending_reason=reason if state is ExperimentState.ACTIVE else None,
         warnings=row.warnings,
         bundle=row.bundle,
+        search_task=row.search_task,
         config=masked_config(row.config) if full else None,
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         log_retention_days=row.log_retention_days,

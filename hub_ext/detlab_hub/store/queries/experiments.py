@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import islice
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, func, or_, select
+from sqlalchemy import Row, Text, bindparam, delete, func, or_, select, type_coerce
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import TrialState
@@ -189,16 +190,31 @@ def _delete_bulk(s: Session, trial_id: int, limit: int) -> int:
 
 
 def journal_page(
-    s: Session, experiment_id: int, after: int, limit: int
+    s: Session, experiment_id: int, after: int, limit: int, *, acts: bool = False
 ) -> list[Row[tuple[int, float | None, Any, Any]]]:
-    """Return (seq, at, event, decisions) of the events after one, in order."""
+    """Return (seq, at, event, decisions) of the events after one, in order; `acts`: only those that have an author."""
     query = (
         select(SearcherJournal.seq, SearcherJournal.at, SearcherJournal.event, SearcherJournal.decisions)
         .where(SearcherJournal.experiment_id == experiment_id, SearcherJournal.seq > after)
         .order_by(SearcherJournal.seq)
+    )
+    if not acts:
+        return list(s.execute(query.limit(limit)))
+    # A hyperparameter may have that name, too.
+    named = s.execute(query.where(type_coerce(SearcherJournal.event, Text).contains('"author"')))
+    return list(islice((row for row in named if row.event.get("author")), limit))
+
+
+def journal_decisions(s: Session, experiment_id: int, limit: int) -> list[tuple[float, list[dict[str, Any]]]]:
+    """Return (time, decisions) of the newest events on which the search decided something."""
+    query = (
+        select(SearcherJournal.at, SearcherJournal.decisions)
+        .where(SearcherJournal.experiment_id == experiment_id, SearcherJournal.at.is_not(None))
+        .where(SearcherJournal.decisions != [])
+        .order_by(SearcherJournal.seq.desc())
         .limit(limit)
     )
-    return list(s.execute(query))
+    return [(at, decisions) for at, decisions in s.execute(query) if at is not None]
 
 
 def journal_length(s: Session, experiment_id: int) -> int:

@@ -112,6 +112,10 @@ class ExperimentRow(Base):
     """When it was archived; NULL: it is not."""
     budget: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
     """`searcher.budget`, and under `spent` which part of it is used up; NULL: it has none."""
+    search_task: Mapped[str | None] = mapped_column(CleanText, default=None)
+    """The user task that runs the class of a custom search, or ran it last; NULL: there was none."""
+    search_bundle: Mapped[str | None] = mapped_column(CleanText, default=None)
+    """Code of that class that was sent later; NULL: it is in `bundle`."""
 
 
 class GrantRow(Base):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from detlab.schemas.wire import (
@@ -25,6 +27,8 @@ class JournalQuery(Wire):
     after: RowId = 0
     """Only events with a greater number."""
     limit: int = Field(500, ge=1, le=5000)
+    only: Literal["acts"] | None = None
+    """`acts`: only what people did to the search."""
 
 
 class JournalPage(Wire):
@@ -75,7 +79,9 @@ class Journal(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: JournalQuery) -> JournalPage:
         """List the events of a search and what it decided on each."""
-        items = await self.services.steering.journal(self.person, experiment_id, query.after, query.limit)
+        items = await self.services.steering.journal(
+            self.person, experiment_id, query.after, query.limit, acts=query.only == "acts"
+        )
         return JournalPage(items=items, next=items[-1].seq if len(items) == query.limit else None)
 
 

@@ -51,10 +51,11 @@ function Shown({ feed, state, tab, onTab }: {
   const card = e.card ?? e.failure;
   const cache = useMemo(() => new RowCache(), [feed]);
   const rows = useMemo(() => cache.of(model.trials.values()), [cache, model, state.states, model.trials.size]);
-  const run = useAction<Experiment>(`experiment ${e.id}`, verb => `experiments/${e.id}/${verb}`, view => {
+  const learn = (view: Experiment): void => {
     feed.learn(view);
     store.learn({ experiment: { ...view, config: null } });
-  }, (verb): Promise<Question | null> => (verb === 'pause' ? pauseQuestion(api, e) : Promise.resolve(null)));
+  };
+  const run = useAction<Experiment>(`experiment ${e.id}`, verb => `experiments/${e.id}/${verb}`, learn, (verb): Promise<Question | null> => (verb === 'pause' ? pauseQuestion(api, e) : Promise.resolve(null)));
   const grants = useLoaded(`${e.id} ${e.state}`, signal => api.get<GrantList>(`experiments/${e.id}/grants`, signal));
   const tabs = [
     { key: 'curves', label: 'Learning curves' },
@@ -91,8 +92,8 @@ function Shown({ feed, state, tab, onTab }: {
       {card && <FailureCard failure={card} experiment={e.id} />}
       <Tabs label={`Views of experiment ${e.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as ExperimentTab)}>
         {tab === 'curves' && <CurvesTab feed={feed} state={state} />}
-        {tab === 'trials' && <TrialsTab experiment={e} rows={rows} surplus={state.surplus} />}
-        {tab === 'search' && <SearchTab experiment={e} rows={rows} version={state.states} />}
+        {tab === 'trials' && <TrialsTab experiment={e} rows={rows} surplus={state.surplus} onLearn={learn} />}
+        {tab === 'search' && <SearchTab experiment={e} rows={rows} version={state.states} onLearn={learn} />}
         {tab === 'parallel' && <ParallelTab experiment={e} rows={rows} />}
         {tab === 'checkpoints' && <CheckpointsTab experiment={e} version={state.checkpoints} />}
         {tab === 'events' && <EventsTab id={e.id} version={state.states + state.checkpoints} />}

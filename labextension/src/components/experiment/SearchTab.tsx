@@ -1,4 +1,4 @@
-/** Figures of the search: one at a time, drawn by the master and shown by plotly.js. */
+/** The search: how to steer it, and its figures, one at a time, drawn by the master and shown by plotly.js. */
 
 import { ReactElement, useId, useMemo, useState } from 'react';
 
@@ -8,6 +8,7 @@ import { PlotlyFigure, type Figure } from '../charts/PlotlyFigure';
 import { ErrorBanner, Loading, useLoaded } from '../common';
 import { useThrottled } from '../common/useThrottled';
 import { nameText } from '../common/text';
+import { Steering } from '../search';
 import type { TrialRow } from './trialtable';
 
 const KINDS = {
@@ -33,9 +34,10 @@ interface Chosen {
   metrics: string[];
 }
 
-export function SearchTab({ experiment: e, rows, version }: {
-  experiment: ExperimentView; rows: readonly TrialRow[]; version: number;
+export function SearchTab({ experiment: e, rows, version, onLearn }: {
+  experiment: ExperimentView; rows: readonly TrialRow[]; version: number; onLearn(view: ExperimentView): void;
 }): ReactElement {
+  const trials = useMemo(() => rows.map(row => row.trial), [rows]);
   const { api } = useApp();
   const [chosen, setChosen] = useState<Chosen>({ kind: 'best_so_far', against: 'trials', method: 'ped_anova', params: [], metrics: [] });
   const now = useThrottled(version, REDRAW_MS);
@@ -44,6 +46,7 @@ export function SearchTab({ experiment: e, rows, version }: {
   const current = data?.path === path ? data.figure : null;
   return (
     <div className="det-search-tab">
+      <Steering experiment={e} trials={trials} version={version} onLearn={onLearn} />
       <Controls experiment={e} rows={rows} chosen={chosen} onChosen={setChosen} />
       {error && !loading ? <ErrorBanner error={error} what="The figure" onRetry={reload} />
         : current ? <PlotlyFigure key={chosen.kind} figure={current} />

@@ -1,20 +1,25 @@
 /** The trials: filter, choice of columns, and the table. */
 
-import { ReactElement, useDeferredValue, useId, useMemo, useState } from 'react';
+import { ReactElement, useDeferredValue, useId, useMemo, useRef, useState } from 'react';
 
-import { useApp } from '../../state/context';
+import { useApp, useStore } from '../../state/context';
+import { isOver } from '../../state/states';
 import type { ExperimentView } from '../../state/wire';
-import { Column, EmptyState, plural, StateBadge, Table } from '../common';
+import { Column, EmptyState, Menu, plural, StateBadge, Table } from '../common';
+import { nameText } from '../common/text';
 import { ColumnPicker } from './ColumnPicker';
+import { notSteered, trialActs } from '../search';
 import { endWord, toneState } from '../view/progress';
-import { columnsOf, filterOf, TrialColumn, TrialRow, widthOf } from './trialtable';
+import { columnsOf, filterOf, TrialColumn, TrialRow, whyStopped, widthOf } from './trialtable';
 
 const key = (row: TrialRow): string => String(row.trial.id);
 
-export function TrialsTab({ experiment: e, rows, surplus }: {
-  experiment: ExperimentView; rows: readonly TrialRow[]; surplus: boolean;
+export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
+  experiment: ExperimentView; rows: readonly TrialRow[]; surplus: boolean; onLearn(view: ExperimentView): void;
 }): ReactElement {
-  const { navigate } = useApp();
+  const app = useApp();
+  const { navigate } = app;
+  const me = useStore(s => s.me);
   const id = useId();
   const [filter, setFilter] = useState('');
   const [choice, setChoice] = useState<ReadonlyMap<string, boolean>>(new Map());
@@ -26,7 +31,20 @@ export function TrialsTab({ experiment: e, rows, surplus }: {
   );
   const shown = useMemo(() => columns.filter(column => choice.get(column.key) ?? column.usual), [columns, choice]);
   const found = useMemo(() => (wanted.trim() ? rows.filter(filterOf(wanted, columns)) : rows), [rows, columns, wanted]);
-  const drawn = useMemo(() => shown.map(column => asColumn(column, rows)), [shown, names]);
+  // Menus are made when they open, from what is known then.
+  const now = useRef({ e, me, onLearn });
+  now.current = { e, me, onLearn };
+  const steered = notSteered(e, me) === null;
+  const drawn = useMemo(() => {
+    const menu = (row: TrialRow): ReactElement | null => isOver(row.trial.state) ? null : (
+      <Menu
+        label={`Actions of trial ${row.trial.id}`}
+        actions={() => trialActs(app, row.trial, now.current.e, now.current.me, now.current.onLearn)}
+      />
+    );
+    const acts: Column<TrialRow> = { key: 'acts', title: 'Act', width: 52, fixed: true, value: () => '', render: menu };
+    return [...shown.map(column => asColumn(column, rows)), ...(steered ? [acts] : [])];
+  }, [shown, names, steered, app]);
   const best = e.best?.trial_id;
   return (
     <div className="det-trials-tab">
@@ -61,7 +79,7 @@ export function TrialsTab({ experiment: e, rows, surplus }: {
 function columnSignature(rows: readonly TrialRow[]): string {
   const first = rows[0] ? Object.keys(rows[0].hparams).join('\n') : '';
   const last = rows.length ? Object.keys(rows[rows.length - 1]!.hparams).join('\n') : '';
-  return `${rows.length} ${first} ${last}`;
+  return `${rows.length} ${rows.some(row => whyStopped(row.trial))} ${first} ${last}`;
 }
 
 function asColumn(column: TrialColumn, rows: readonly TrialRow[]): Column<TrialRow> {
@@ -74,7 +92,7 @@ function asColumn(column: TrialColumn, rows: readonly TrialRow[]): Column<TrialR
     descending: column.descending,
     value: column.value,
     render: column.key === 'state'
-      ? row => <StateBadge state={toneState(row.trial)} word={endWord(row.trial)} about={row.trial.pending_reason} />
+      ? row => <StateBadge state={toneState(row.trial)} word={endWord(row.trial)} about={row.trial.pending_reason ?? (nameText(whyStopped(row.trial), 400) || null)} />
       : row => column.text(row)
   };
 }

@@ -5,13 +5,14 @@ import { ReactElement, useEffect, useRef, useState } from 'react';
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { CheckpointView, ExperimentView as Experiment, TrialView as Trial } from '../../state/wire';
-import { EmptyState, ErrorBanner, formatDuration, formatNumber, Loading, Notice, useFeed, useLoaded, useNow, useVisible } from '../common';
+import { ActionButton, EmptyState, ErrorBanner, formatDuration, formatNumber, Loading, Notice, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { trialActions } from '../view/actions';
 import { Header, useAction } from '../view/Header';
 import { LinkNotice } from '../view/LinkNotice';
 import { endWord, toneState } from '../view/progress';
 import { Missing } from '../view/Missing';
 import { Tabs } from '../view/Tabs';
+import { trialActs } from '../search';
 import { useThrottled } from '../common/useThrottled';
 import { LogView } from '../logs/LogView';
 import { nameText } from '../common/text';
@@ -39,7 +40,8 @@ export function TrialView({ id, tab: first = 'metrics' }: { id: number; tab?: Tr
 function Shown({ feed, state, tab, onTab, visible }: {
   feed: TrialFeed; state: TrialState; tab: TrialTab; onTab: (tab: TrialTab) => void; visible: boolean;
 }): ReactElement {
-  const { navigate, address } = useApp();
+  const app = useApp();
+  const { navigate, address } = app;
   const me = useStore(s => s.me);
   const now = useNow(5000);
   const trial = state.trial!;
@@ -63,6 +65,9 @@ function Shown({ feed, state, tab, onTab, visible }: {
         >
           Experiment {trial.experiment_id}
         </a>
+        {trialActs(app, trial, e, me, view => app.store.learn({ experiment: { ...view, config: null } })).map(act => (
+          <ActionButton key={act.key} label={act.label} why={act.why} onRun={act.run} />
+        ))}
       </Header>
       <LinkNotice link={state.link} onRetry={feed.retry} />
       {trial.pending_reason && !isOver(trial.state) && <Notice tone="paused">Queued: {nameText(trial.pending_reason, 400)}</Notice>}

@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel
 from services_scripted import ALICE, ROOT, World, config
 
+from detlab.schemas.expconf.raw.secret_keys import MASK
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment
-from detlab_hub.services.kernel.masking import MASK
 
 DATA, REGISTRY = "the-datas-secret", "the-registrys-secret"
 ENVIRONMENT = {"registry_auth": {"username": "puller", "password": REGISTRY}}

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from detlab_hub.services.kernel.masking import MASK
+from detlab.schemas.expconf.raw.secret_keys import MASK
 from testbed.cluster import Cluster
 from testbed.people import callers
 from testbed.waiting import until

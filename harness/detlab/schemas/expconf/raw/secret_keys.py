@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from detlab.schemas.expconf.raw.paths import Path
 
+MASK = "********"
+"""What views show instead of a secret."""
 SECRET_BLOCKS = ("checkpoint_storage", "environment", "integrations")
 """Blocks whose secret keys are masked; elsewhere, as in `hyperparameters`, they are names like any other."""
 SECRET_KEYS = frozenset(

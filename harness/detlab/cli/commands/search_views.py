@@ -1,0 +1,248 @@
+"""`det search show | plot | clone`: a search at a glance, its figures, and another one like it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.output.experiment_progress import budget_left, progress_line
+from detlab.cli.output.printing import clean, counted, facts, moment, note, say, say_json, settings, table
+from detlab.cli.output.printing import show as shown
+from detlab.client.submission import parsed
+from detlab.errors import DetlabError
+from detlab.schemas.wire import ExperimentView, JournalEntry
+
+if TYPE_CHECKING:
+    from detlab.client.resources import Experiment
+
+COMPLETION_SECONDS = 1.0
+MOST_OFFERED = 50
+MOST_ACTS = 10
+_ABOUT_METRIC = frozenset({"name", "metric", "smaller_is_better", "time_metric", "budget", "results"})
+_log = logging.getLogger(__name__)
+
+
+class ExperimentId(click.types.IntParamType):
+    """The id of an experiment; Tab offers the newest ones."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the ids that begin like that; none if no cluster answers at once."""
+        from detlab.client.client import Client
+        from detlab.client.transport.calls import Retries
+
+        invocation = ctx.find_object(Invocation) or Invocation()
+        patience = Retries(attempts=0, refused=0)
+        try:
+            with Client(invocation.master, timeout=COMPLETION_SECONDS, backoff=patience) as client:
+                found = client.list_experiments(limit=MOST_OFFERED)
+        except Exception:  # a traceback would end up in the prompt
+            _log.debug("no ids to complete", exc_info=True)
+            return []
+        return [
+            CompletionItem(str(item.id), help=clean(item.name)) for item in found if str(item.id).startswith(incomplete)
+        ]
+
+
+ID = click.argument("experiment_id", metavar="ID", type=ExperimentId())
+
+
+@click.command()
+@ID
+@json_option
+@pass_invocation
+def show(invocation: Invocation, experiment_id: int) -> None:
+    """Show a search: its method, what it did, the best so far, what is left, and what people did to it.
+
+    \b
+    Examples:
+      det search show 7
+      det search show 7 --json | jq .experiment.budgets
+    """
+    item = invocation.client.get_experiment(experiment_id)
+    acts = item.search_journal(acts=True)
+    if invocation.as_json:
+        say_json({"experiment": item.view, "acts": acts})
+        return
+    facts(_facts(item.view))
+    if acts:
+        say()
+        trials = trial_numbers(item, acts)
+        rows = [(one.seq, moment(one.at), one.event.get("author"), act_text(one.event, trials)) for one in acts]
+        table(("Event", "When", "Who", "What"), rows[-MOST_ACTS:], right=("Event",))
+    say()
+    say(f"→ every decision: det search journal {experiment_id}")
+    say(f"→ why trials were stopped: det search replay {experiment_id}")
+
+
+def _facts(view: ExperimentView) -> list[tuple[str, Any]]:
+    searcher = (view.config or {}).get("searcher") or {}
+    options = {key: value for key, value in searcher.items() if key not in _ABOUT_METRIC and value is not None}
+    made = sum(count for state, count in view.trials.items() if state != "RUNNING")
+    left = [] if view.trials_total is None else [counted(max(0, view.trials_total - made), "trial")]
+    best = view.best and f"{shown(view.best.value)} (trial {view.best.trial_id}, step {view.best.steps_completed})"
+    aim = f"{'least' if view.smaller_is_better else 'greatest'} {view.metric}"
+    return [
+        ("search", f"{view.id}: {view.name}"),
+        ("state", view.state.value),
+        ("method", f"{view.searcher}, for the {aim}" if view.metric else view.searcher),
+        ("options", settings(options, 400)),
+        *((("rungs", ", ".join(found)),) if (found := _rungs(searcher)) else ()),
+        ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
+        ("best so far", best or "no result yet"),
+        ("left", ", ".join([*left, *map(budget_left, view.budgets)])),
+    ]
+
+
+def _rungs(searcher: Mapping[str, Any]) -> list[str]:
+    """Return at which units of the time metric trials are compared, where the config says that."""
+    count, divisor, longest = (searcher.get(key) for key in ("num_rungs", "divisor", "max_time"))
+    if not (count and divisor and longest):
+        return []
+    return [str(max(1, round(longest / divisor**rung))) for rung in reversed(range(int(count)))]
+
+
+def trial_numbers(item: Experiment, entries: list[JournalEntry]) -> dict[str, int]:
+    """Return the ids of trials by the names that a journal has for them; nothing is asked if no entry has one."""
+    if not any(_named(one.event) for one in entries):
+        return {}
+    return {trial.view.request_id: trial.id for trial in item.list_trials()}
+
+
+def _named(event: Mapping[str, Any]) -> list[str]:
+    return [*event.get("request_ids", ()), *([event["request_id"]] if "request_id" in event else [])]
+
+
+def act_text(event: Mapping[str, Any], trials: Mapping[str, int]) -> str:
+    """Say what somebody did to a search, from the event of its journal."""
+    who = ", ".join(str(trials.get(name, name[:8])) for name in _named(event))
+    match event.get("type"):
+        case "extended":
+            parts = [(event.get("trials"), "further trials"), (event.get("units"), "further units for the longest")]
+            return f"extended: {', '.join(f'{count} {what}' for count, what in parts if count)}"
+        case "points_added":
+            return f"points added: {'; '.join(settings(point, 60) for point in event.get('points') or ())}"
+        case "trials_retried":
+            return f"failed trials retried: {who}"
+        case "space_edited":
+            return f"bounds edited: {', '.join(event.get('space') or {})}"
+        case "concurrency_set":
+            limit = event.get("limit") or 0
+            return f"concurrency: {counted(limit, 'trial')} at a time" if limit else "concurrency: no limit"
+        case "stop_requested":
+            return f"trial {who} stopped"
+        case "promotion_requested":
+            return f"trial {who} promoted"
+    return str(event.get("type", "")).replace("_", " ")
+
+
+def _kinds(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from detlab.viz.kinds import KINDS
+
+    return [CompletionItem(name, help=kind.shows) for name, kind in KINDS.items() if name.startswith(incomplete)]
+
+
+def _known(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    from detlab.viz.kinds import KINDS
+
+    if value not in KINDS:
+        raise click.BadParameter(f"no figure {value!r}: choose one of {', '.join(KINDS)}")
+    return value
+
+
+def _values(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    return dict(parsed(text) for text in given)
+
+
+@click.command()
+@ID
+@click.argument("kind", default="best_so_far", callback=_known, shell_complete=_kinds)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="File to write: .html, .svg, .png or .json; default: search-ID-KIND.html here.",
+)  # fmt: skip
+@click.option(
+    "--set", "options", multiple=True, metavar="K=V", callback=_values, help="An option of the figure (repeatable)."
+)
+@json_option
+@pass_invocation
+def plot(invocation: Invocation, experiment_id: int, kind: str, output: Path | None, options: dict[str, Any]) -> None:
+    """Draw a figure of a search into a file; --json prints plotly's JSON instead.
+
+    KIND is best_so_far (default), learning_curves, importance, parallel_coordinates, metric_by_hyperparameter, slice,
+    contour, pareto_front, timeline or lineage. An HTML file needs no server and no network.
+
+    \b
+    Examples:
+      det search plot 7
+      det search plot 7 importance -o importance.svg
+      det search plot 7 contour --set 'params=[lr, layers]' -o contour.html
+    """
+    from detlab.viz.files import write
+    from detlab.viz.kinds import KINDS
+
+    odd = [name for name in options if name not in KINDS[kind].options]
+    if odd:
+        raise click.UsageError(f"{kind} has no option {', '.join(odd)}; it has {', '.join(KINDS[kind].options)}")
+    item = invocation.client.get_experiment(experiment_id)
+    try:
+        figure = item.plot(kind, **options)
+        if invocation.as_json and output is None:
+            say_json(figure.to_plotly_json())
+            return
+        path = output or Path(f"search-{experiment_id}-{kind}.html")
+        write(figure, path)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    except OSError as error:
+        raise DetlabError(f"{path} cannot be written: {error.strerror}") from error
+    if invocation.as_json:
+        say_json({"path": str(path)})
+    else:
+        say(f"{kind} of experiment {experiment_id}: {clean(path)}")
+
+
+@click.command()
+@ID
+@click.option(
+    "--set", "changes", multiple=True, metavar="K=V", callback=_values,
+    help="Change a key of the config: searcher.max_trials=50 (repeatable).",
+)  # fmt: skip
+@click.option("--warm-start", is_flag=True, help="Begin with the results of its trials; for methods that have a model.")
+@click.option("--name", metavar="TEXT", help="Another name.")
+@click.option("--paused", is_flag=True, help="Do not start it.")
+@json_option
+@pass_invocation
+def clone(
+    invocation: Invocation,
+    experiment_id: int,
+    changes: dict[str, Any],
+    warm_start: bool,
+    name: str | None,
+    paused: bool,
+) -> None:
+    """Begin another search with the same config and code.
+
+    \b
+    Examples:
+      det search clone 7
+      det search clone 7 --set searcher.max_trials=50 --name longer
+      det search clone 7 --set searcher.name=tpe --warm-start
+    """
+    item = invocation.client.get_experiment(experiment_id)
+    made = item.clone(changes, warm_start=warm_start, name=name, activate=not paused)
+    if invocation.as_json:
+        say_json(made.view)
+        return
+    for warning in made.view.warnings:
+        note(f"warning: {clean(warning)}")
+    say(f"Created experiment {made.id}, like experiment {experiment_id}")
+    if paused:
+        say(f"  → start it:    det experiment activate {made.id}")
+    say(f"  → follow it:   det experiment wait {made.id}")
+    say(f"  → look at it:  det search show {made.id}")

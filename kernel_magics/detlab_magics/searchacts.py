@@ -1,0 +1,73 @@
+"""`%det_search`: the words of `det search`, with the connection of the kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import ShellComplete
+
+from detlab.cli.commands.search import search
+from detlab.cli.invocation import Invocation
+from detlab_magics.errors import MagicError
+from detlab_magics.plaintext import in_notebook
+
+if TYPE_CHECKING:
+    from detlab_magics.kernel import KernelSession
+
+_OF_TRIALS = frozenset({"retry", "stop", "promote"})
+
+
+def run(session: KernelSession, line: str) -> str:
+    """Carry out a line and return what it says; without an id the last submitted experiment is meant.
+
+    Raises:
+        MagicError: The line has a mistake, or names no experiment and none was submitted here.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as problem:
+        raise MagicError(f"the line cannot be split into words: {str(problem).lower()}: {line.strip()}") from None
+    said, noted = io.StringIO(), io.StringIO()
+    helps = not words or "--help" in words
+    invocation = Invocation(_client=None if helps else session.client())
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(noted):
+        try:
+            search.main(_with_id(session, words), "%det_search", standalone_mode=False, obj=invocation)
+        except click.exceptions.NoArgsIsHelpError as problem:
+            said.write(problem.format_message())
+        except click.ClickException as problem:
+            hint = f"%det_search {words[0]} --help" if words else "%det_search --help"
+            raise MagicError(problem.format_message(), hint=hint) from None
+    return in_notebook(f"{noted.getvalue()}{said.getvalue()}".rstrip("\n"))
+
+
+def _with_id(session: KernelSession, words: Sequence[str]) -> list[str]:
+    """Put the last submitted experiment after the act where a line has no id."""
+    if not words or "--help" in words or words[0] not in search.commands or (words[1:2] and words[1].isdigit()):
+        return list(words)
+    latest = session.experiment_id(None)
+    if latest is None:
+        raise MagicError("which experiment? None was submitted from this kernel", hint="%det_list, then the id")
+    return [words[0], str(latest), *words[1:]]
+
+
+def offers(before: Sequence[str], word: str, ids: Iterable[str], trials: Iterable[str]) -> list[str]:
+    """Return what a word could become: acts, options, experiments, then figures or trials.
+
+    Args:
+        before: The words before it, without the magic.
+        word: What was typed of it.
+        ids: Experiments.
+        trials: Trials of the last submitted one.
+    """
+    if len(before) == 1 and not word.startswith("-"):
+        return list(ids)
+    if len(before) > 1 and before[0] in _OF_TRIALS and not word.startswith("-"):
+        return list(trials)
+    found = ShellComplete(search, {}, "det_search", "").get_completions(list(before), word)
+    return [item.value for item in found if item.type == "plain"]
