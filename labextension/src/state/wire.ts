@@ -582,13 +582,14 @@ export interface SlotView {
 
 /** POST experiments/{id}/search: one act; each act has the fields that it names, and leaves the others alone. */
 export interface SteerSearch {
-  act: 'extend' | 'add' | 'retry' | 'bounds' | 'concurrency' | 'stop' | 'promote';
+  act: 'extend' | 'add' | 'retry' | 'bounds' | 'concurrency' | 'stop' | 'promote' | 'code';
   trials?: number;
   units?: number;
   points?: (Record<string, unknown>)[];
   hyperparameters?: Record<string, unknown> | null;
   limit?: number | null;
   trial_ids?: number[];
+  bundle?: string | null;
   idempotency_key?: string | null;
 }
 
