@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from testbed.cluster import Cluster, running_cluster
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(300)]
 
+GUIDE = Path(__file__).parents[3] / "docs/how-to/ask-and-tell.md"
 SPACE = {"x": {"type": "double", "minval": -4.0, "maxval": 4.0}}
 
 
@@ -64,6 +68,15 @@ def test_a_notebook_searches_by_hand_while_its_master_is_killed(cluster: Cluster
         f"Best loss {search.best.value:.6g}, trial {best.id}: x={best.hparams['x']:.6g}",
     ]
     assert search.ask() is None
+
+
+def test_the_loop_of_the_guide_runs_as_printed(cluster: Cluster) -> None:
+    loop = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)[0]
+    here = {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token}
+    done = subprocess.run(
+        [sys.executable, "-c", loop], env=here, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "15 of 15 trials ended" in done.stdout, done.stderr
 
 
 def test_errors_say_what_is_expected(client: Client) -> None:

@@ -77,7 +77,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
       {card && <FailureCard failure={{ ...card, trial_id: trial.id }} />}
       <Tabs label={`Views of trial ${trial.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as TrialTab)}>
         {tab === 'metrics' && <MetricsTab state={state} />}
-        {tab === 'logs' && e?.unmanaged && <EmptyState title="No output: it is evaluated by hand.">Its output is where it is evaluated.</EmptyState>}
+        {tab === 'logs' && e?.unmanaged && <EmptyState title="No output: it is evaluated by hand." />}
         {tab === 'logs' && !e?.unmanaged && <LogView base={`trials/${trial.id}/logs`} label={`Logs of trial ${trial.id}`} visible={visible} />}
         {tab === 'checkpoints' && <TrialCheckpoints state={state} />}
         {tab === 'hparams' && <HparamsTab trial={trial} />}
