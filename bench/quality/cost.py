@@ -42,6 +42,8 @@ WRITER_GOAL = 5.0
 """Milliseconds for which a search may hold the writer."""
 TIMES = (1.0, 3.0, 9.0, 27.0)
 MEASURED = 5
+GP_SIZE = 300
+"""Trials beyond which no Gaussian process is fitted."""
 PLACES = 16
 
 
@@ -64,6 +66,8 @@ class Grown:
     Attributes:
         held: Milliseconds of CPU of each event since it was cleared, with what is read for a `Suggest`.
         questions: That were not answered.
+        open: Trials that have a worker.
+        created: How many trials there were.
     """
 
     def __init__(self, name: str, trials: int) -> None:
@@ -71,12 +75,13 @@ class Grown:
         self.held: list[float] = []
         self.questions: list[Question] = []
         self.open: list[str] = []
+        self.created = 0
         self._at: dict[str, int] = {}
         self._left: dict[str, str] = {}
         self._rng = random.Random(0)
         self._answers = True
         self._step(Started())
-        while self.search.trials_closed < trials and self.open:
+        while self.created < trials + len(self.open) and self.open:  # paused ones of a promoting method stay so
             self.end_one()
 
     def end_one(self) -> None:
@@ -108,6 +113,7 @@ class Grown:
             match decision:
                 case CreateTrial(request_id):
                     self.open.append(request_id)
+                    self.created += 1
                     self._step(TrialCreated(request_id))
                 case ResumeTrial(request_id):
                     self.open.append(request_id)
@@ -168,7 +174,7 @@ def _optuna(folder: Path, name: str, size: int) -> Figure:
     }
     rng = random.Random(0)
     study = optuna.create_study(storage=f"sqlite:///{folder}/{name}-{size}.sqlite", sampler=optuna_sampler(name)(1))
-    for _ in range(0 if name == "gp" and size > 1000 else size):
+    for _ in range(0 if name == "gp" and size > GP_SIZE else size):
         params = {
             "lr": 10 ** rng.uniform(-4, -1),
             "layers": rng.randint(1, 8),

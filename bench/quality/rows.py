@@ -15,6 +15,13 @@ from quality.rungs import regret_at
 from quality.samplers import CHECKED, METHODS, PEERS, length
 
 GRID = [share / 400 for share in range(1, 401)]
+RUNG_PEERS = {
+    "async_halving": ("syne-tune asha", "optuna random, halving"),
+    "hyperband": ("optuna random, hyperband",),
+    "bohb": ("syne-tune bohb", "optuna tpe, hyperband"),
+}
+CHECKED_SHARE = 1 / 5
+"""Of the budget, at which regrets are compared with those of peers."""
 RUNG_GOALS = {"adaptive_asha": 1 / 5, "bohb": 1 / 8}
 
 
@@ -105,6 +112,33 @@ def curve_rows(kept: Kept, title: str, tasks: Sequence[CurveTask], methods: Sequ
             f"{min(map(len, found.values()))} seeds" + ("" if share else "; never reached")
         )
         figures.append(Figure(f"{title}, {method}: budget", share, "of random's", RUNG_GOALS.get(method), note=note))
+    return figures
+
+
+def rung_peer_rows(kept: Kept, tasks: Sequence[CurveTask]) -> list[Figure]:
+    """Compare methods with rungs with their peers at a fifth of the budget, on the same tasks and seeds."""
+    names = [task.name for task in tasks]
+    figures = []
+    for ours, peers in RUNG_PEERS.items():
+        for peer in peers:
+            seeds = seeds_of(kept, names, [ours, peer])
+            if not all(len(chosen) >= 6 for chosen in seeds):  # fewer cannot differ beyond noise
+                continue
+            one, other = (
+                [
+                    [regret_at(kept.of(name, method)[seed], CHECKED_SHARE) for seed in chosen]
+                    for name, chosen in zip(names, seeds, strict=True)
+                ]
+                for method in (ours, peer)
+            )
+            behind, ahead = worse(one, other), worse(other, one)
+            means = "; ".join(
+                f"{name} {statistics.mean(mine):.4f} and {statistics.mean(theirs):.4f}"
+                for name, mine, theirs in zip(names, one, other, strict=True)
+            )
+            note = f"better on {len(ahead)} of {len(names)}; regret at a fifth of the budget: {means}; "
+            note += f"{min(map(len, seeds))} seeds"
+            figures.append(Figure(f"{ours}: worse than {peer}", float(len(behind)), "tasks", note=note))
     return figures
 
 

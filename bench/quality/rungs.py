@@ -65,7 +65,8 @@ ENTRIES: dict[str, Entry] = {
     "adaptive_asha": Entry({"name": "adaptive_asha"}),
     "adaptive_asha, aggressive": Entry({"name": "adaptive_asha", "mode": "aggressive"}),
     "hyperband": Entry({"name": "hyperband"}),
-    "bohb": Entry({"name": "bohb"}),
+    "bohb": Entry({"name": "bohb", "max_brackets": 2}),
+    "bohb, all brackets": Entry({"name": "bohb", "max_brackets": 5}),
     "dehb": Entry({"name": "dehb"}),
 }
 """A line for each method; one whose searcher is not installed is left out."""
@@ -198,10 +199,10 @@ def search(entry: Entry, task: CurveTask, seed: int) -> dict[str, Any]:
 
 
 def fill(kept: Kept, tasks: Sequence[CurveTask], entries: Mapping[str, Entry], seeds: range, until: float) -> None:
-    """Run all searches that are not kept; none begins after `until` on the monotonic clock."""
-    for task in tasks:
-        for label, entry in entries.items():
-            for seed in seeds:
+    """Run all searches that are not kept, seed by seed; none begins after `until` on the monotonic clock."""
+    for seed in seeds:
+        for task in tasks:
+            for label, entry in entries.items():
                 if time.monotonic() > until:
                     return
                 if (key := (task.name, label, seed)) not in kept:

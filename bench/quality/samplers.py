@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quality.clock import as_row, run
 from quality.kept import Kept
+from quality.peers import ask, asking
 from quality.tables import TASKS, Table
 from quality.tuners import Detlab, Optuna, optuna_sampler
 
@@ -79,7 +77,8 @@ class Plan:
 def fill(kept: Kept, plan: Plan, until: float) -> None:
     """Run all searches of the plan that are not kept; none begins after `until` on the monotonic clock."""
     table: Table | None = None
-    with _syne(plan) as syne:
+    wanted = any(method.startswith("syne-tune") for method in plan.methods)
+    with asking(plan.syne if wanted else None, str(plan.datasets)) as syne:
         for key in plan.searches():
             task, method, seed = key
             if time.monotonic() > until:
@@ -88,7 +87,7 @@ def fill(kept: Kept, plan: Plan, until: float) -> None:
                 continue
             if method.startswith("syne-tune"):
                 assert syne is not None
-                kept.add(key, _ask(syne, f"{task} {method.split()[-1]} {length(method)} {WORKERS} {seed}"))
+                kept.add(key, ask(syne, f"{task} {method.split()[-1]} {length(method)} {WORKERS} {seed}"))
                 continue
             if table is None or table.name != task:
                 table = Table(plan.datasets, task)
@@ -102,33 +101,6 @@ def _search(method: str, table: Table, seed: int) -> dict[str, Any]:
     else:
         tuner = Detlab(method, table, TRIALS, WORKERS, seed)
     return as_row(run(tuner, table, WORKERS, seed, length(method)))
-
-
-@contextmanager
-def _syne(plan: Plan) -> Iterator[subprocess.Popen[str] | None]:
-    if plan.syne is None or not any(method.startswith("syne-tune") for method in plan.methods):
-        yield None
-        return
-    program = Path(__file__).parents[1] / "peers" / "quality_syne.py"
-    command = [str(plan.syne), str(program), str(plan.datasets)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as syne:
-        try:
-            yield syne
-        finally:
-            syne.terminate()
-
-
-def _ask(syne: subprocess.Popen[str], question: str) -> dict[str, Any]:
-    assert syne.stdin is not None
-    assert syne.stdout is not None
-    print(question, file=syne.stdin, flush=True)
-    answer = syne.stdout.readline()
-    if not answer:
-        raise SystemExit(f"syne-tune gave no answer to {question!r}: try bench/peers/quality_syne.py by hand")
-    found: dict[str, Any] = json.loads(answer)
-    return found
 
 
 def plan_of(datasets: Path, syne: Path | None, *, quick: bool, methods: Sequence[str]) -> Plan:

@@ -112,6 +112,11 @@ def run_preview(
         EndlessSearchError: If nearly all hyperparameters are invalid.
     """
     settings: Mapping[str, Any] = config["searcher"]
+    if settings.get("name") == "custom":
+        raise SearcherConfigError(
+            "searcher.name: a custom search is decided by your class, which runs on the cluster: submit it with a small"
+            " max_trials and a fast entrypoint instead"
+        )
     once = {key: value for key, value in settings.items() if key != "seeds"}  # of each point one trial is shown
     stopping = config.get("stopping") or ()
     searcher: Searcher = make_searcher(once, config.get("hyperparameters") or {}, seed, stopping=stopping)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from detlab.client.aresources import AsyncCheckpoint as AsyncCheckpoint
     from detlab.client.aresources import AsyncExperiment as AsyncExperiment
     from detlab.client.aresources import AsyncTrial as AsyncTrial
+    from detlab.client.asearch import AsyncSearch as AsyncSearch
     from detlab.client.atasks import AsyncTask as AsyncTask
     from detlab.client.bundling.bundle import Bundle as Bundle
     from detlab.client.bundling.bundle import BundleFile as BundleFile
@@ -43,12 +44,15 @@ if TYPE_CHECKING:
     from detlab.client.resources import Checkpoint as Checkpoint
     from detlab.client.resources import Experiment as Experiment
     from detlab.client.resources import Trial as Trial
+    from detlab.client.search import Search as Search
     from detlab.client.singleton import Determined as Determined
     from detlab.client.singleton import create_experiment as create_experiment
+    from detlab.client.singleton import create_search as create_search
     from detlab.client.singleton import create_task as create_task
     from detlab.client.singleton import current_client as current_client
     from detlab.client.singleton import get_checkpoint as get_checkpoint
     from detlab.client.singleton import get_experiment as get_experiment
+    from detlab.client.singleton import get_search as get_search
     from detlab.client.singleton import get_session_username as get_session_username
     from detlab.client.singleton import get_task as get_task
     from detlab.client.singleton import get_trial as get_trial
@@ -75,6 +79,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "detlab.client.aclient": ("AsyncClient", "AsyncSubmitted", "AsyncSubmittedTask"),
     "detlab.client.aresources": ("AsyncCheckpoint", "AsyncExperiment", "AsyncTrial"),
+    "detlab.client.asearch": ("AsyncSearch",),
     "detlab.client.atasks": ("AsyncTask",),
     "detlab.client.bundling.bundle": ("Bundle", "BundleFile", "build_bundle"),
     "detlab.client.bundling.capture": ("Captured", "capture_imports"),
@@ -91,13 +96,16 @@ _HOMES = {
         "TrialSortBy",
     ),
     "detlab.client.resources": ("Checkpoint", "Experiment", "Trial"),
+    "detlab.client.search": ("Search",),
     "detlab.client.singleton": (
         "Determined",
         "create_experiment",
+        "create_search",
         "create_task",
         "current_client",
         "get_checkpoint",
         "get_experiment",
+        "get_search",
         "get_session_username",
         "get_task",
         "get_trial",

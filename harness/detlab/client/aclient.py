@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from detlab.client.aresources import AsyncCheckpoint, AsyncExperiment, AsyncTrial
+from detlab.client.asearch import AsyncSearch
 from detlab.client.atasks import AsyncTask
 from detlab.client.bundling.bundle import Bundle
 from detlab.client.bundling.secret_files import secret_warnings
@@ -19,7 +20,7 @@ from detlab.client.operations import experiments as operations
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
-from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
+from detlab.client.submission import ConfigSource, config_mapping, pack, submission_of, task_submission_of
 from detlab.client.transport.calls import Progress, Retries
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.transport.session import AsyncSession
@@ -215,6 +216,41 @@ class AsyncClient:
     async def get_experiment(self, experiment_id: int) -> AsyncExperiment:
         """Return one experiment."""
         return AsyncExperiment(self.session, await self.session.run(operations.experiment(experiment_id)))
+
+    async def create_search(
+        self,
+        config: ConfigSource,
+        *,
+        template: ConfigSource | None = None,
+        idempotency_key: str | None = None,
+    ) -> AsyncSearch:
+        """Create a search whose trials you evaluate yourself; the cluster runs nothing for it.
+
+        Args:
+            config: See `create_experiment`; it needs `searcher` and `hyperparameters`, and no entrypoint.
+            template: Config whose values hold where `config` has none.
+            idempotency_key: Requests with the same key create one search; default: a new key.
+
+        Raises:
+            ConfigError: The config has mistakes; all of them are in `problems`.
+
+        Examples:
+            search = client.create_search({
+                "searcher": {"name": "tpe", "metric": "loss", "max_trials": 20},
+                "hyperparameters": {"lr": {"type": "log", "minval": -4, "maxval": -1}},
+            })
+            for trial in search:
+                search.tell(trial, evaluate(**trial.hyperparameters))
+            print(search.describe())
+        """
+        by_hand = {**config_mapping(config), "unmanaged": True}
+        submitted = await self.submit(by_hand, template=template, idempotency_key=idempotency_key)
+        assert submitted.experiment is not None  # only a dry run has none
+        return AsyncSearch(self.session, submitted.experiment.view)
+
+    async def get_search(self, experiment_id: int) -> AsyncSearch:
+        """Return a search whose trials you evaluate yourself, to go on with it."""
+        return AsyncSearch(self.session, await self.session.run(operations.experiment(experiment_id)))
 
     async def list_experiments(
         self,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from detlab.client.facts import CheckpointFacts, ExperimentFacts, TrialMetrics, at_step
 from detlab.client.operations import edits, searches
+from detlab.client.submission import pack
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, SearchAct
 
@@ -111,6 +114,20 @@ class AsyncExperimentEdits(ExperimentFacts):
             Conflict: The search is over, or its method has no rung for the trial.
         """
         await self._steer("promote", trial_ids=[trial_id])
+
+    async def replace_search_code(self, model_dir: str | Path, includes: Iterable[str | Path] = ()) -> None:
+        """Replace the code of a custom search's class; its trials keep theirs.
+
+        Args:
+            model_dir: The directory that holds the code.
+            includes: Further files and directories, each put at the top.
+
+        Raises:
+            BundleError: The code cannot be packed.
+            Conflict: The search is over, or has no class.
+        """
+        bundle = await asyncio.to_thread(pack, model_dir, includes, None)
+        self.view = await self._session.run(searches.replace_code(self.id, bundle))
 
     async def search_journal(self, *, acts: bool = False) -> list[JournalEntry]:
         """Return the events of its search, each with what the search decided on it.

@@ -18,7 +18,8 @@ from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
 from detlab.client.resources import Checkpoint, Experiment, Trial
-from detlab.client.submission import ConfigSource, pack, submission_of, task_submission_of
+from detlab.client.search import Search
+from detlab.client.submission import ConfigSource, config_mapping, pack, submission_of, task_submission_of
 from detlab.client.tasks import Task
 from detlab.client.transport.calls import Progress, Retries
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
@@ -215,6 +216,41 @@ class Client:
     def get_experiment(self, experiment_id: int) -> Experiment:
         """Return one experiment."""
         return Experiment(self.session, self.session.run(operations.experiment(experiment_id)))
+
+    def create_search(
+        self,
+        config: ConfigSource,
+        *,
+        template: ConfigSource | None = None,
+        idempotency_key: str | None = None,
+    ) -> Search:
+        """Create a search whose trials you evaluate yourself; the cluster runs nothing for it.
+
+        Args:
+            config: See `create_experiment`; it needs `searcher` and `hyperparameters`, and no entrypoint.
+            template: Config whose values hold where `config` has none.
+            idempotency_key: Requests with the same key create one search; default: a new key.
+
+        Raises:
+            ConfigError: The config has mistakes; all of them are in `problems`.
+
+        Examples:
+            search = client.create_search({
+                "searcher": {"name": "tpe", "metric": "loss", "max_trials": 20},
+                "hyperparameters": {"lr": {"type": "log", "minval": -4, "maxval": -1}},
+            })
+            for trial in search:
+                search.tell(trial, evaluate(**trial.hyperparameters))
+            print(search.describe())
+        """
+        by_hand = {**config_mapping(config), "unmanaged": True}
+        submitted = self.submit(by_hand, template=template, idempotency_key=idempotency_key)
+        assert submitted.experiment is not None  # only a dry run has none
+        return Search(self.session, submitted.experiment.view)
+
+    def get_search(self, experiment_id: int) -> Search:
+        """Return a search whose trials you evaluate yourself, to go on with it."""
+        return Search(self.session, self.session.run(operations.experiment(experiment_id)))
 
     def list_experiments(
         self,

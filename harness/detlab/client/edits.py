@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from detlab.client.facts import CheckpointFacts, ExperimentFacts, TrialMetrics, at_step
 from detlab.client.operations import edits, searches
+from detlab.client.submission import pack
 from detlab.client.transport.session import Session
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, SearchAct
 
@@ -112,6 +114,20 @@ class ExperimentEdits(ExperimentFacts):
             Conflict: The search is over, or its method has no rung for the trial.
         """
         self._steer("promote", trial_ids=[trial_id])
+
+    def replace_search_code(self, model_dir: str | Path, includes: Iterable[str | Path] = ()) -> None:
+        """Replace the code of a custom search's class; its trials keep theirs.
+
+        Args:
+            model_dir: The directory that holds the code.
+            includes: Further files and directories, each put at the top.
+
+        Raises:
+            BundleError: The code cannot be packed.
+            Conflict: The search is over, or has no class.
+        """
+        bundle = pack(model_dir, includes, None)
+        self.view = self._session.run(searches.replace_code(self.id, bundle))
 
     def search_journal(self, *, acts: bool = False) -> list[JournalEntry]:
         """Return the events of its search, each with what the search decided on it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ from detlab.schemas.wire import (
     TrialView,
 )
 
+MOST_ON_FRONT = 10_000
+"""Trials of which a Pareto front is made, the newest of a larger search."""
 NO_GROUP = "-"
 """A group that no report can have: a client that waits for the end of an experiment needs no metrics."""
 
@@ -139,7 +142,7 @@ class ExperimentFacts:
             "progress": f"{view.progress:.0%}",
             "trials": trials,
             "best": best,
-            "searcher": view.searcher,
+            "searcher": f"{view.searcher}, evaluated by hand" if view.unmanaged else view.searcher,
             "pending": view.pending_reason,
             "started": moment(view.started_at),
             "ended": moment(view.ended_at),
@@ -471,6 +474,35 @@ def reports(series: list[SeriesView]) -> list[TrialMetrics]:
                 found[key] = TrialMetrics(curve.trial_id, curve.group, step, {}, when)
             found[key].metrics[curve.name] = value
     return [found[key] for key in sorted(found)]
+
+
+def front_wanted(config: Mapping[str, Any], metrics: Sequence[str] | None) -> dict[str, Any]:
+    """Return the arguments of `curves()` for a Pareto front.
+
+    Raises:
+        ValueError: There are fewer than two metrics.
+    """
+    from detlab.viz import fronts
+
+    names = fronts.metric_names(config, metrics)
+    if len(names) < 2:
+        raise ValueError("a Pareto front has two metrics or more: name them, as in metrics=['loss', 'latency']")
+    return fronts.wanted(config, names, max_trials=MOST_ON_FRONT)
+
+
+def front_reports(
+    snapshot: CurvesView, config: Mapping[str, Any], metrics: Sequence[str] | None, maximize: Collection[str]
+) -> list[TrialMetrics]:
+    """Return the reports by which the trials of a Pareto front are on it."""
+    from detlab.viz import fronts
+    from detlab.viz.data import Search
+
+    found = fronts.judge(Search(snapshot, config), metrics, maximize)
+    reports = []
+    for key in found.front:
+        values = {name: value for name, value in found.metrics(key).items() if value is not None}
+        reports.append(TrialMetrics(key, "validation", found.points[key].step, values, found.points[key].time))
+    return reports
 
 
 def at_step(view: CheckpointView, series: list[SeriesView]) -> list[TrialMetrics]:

@@ -18,6 +18,8 @@ from detlab.client.facts import (
     TrialFacts,
     TrialMetrics,
     first_page,
+    front_reports,
+    front_wanted,
     granted_to,
     last_known,
     no_checkpoint,
@@ -352,6 +354,29 @@ class Experiment(ExperimentEdits):
 
         wanted = kinds.request(kind, self.view.metric, config=self.config, **options)
         return kinds.plot(self.curves(**wanted), kind, config=self.config, **options)
+
+    def pareto_front(
+        self, metrics: Sequence[str] | None = None, *, maximize: Collection[str] = ()
+    ) -> list[TrialMetrics]:
+        """Return the trials that no other one beats in all metrics, each as its last validation that has them all.
+
+        Trials that break one of the config's constraints there are left out. The best by the first metric comes first.
+
+        Args:
+            metrics: Validation metrics; default those of `searcher.metrics`.
+            maximize: Those of them of which greater values are better. The searcher's own metrics need no mention.
+
+        Raises:
+            ValueError: There are fewer than two metrics.
+        """
+        wanted = front_wanted(self._configured(), metrics)
+        return front_reports(self.curves(**wanted), self.config or {}, metrics, maximize)
+
+    def _configured(self) -> dict[str, Any]:
+        """Return the config; items of a list have none."""
+        if self.config is None:
+            self.reload()
+        return self.config or {}
 
     def stream(
         self,

@@ -11,6 +11,7 @@ from detlab.client.client import Client
 from detlab.client.facts import TrialMetrics
 from detlab.client.ordering import ExperimentSortBy, OrderBy
 from detlab.client.resources import Checkpoint, Experiment, Trial
+from detlab.client.search import Search
 from detlab.client.submission import ConfigSource
 from detlab.client.tasks import Task
 from detlab.client.transport.discovery import ClusterAddress, find_cluster
@@ -154,6 +155,18 @@ def create_experiment(
     return current_client().create_experiment(
         config, model_dir, includes, template=template, files=files, activate=activate
     )
+
+
+def create_search(
+    config: ConfigSource, *, template: ConfigSource | None = None, idempotency_key: str | None = None
+) -> Search:
+    """Create a search whose trials you evaluate yourself (see `Client.create_search`)."""
+    return current_client().create_search(config, template=template, idempotency_key=idempotency_key)
+
+
+def get_search(experiment_id: int) -> Search:
+    """Return a search whose trials you evaluate yourself."""
+    return current_client().get_search(experiment_id)
 
 
 def get_experiment(experiment_id: int) -> Experiment:

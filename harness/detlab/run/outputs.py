@@ -26,7 +26,7 @@ from detlab.trust import tls_context
 PATIENCE = 600.0
 """Seconds for which an upload is repeated while the master does not answer."""
 _REQUEST_SECONDS = 60.0
-_AGAIN = frozenset({401, 429, 500, 502, 503, 504})
+REPEATED = frozenset({401, 429, 500, 502, 503, 504})
 """401 too: the token may just have been renewed."""
 
 
@@ -89,13 +89,7 @@ class Outputs:
             raise NotInCluster("outputs can be uploaded only from inside a task: DET_TASK_DIR is not set")
         self._info = found
         self._patience = patience
-        # No proxy of the environment: the master may be this very machine.
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}),
-            _NoRedirect(),
-            _Opener(),
-            _SecureOpener(tls_context(found.master_url)),
-        )
+        self._opener = opener_for(found.master_url)
 
     @property
     def task_id(self) -> str:
@@ -124,8 +118,8 @@ class Outputs:
             try:
                 self._send(name, data)
             except urllib.error.HTTPError as error:
-                problem: Exception = _explained(error)
-                if error.code not in _AGAIN:
+                problem: Exception = explained(error)
+                if error.code not in REPEATED:
                     raise Refused(f"{name} was refused: {problem}", hint=_hint(problem)) from error
             except (OSError, http.client.HTTPException) as error:
                 problem = error
@@ -147,7 +141,18 @@ class Outputs:
             reply.read()
 
 
-def _explained(error: urllib.error.HTTPError) -> DetlabError:
+def opener_for(master_url: str) -> urllib.request.OpenerDirector:
+    """Return what sends requests to the master, by no proxy of the environment: it may be this very machine."""
+    return urllib.request.build_opener(
+        urllib.request.ProxyHandler({}),
+        _NoRedirect(),
+        _Opener(),
+        _SecureOpener(tls_context(master_url)),
+    )
+
+
+def explained(error: urllib.error.HTTPError) -> DetlabError:
+    """Return the master's own words about a request that it refused."""
     try:
         body = json.loads(error.read())
     except (ValueError, OSError, http.client.HTTPException):

@@ -82,6 +82,7 @@ _ROUTES: list[Route] = [
     ("GET", r"experiments/(\d+)/grants", lambda h, n: h.tell(h.master.grants_of(n))),
     ("PUT", r"experiments/(\d+)/grants", lambda h, n: h.tell(h.master.share(n, h.body))),
     ("DELETE", r"experiments/(\d+)/grants", lambda h, n: h.tell(h.master.unshare(n, h.query["kind"], h.query["name"]))),
+    ("GET", r"experiments/(\d+)/search/replay", lambda h, n: h.tell(h.master.replay(n, h.query.get("at")))),
     ("GET", r"experiments/(\d+)/bundle", RequestHandler.get_code),
     ("GET", r"experiments/(\d+)/code", RequestHandler.list_code),
     ("GET", r"experiments/(\d+)/trials", RequestHandler.list_trials),

@@ -32,6 +32,7 @@ from detlab.schemas.wire import (
     JournalEntry,
     LogLine,
     ProblemView,
+    ReplayedSearch,
     SeriesView,
     SlotView,
     SteerSearch,
@@ -101,6 +102,7 @@ class MasterState:
     events: list[Event] = field(default_factory=list)
     checkpoints: dict[str, CheckpointView] = field(default_factory=dict)
     agents: list[AgentView] = field(default_factory=list)
+    replays: dict[int, list[ReplayedSearch]] = field(default_factory=dict)
     bundles: dict[str, bytes] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
@@ -379,6 +381,18 @@ class MasterState:
         made = GrantView(**request.model_dump(), granted_by="alice")
         self.grants.setdefault(self.experiment(number).id, {})[request.kind, request.name] = made
         return self.grants_of(number)
+
+    def replay(self, number: str, at: str | None) -> ReplayedSearch:
+        """Return the state of a search at an event, which the test has written.
+
+        Raises:
+            Refusal: There is none.
+        """
+        with self.changed:
+            for found in self.replays.get(self.experiment(number).id, []):
+                if at is None or found.at == int(at):
+                    return found
+            raise Refusal(404, "not_found", f"the search of experiment {number} has no event {at}")
 
     def unshare(self, number: str, kind: str, name: str) -> GrantList:
         """Revoke a grant; return the remaining ones.

@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any
 
 from detlab.schemas.wire import CurvesView
-from detlab.viz import ancestry, budget, importances, landscape, pareto, search
+from detlab.viz import ancestry, budget, fronts, importances, landscape, pareto, search
 from detlab.viz.data import curves_wanted, trials_wanted
 from detlab.viz.marks import MOST_TRIALS
 
@@ -77,8 +77,8 @@ def request(
         case "best_so_far":
             return budget.wanted(searcher_metric, max_trials=most)
         case "pareto_front":
-            names = list(metrics or [one.name for one in pareto.objectives(config or {})])
-            return pareto.wanted(names, max_trials=most) if names else trials_wanted(most)
+            names = fronts.metric_names(config or {}, metrics)
+            return fronts.wanted(config or {}, names, max_trials=most) if names else trials_wanted(most)
         case "timeline" | "lineage":
             return trials_wanted(most, history=True)
     return trials_wanted(most)

@@ -207,7 +207,17 @@ def _dots(places: Sequence[tuple[float, float] | None], trace: Any) -> Iterator[
         place = places[at]
         if place is not None:
             size = sizes[at] if isinstance(sizes, Sequence) else sizes or 6
-            yield f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{size / 2:.1f}" fill="{escape(colours[at])}"/>'
+            yield _dot(place, size / 2, escape(colours[at]), trace)
+
+
+def _dot(place: tuple[float, float], radius: float, colour: str, trace: Any) -> str:
+    (x, y), opacity = place, trace.marker.opacity
+    faint = f' opacity="{opacity:g}"' if isinstance(opacity, int | float) and opacity < 1 else ""
+    if trace.marker.symbol == "x":
+        r = radius * 0.8
+        path = f"M{x - r:.1f} {y - r:.1f}L{x + r:.1f} {y + r:.1f}M{x - r:.1f} {y + r:.1f}L{x + r:.1f} {y - r:.1f}"
+        return f'<path d="{path}" stroke="{colour}" stroke-width="2"{faint}/>'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{colour}"{faint}/>'
 
 
 def _colours(given: Any, count: int, trace: Any) -> list[str]:

@@ -40,6 +40,7 @@ from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
 from detlab_hub.services.experiments import budgets, removal
+from detlab_hub.services.experiments.by_hand import ByHand
 from detlab_hub.services.experiments.code import Code
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
@@ -73,10 +74,11 @@ from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.queue.pools import PoolViews
 from detlab_hub.services.queue.queue import Queue
 from detlab_hub.services.streams.stream import Stream
-from detlab_hub.services.usertasks import time_limits
+from detlab_hub.services.usertasks import search_tasks, time_limits
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.services.usertasks.retention import Retention
+from detlab_hub.services.usertasks.search_tasks import SearchTasks
 from detlab_hub.services.usertasks.servers import Servers
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
@@ -135,6 +137,7 @@ class Services:
         self.removals = Removals(self.shell)
         self.edits = Edits(self.shell)
         self.steering = SearchSteering(self.shell)
+        self.by_hand = ByHand(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
         self.suggestions = Suggestions(self.shell)
         self.figures = Figures(self.experiments)
@@ -144,6 +147,7 @@ class Services:
         self.policies = PolicyMatcher(self.shell)
         self.tasks = Tasks(self.shell, self.policies)
         self.usertasks = UserTasks(self.shell)
+        self.search_tasks = SearchTasks(self.shell)
         self.spawns = Spawns(self.shell)
         self.servers = Servers(self.shell, self.usertasks, self.spawns, hub)
         self.agents = Agents(self.shell, connections, self.policies)
@@ -275,13 +279,20 @@ class Services:
         if reachable != self._reachable:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
-        due, over, drained, spent = await self.shell.read(
-            lambda s: (_due(s, now), time_limits.due(s, now), drains.due(s, now), budgets.due(s, now))
+        due, over, drained, spent, searched = await self.shell.read(
+            lambda s: (
+                _due(s, now),
+                time_limits.due(s, now),
+                drains.due(s, now),
+                budgets.due(s, now),
+                search_tasks.due(s),
+            )
         )
         actions: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
         actions += [partial(time_limits.act, allocation_id=allocation_id) for allocation_id in over]
         actions += [partial(drains.act_on_deadline, agent_id=agent_id) for agent_id in drained]
         actions += [partial(budgets.act, experiment_id=key, reason=reason) for key, reason in spent]
+        actions += [partial(search_tasks.act, experiment_id=key) for key in searched]
         await self._each(actions)
 
     async def _each(self, actions: Sequence[Callable[[Turn], None]]) -> None:

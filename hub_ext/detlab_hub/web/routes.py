@@ -70,6 +70,8 @@ API: list[tuple[str, type[Guarded]]] = [
     ("experiments/{experiment_id}", experiments.Experiment),
     ("experiments/{experiment_id}/edit", experiments.Edit),
     ("experiments/{experiment_id}/search", searches.Steer),
+    ("experiments/{experiment_id}/search/ask", searches.Ask),
+    ("experiments/{experiment_id}/search/tell", searches.Tell),
     ("experiments/{experiment_id}/search/journal", searches.Journal),
     ("experiments/{experiment_id}/search/replay", searches.Replay),
     ("experiments/{experiment_id}/pause", experiments.Pause),
@@ -138,6 +140,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("task/checkpoints/{uuid}", tasks.Checkpoint),
     ("task/metadata", tasks.TrialMetadata),
     ("task/best-validation", tasks.BestValidation),
+    ("task/search", tasks.CustomSearch),
     ("task/token", tasks.Token),
 ]
 """Path below `/services/detlab/api/v1/` and its handler."""

@@ -10,10 +10,10 @@ from detlab.client.rendering import NO_MATH
 from detlab_magics.plaintext import plain
 from detlab_magics.view.state import ViewState
 from detlab_magics.view.svg import BEST, HEIGHT, WIDTH, learning_curves
-from detlab_magics.view.text import card, left_out, notices, progress_line, table, title
+from detlab_magics.view.text import WHY, card, left_out, notices, progress_line, table, title
 
 MAX_BYTES = 100_000
-STATE = 3  # the table's column of words; the others hold numbers
+STATE = 3  # a column of words of the table, as WHY is; the others hold numbers
 
 
 def mimebundle(
@@ -69,11 +69,12 @@ def _table(state: ViewState) -> str:
         return ""
     best = state.best_trial()
     right, left = (f"text-align:{side};padding:2px 10px;white-space:nowrap" for side in ("right", "left"))
-    head = "".join(f'<th style="{left if i == STATE else right}">{escape(h)}</th>' for i, h in enumerate(header))
+    words = {STATE, *(at for at, name in enumerate(header) if name == WHY)}
+    head = "".join(f'<th style="{left if i in words else right}">{escape(h)}</th>' for i, h in enumerate(header))
     body = []
     for row in rows:
         weight = ' style="font-weight:600"' if row[0] == str(best) else ""
-        cells = (f'<td style="{left if i == STATE else right}">{escape(c)}</td>' for i, c in enumerate(row))
+        cells = (f'<td style="{left if i in words else right}">{escape(c)}</td>' for i, c in enumerate(row))
         body.append(f"<tr{weight}>{''.join(cells)}</tr>")
     more = "".join(f'<div style="opacity:.7">{escape(line)}</div>' for line in left_out(state, len(rows)))
     style = "margin-top:4px;font-size:12px"

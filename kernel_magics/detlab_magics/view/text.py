@@ -13,6 +13,8 @@ from detlab_magics.plaintext import in_notebook, name_cells, plain
 from detlab_magics.view.state import ViewState, stopped_early
 
 MAX_ROWS = 24
+WHY = "why"
+"""The column that says why trials were stopped; it is there if one was."""
 MAX_HPARAMS = 6
 """Hyperparameters that have columns."""
 SILENT_SECONDS = 10.0
@@ -132,20 +134,26 @@ def flat_hparams(hparams: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def table(state: ViewState, limit: int = MAX_ROWS) -> tuple[list[str], list[list[str]]]:
-    """Return (header, rows) of the trials, best first, at most `limit`; constant hyperparameters are left out."""
+    """Return (header, rows) of the trials, best first, at most `limit`; constant hyperparameters are left out.
+
+    The last column says why trials were stopped, if one was.
+    """
     trials = state.ordered_trials()
     flats = {t.id: flat_hparams(t.hparams) for t in trials}
     varied = _varied(flats.values())[:MAX_HPARAMS]
+    why = any(t.why_stopped for t in trials[:limit])
     header = [
         "trial",
         plain(state.experiment.metric, 32) or "metric",
         "steps",
         "state",
         *(plain(n, 24) for n in varied),
+        *([WHY] if why else []),
     ]
     rows = [
         [str(t.id), number(t.best_validation), str(t.steps_completed), trial_outcome(t)]
         + [flats[t.id].get(n, "–") for n in varied]
+        + ([plain(t.why_stopped, 80)] if why else [])
         for t in trials[:limit]
     ]
     return header, rows

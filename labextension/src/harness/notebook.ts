@@ -19,10 +19,10 @@ export function notebookView(of: Case): View {
       best: experiment.best && { trial: experiment.best.trial_id, step: experiment.best.steps_completed, value: Number(experiment.best.value) },
       smallerIsBetter: experiment.smaller_is_better, notices: experiment.failure ? [`failed (${experiment.failure.kind}): ${experiment.failure.message}`] : []
     },
-    header: ['trial', name, 'steps', 'state', 'lr', 'width'],
+    header: ['trial', name, 'steps', 'state', 'lr', 'width', 'why'],
     trials: trials.map(trial => ({
       id: trial.id, index: trial.index, grey: trial.end_reason === 'stopped' || trial.state === 'ERROR', running: trial.display_state === 'RUNNING',
-      cells: [`${trial.id}`, formatNumber(trial.best_validation), `${trial.steps_completed}`, trial.state.toLowerCase(), formatNumber(trial.hparams['lr'] as number), `${trial.hparams['width']}`]
+      cells: [`${trial.id}`, formatNumber(trial.best_validation), `${trial.steps_completed}`, trial.state.toLowerCase(), formatNumber(trial.hparams['lr'] as number), `${trial.hparams['width']}`, trial.stop_evidence]
     })),
     drawn: curves.map(curve => curve.trial_id), lengths: curves.map(curve => curve.steps.length), count: of.trials, whole: true,
     curves: curves.map(curve => ({ trial: curve.trial_id, from: 0, steps: curve.steps, values: curve.values as number[], gaps: [] }))

@@ -259,6 +259,7 @@ export interface ExperimentView {
   archived_at: number | null;
   pending_reason: string | null;
   budgets: BudgetView[];
+  search_task: string | null;
   warnings: string[];
   bundle: string | null;
   config: Record<string, unknown> | null;
@@ -266,6 +267,7 @@ export interface ExperimentView {
   card: FailureView | null;
   log_retention_days: number | null;
   source: Record<string, unknown>;
+  unmanaged: boolean;
 }
 
 /** A failure card: what, where, likely cause, last lines, next command. */
@@ -702,6 +704,8 @@ export interface TrialView {
   latest_checkpoint: string | null;
   agent_id: string | null;
   slots: string[];
+  asked_by: string;
+  asked_at: number | null;
   started_at: number | null;
   ended_at: number | null;
   pending_reason: string | null;

@@ -57,15 +57,19 @@ function hparamText(view: View, id: number): string {
   return view.header.slice(FIXED_COLUMNS).map((name, i) => `${name} ${cells[FIXED_COLUMNS + i] ?? ''}`).join(', ');
 }
 
+/** The column of the reasons why trials were stopped, which are sentences: cut, and in full where the pointer rests. */
+const WHY = 'why';
+
 function TrialTable({ view, best }: { view: View; best: number | null }): ReactElement {
   return (
     <table className="det-live-table">
-      <thead><tr>{view.header.map((name, i) => <th key={i}>{name}</th>)}</tr></thead>
+      <thead><tr>{view.header.map((name, i) => <th key={i} className={name === WHY ? 'det-live-why' : undefined}>{name}</th>)}</tr></thead>
       <tbody>
         {view.order.slice(0, MAX_ROWS).map(id => {
           const trial = view.trials.get(id)!;
           const kind = id === best ? 'det-live-best' : trial.grey ? 'det-live-grey' : undefined;
-          return <tr key={id} className={kind}>{trial.cells.map((cell, i) => <td key={i}>{cell}</td>)}</tr>;
+          return <tr key={id} className={kind}>{trial.cells.map((cell, i) => view.header[i] === WHY
+            ? <td key={i} className="det-live-why" title={cell}>{cell}</td> : <td key={i}>{cell}</td>)}</tr>;
         })}
       </tbody>
     </table>

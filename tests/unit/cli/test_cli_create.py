@@ -53,6 +53,12 @@ def test_create_reads_standard_input(master, det) -> None:
     assert master.submitted[0].config_yaml.strip() == "name: piped"
 
 
+def test_a_config_of_one_line_without_an_end_is_read(master, det, workplace: Path) -> None:
+    (workplace / "short.json").write_text('{"name": "short"}')
+    assert det("e", "create", "short.json").exit_code == 0
+    assert master.submitted[0].config_yaml.strip() == '{"name": "short"}'
+
+
 def test_create_includes_files(master, det, workplace: Path) -> None:
     (workplace / "extra.py").write_text("x")
     result = det("e", "create", "search.yaml", "code", "-i", "extra.py")

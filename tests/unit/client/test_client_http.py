@@ -154,6 +154,26 @@ def test_reports_are_joined_from_curves(master: FakeMaster, client: Client) -> N
     assert found[1].metrics["<img>"] == float("inf")
 
 
+def test_a_pareto_front_is_of_the_config_or_of_named_metrics(master: FakeMaster, client: Client) -> None:
+    metrics = [{"name": "loss"}, {"name": "size"}]
+    config = {"name": "x", "searcher": {"metrics": metrics, "constraints": {"size": {"max": 9}}}}
+    experiment = client.create_experiment(config)
+    for loss, size in ((0.1, 50.0), (0.3, 4.0), (0.2, 8.0), (0.4, 5.0)):
+        trial = master.add_trial(experiment.id).id
+        master.series[trial] = [
+            SeriesView(trial_id=trial, group="validation", name=name, steps=[7], values=[value], times=[20.0])
+            for name, value in (("loss", loss), ("size", size))
+        ]
+    best = client.list_experiments()[0].pareto_front()
+    assert [(one.trial_id, one.steps_completed, one.metrics) for one in best] == [
+        (3, 7, {"loss": 0.2, "size": 8.0}),
+        (2, 7, {"loss": 0.3, "size": 4.0}),
+    ]
+    assert best[0].end_time is not None
+    with pytest.raises(ValueError, match="two metrics or more"):
+        experiment.pareto_front(["loss"])
+
+
 # --- steering -----------------------------------------------------------------------------------------------
 
 

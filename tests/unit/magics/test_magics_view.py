@@ -317,6 +317,17 @@ def test_a_table_says_what_it_leaves_out():
     assert "… and" not in mimebundle(ViewState.start(few), now=1001.0)["text/plain"]
 
 
+def test_a_table_says_why_trials_were_stopped_if_one_was():
+    evil = "<b>0.5</b>, needed 0.4"
+    trials = [trial(1, stop_evidence=evil), trial(2, would_stop=["above 0.3 (threshold)"]), trial(3)]
+    shown = mimebundle(ViewState.start(CurvesView(cursor=1, experiment=experiment(), trials=trials)), now=1001.0)
+    assert [line for line in shown["text/plain"].splitlines() if line.endswith("why")]
+    assert "not stopped: above 0.3 (threshold)" in shown["text/plain"]
+    assert "&lt;b&gt;0.5&lt;/b&gt;, needed 0.4" in shown["text/html"]
+    plain = mimebundle(ViewState.start(CurvesView(cursor=1, experiment=experiment(), trials=[trial(3)])), now=1001.0)
+    assert "why" not in plain["text/plain"]
+
+
 def test_what_failed_has_the_word_that_the_panel_has():
     assert state_word(experiment(state=ExperimentState.ERROR)) == "failed"
     assert trial_outcome(trial(1, state=TrialState.ERROR, end_reason=EndReason.ERROR)) == "failed"

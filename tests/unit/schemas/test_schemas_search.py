@@ -17,7 +17,7 @@ from detlab_hub.core.searchers import Started, make_searcher
 # --- searchers ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["custom", "sync_halving", "adaptive", "adaptive_simple"])
+@pytest.mark.parametrize("name", ["sync_halving", "adaptive", "adaptive_simple"])
 def test_removed_searchers_are_refused_by_name_with_the_reason(name: str) -> None:
     raw = {"searcher": {"name": name, "metric": "loss", "anything": 1}}
     [problem] = errors_of(check(raw))

@@ -80,8 +80,9 @@ class TestTPE(SearchMethodContract):
 
 
 class TestGP(SearchMethodContract):
-    config: ClassVar[dict[str, Any]] = {"name": "gp", **MB}
+    config: ClassVar[dict[str, Any]] = {"name": "gp", **MB, "max_trials": 8}
     seeds = range(1)
+    lost_answers = 0.7
 
 
 class TestCMA(SearchMethodContract):
@@ -95,8 +96,9 @@ class TestNSGA2(SearchMethodContract):
 
 
 class TestBayesian(SearchMethodContract):
-    config: ClassVar[dict[str, Any]] = {"name": "bayesian", **MB}
+    config: ClassVar[dict[str, Any]] = {"name": "bayesian", **MB, "max_trials": 8}
     seeds = range(1)
+    lost_answers = 0.7
 
 
 def test_all_methods_are_under_contract() -> None:

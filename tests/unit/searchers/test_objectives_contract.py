@@ -73,6 +73,7 @@ class TestTPE(Both):
 class TestGP(Both):
     config: ClassVar[dict[str, Any]] = {"name": "gp", **MB, "max_trials": 8, **TWO, **BOUND}
     seeds = range(1)
+    lost_answers = 0.7
 
 
 class TestNSGA2(Both):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
+from detlab.schemas.expconf import BOHBConfig, HyperbandConfig
+from detlab.testing.searchers import drive
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
     CreateTrial,
@@ -22,7 +25,9 @@ from detlab_hub.core.searchers import (
     ValidationReported,
     make_searcher,
 )
+from detlab_hub.core.searchers.halving import bohb
 from detlab_hub.core.searchers.halving.hyperband import bracket_sizes
+from detlab_hub.core.searchers.model_based import samplers
 from detlab_hub.core.searchers.model_based.method import TPE
 from detlab_hub.core.searchers.model_based.records import Record
 from detlab_hub.core.searchers.population import bandit
@@ -58,10 +63,26 @@ def test_bohb_asks_once_a_rung_has_results_and_learns_from_the_highest_that_has_
     reported(search, created, 3, tickets)
     assert tickets, "the first rung has enough results"
     [question, *_] = search.questions()
-    ended = question.known["ended"]
+    ended = bohb.ranked(question.known["results"])
     assert len(ended) >= 4, "two more than a model of one number needs"
     at = {record.at[0]: record.loss for record in ended}
     assert [at[x] for x in sorted(at)] == [float(rank) for rank in range(len(ended))], "ranks"
+    points = [record.at[0] for record in ended]
+    assert points == [trial.hparams["x"] for trial in created if trial.hparams["x"] in points], "order of creation"
+    again = json.loads(json.dumps(question.known["results"]))
+    assert bohb.ranked(again) == ended, "the same in the process that answers"
+
+
+def test_bohb_fits_its_good_density_to_enough_results() -> None:
+    """Falkner et al., section 4.1: the best 15%, but at least one more than there are hyperparameters."""
+    good = {count: samplers.good_of(3)(count) for count in (2, 4, 19, 20, 40, 100)}
+    assert good == {2: 2, 4: 3, 19: 3, 20: 3, 40: 6, 100: 15}
+    block = {"name": "bohb", **BLOCK, "max_rungs": 2, "max_trials": 40, "random_fraction": 0.0}
+    search = make_searcher(block, SPACE, 3)
+    created = [one for one in search.step(Started()) if isinstance(one, CreateTrial)]
+    tickets: list[int] = []
+    reported(search, created, 3, tickets)
+    assert search.questions()[0].known["options"]["fewest_good"] == 2
 
 
 def test_bohb_refuses_a_fraction_above_one() -> None:
@@ -127,6 +148,24 @@ def test_pb2_bandit_looks_where_trials_gained_and_keeps_choices() -> None:
     assert found == bandit.suggest(Question(0, 3, 5, space, known)), "the same for the same seed"
 
 
+@pytest.mark.parametrize("worst", [-1e30, -1.7e308])
+def test_pb2_bandit_learns_from_rounds_in_which_a_trial_exploded(worst: float) -> None:
+    draw = SearchRandom(1)
+    gains = [((x,), 1, -abs(x - 0.8)) for x in (draw.uniform(0.0, 1.0) for _ in range(40))]
+    known = {"gains": [((0.1,), 1, worst), *gains], "round": 2, "parents": [{"x": 0.1}] * 3}
+    found = bandit.suggest(Question(0, 3, 5, SPACE, known))
+    assert all(abs(point["x"] - 0.8) < 0.15 for point in found)
+
+
+def test_pb2_trial_that_failed_has_gained_nothing() -> None:
+    """A trial that ends early after its report counts as the worst: by a number that is no loss."""
+    block = {**BLOCK, "name": "pb2", "population_size": 8, "num_rounds": 4, "length_per_round": 2}
+    block["replace_function"] = {"truncate_fraction": 0.3}
+    for seed in range(12):
+        driven = drive(block, SPACE, seed, steering=0.1, accidents=0.05)
+        assert all(abs(gain.gain) < 10 for gain in driven.search.method.state()["gains"])
+
+
 def test_bayesian_says_which_sampler_it_chose_and_gp_when_it_hands_over() -> None:
     block = {"name": "bayesian", "metric": "loss", "max_trials": 20}
     assert make_searcher(block, SPACE, 1).method.notes() == ["searcher bayesian: suggestions come from gp"]
@@ -169,3 +208,13 @@ def test_suggestions_after_an_edit_lie_in_the_new_bounds_whatever_was_found_outs
     points = TPE.suggest(Question(0, 5, 3, space, known))
     assert len(points) == 5
     assert all(0.5 <= point["x"] <= 0.9 for point in points)
+
+
+def test_hyperband_and_bohb_keep_as_many_brackets_as_they_are_told_those_that_stop_earliest() -> None:
+    rounds = {"name": "hyperband", **BLOCK, "max_brackets": 2}
+    assert make_searcher(rounds, SPACE, 1).trials_total == 9 + 5
+    for name, given, brackets in (("hyperband", {}, 3), ("bohb", {}, 3), ("bohb", {"max_brackets": 2}, 2)):
+        search = make_searcher({"name": name, **BLOCK, "max_trials": 40, **given}, SPACE, 1)
+        assert len(search.method.state()["brackets"]) == brackets, "a journal from before the field has all"
+    assert BOHBConfig.model_validate({"name": "bohb", **BLOCK, "max_trials": 40}).max_brackets == 2
+    assert HyperbandConfig.model_validate({"name": "hyperband", **BLOCK}).max_brackets is None

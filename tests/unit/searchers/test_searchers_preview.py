@@ -301,3 +301,11 @@ def test_a_search_of_a_billion_trials_is_refused_before_it_is_run(run, tmp_path)
     result = run("many.yaml")
     assert result.exit_code == 2
     assert "1,000,000,000 trials" in result.output
+
+
+def test_searchers_preview_of_a_custom_search_says_that_its_class_runs_on_the_cluster(run, tmp_path):
+    searcher = "searcher: {name: custom, metric: loss, entrypoint: 'mine:Mine'}"
+    (tmp_path / "custom.yaml").write_text(f"{searcher}\nhyperparameters: {{x: {{type: int, minval: 1, maxval: 3}}}}\n")
+    result = run("custom.yaml")
+    assert result.exit_code != 0
+    assert "decided by your class" in result.output

@@ -15,7 +15,7 @@ from detlab.viz import importances, kinds, static
 from detlab.viz.budget import slot_seconds
 from detlab.viz.data import Search
 from detlab.viz.drawing import BEST, GREY
-from detlab.viz.pareto import Objective, frontier
+from detlab.viz.fronts import Objective, frontier, judge
 from unit.viz.test_viz import SPACE, said, snapshot, trial
 
 
@@ -180,6 +180,45 @@ def test_a_pareto_front_of_named_metrics_and_of_the_config() -> None:
     metrics = [{"name": "loss"}, {"name": "size", "smaller_is_better": False}]
     of_config = viz.pareto_front(two_metrics(values, config={"searcher": {"metrics": metrics}}))
     assert of_config.layout.yaxis.title.text == "size (greater is better)"
+
+
+def limited(values: list[tuple[float, float]], most: float) -> CurvesView:
+    metrics = [{"name": "loss"}, {"name": "size"}]
+    constraints = {"size": {"max": most}}
+    return two_metrics(values, config={"searcher": {"metrics": metrics, "constraints": constraints}})
+
+
+def test_trials_that_break_a_constraint_are_faint_and_never_on_the_front() -> None:
+    shown = limited([(0.3, 5.0), (0.5, 4.0), (0.1, 50.0), (0.6, 5.0)], most=10)
+    figure = viz.pareto_front(shown)
+    assert list(line(figure, "Pareto front").x) == [0.3, 0.5]
+    assert list(line(figure, "dominated").x) == [0.6]
+    broken = line(figure, "breaks a constraint")
+    assert list(broken.x) == [0.1]
+    assert broken.marker.opacity < 1
+    assert broken.text[0].endswith("loss 0.1<br>size 50<br>breaks a constraint")
+    assert figure.layout.title.subtitle.text == "2 of 4 trials are on the front · 1 breaks a constraint"
+    none = viz.pareto_front(limited([(0.3, 5.0), (0.5, 4.0)], most=1))
+    assert none.layout.title.subtitle.text == "0 of 2 trials are on the front · all break a constraint"
+
+
+def test_a_front_is_made_of_the_last_reports_with_all_metrics() -> None:
+    shown = limited([(0.3, 5.0), (math.nan, 4.0), (0.1, 50.0)], most=99)
+    found = judge(Search(shown, shown.experiment.config or {}))
+    assert [(key, found.points[key].step) for key in found.front] == [(12, 200), (10, 200)]
+    assert found.metrics(12) == {"loss": 0.1, "size": 50.0}
+    other = judge(Search(shown, {}), ["loss", "size"], ["size"])
+    assert other.metrics(other.front[-1]) == {"loss": 9.0, "size": 99.0}  # the report before the one with NaN
+
+
+def test_a_constraint_on_a_metric_that_is_no_objective_counts() -> None:
+    shown = two_metrics([(0.1, 5.0), (0.2, 3.0)])
+    shown.curves.extend(reported(10 + at, [1.0, 9.0 - 5 * at], [], "time") for at in range(2))
+    config = {"searcher": {"metrics": [{"name": "loss"}, {"name": "size"}], "constraints": {"time": {"max": 5}}}}
+    found = judge(Search(shown, config))
+    assert found.front == [11]
+    assert found.metrics(11) == {"loss": 0.2, "size": 3.0, "time": 4.0}
+    assert kinds.request("pareto_front", "loss", config=config)["name"] == "loss,size,time"
 
 
 def test_three_metrics_have_a_panel_per_pair_and_reasons_are_given() -> None:

@@ -10,7 +10,7 @@ import pytest
 from detlab import viz
 from detlab.schemas.wire import ParentView
 from detlab.viz import kinds, static
-from unit.viz.test_search_figures import reported, span
+from unit.viz.test_search_figures import limited, reported, span
 from unit.viz.test_viz import SPACE, snapshot, trial, tried
 
 
@@ -54,6 +54,14 @@ def test_points_lines_and_ticks_are_where_the_values_are() -> None:
     assert [x for x, _ in places] == sorted(x for x, _ in places)
     assert places[0][1] < places[2][1] < places[1][1]  # 4 stands above 2, and 2 above 1
     assert {"trials", "loss", "best so far"} - set(texts(root)) == {"best so far"}
+
+
+def test_trials_that_break_a_constraint_are_faint_crosses() -> None:
+    root = drawn(viz.pareto_front(limited([(0.3, 5.0), (0.5, 4.0), (0.1, 50.0)], most=10)))
+    faint = [one for one in root.iter("{http://www.w3.org/2000/svg}path") if one.get("opacity")]
+    assert len(faint) == 1
+    assert float(faint[0].get("opacity", 1)) == 0.5
+    assert marks(root, "circle") == 2
 
 
 def test_an_empty_figure_says_why_and_one_that_cannot_be_static_says_so() -> None:

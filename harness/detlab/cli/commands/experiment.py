@@ -16,7 +16,7 @@ from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import (
-    budget_left,
+    budgets_left,
     connection_notes,
     ended,
     exit_status,
@@ -41,7 +41,7 @@ from detlab.cli.output.printing import (
     table,
     wants_csv,
 )
-from detlab.client.facts import no_checkpoint
+from detlab.client.facts import TrialMetrics, no_checkpoint
 from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
@@ -155,15 +155,42 @@ def describe(invocation: Invocation, experiment_ids: tuple[int, ...]) -> None:
     """
     found = [invocation.client.get_experiment(number) for number in experiment_ids]
     if invocation.as_json:
-        told = [{**item.view.model_dump(mode="json"), "trial_list": _trial_views(item)} for item in found]
+        told = [_told(item) for item in found]
         say_json(told[0] if len(told) == 1 else told)
         return
     for item in found:
         _describe(item)
 
 
-def _trial_views(item: Experiment) -> list[object]:
-    return [trial.view.model_dump(mode="json") for trial in item.list_trials()]
+def _told(item: Experiment) -> dict[str, object]:
+    """Return an experiment, its trials and its Pareto front, if it has one, as JSON values."""
+    front = [
+        {"trial_id": one.trial_id, "steps_completed": one.steps_completed, "metrics": one.metrics}
+        for one in _front(item)
+    ]
+    return {
+        **item.view.model_dump(mode="json"),
+        **({"pareto_front": front} if front else {}),
+        "trial_list": [trial.view.model_dump(mode="json") for trial in item.list_trials()],
+    }
+
+
+def _front(item: Experiment) -> list[TrialMetrics]:
+    """Return the Pareto front of a search by several metrics, nothing of other searches."""
+    searcher = (item.config or {}).get("searcher") or {}
+    return item.pareto_front() if len(searcher.get("metrics") or ()) > 1 else []
+
+
+def _print_front(item: Experiment) -> None:
+    front = _front(item)
+    if not front:
+        return
+    names = list(front[0].metrics)
+    say()
+    say("Pareto front:")
+    rows = [(one.trial_id, one.steps_completed, *(one.metrics.get(name) for name in names)) for one in front]
+    more = f"det experiment describe {item.id} --json has all"
+    table(("Trial", "Steps", *names), rows, right=("Trial", "Steps", *names), choose=more)
 
 
 def _describe(item: Experiment) -> None:
@@ -179,8 +206,10 @@ def _describe(item: Experiment) -> None:
             ("state", view.state.value),
             ("pending", view.pending_reason),
             ("searcher", f"{view.searcher} on {view.metric}" if view.metric else view.searcher),
+            ("search task", view.search_task and f"{view.search_task}: det task logs {view.search_task}"),
+            ("trials", "evaluated by hand: det search ask" if view.unmanaged else None),
             ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
-            ("budget", ", ".join(map(budget_left, view.budgets))),
+            ("budget", budgets_left(view.budgets)),
             ("best", best),
             ("created", moment(view.created_at)),
             ("started", moment(view.started_at)),
@@ -199,6 +228,7 @@ def _describe(item: Experiment) -> None:
         say()
         for line in failure_card(card, experiment_id=view.id):
             say(line)
+    _print_front(item)
     trials = item.list_trials()
     if trials:
         say()
@@ -218,8 +248,10 @@ def trial_order(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def print_trials(trials: list[Trial]) -> None:
-    """Print a table of trials."""
-    columns = ("Trial", "State", "Ended", "Steps", "Best", "Latest", "Restarts", "Hyperparameters")
+    """Print a table of trials; why they were stopped has a column if one was."""
+    stopped = any(trial.view.why_stopped for trial in trials)
+    why = ("Why",) if stopped else ()
+    columns = ("Trial", "State", "Ended", "Steps", "Best", "Latest", "Restarts", *why, "Hyperparameters")
     rows = [
         (
             trial.id,
@@ -229,6 +261,7 @@ def print_trials(trials: list[Trial]) -> None:
             trial.view.best_validation,
             trial.view.latest_validation,
             trial.view.restarts,
+            *((trial.view.why_stopped,) if stopped else ()),
             settings(trial.hparams),
         )
         for trial in trials

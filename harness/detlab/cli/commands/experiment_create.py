@@ -127,7 +127,8 @@ def _follow(submitted: Submitted, *, quiet: bool) -> int:
 
 def _config(config: str, template: str | None, overrides: tuple[str, ...], name: str | None) -> ConfigSource:
     """Return the raw config; a file that nothing changes is sent as its own text, for the master to quote."""
-    source: ConfigSource = f"{sys.stdin.read()}\n" if config == "-" else config_text(Path(config))
+    # With a line break it is no name of a file, also where it is JSON on one line.
+    source: ConfigSource = f"{sys.stdin.read() if config == '-' else config_text(Path(config))}\n"
     if not (template or overrides or name is not None):
         return source
     raw = merged(source, Path(template)) if template else config_mapping(source, _shown(config))

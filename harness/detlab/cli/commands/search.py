@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
-import yaml
 
-from detlab.cli.commands.search_views import ID, clone, plot, show
+from detlab.cli.commands import search_views
+from detlab.cli.commands.search_views import ID
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, counted, moment, say, say_json, settings, table
+from detlab.cli.output.experiment_progress import budgets_left
+from detlab.cli.output.printing import clean, counted, moment, say, say_json, settings, show, table
 from detlab.client.resources import Experiment
-from detlab.schemas.wire import JournalEntry, ReplayedSearch, ReplayedTrial
+from detlab.errors import ConfigError
+from detlab.schemas.expconf import errors_of, load_yaml
+from detlab.schemas.wire import Asked, JournalEntry, Outcome, ReplayedSearch, ReplayedTrial
+
+_LONG = ("type", "author", "request_id", "points", "operations")
 
 
 @click.group(cls=LazyGroup)
@@ -31,9 +36,9 @@ def search() -> None:
     """
 
 
-search.add_command(show)
-search.add_command(plot)
-search.add_command(clone)
+search.add_command(search_views.show)
+search.add_command(search_views.plot)
+search.add_command(search_views.clone)
 
 
 def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[[Experiment], None]) -> None:
@@ -66,11 +71,15 @@ def extend(invocation: Invocation, experiment_id: int, trials: int, units: int) 
     _steer(invocation, experiment_id, done, lambda item: item.extend_search(trials, units))
 
 
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
 def _point(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[dict[str, Any]]:
     found = []
     for text in values:
         try:
-            point = json.loads(text)
+            point = json.loads(text, parse_constant=_no_number)
         except ValueError as error:
             raise click.BadParameter(f"{text[:80]!r} is not JSON: {error}") from error
         if not isinstance(point, dict):
@@ -93,6 +102,25 @@ def add(invocation: Invocation, experiment_id: int, points: list[dict[str, Any]]
       det search add 7 '{"lr": 0.1, "layers": 1}' '{"lr": 0.001, "layers": 2}'
     """
     _steer(invocation, experiment_id, f"{counted(len(points), 'point')} added", lambda item: item.add_points(points))
+
+
+@search.command()
+@ID
+@click.argument("folder", metavar="FOLDER", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("-i", "--include", "includes", multiple=True, help="A further file or folder, put at the top.")
+@json_option
+@pass_invocation
+def code(invocation: Invocation, experiment_id: int, folder: Path, includes: tuple[str, ...]) -> None:
+    """Replace the code of a custom search's class, such as after a mend; trials keep theirs.
+
+    The class is begun anew with it and told everything that has happened; what was answered stands.
+
+    \b
+    Examples:
+      det search code 7 .
+      det search code 7 . && det experiment activate 7
+    """
+    _steer(invocation, experiment_id, "its class has new code", lambda item: item.replace_search_code(folder, includes))
 
 
 @search.command()
@@ -126,9 +154,11 @@ def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
       det search bounds 7 narrower.yaml
     """
     try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        given, problems = load_yaml(file.read_text(encoding="utf-8"), file.name)
+    except (OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{file} cannot be read: {error}") from error
+    if mistakes := errors_of(problems):
+        raise ConfigError(mistakes)
     block = given.get("hyperparameters", given) if isinstance(given, dict) else None
     if not isinstance(block, dict):
         raise click.BadParameter(f"{file} has no hyperparameters")
@@ -183,6 +213,81 @@ def promote(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
 
 @search.command()
 @ID
+@click.option("--wait", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Default 60.")
+@click.option("--again", is_flag=True, help="One that is being evaluated already: whoever asked for it is gone.")
+@json_option
+@pass_invocation
+def ask(invocation: Invocation, experiment_id: int, wait: float, again: bool) -> None:
+    """Get the next trial of an unmanaged experiment, to evaluate it yourself.
+
+    \b
+    Examples:
+      det search ask 7
+      det search ask 7 --json | jq .trial.hyperparameters
+    """
+    item = invocation.client.get_search(experiment_id)
+    trial = item.ask(wait, again=again)
+    if invocation.as_json:
+        say_json(Asked(trial=trial, over=trial is None, why="" if trial else f"it is {item.state}"))
+    elif trial is None:
+        say(f"Experiment {experiment_id} is {item.state}: there is nothing more to evaluate")
+    else:
+        where = f" (continue after step {trial.steps_completed})" if trial.steps_completed else ""
+        say(f"Trial {trial.id}: {settings(trial.hyperparameters)}{where}")
+
+
+def _metrics(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+    found = {}
+    for text in values:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text[:80]!r} is not NAME=VALUE")
+        try:
+            found[name] = float(value)
+        except ValueError as error:
+            raise click.BadParameter(f"{value[:80]!r} is no number") from error
+    return found
+
+
+@search.command()
+@ID
+@click.argument("trial_id", metavar="TRIAL", type=int)
+@click.argument("metrics", metavar="[NAME=VALUE...]", nargs=-1, callback=_metrics)
+@click.option("--step", type=click.IntRange(min=0), help="How far it has trained; it then goes on.")
+@click.option("--state", type=click.Choice(get_args(Outcome)), help="How it ended; default completed, without --step.")
+@click.option("--message", default="", help="Why it failed.")
+@json_option
+@pass_invocation
+def tell(
+    invocation: Invocation,
+    experiment_id: int,
+    trial_id: int,
+    metrics: dict[str, float],
+    step: int | None,
+    state: Outcome | None,
+    message: str,
+) -> None:
+    """Tell what a trial of an unmanaged experiment gave.
+
+    \b
+    Examples:
+      det search tell 7 31 validation_loss=0.31
+      det search tell 7 31 validation_loss=0.4 --step 3
+      det search tell 7 32 --state failed --message "out of memory"
+    """
+    item = invocation.client.get_search(experiment_id)
+    told = item.report(trial_id, metrics, step=step, state=state, message=message)
+    if invocation.as_json:
+        say_json(told)
+    elif not told.stop:
+        say(f"Trial {trial_id} continues")
+    else:
+        how = "ended" if told.state.terminal else "stops here"
+        say(f"Trial {trial_id} {how} ({told.state}){f': {clean(told.why)}' if told.why else ''}")
+
+
+@search.command()
+@ID
 @json_option
 @pass_invocation
 def journal(invocation: Invocation, experiment_id: int) -> None:
@@ -205,7 +310,7 @@ def journal(invocation: Invocation, experiment_id: int) -> None:
 
 def _event(entry: JournalEntry) -> str:
     event = entry.event
-    told = {name: value for name, value in event.items() if name not in ("type", "author", "request_id", "points")}
+    told = {name: value for name, value in event.items() if name not in _LONG}
     kind = str(event.get("type", "")).replace("_", " ")
     who = f" of {str(event['request_id'])[:8]}" if "request_id" in event else ""
     return f"{kind}{who}{': ' + settings(told, 60) if told else ''}"
@@ -228,18 +333,25 @@ def _decisions(entry: JournalEntry) -> str:
 def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
     """Compute the state of a search at one of its events, and say why trials were stopped.
 
-    The master replays the search's journal; nothing is changed.
+    It also shows the best trial until then, and what was left of the budgets. The master replays the search's journal;
+    nothing is changed.
 
     \b
     Examples:
       det search replay 7
       det search replay 7 --at 40
     """
-    found = invocation.client.get_experiment(experiment_id).replay_search(at)
+    item = invocation.client.get_experiment(experiment_id)
+    found = item.replay_search(at)
     if invocation.as_json:
         say_json(found)
         return
     say(_summary(found))
+    if found.best:
+        best = f"{item.view.metric} {show(found.best.value)}"
+        say(clean(f"Best so far: {best} (trial {found.best.trial_id}, step {found.best.steps_completed})"))
+    if found.budgets:
+        say(f"Budget: {budgets_left(found.budgets)}")
     if found.trials:
         columns = ("Trial", "State", "Best", "Reports", "Why", "Hyperparameters")
         table(columns, [_trial(one) for one in found.trials], right=("Trial", "Best", "Reports"))

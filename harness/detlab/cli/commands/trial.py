@@ -103,6 +103,7 @@ def _describe(item: Trial) -> None:
             ("latest validation", view.latest_validation),
             ("latest checkpoint", view.latest_checkpoint),
             ("restarts", view.restarts or None),
+            ("evaluated by", view.asked_by or None),
             ("agent", " ".join([view.agent_id or "", *view.slots]).strip()),
             ("started", moment(view.started_at)),
             ("ended at", moment(view.ended_at)),

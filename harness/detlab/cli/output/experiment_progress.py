@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from detlab.cli.output.failures import FAILED, failure_card, status_of
@@ -48,6 +48,7 @@ class Story:
     state: ExperimentState | None = None
     reason: str | None = None
     warned: set[str] = field(default_factory=set)
+    noted: set[tuple[int, str]] = field(default_factory=set)
 
     def of(self, item: CurvesView | Event) -> list[str]:
         """Return the new lines of a snapshot or an event."""
@@ -69,15 +70,18 @@ class Story:
             text += f": {trial.stop_evidence}"
         if trial.restarts and not ended:
             text += f", restart {trial.restarts}"
+        would = [one for one in trial.would_stop if (trial.id, one) not in self.noted]
+        self.noted.update((trial.id, one) for one in would)
+        dry = [clean(f"trial {trial.id}: a policy would have stopped it {one}") for one in would]
         if self.told.get(trial.id) == text:
-            return []
+            return dry
         first = trial.id not in self.told
         self.told[trial.id] = text
         details = f"  {settings(trial.hparams)}" if first and trial.hparams else ""
         value = ""
         if ended and trial.best_validation is not None:
             value = f"  best {self.metric} {show(trial.best_validation)}"
-        return [clean(f"trial {trial.id}: {text}{value}{details}")]
+        return [*dry, clean(f"trial {trial.id}: {text}{value}{details}")]
 
     def experiment(self, view: ExperimentView) -> list[str]:
         """Return lines for a new state, a new best and a new reason to wait."""
@@ -109,6 +113,11 @@ def progress_line(view: ExperimentView) -> str:
     done = sum(view.trials.get(state, 0) for state in ("COMPLETED", "CANCELED", "ERROR"))
     total = view.trials_total or sum(count for state, count in view.trials.items() if state != "RUNNING")
     return ", ".join(part for part in (f"{done}/{total} trials done", view.held) if part)
+
+
+def budgets_left(budgets: Sequence[BudgetView]) -> str:
+    """Say what is left of each budget of a search: `1.2 of 4 slot hours left, 20m 00s of 1h 00m left`."""
+    return ", ".join(map(budget_left, budgets))
 
 
 def budget_left(one: BudgetView) -> str:

@@ -1,13 +1,28 @@
-"""Operations on searches that are active: steering, the journal, the replay."""
+"""Operations on searches that are active: steering, the journal, the replay; ask and tell."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from detlab.client.operations.experiments import new_key, one
+from detlab.client.operations.experiments import new_key, one, upload
 from detlab.client.transport.calls import Call, Flow, field_of, model
-from detlab.schemas.wire import ExperimentView, JournalEntry, ReplayedSearch, SearchAct, SteerSearch
+from detlab.schemas.wire import (
+    Asked,
+    AskTrial,
+    ExperimentView,
+    JournalEntry,
+    Outcome,
+    ReplayedSearch,
+    SearchAct,
+    SteerSearch,
+    TellTrial,
+    Told,
+)
+from detlab.schemas.wire.searches import MOST_WAIT
+
+if TYPE_CHECKING:
+    from detlab.client.bundling.bundle import Bundle
 
 JOURNAL_PAGE = 1000
 
@@ -22,6 +37,7 @@ def steer(
     hyperparameters: Mapping[str, Any] | None = None,
     limit: int | None = None,
     trial_ids: Sequence[int] = (),
+    bundle: str | None = None,
 ) -> Flow[ExperimentView]:
     """Carry out one act; it has a key, so that it happens once however often it is sent."""
     body = SteerSearch(
@@ -32,9 +48,41 @@ def steer(
         hyperparameters=None if hyperparameters is None else dict(hyperparameters),
         limit=limit,
         trial_ids=list(trial_ids),
+        bundle=bundle,
         idempotency_key=new_key(),
     )
     return one(Call("POST", f"experiments/{int(experiment_id)}/search", json=body, parse=model(ExperimentView)))
+
+
+def replace_code(experiment_id: int, bundle: Bundle | None) -> Flow[ExperimentView]:
+    """Upload code for the class of a custom search, and have it used."""
+    if bundle is not None:
+        yield from upload(bundle)
+    view: ExperimentView = yield from steer(experiment_id, "code", bundle=None if bundle is None else bundle.digest)
+    return view
+
+
+def ask(experiment_id: int, timeout: float, *, again: bool, trial_id: int | None, key: str) -> Flow[Asked]:
+    """Ask for a trial to evaluate; with the same key the same one is returned, however often it is sent."""
+    body = AskTrial(timeout=min(timeout, MOST_WAIT), again=again, trial_id=trial_id, idempotency_key=key)
+    return one(Call("POST", f"experiments/{int(experiment_id)}/search/ask", json=body, parse=model(Asked)))
+
+
+def tell(
+    experiment_id: int,
+    trial_id: int,
+    *,
+    run: int | None,
+    metrics: Mapping[str, Any],
+    step: int | None,
+    state: Outcome,
+    message: str,
+) -> Flow[Told]:
+    """Tell what a trial gave; can safely be repeated."""
+    body = TellTrial(
+        trial_id=trial_id, run=run, metrics=dict(metrics), steps_completed=step, state=state, message=message
+    )
+    return one(Call("POST", f"experiments/{int(experiment_id)}/search/tell", json=body, parse=model(Told)))
 
 
 def journal(experiment_id: int, *, acts: bool = False) -> Flow[list[JournalEntry]]:

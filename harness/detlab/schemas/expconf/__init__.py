@@ -45,6 +45,7 @@ from detlab.schemas.expconf.blocks.lengths import Length
 from detlab.schemas.expconf.blocks.population_searchers import DEHBConfig, PB2Config, PBTConfig, PopulationConfig
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 from detlab.schemas.expconf.blocks.searchers import (
+    CustomConfig,
     GridConfig,
     RandomConfig,
     SearcherConfig,
@@ -78,6 +79,7 @@ __all__ = [
     "CheckpointStorage",
     "ConfigError",
     "ConstHyperparameter",
+    "CustomConfig",
     "DEHBConfig",
     "Device",
     "DirectoryConfig",

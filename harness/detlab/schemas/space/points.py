@@ -109,6 +109,16 @@ class Space:
         given = self.flat(point)
         return [leaf.name for leaf in self.ordered if leaf.active(given) and leaf.name not in given]
 
+    def with_constants(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a part of a point as a tree, with the constants that it lacks."""
+        values = self.flat(point)
+        for leaf in self.ordered:
+            if leaf.kind == "const" and leaf.name not in values and leaf.active(values):
+                values[leaf.name] = copy.deepcopy(
+                    leaf.spec["val"] if isinstance(leaf.spec, Mapping) and leaf.spec else leaf.spec
+                )
+        return self.tree(values)
+
     def draws(self, rng: Draws) -> Flat:
         """Draw a flat point without regard to relations."""
         return self._draw(rng, {})

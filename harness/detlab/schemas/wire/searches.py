@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from detlab.schemas.wire.base import Wire
+from detlab.schemas.wire.base import TrialState, Wire
+from detlab.schemas.wire.views import BestView, BudgetView
 
 MOST_POINTS = 1000
+MOST_OPERATIONS = 20_000
 MOST_TRIALS_MORE = 100_000
-SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote"]
+SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "code"]
 
 
 class SteerSearch(Wire):
@@ -29,8 +31,149 @@ class SteerSearch(Wire):
     """Of `concurrency`: trials at a time, 0 for no limit."""
     trial_ids: list[int] = Field(default=[], max_length=MOST_POINTS)
     """Of `retry`: failed trials, all of them if empty; of `stop` and `promote`: one trial."""
+    bundle: Annotated[str, Field(max_length=200)] | None = None
+    """Of `code`: the uploaded code of the class of a custom search, in place of the one it has."""
     idempotency_key: Annotated[str, Field(max_length=300)] | None = None
     """The same act with the same key is carried out once."""
+
+
+class SearchSetup(Wire):
+    """What the task of a custom search needs to make its class."""
+
+    experiment_id: int
+    entrypoint: str
+    options: dict[str, Any] = {}
+    answer_timeout: float
+    seed: int
+    hyperparameters: dict[str, Any]
+    metric: str
+    smaller_is_better: bool
+    time_metric: str | None = None
+    max_trials: int
+    max_concurrent_trials: int
+    require: list[str] = []
+
+
+class FeedEvent(Wire):
+    """An event of which the class of a custom search is told, and what it answered."""
+
+    number: int
+    """From 1, without gaps."""
+    type: str
+    request_id: str | None = None
+    """The trial, by the id that the class gave it."""
+    trial: str | None = None
+    """The trial, by the id that the search gave it."""
+    hparams: dict[str, Any] | None = None
+    metric: float | str | None = None
+    """A number, or the text NaN, Infinity or -Infinity."""
+    train_length: float | None = None
+    reason: str | None = None
+    hyperparameters: dict[str, Any] | None = None
+    """Of `space_edited`: the new block."""
+    operations: list[dict[str, Any]] | None = None
+    """What it answered; None: the event is to be answered."""
+
+
+class SearchFeed(Wire):
+    """GET task/search: the events of a custom search after a number."""
+
+    setup: SearchSetup
+    events: list[FeedEvent]
+    over: bool = False
+    """No answer is wanted any more: the task may end."""
+    why: str = ""
+    """Why not, for people."""
+
+
+class SearchAnswer(Wire):
+    """POST task/search: what the class answers to an event, or why it does not."""
+
+    number: int = Field(ge=1, le=10**9)
+    operations: list[dict[str, Any]] = Field(default=[], max_length=MOST_OPERATIONS)
+    failure: Annotated[str, Field(max_length=20_000)] = ""
+    """For people; the experiment is paused."""
+
+
+class SearchAnswerReply(Wire):
+    """What became of an answer."""
+
+    accepted: bool
+    """Whether it was carried out now; not if the event had been answered before."""
+    over: bool = False
+    why: str = ""
+
+
+MOST_TOLD_METRICS = 1000
+MOST_STEPS = 2**53
+MOST_WAIT = 30.0
+"""Seconds for which the master lets one `ask` wait for a trial."""
+Outcome = Literal["running", "completed", "failed", "invalid"]
+
+
+class AskTrial(Wire):
+    """POST experiments/{id}/search/ask: a trial of an unmanaged experiment, to be evaluated by the caller."""
+
+    timeout: float = Field(0.0, ge=0.0, le=MOST_WAIT)
+    """Seconds to wait at most until there is one: the next point may have to be computed."""
+    again: bool = False
+    """Hand out a trial that is being evaluated already, because whoever asked for it is gone."""
+    trial_id: int | None = None
+    """With `again`: which one; default: the one that was asked for first."""
+    idempotency_key: Annotated[str, Field(max_length=300)] | None = None
+    """The same request with the same key gets the same trial, until that has ended."""
+
+
+class AskedTrial(Wire):
+    """A trial to be evaluated by whoever asked for it."""
+
+    id: int
+    number: int
+    """Its place in the search, from 0."""
+    hyperparameters: dict[str, Any]
+    seed: int
+    run: int
+    """How often it was handed out: once it is handed out again, nothing is taken from earlier evaluations of it."""
+    steps_completed: int = 0
+    """The step until which it was told before: it may continue there if you have kept its state."""
+
+
+class Asked(Wire):
+    """What there is to evaluate."""
+
+    trial: AskedTrial | None = None
+    over: bool = False
+    """Whether there will be no further trial."""
+    why: str = ""
+    """Why there is none, for people."""
+    waits_for: list[int] = []
+    """Trials of which one must be told before there is a further one."""
+
+
+class TellTrial(Wire):
+    """POST experiments/{id}/search/tell: what the evaluation of a trial gave."""
+
+    trial_id: int
+    run: int | None = None
+    """`run` of the `AskedTrial`; default: the newest."""
+    metrics: dict[Annotated[str, Field(max_length=1000)], Any] = Field(default={}, max_length=MOST_TOLD_METRICS)
+    """Validation metrics: the searcher's, and any others."""
+    steps_completed: int | None = Field(None, ge=0, le=MOST_STEPS)
+    """How far it has trained; default: one step beyond the last report."""
+    state: Outcome = "completed"
+    """How it ended: `running` if it has not, `invalid` if its hyperparameters cannot be evaluated."""
+    message: Annotated[str, Field(max_length=10_000)] = ""
+    """Of a trial that failed: why."""
+
+
+class Told(Wire):
+    """What the search makes of it."""
+
+    stop: bool
+    """Whether the evaluation is to end here: the trial has ended, or is paused at a rung."""
+    state: TrialState
+    why: str = ""
+    """Why it is to end, for people; empty if that is nobody's decision but yours."""
 
 
 class JournalEntry(Wire):
@@ -50,7 +193,8 @@ class ReplayedTrial(Wire):
     index: int
     request_id: str
     hparams: dict[str, Any]
-    state: Literal["running", "paused", "stopping", "ended"]
+    state: Literal["waiting", "running", "paused", "stopping", "ended"]
+    """`waiting`: it held no slots then."""
     why: str = ""
     """Why it was stopped or how it ended, for people."""
     best: float | None = None
@@ -72,5 +216,9 @@ class ReplayedSearch(Wire):
     progress: float
     trials_total: int
     """Trials that the search makes at most."""
+    best: BestView | None = None
+    """The best report until then, as in the view of the experiment."""
+    budgets: list[BudgetView] = []
+    """What was used of each budget until then; without wall-clock time if the experiment was paused meanwhile."""
     trials: list[ReplayedTrial]
     over: bool

@@ -183,6 +183,8 @@ class ExperimentView(Wire):
     pending_reason: str | None = None
     """The dominant reason why nothing more runs now."""
     budgets: list[BudgetView] = []
+    search_task: str | None = None
+    """The task that runs the class of a custom search, or ran it last."""
     """What its search may use, and has used; only on a single experiment."""
     warnings: list[str] = []
     """For example: trial 3 never reported 'val_loss'."""
@@ -195,6 +197,8 @@ class ExperimentView(Wire):
     log_retention_days: int | None = None
     """Days that output is kept after the end of each trial; -1: forever; null: the master's default."""
     source: dict[str, Any] = {}
+    unmanaged: bool = False
+    """Whether users evaluate its trials by hand: the cluster runs none of them."""
 
     @property
     def took(self) -> float | None:
@@ -317,6 +321,10 @@ class TrialView(Wire):
     latest_checkpoint: str | None = None
     agent_id: str | None = None
     slots: list[str] = []
+    asked_by: str = ""
+    """Who evaluates it by hand, or did; empty: nobody so far, or its experiment is not unmanaged."""
+    asked_at: float | None = None
+    """Since when they do; null: it waits to be asked for, or is paused."""
     started_at: float | None = None
     ended_at: float | None = None
     pending_reason: str | None = None
@@ -337,6 +345,13 @@ class TrialView(Wire):
     summary_left_out: int = 0
     """Number of metrics missing from `summary` because there are too many: request their curves by name."""
     metadata: dict[str, Any] = {}
+
+    @property
+    def why_stopped(self) -> str:
+        """Why it was stopped, or what policies with `dry_run` would have stopped it for, in one line; else empty."""
+        return "; ".join(
+            [self.stop_evidence] if self.stop_evidence else [f"not stopped: {one}" for one in self.would_stop]
+        )
 
 
 class SeriesView(Wire):

@@ -37,6 +37,14 @@ class Hold(StrEnum):
     SEARCH = "search"
 
 
+class Evaluator(StrEnum):
+    """Who evaluates the trial."""
+
+    CLUSTER = "cluster"
+    USER = "user"
+    """A user, by hand: it never requests an allocation."""
+
+
 class Metric(StrEnum):
     """The state of the searcher metric, and the effect of its absence."""
 
@@ -60,6 +68,7 @@ class Trial:
     early_exit: str | None = None
     end_reason: EndReason | None = None
     hold: Hold = Hold.NONE
+    evaluator: Evaluator = Evaluator.CLUSTER
 
 
 # --- events
@@ -324,6 +333,8 @@ def _live(trial: Trial) -> bool:
 
 
 def _request(trial: Trial) -> Step:
+    if trial.evaluator is Evaluator.USER:
+        return Step(trial)
     run = trial.run + 1
     return Step(replace(trial, attempt=Attempt.LIVE, run=run), (RequestAllocation(run),))
 

@@ -5,6 +5,7 @@ restores a search from its journal. Nothing here does I/O, reads a clock or draw
 """
 
 from detlab_hub.core.searchers.errors import (
+    OperationsRefused,
     ReplayMismatch,
     SearcherConfigError,
     SearcherInputError,
@@ -12,6 +13,7 @@ from detlab_hub.core.searchers.errors import (
     SteeringRefused,
 )
 from detlab_hub.core.searchers.events import (
+    Answered,
     BudgetSpent,
     CheckpointCommitted,
     ConcurrencySet,
@@ -52,6 +54,7 @@ from detlab_hub.core.searchers.registry import method_class, needs_metric, searc
 from detlab_hub.core.searchers.searcher import Searcher
 
 __all__ = [
+    "Answered",
     "BudgetSpent",
     "CheckpointCommitted",
     "ConcurrencySet",
@@ -63,6 +66,7 @@ __all__ = [
     "Extended",
     "Fields",
     "Objectives",
+    "OperationsRefused",
     "PauseSearch",
     "PauseTrial",
     "PointsAdded",

@@ -30,6 +30,18 @@ class SteeringRefused(SearcherInputError):
     """A user's act that this search does not allow; nothing has changed."""
 
 
+class OperationsRefused(SearcherInputError):
+    """The class of a custom search asks for what is impossible; nothing has changed.
+
+    Attributes:
+        mistakes: One sentence for each.
+    """
+
+    def __init__(self, mistakes: Sequence[str]) -> None:
+        super().__init__("; ".join(mistakes))
+        self.mistakes = list(mistakes)
+
+
 class ReplayMismatch(Exception):
     """The search now decides otherwise than its journal records: its algorithm or its config has changed.
 

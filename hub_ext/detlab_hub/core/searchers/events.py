@@ -97,6 +97,21 @@ class Suggested:
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """The class of a custom search answered an event of its feed.
+
+    Attributes:
+        number: Of the event that was answered.
+        operations: What the class wants, plain JSON values, in order.
+        failure: Why there is no answer: it raised, took too long, or asked for what is impossible; for people.
+    """
+
+    number: int
+    operations: tuple[dict[str, Any], ...] = ()
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialPaused:
     """A trial that the search paused has left its slots; what it saved is committed."""
 
@@ -212,7 +227,7 @@ TrialEvent: TypeAlias = (
 )
 """What happens to one trial."""
 
-Event: TypeAlias = Started | TrialEvent | Suggested | Steering | BudgetSpent
+Event: TypeAlias = Started | TrialEvent | Suggested | Answered | Steering | BudgetSpent
 
 
 @dataclass(frozen=True, slots=True)

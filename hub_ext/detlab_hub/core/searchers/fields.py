@@ -50,6 +50,11 @@ class Fields:
             raise SearcherConfigError(f"searcher.{key}: must be at least 1, is {value}")
         return value
 
+    def text(self, key: str) -> str | None:
+        """Return a text, or None if it is not set."""
+        value = self._block.get(key)
+        return None if value is None else str(value)
+
     def optional_count(self, key: str) -> int | None:
         """Return an integer of at least 1, or None if it is not set.
 

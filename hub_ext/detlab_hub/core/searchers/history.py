@@ -39,12 +39,14 @@ class TrialHistory:
         phase: What it was doing; one that waits for slots counts as running.
         why: Why it was stopped, or how it ended.
         metrics: The values of the searcher metric that were journaled.
+        failed: Whether it failed.
     """
 
     trial: CreateTrial
     phase: TrialPhase = "running"
     why: str = ""
     metrics: list[float] = field(default_factory=list)
+    failed: bool = False
 
 
 class History:
@@ -78,9 +80,12 @@ class History:
             case ValidationReported(request_id, metric):
                 self.trials[request_id].metrics.append(metric)
             case TrialExitedEarly(request_id, reason):
-                self.trials[request_id].why = self.trials[request_id].why or _EARLY[reason]
+                one = self.trials[request_id]
+                one.failed = one.failed or (reason == "errored" and not one.why)
+                one.why = one.why or _EARLY[reason]
             case TrialExited(request_id):
-                self.trials[request_id].phase = "ended"
+                one = self.trials[request_id]
+                one.phase, one.why = "ended", one.why or "ended by itself"
 
     def _decided(self, event: Event, decision: Decision) -> None:
         match decision:

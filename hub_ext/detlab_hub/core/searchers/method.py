@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from detlab.schemas.expconf import SearcherBlock
 from detlab.schemas.space import Space, SpaceError
 from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
-from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
+from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason, Shutdown
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.randomness import SearchRandom
@@ -87,6 +87,15 @@ class TrialFactory:
     def problems(self, hparams: Mapping[str, Any]) -> list[str]:
         """Return what keeps a point, or a part of one, out of the space."""
         return [f"{name}: {wrong}" if name else wrong for name, wrong in self._space.problems(hparams)]
+
+    def completed(self, hparams: object) -> tuple[dict[str, Any], list[str]]:
+        """Return a point with the constants that it lacks, and what keeps it out of the space, a missing value too."""
+        wrong = self._space.problems(hparams)
+        if wrong or not isinstance(hparams, Mapping):
+            return {}, [f"{name}: {text}" if name else text for name, text in wrong]
+        point = self._space.with_constants(hparams)
+        wrong = self._space.problems(point, partial=False)
+        return point, [f"{name}: {text}" if name else text for name, text in wrong]
 
     def at(self, hparams: dict[str, Any], parent: str | None = None) -> CreateTrial:
         """Create a trial at a given point, from a parent's checkpoint if one is given."""
@@ -208,6 +217,30 @@ class SearchMethod(ABC):
     def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
         """Take the answer to a ticket, with as many points as were requested."""
         raise NotImplementedError(f"{type(self).__name__} made a Suggest decision and takes no answer")
+
+    @property
+    def waits_for(self) -> int | None:
+        """The number of the event that the class of a custom search has to answer next; None: there is none."""
+        return None
+
+    @property
+    def verdict(self) -> Shutdown | None:
+        """How the search is to end, if the method says that itself; by default by how its trials ended."""
+        return None
+
+    def feed(self, after: int, limit: int) -> list[dict[str, Any]]:
+        """Return the events for the class of a custom search after a number, in order."""
+        return []
+
+    def answered(
+        self, factory: TrialFactory, number: int, operations: Sequence[Mapping[str, Any]], failure: str
+    ) -> list[Decision]:
+        """Take the answer of the class to the event that it has to answer next.
+
+        Raises:
+            OperationsRefused: With every operation that is impossible; nothing has changed then.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes no answers")
 
     def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
         """Enlarge the search by further trials, and the longest trials by further units of the time metric.

@@ -15,7 +15,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from detlab_hub.core.searchers.errors import SearcherConfigError
-from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, ResumeTrial, StopTrial
+from detlab_hub.core.searchers.events import (
+    INVALID_REASONS,
+    CreateTrial,
+    Decision,
+    ExitReason,
+    ResumeTrial,
+    Shutdown,
+    StopTrial,
+)
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
 from detlab_hub.core.searchers.objectives import Score
@@ -212,6 +220,26 @@ class Repeated(SearchMethod):
     def known(self, ticket: int) -> Any:
         """Ask the method inside."""
         return self._inner.known(ticket)
+
+    @property
+    def waits_for(self) -> int | None:
+        """Ask the method inside."""
+        return self._inner.waits_for
+
+    @property
+    def verdict(self) -> Shutdown | None:
+        """Ask the method inside."""
+        return self._inner.verdict
+
+    def feed(self, after: int, limit: int) -> list[dict[str, Any]]:
+        """Ask the method inside."""
+        return self._inner.feed(after, limit)
+
+    def answered(
+        self, factory: TrialFactory, number: int, operations: Sequence[Mapping[str, Any]], failure: str
+    ) -> list[Decision]:
+        """Tell the method inside."""
+        return self._repeated(factory, self._inner.answered(factory, number, operations, failure))
 
     def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
         """Tell the method inside."""

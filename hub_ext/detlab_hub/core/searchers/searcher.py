@@ -15,6 +15,7 @@ from detlab.schemas.space import Space
 from detlab_hub.core.searchers.errors import SearcherConfigError, SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import (
     INVALID_REASONS,
+    Answered,
     BudgetSpent,
     CheckpointCommitted,
     ConcurrencySet,
@@ -154,6 +155,11 @@ class Searcher:
         """The metrics that a report must carry beside the searcher metric."""
         return self._objectives.names
 
+    @property
+    def waits_for(self) -> int | None:
+        """The number of the event that the class of a custom search has to answer next; None: there is none."""
+        return None if self._shutdown is not None or self._spent else self.method.waits_for
+
     def needs_checkpoints(self) -> Set[str]:
         """Return the checkpoints that a trial may still start from."""
         return frozenset() if self._shutdown is not None or self._spent else self.method.needs_checkpoints()
@@ -185,6 +191,8 @@ class Searcher:
                 return self._start()
             case Suggested():
                 return self._suggested(event)
+            case Answered():
+                return self._answered(event)
             case BudgetSpent(reason):
                 return self._budget_spent(reason)
             case (
@@ -379,6 +387,13 @@ class Searcher:
         points += [self._factory.point() for _ in range(count - len(points))]
         return self._or_over(self._record(self.method.suggested(self._factory, event.ticket, points)))
 
+    def _answered(self, event: Answered) -> list[Decision]:
+        if self._shutdown is not None or self._spent or event.number != self.waits_for:
+            return []  # answered before, or no longer asked for
+        decisions = self.method.answered(self._factory, event.number, event.operations, event.failure)
+        self.revision += 1
+        return self._or_over(self._record(decisions))
+
     def _exited_early(self, event: TrialExitedEarly) -> list[Decision]:
         request_id = event.request_id
         if request_id in self._exits:
@@ -401,8 +416,10 @@ class Searcher:
     def _or_over(self, decisions: list[Decision]) -> list[Decision]:
         """Add the end of the search to the decisions if no trial is left and no question is open."""
         requested = len(self._requested)
-        if requested == len(self._closed) and not self._tickets:
-            self._shutdown = Shutdown(cancel=len(self._cancels) >= requested, failure=len(self._failures) >= requested)
+        if requested == len(self._closed) and not self._tickets and self.waits_for is None:
+            self._shutdown = self.method.verdict or Shutdown(
+                cancel=len(self._cancels) >= requested, failure=len(self._failures) >= requested
+            )
             decisions.append(self._shutdown)
         return decisions
 
@@ -437,6 +454,7 @@ class Searcher:
         """Hash of the whole state: equal fingerprints, equal futures."""
         state = {
             "rng": self._rng.fingerprint(),
+            "space": self._space,
             "requested": {name: trial.index for name, trial in self._requested.items()},
             "enqueued": self._factory.enqueued,
             "paused": sorted(self._paused),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import random
 import re
 import shlex
@@ -19,13 +20,14 @@ from detlab.schemas.expconf.blocks.environment import DEVICE_KINDS
 from detlab.schemas.expconf.checks.search_costs import too_many_at_once
 from detlab.schemas.runtimes import DOCKER, takes_image
 from detlab.schemas.wire import CreateExperiment, ProblemView
-from detlab_hub.core.searchers import SearcherConfigError, make_searcher
+from detlab_hub.core.searchers import Searcher, SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.warm_start import check_results, check_source
 
 MAX_SEED = 2**31 - 1
+_AT_ONCE = "max_concurrent_trials"
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 
 
@@ -75,16 +77,45 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
         config["environment"]["image"] = {} if asked is None else named_images(asked)
     _draw_open(config, draw)
     try:
-        stopping = config.get("stopping") or ()
-        space = config.get("hyperparameters") or {}
-        made = make_searcher(config["searcher"], space, seed_of(config), stopping=stopping)
-        problems += too_many_at_once(config, made.trials_total)
+        made = _searcher(config)
+        if config.get("unmanaged"):
+            problems += _by_hand(config, (raw.get("searcher") or {}).get(_AT_ONCE) is not None, made)
+        else:
+            problems += too_many_at_once(config, made.trials_total)
     except SearcherConfigError as error:
         path, _, message = str(error).partition(": ")
         place = path if message and path.startswith(("searcher", "hyperparameters", "stopping")) else "searcher"
         problems.append(Problem(place, message if place == path else str(error)))
     _refuse(problems)
     return Prepared(config, [problem for problem in expconf.in_order(problems) if problem.level == "warning"])
+
+
+def _searcher(config: dict[str, Any]) -> Searcher:
+    stopping, space = config.get("stopping") or (), config.get("hyperparameters") or {}
+    return make_searcher(config["searcher"], space, seed_of(config), stopping=stopping)
+
+
+def _by_hand(config: dict[str, Any], limited: bool, made: Searcher) -> list[Problem]:
+    """Complete and judge the config of trials that users evaluate by hand.
+
+    Unless the config says how many there may be at a time, the search begins with one: asking for more raises that. A
+    trial that is created when it is asked for is chosen by all results so far.
+    """
+    if made.wants_checkpoints:
+        name = config["searcher"]["name"]
+        message = f"{name} starts trials from checkpoints of others, which an unmanaged experiment does not have"
+        return [
+            Problem("searcher.name", message, "use another method, or leave out `unmanaged` and give an entrypoint")
+        ]
+    searcher = config["searcher"]
+    if not limited and _AT_ONCE in searcher:
+        fewest = {**searcher, _AT_ONCE: int(searcher.get("seeds") or 1)}
+        try:
+            _searcher({**config, "searcher": fewest})
+        except SearcherConfigError:  # a method that needs more of them
+            return []
+        config["searcher"] = fewest
+    return []
 
 
 def named_images(image: str | dict[str, str | None]) -> dict[str, str]:
@@ -155,14 +186,15 @@ def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Proble
         ConfigError: If it is plainly `python FILE.py` and there is no such file.
         BundleError: If the bundle cannot be read.
     """
+    found = _check_search_class(config["searcher"], bundle)
     entrypoint = config.get("entrypoint")
     if expconf.is_trial_class(entrypoint):
-        return _check_module(str(entrypoint).strip().partition(":")[0], bundle)
+        return found + _check_module(str(entrypoint).strip().partition(":")[0], bundle)
     words = entrypoint_words(entrypoint)
     wanted = script_of(words)
     loose = next((word for word in words if _relative_script(word)), None)
     if wanted is None and loose is None:
-        return []
+        return found
     files = set() if bundle is None else bundle_files(bundle)
     if wanted is not None and str(PurePosixPath(wanted)) not in files:
         have = sorted(name for name in files if name.endswith(".py"))[:5]
@@ -170,8 +202,29 @@ def check_entrypoint(config: dict[str, Any], bundle: Path | None) -> list[Proble
         raise ConfigError([Problem("entrypoint", f"runs {wanted!r}, which is not in the code", hint)])
     names = {PurePosixPath(name).name for name in files}
     if wanted is None and loose is not None and PurePosixPath(loose).name not in names:
-        return [Problem("entrypoint", f"names {loose!r}, which is not in the code", None, "warning")]
-    return []
+        return [*found, Problem("entrypoint", f"names {loose!r}, which is not in the code", None, "warning")]
+    return found
+
+
+def _check_search_class(searcher: dict[str, Any], bundle: Path | None) -> list[Problem]:
+    """Check that the module of a custom search's class is in the code; warn if not, as it may be installed.
+
+    Raises:
+        ConfigError: The code has a module of nearly that name.
+        BundleError: The bundle cannot be read.
+    """
+    if searcher.get("name") != "custom":
+        return []
+    top = str(searcher["entrypoint"]).partition(":")[0].partition(".")[0]
+    files = set() if bundle is None else bundle_files(bundle)
+    there = sorted({name.partition("/")[0].removesuffix(".py") for name in files if name.endswith(".py")})
+    if top in there:
+        return []
+    path, message = "searcher.entrypoint", f"names the module {top!r}, which is not in the code"
+    close = difflib.get_close_matches(top, there, 1)
+    if close:
+        raise ConfigError([Problem(path, message, f"did you mean {close[0]!r}?")])
+    return [Problem(path, message, None, "warning")]
 
 
 def _check_module(module: str, bundle: Path | None) -> list[Problem]:

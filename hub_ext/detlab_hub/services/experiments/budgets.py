@@ -37,7 +37,7 @@ def views(s: Session, row: ExperimentRow, now: float) -> list[BudgetView]:
 def _seconds(row: ExperimentRow, now: float) -> float:
     if row.started_at is None:
         return 0.0
-    until = row.ended_at or row.paused_at or now
+    until = min(one for one in (row.ended_at, row.paused_at, now) if one is not None)
     return max(0.0, until - row.started_at - row.paused_seconds)
 
 

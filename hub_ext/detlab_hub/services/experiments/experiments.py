@@ -102,7 +102,7 @@ class Experiments:
                 created=False,
                 warnings=prepared.warning_views,
                 config=masked_config(prepared.config),
-                forecast=await self._forecast(caller, prepared.config),
+                forecast=None if prepared.config.get("unmanaged") else await self._forecast(caller, prepared.config),
             )
         return await self._shell.write(lambda turn: self._create(turn, caller, request, prepared))
 
@@ -115,6 +115,8 @@ class Experiments:
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
     async def _check_resources(self, caller: Caller, config: dict[str, Any]) -> list[Problem]:
+        if config.get("unmanaged"):
+            return []
         required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
         return await feasibility.check(self._shell, required)
 

@@ -5,18 +5,19 @@ Each act is an event of the search, journaled with its author and with what the 
 
 from __future__ import annotations
 
-import math
+from contextlib import suppress
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas import expconf
 from detlab.schemas.wire import (
     ExperimentState,
     ExperimentView,
     JournalEntry,
     ReplayedSearch,
-    ReplayedTrial,
     SteerSearch,
     TrialState,
 )
@@ -27,32 +28,28 @@ from detlab_hub.core.searchers import (
     Extended,
     PointsAdded,
     PromotionRequested,
-    ReplayMismatch,
-    SearcherConfigError,
     SearcherInputError,
     SpaceEdited,
     Steering,
+    SteeringRefused,
     StopRequested,
     TrialsRetried,
-    decision_from_json,
-    event_from_json,
-    make_searcher,
 )
-from detlab_hub.core.searchers.history import History
+from detlab_hub.services.experiments.replaying import replayed
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.searches import UNDECIDED, SearchLostError
+from detlab_hub.services.kernel.searches import SearchLostError
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS, is_unmanaged
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
+from detlab_hub.services.usertasks import search_tasks
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.idempotency import known_experiment, note_experiment
-from detlab_hub.store.queries.experiments import journal_length, journal_page
+from detlab_hub.store.queries.experiments import journal_page
+from detlab_hub.store.queries.trials import next_index
 from detlab_hub.store.tables import ExperimentRow, TrialRow
-
-MOST_EVENTS = 100_000
-"""Events that are replayed for a reader; a longer journal is replayed only by the master itself."""
 
 
 class SearchSteering:
@@ -86,13 +83,20 @@ class SearchSteering:
         if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
             hint = f"Begin another search from it: det experiment describe {row.id} --json has its config."
             raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
+        if wanted.act == "code":
+            search_tasks.replace_code(turn, row, caller, wanted.bundle)
+            audit.note(turn, caller, "search.code", f"experiment {row.id}", row.name)
+            return
         if (row.failure or {}).get("kind") == "searcher":
             hint = f"Activate it first: det experiment activate {row.id}"
             raise Conflict(f"the search of experiment {row.id} waits: {(row.failure or {}).get('message')}", hint=hint)
         event = _event(turn.session, row, caller.name, wanted)
         try:
             turn.searches.get(turn.session, row)
+            made_before = next_index(turn.session, row.id)
             tell_search(turn, row, event)
+            if isinstance(event, PointsAdded) and is_unmanaged(row):
+                _enqueue(turn, row, event, made_before)
         except (SearchLostError, SearcherInputError) as error:
             raise Conflict(f"experiment {row.id}: {error}") from error
         audit.note(turn, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
@@ -118,7 +122,24 @@ class SearchSteering:
             Conflict: The journal is too long, or this version of detlab does not decide as it records.
             NotFound: There is no such event.
         """
-        return await self._shell.read(lambda s: _replayed(s, experiment_for(s, caller, experiment_id), at))
+        now = self._shell.clock()
+        return await self._shell.read(lambda s: replayed(s, experiment_for(s, caller, experiment_id), at, now))
+
+
+def _enqueue(turn: Turn, row: ExperimentRow, event: PointsAdded, made_before: int) -> None:
+    """Have the trials at the added points be the next ones that are handed out, in their order."""
+    here = TrialRow.experiment_id == row.id
+    turn.session.flush()
+    lacking = len(event.points) - (next_index(turn.session, row.id) - made_before)
+    if lacking > 0:
+        living = select(func.count()).where(here, TrialRow.state.not_in(TERMINAL_TRIALS))
+        places = (turn.session.scalar(living) or 0) + lacking
+        with suppress(SteeringRefused):  # of a method with a fixed number they are made when places are free
+            tell_search(turn, row, ConcurrencySet(places, event.author))
+    turn.session.flush()
+    made = turn.session.scalars(select(TrialRow).where(here, TrialRow.idx >= made_before).order_by(TrialRow.idx))
+    for trial in made.all()[: len(event.points) * int((row.config.get("searcher") or {}).get("seeds") or 1)]:
+        trial.enqueued_by = event.author
 
 
 def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> Steering:
@@ -133,7 +154,7 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return TrialsRetried(tuple(_failed(s, row, wanted.trial_ids)), author)
         case "bounds":
             _need(wanted.hyperparameters is not None, "hyperparameters", "the whole block is needed")
-            return SpaceEdited(wanted.hyperparameters or {}, author)
+            return SpaceEdited(_checked(row, wanted.hyperparameters or {}), author)
         case "concurrency":
             _need(wanted.limit is not None, "limit", "trials at a time are needed, 0 for no limit")
             return ConcurrencySet(wanted.limit or 0, author)
@@ -141,6 +162,18 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return StopRequested(_one(s, row, wanted.trial_ids).request_id, author)
         case "promote":
             return PromotionRequested(_one(s, row, wanted.trial_ids).request_id, author)
+        case "code":
+            raise AssertionError("code is no event of the search")
+
+
+def _checked(row: ExperimentRow, block: dict[str, Any]) -> dict[str, Any]:
+    """Return a `hyperparameters` block as a config with it has it; the core only takes blocks that were checked so."""
+    raw = {"entrypoint": ["true"], "searcher": row.config["searcher"], "hyperparameters": block}
+    places = ("hyperparameters", "searcher.require")
+    if wrong := [one for one in expconf.errors_of(expconf.check(raw)) if one.path.startswith(places)]:
+        raise ConfigError(wrong)
+    made: dict[str, Any] = expconf.resolve(raw)["hyperparameters"]
+    return made
 
 
 def _need(there: bool, field: str, message: str) -> None:
@@ -174,51 +207,3 @@ def _failed(s: Session, row: ExperimentRow, trial_ids: list[int]) -> list[str]:
     if not chosen:
         raise Conflict(f"experiment {row.id} has no failed trial")
     return [trial.request_id for trial in chosen]
-
-
-def _replayed(s: Session, row: ExperimentRow, at: int | None) -> ReplayedSearch:
-    events = journal_length(s, row.id)
-    last = events if at is None else at
-    if not 0 <= last <= events:
-        raise NotFound(f"the search of experiment {row.id} has no event {last}: it has {events}")
-    if last > MOST_EVENTS:
-        raise Conflict(f"the journal of experiment {row.id} has {events:,} events; {MOST_EVENTS:,} can be replayed")
-    entries = [one for one in journal_page(s, row.id, 0, last) if one.seq <= last and one.decisions != UNDECIDED]
-    space, stopping = row.config.get("hyperparameters") or {}, row.config.get("stopping") or ()
-    try:
-        history = History(make_searcher(row.config["searcher"], space, row.seed, stopping=stopping))
-        history.follow(
-            (event_from_json(one.event), [decision_from_json(said) for said in one.decisions]) for one in entries
-        )
-    except (ReplayMismatch, SearcherConfigError, SearcherInputError) as error:
-        raise Conflict(f"this version of detlab cannot replay the search of experiment {row.id}: {error}") from error
-    numbers = {trial.request_id: trial.id for trial in s.scalars(select(TrialRow).filter_by(experiment_id=row.id))}
-    return _view(row, history, numbers, events, last, entries[-1] if entries else None)
-
-
-def _view(
-    row: ExperimentRow, history: History, numbers: dict[str, int], events: int, at: int, entry: object | None
-) -> ReplayedSearch:
-    search, best = history.search, min if row.smaller_is_better else max
-    return ReplayedSearch(
-        at=at,
-        events=events,
-        time=getattr(entry, "at", None),
-        last=getattr(entry, "event", None),
-        progress=search.progress(),
-        trials_total=search.trials_total,
-        over=search.shutdown is not None,
-        trials=[
-            ReplayedTrial(
-                id=numbers.get(one.trial.request_id),
-                index=one.trial.index,
-                request_id=one.trial.request_id,
-                hparams=one.trial.hparams,
-                state=one.phase,
-                why=one.why,
-                best=best((value for value in one.metrics if not math.isnan(value)), default=None),
-                reports=len(one.metrics),
-            )
-            for one in history.trials.values()
-        ],
-    )

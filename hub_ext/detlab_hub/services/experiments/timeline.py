@@ -13,6 +13,8 @@ from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.store.queries import audit
+from detlab_hub.store.queries.experiments import journal_decisions
+from detlab_hub.store.queries.trials import stopping_of
 from detlab_hub.store.tables import AllocationRow, AuditRow, CheckpointRow, ExperimentRow, TrialRow
 
 LIMIT = 1000
@@ -26,6 +28,8 @@ _ORDER = {
             "started",
             "attempt started",
             "checkpoint",
+            "trial stopped",
+            "trial would have been stopped",
             "attempt ended",
             "trial ended",
             "ended",
@@ -44,6 +48,9 @@ _ACTIONS = {
     "trial.kill": "kill of a trial requested",
 }
 """Actions that no other rows record."""
+
+_STOPS = {"stop_trial": "trial stopped", "would_stop": "trial would have been stopped"}
+"""Decisions of a search."""
 
 
 class Timeline:
@@ -75,6 +82,7 @@ def _course(s: Session, row: ExperimentRow) -> list[TimelineItem]:
     found = [
         *_of_experiment(row),
         *_of_trials(trials),
+        *_of_search(s, row.id),
         *_of_attempts(s, row.id),
         *_of_checkpoints(s, row.id),
         *_of_actions(s, row.id, [trial.id for trial in trials]),
@@ -99,6 +107,22 @@ def _of_trials(trials: Sequence[Any]) -> Iterator[TimelineItem]:
         if ended is not None:
             why = f"{state}: {reason}" if reason else state
             yield TimelineItem(time=ended, what="trial ended", trial_id=key, detail=why)
+
+
+def _of_search(s: Session, experiment_id: int) -> Iterator[TimelineItem]:
+    """Return why trials were stopped, and what policies with `dry_run` would have stopped."""
+    decided = [
+        (at, decision)
+        for at, decisions in journal_decisions(s, experiment_id, LIMIT)
+        for decision in decisions
+        if decision.get("type") in _STOPS
+    ]
+    known = stopping_of(s, experiment_id, {str(decision["request_id"]) for _, decision in decided})
+    for at, decision in decided:
+        key, why = known.get(decision["request_id"], (None, ""))
+        detail = str(decision.get("evidence") or why)
+        if detail:  # a trial that is told to stop at its end has none
+            yield TimelineItem(time=at, what=_STOPS[decision["type"]], trial_id=key, detail=detail)
 
 
 def _of_attempts(s: Session, experiment_id: int) -> Iterator[TimelineItem]:

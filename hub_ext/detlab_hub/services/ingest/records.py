@@ -217,7 +217,7 @@ def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
     except BadReport as error:
         _refuse(taking, record.seq, error.code, error.message)
         return
-    if beyond := _surplus(taking, record):
+    if beyond := _surplus(turn, trial, row.owner, record):
         record = record.model_copy(update={"metrics": _without(record.metrics, beyond)})
         numbers = _without(numbers, beyond)
     stored = curves.Report(record.group, record.steps_completed, record.time, record.metrics, numbers)
@@ -228,29 +228,62 @@ def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
         row.superseded_applied = True
         curves.insert_reports(turn.session, trial.id, row.run, [stored], row.resume_step)
         if row.run > 1:
-            _recount(turn, row, trial)
+            _recount(turn, trial, row.resume_step or 0)
+    _note_report(turn, trial, row.run, record, numbers)
+    if record.group == VALIDATION:
+        _take_validation(turn, trial, record)
+
+
+def take_by_hand(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -> None:
+    """Take a validation report of a trial that a user evaluates by hand: all of it, or nothing.
+
+    The first report after it was handed out again supersedes what earlier evaluations reported from that step on.
+
+    Args:
+        turn: The transaction, which is to be rolled back after an error.
+        trial: The trial.
+        record: The report.
+        value: The searcher metric in it.
+
+    Raises:
+        BadReport: It can never be stored.
+        SearcherInputError: The search cannot use it.
+    """
+    numbers = curves.check_report(record.group, record.steps_completed, record.metrics)
+    owner = turn.experiment(trial.experiment_id).owner
+    if beyond := _surplus(turn, trial, owner, record):
+        record = record.model_copy(update={"metrics": _without(record.metrics, beyond)})
+        numbers = _without(numbers, beyond)
+    stored = curves.Report(record.group, record.steps_completed, record.time, record.metrics, numbers)
+    again, before = 0 < trial.metrics_run < trial.run, record.steps_completed - 1
+    curves.insert_reports(turn.session, trial.id, trial.run, [stored], before)
+    if again:
+        _recount(turn, trial, before)
+    _note_report(turn, trial, trial.run, record, numbers)
+    _judge(turn, trial, record, value)
+
+
+def _note_report(turn: Turn, trial: TrialRow, run: int, record: MetricsRecord, numbers: dict[str, float]) -> None:
     trial.steps_completed = max(trial.steps_completed, record.steps_completed)
     plain = numbers if all(map(math.isfinite, numbers.values())) else encode_floats(numbers)
     data = {
         "group": record.group,
         "steps_completed": record.steps_completed,
-        "run": row.run,
+        "run": run,
         "time": record.time,
         "metrics": plain,
     }
     turn.event("metrics", trial.experiment_id, trial.id, data)
     turn.changed_trial(trial)
-    if record.group == VALIDATION:
-        _take_validation(turn, trial, record)
 
 
-def _surplus(taking: _Taking, record: MetricsRecord) -> set[str]:
+def _surplus(turn: Turn, trial: TrialRow, owner: str, record: MetricsRecord) -> set[str]:
     """Return the names that are too many for one trial; a warning of the trial says so, once."""
-    turn, row, trial, limits = taking.turn, taking.row, taking.trial, taking.turn.settings.limits
+    limits = turn.settings.limits
     if not limits.metric_names:
         return set()
     experiment = turn.experiment(trial.experiment_id)
-    if not limits.binds(row.owner, experiment.owner_groups):
+    if not limits.binds(owner, experiment.owner_groups):
         return set()
     session, always = turn.session, set[str]()
     if record.group == VALIDATION:
@@ -258,7 +291,7 @@ def _surplus(taking: _Taking, record: MetricsRecord) -> set[str]:
     beyond = turn.metric_names.beyond(session, trial, record.group, record.metrics, limits.metric_names, always)
     if not beyond:
         return beyond
-    turn.outbox.limit_hits.append((row.owner, "metric_names"))
+    turn.outbox.limit_hits.append((owner, "metric_names"))
     if not any(one.startswith(SURPLUS) for one in trial.warnings):
         told = (
             f"{SURPLUS}: a trial may report {limits.metric_names:,}, all groups together; others are left out, such"
@@ -274,10 +307,10 @@ def _without(values: dict[str, V], names: Collection[str]) -> dict[str, V]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def _recount(turn: Turn, row: AllocationRow, trial: TrialRow) -> None:
+def _recount(turn: Turn, trial: TrialRow, resume_step: int) -> None:
     """Compute the best values anew: earlier attempts' points beyond the resumed step are gone and must not be best."""
     experiment = turn.experiment(trial.experiment_id)
-    trial.steps_completed = row.resume_step or 0
+    trial.steps_completed = resume_step
     turn.session.flush()
     if scoring.recount_feasible(turn, experiment, trial, VALIDATION):
         return
@@ -302,17 +335,26 @@ def _take_validation(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None
         error = f"the searcher metric {experiment.metric!r} must be a number, the report has a {got}"
         condemn_trial(turn, trial, error, record.metrics)
         return
+    try:
+        _judge(turn, trial, record, value)
+    except SearcherInputError as error:
+        condemn_trial(turn, trial, error, record.metrics)
+
+
+def _judge(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -> None:
+    """Keep a value of the searcher metric if it is the best, and tell the search.
+
+    Raises:
+        SearcherInputError: The search cannot use the report.
+    """
     if not trial.searcher_metric_seen:
         _drop_warning(turn, trial)
     trial.searcher_metric_seen = True
     trial.latest_validation = value
-    try:
-        event, feasible = scoring.event_of(turn, trial, record, value)
-        if feasible:
-            _keep_best(turn, trial, record.steps_completed, value)
-        tell_search(turn, experiment, event)
-    except SearcherInputError as error:
-        condemn_trial(turn, trial, error, record.metrics)
+    event, feasible = scoring.event_of(turn, trial, record, value)
+    if feasible:
+        _keep_best(turn, trial, record.steps_completed, value)
+    tell_search(turn, turn.experiment(trial.experiment_id), event)
 
 
 def _warn_without_metric(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None:

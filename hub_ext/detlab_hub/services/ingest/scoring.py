@@ -6,6 +6,7 @@ from detlab.schemas.wire import MetricsRecord
 from detlab_hub.core.searchers import Objectives, SearcherInputError, ValidationReported
 from detlab_hub.core.stopping import wants_elapsed
 from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle.rows import is_unmanaged
 from detlab_hub.store.queries import trials
 from detlab_hub.store.queries.metrics import feasible
 from detlab_hub.store.tables import ExperimentRow, TrialRow
@@ -33,9 +34,15 @@ def event_of(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -
             values[name] = number
     score = objectives.judge(value, values)
     stopping = experiment.config.get("stopping") or ()
-    elapsed = trials.seconds_run(turn.session, trial.id, turn.now) if wants_elapsed(stopping) else None
+    elapsed = _elapsed(turn, experiment, trial) if wants_elapsed(stopping) else None
     event = ValidationReported(trial.request_id, value, _time_of(experiment, record), values, elapsed)
     return event, score.violation == 0
+
+
+def _elapsed(turn: Turn, experiment: ExperimentRow, trial: TrialRow) -> float:
+    if is_unmanaged(experiment):  # it has no attempts: it runs while somebody evaluates it
+        return max(0.0, turn.now - (trial.asked_at or turn.now))
+    return trials.seconds_run(turn.session, trial.id, turn.now)
 
 
 def metrics_of(experiment: ExperimentRow) -> list[str]:

@@ -50,6 +50,8 @@ _EVENTS = Prepared(
 )
 UNDECIDED: list[Any] = [{"type": "undecided"}]
 """In place of the decisions of an event that came while the search could not be replayed."""
+REFUSED: list[Any] = [{"type": "refused"}]
+"""In place of the decisions of such an event that the search could not use when it was decided at last."""
 _PROGRESS = Prepared(
     select(TrialRow.request_id, TrialRow.progress).where(TrialRow.experiment_id == bindparam("experiment"))
 )
@@ -159,9 +161,9 @@ class Searches:
             decided: list[Decision] | SearcherInputError
             try:
                 decided = entry.searcher.step(event)
+                known = [decision_to_json(one) for one in decided]
             except SearcherInputError as error:
-                decided = error
-            known = [] if isinstance(decided, SearcherInputError) else [decision_to_json(one) for one in decided]
+                decided, known = error, REFUSED
             place = _JOURNAL.c.experiment_id == row.id, _JOURNAL.c.seq == seq
             s.execute(update(_JOURNAL).where(*place).values(decisions=known))
             caught.append((event, decided))
@@ -198,7 +200,7 @@ class Searches:
         if not journal:
             return _Entry(make_searcher(config, space, row.seed, stopping=stopping), seq)
         try:
-            decided = [one for one in journal if one.decisions != UNDECIDED]
+            decided = [one for one in journal if one.decisions not in (UNDECIDED, REFUSED)]
             waiting = [(one.seq, event_from_json(one.event)) for one in journal if one.decisions == UNDECIDED]
             events = [event_from_json(one.event) for one in decided]
             recorded = [[decision_from_json(decision) for decision in one.decisions] for one in decided]

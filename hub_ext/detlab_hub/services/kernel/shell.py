@@ -156,6 +156,8 @@ class Shell:
         self.refusals.update(dict.fromkeys(outbox.blocked, math.inf))
         for holder in outbox.wake_logs:
             self.wakeups.wake(("logs", holder))
+        for experiment_id in outbox.wake_searches:
+            self.wakeups.wake(("search", experiment_id))
         if outbox.wake_streams:
             self.wakeups.wake("streams")
         if not self.saving.keys().isdisjoint(outbox.saved_allocations):

@@ -125,6 +125,8 @@ class Outbox:
     """(experiment, its `searcher.name`, what its search asks), to be answered outside of any transaction."""
     saved_allocations: set[str] = field(default_factory=set)
     """Allocations that have committed a checkpoint: a preemption delayed until then may be sent now."""
+    wake_searches: set[int] = field(default_factory=set)
+    """Experiments in which trials were created or changed their state: who asks for one by hand should look again."""
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any
 
 from detlab.schemas.wire import AllocationState, EndReason, TrialState
 from detlab_hub.core.lifecycle.allocation import Allocation, EndKind, Graces, PreemptReason
-from detlab_hub.core.lifecycle.trial import Attempt, Hold, Metric, Trial
+from detlab_hub.core.lifecycle.trial import Attempt, Evaluator, Hold, Metric, Trial
 from detlab_hub.core.searchers import needs_metric
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
@@ -60,6 +60,7 @@ def trial_of(row: TrialRow, experiment: ExperimentRow, current: AllocationRow | 
         early_exit=row.early_exit,
         end_reason=None if row.end_reason is None else EndReason(row.end_reason),
         hold=Hold(row.hold),
+        evaluator=Evaluator.USER if is_unmanaged(experiment) else Evaluator.CLUSTER,
     )
 
 
@@ -73,6 +74,11 @@ def write_trial(row: TrialRow, state: Trial) -> None:
     row.end_reason = None if state.end_reason is None else state.end_reason.value
     if state.state is TrialState.STOPPING_COMPLETED:
         row.searcher_stopped = True
+
+
+def is_unmanaged(experiment: ExperimentRow) -> bool:
+    """Whether users evaluate its trials by hand: the cluster runs none of them."""
+    return bool(experiment.config.get("unmanaged"))
 
 
 def max_restarts(config: dict[str, Any]) -> int:

@@ -15,10 +15,12 @@ from typing import assert_never
 from sqlalchemy import Table, bindparam, func, select
 
 from detlab.errors import Conflict
+from detlab.schemas.taskwire import TaskEnd
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import experiment as experiments
 from detlab_hub.core.lifecycle import trial as trials
+from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
@@ -57,9 +59,10 @@ from detlab_hub.services.lifecycle.rows import (
     trial_of,
     write_trial,
 )
+from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.session import insert_row
-from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, TrialRow
+from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, TaskRow, TrialRow
 
 _log = logging.getLogger(__name__)
 
@@ -71,8 +74,24 @@ _ORDERS: dict[experiments.Order, trials.Event] = {
     experiments.Order.CONDEMN: trials.Condemned(),
 }
 
+_FORCED = frozenset(
+    {
+        ExperimentState.PAUSED,
+        ExperimentState.STOPPING_CANCELED,
+        ExperimentState.STOPPING_KILLED,
+        ExperimentState.CANCELED,
+    }
+)
+"""States in which nobody needs an answer of the class of a custom search."""
+
 _TRIALS: Table = TrialRow.__table__
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MEND = "The experiment is paused and nothing is lost. Mend the cause, then activate it."
+_MEND_CLASS = (
+    "The experiment is paused and nothing is lost. Send the mended code, then activate it: det search code {} FOLDER"
+)
+_TAIL = 12
+"""Lines of a traceback that the card of a paused search shows."""
 _BY_REQUEST = Prepared(
     select(_TRIALS.c.id).where(
         _TRIALS.c.experiment_id == bindparam("experiment"), _TRIALS.c.request_id == bindparam("request")
@@ -117,6 +136,7 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
     if old.state is not step.state.state:
         _log.info("trial %d: %s", row.id, step.state.state)
         turn.state_changed("trial", row.id, old.state.value, step.state.state.value)
+        turn.outbox.wake_searches.add(experiment.id)
     turn.changed_experiment(experiment.id)
     for action in step.actions:
         match action:
@@ -145,6 +165,7 @@ def _tell_of_trial(
         case trials.TellSearcherEarly(reason):
             tell_search(turn, experiment, TrialExitedEarly(row.request_id, reason))
         case trials.TellSearcherPaused():
+            row.asked_at = None  # whoever evaluates it by hand is done with it, too
             tell_search(turn, experiment, TrialPaused(row.request_id))
         case _:
             assert_never(action)
@@ -238,7 +259,12 @@ def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> l
         experiment.failure = FailureView(kind="searcher", message=str(error)).model_dump()
         apply_experiment(turn, experiment, experiments.SearchBroke())
         return []
-    progress = turn.searches.get(turn.session, experiment).progress()
+    search = turn.searches.get(turn.session, experiment)
+    if experiment.search_task is not None and search.waits_for is not None:
+        task = turn.session.get(TaskRow, experiment.search_task)
+        if task is not None:
+            turn.outbox.wake_allocations.add(f"{task.id}.{task.run}")
+    progress = search.progress()
     if progress != experiment.progress:
         experiment.progress = progress
         turn.changed_experiment(experiment.id)
@@ -354,15 +380,26 @@ def _explained(turn: Turn, experiment: ExperimentRow, request_id: str) -> str:
 
 def _pause_for(turn: Turn, experiment: ExperimentRow, reason: str) -> None:
     """Pause an experiment whose search cannot go on until a user has mended something."""
-    named = _UUID.sub(lambda found: str(_trial_of(turn, experiment, found[0]).id), reason)
+    first, *more = _named(turn, experiment, reason).splitlines() or [""]
     experiment.failure = FailureView(
         kind="searcher",
-        message=named,
-        hint="The experiment is paused and nothing is lost. Mend the cause, then activate it.",
+        message=first,
+        log_tail=more[-_TAIL:],
+        hint=_MEND_CLASS.format(experiment.id) if experiment.search_task else _MEND,
         command=f"det experiment activate {experiment.id}",
     ).model_dump()
     turn.changed_experiment(experiment.id)
     apply_experiment(turn, experiment, experiments.PauseRequested())
+
+
+def _named(turn: Turn, experiment: ExperimentRow, text: str) -> str:
+    """Return a text in which the request ids of trials are their numbers."""
+
+    def number(found: re.Match[str]) -> str:
+        known = _BY_REQUEST.scalar(turn.session, {"experiment": experiment.id, "request": found[0]})
+        return found[0] if known is None else str(known)
+
+    return _UUID.sub(number, text)
 
 
 def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) -> None:
@@ -380,6 +417,7 @@ def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) 
     insert_row(turn.session, row)
     turn.changed_trial(row)
     turn.changed_experiment(experiment.id)
+    turn.outbox.wake_searches.add(experiment.id)
     tell_search(turn, experiment, TrialCreated(decision.request_id))
     apply_trial(turn, row, trials.Created())
 
@@ -410,6 +448,9 @@ def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -
         _count_pause(row, old, turn.now)
         _log.info("experiment %d: %s", row.id, step.state)
         turn.state_changed("experiment", row.id, old.value, step.state.value)
+        if row.search_task is not None:
+            _release_search_task(turn, row)
+        turn.outbox.wake_searches.add(row.id)
     for action in step.actions:
         match action:
             case experiments.OrderTrials(order):
@@ -418,6 +459,16 @@ def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -
                 _finish(turn, row)
             case _:
                 assert_never(action)
+
+
+def _release_search_task(turn: Turn, row: ExperimentRow) -> None:
+    """End the task of a custom search that is paused or ended by force; one whose search is over ends by itself."""
+    task = turn.session.get(TaskRow, row.search_task)
+    if task is None or TrialState(task.state).terminal:
+        return
+    turn.outbox.wake_allocations.add(f"{task.id}.{task.run}")
+    if row.state in _FORCED:
+        apply_task(turn, task, usertask.EndRequested(TaskEnd.CANCELED))
 
 
 def _count_pause(row: ExperimentRow, old: ExperimentState, now: float) -> None:

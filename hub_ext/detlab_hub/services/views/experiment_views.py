@@ -66,8 +66,7 @@ def experiment_views(
         reasons: Why pending allocations wait, by allocation id.
         full: Whether the (masked) config goes with each.
     """
-    ids = [row.id for row in rows]
-    counts = _trial_counts(s, ids)
+    counts = _trial_counts(s, rows)
     bests = _bests(s, rows)
     names = workspaces.labels(s, {row.project_id for row in rows if row.project_id is not None})
     waiting = reasons.of_experiments
@@ -129,10 +128,12 @@ def _experiment_view(
         pending_reason=reason if state is ExperimentState.ACTIVE else None,
         warnings=row.warnings,
         bundle=row.bundle,
+        search_task=row.search_task,
         config=masked_config(row.config) if full else None,
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         log_retention_days=row.log_retention_days,
         source=row.source,
+        unmanaged=bool(row.config.get("unmanaged")),
     )
 
 
@@ -162,9 +163,11 @@ def _at_least(planned: int | None, counts: Mapping[str, int]) -> int | None:
     return None if planned is None else max(planned, known)
 
 
-def _trial_counts(s: Session, ids: Sequence[int]) -> dict[int, dict[str, int]]:
+def _trial_counts(s: Session, rows: Sequence[ExperimentRow]) -> dict[int, dict[str, int]]:
+    ids = [row.id for row in rows]
     counts = experiments.trial_counts(s, ids)
     running = experiments.running_counts(s, ids, (AllocationState.RUNNING, AllocationState.TERMINATING))
+    running |= experiments.asked_counts(s, [row.id for row in rows if row.config.get("unmanaged")])
     for experiment_id, number in running.items():
         if number:
             counts[experiment_id]["RUNNING"] = number
@@ -251,7 +254,7 @@ def _trial_view(
         request_id=row.request_id,
         state=state,
         allocation_state=None if current is None else AllocationState(current.state),
-        display_state=display_state(state, current),
+        display_state=display_state(state, current, by_hand=row.asked_at is not None),
         end_reason=None if row.end_reason is None else EndReason(row.end_reason),
         hparams=row.hparams,
         seed=row.seed,
@@ -265,6 +268,8 @@ def _trial_view(
         latest_checkpoint=row.latest_checkpoint,
         agent_id=None if current is None else current.agent_id,
         slots=[] if current is None else current.slots,
+        asked_by=row.asked_by,
+        asked_at=row.asked_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
         pending_reason=None if current is None else reasons.get(current.id),
@@ -314,10 +319,12 @@ def parent_views(s: Session, rows: Sequence[TrialRow]) -> list[ParentView]:
     ]
 
 
-def display_state(state: TrialState, current: AllocationRow | None) -> str:
+def display_state(state: TrialState, current: AllocationRow | None, *, by_hand: bool = False) -> str:
     """Return a trial's state in one word for people."""
     if state.terminal:
         return state.value
+    if by_hand and state is TrialState.ACTIVE:
+        return "RUNNING"
     allocation = None if current is None else AllocationState(current.state)
     live = allocation is not None and allocation is not AllocationState.TERMINATED
     if state is not TrialState.ACTIVE:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Row, Text, bindparam, delete, func, or_, select, type_coerce
 from sqlalchemy.orm import Session
 
+from detlab.schemas.wire import TrialState
 from detlab_hub.core.rights import Kind, Person
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.logs import lines as logs
@@ -118,6 +119,16 @@ def running_counts(s: Session, experiment_ids: Sequence[int], states: Sequence[s
     return found
 
 
+def asked_counts(s: Session, experiment_ids: Sequence[int]) -> dict[int, int]:
+    """Return experiment -> how many of its trials users are evaluating by hand."""
+    found = dict.fromkeys(experiment_ids, 0)
+    for part in chunks(list(found)):
+        here = TrialRow.experiment_id.in_(part), TrialRow.state == TrialState.ACTIVE.value
+        query = select(TrialRow.experiment_id, func.count()).where(*here, TrialRow.asked_at.is_not(None))
+        found.update((row[0], row[1]) for row in s.execute(query.group_by(TrialRow.experiment_id)))
+    return found
+
+
 @cache
 def _in_states(states: frozenset[str]) -> Prepared:
     """Make the statement that counts an experiment's allocations in these states: each is a value of it."""
@@ -192,6 +203,18 @@ def journal_page(
     # A hyperparameter may have that name, too.
     named = s.execute(query.where(type_coerce(SearcherJournal.event, Text).contains('"author"')))
     return list(islice((row for row in named if row.event.get("author")), limit))
+
+
+def journal_decisions(s: Session, experiment_id: int, limit: int) -> list[tuple[float, list[dict[str, Any]]]]:
+    """Return (time, decisions) of the newest events on which the search decided something."""
+    query = (
+        select(SearcherJournal.at, SearcherJournal.decisions)
+        .where(SearcherJournal.experiment_id == experiment_id, SearcherJournal.at.is_not(None))
+        .where(SearcherJournal.decisions != [])
+        .order_by(SearcherJournal.seq.desc())
+        .limit(limit)
+    )
+    return [(at, decisions) for at, decisions in s.execute(query) if at is not None]
 
 
 def journal_length(s: Session, experiment_id: int) -> int:

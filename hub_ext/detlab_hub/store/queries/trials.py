@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Row, bindparam, func, select
@@ -41,6 +41,17 @@ def by_request(s: Session, experiment_id: int, request_id: str) -> TrialRow | No
     return s.scalar(select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.request_id == request_id))
 
 
+def stopping_of(s: Session, experiment_id: int, request_ids: Collection[str]) -> dict[str, tuple[int, str]]:
+    """Return request id -> (trial, why it was stopped)."""
+    found: dict[str, tuple[int, str]] = {}
+    for part in chunks(list(request_ids)):
+        query = select(TrialRow.request_id, TrialRow.id, TrialRow.stop_evidence).where(
+            TrialRow.experiment_id == experiment_id, TrialRow.request_id.in_(part)
+        )
+        found.update((request_id, (key, why)) for request_id, key, why in s.execute(query))
+    return found
+
+
 def next_index(s: Session, experiment_id: int) -> int:
     """Return the `idx` of the next trial to be created."""
     newest = s.scalar(select(func.max(TrialRow.idx)).where(TrialRow.experiment_id == experiment_id))
@@ -58,6 +69,16 @@ def latest_allocations(s: Session, trial_ids: Sequence[int]) -> dict[int, Alloca
         rows = s.scalars(_LATEST, {"trials": list(part)})
         found.update((row.trial_id, row) for row in rows if row.trial_id is not None)
     return found
+
+
+def on_slots(s: Session, experiment_id: int, time: float) -> set[int]:
+    """Return the trials of an experiment that held slots at a time."""
+    query = select(AllocationRow.trial_id).where(
+        AllocationRow.experiment_id == experiment_id,
+        AllocationRow.assigned_at <= time,
+        AllocationRow.ended_at.is_(None) | (AllocationRow.ended_at > time),
+    )
+    return {trial_id for trial_id in s.scalars(query) if trial_id is not None}
 
 
 def attempts(s: Session, trial_id: int, limit: int = 100) -> list[AllocationRow]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from sqlalchemy import Table, func, select
+from sqlalchemy import Table, case, func, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
@@ -47,9 +47,9 @@ def between(s: Session, first: str, last: str, viewer: Person) -> list[UsageRow]
 
 
 def slot_seconds(s: Session, experiment_id: int, now: float) -> float:
-    """Return for how long slots were assigned to an experiment's trials until now, all slots together."""
-    held = func.coalesce(AllocationRow.ended_at, now) - AllocationRow.assigned_at
-    query = select(func.sum(held * AllocationRow.slots_needed)).where(
-        AllocationRow.experiment_id == experiment_id, AllocationRow.assigned_at.is_not(None)
+    """Return for how long slots were assigned to an experiment's trials until now, or then, all slots together."""
+    until = case((AllocationRow.ended_at < now, AllocationRow.ended_at), else_=now)
+    query = select(func.sum((until - AllocationRow.assigned_at) * AllocationRow.slots_needed)).where(
+        AllocationRow.experiment_id == experiment_id, AllocationRow.assigned_at <= now
     )
     return float(s.scalar(query) or 0.0)

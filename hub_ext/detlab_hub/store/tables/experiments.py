@@ -112,6 +112,10 @@ class ExperimentRow(Base):
     """When it was archived; NULL: it is not."""
     budget: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
     """`searcher.budget`, and under `spent` which part of it is used up; NULL: it has none."""
+    search_task: Mapped[str | None] = mapped_column(CleanText, default=None)
+    """The user task that runs the class of a custom search, or ran it last; NULL: there was none."""
+    search_bundle: Mapped[str | None] = mapped_column(CleanText, default=None)
+    """Code of that class that was sent later; NULL: it is in `bundle`."""
 
 
 class GrantRow(Base):
@@ -162,6 +166,14 @@ class TrialRow(Base):
     searcher_stopped: Mapped[bool] = mapped_column(default=False)
     hold: Mapped[str] = mapped_column(CleanText, default="none")
     """Whether its search keeps it off its slots: `core.lifecycle.trial.Hold`."""
+    asked_by: Mapped[str] = mapped_column(CleanText, default="")
+    """Who evaluates it by hand, or did; empty: nobody so far, or it is not evaluated by hand."""
+    asked_at: Mapped[float | None] = mapped_column(Double, default=None)
+    """When it was given to them; NULL: it waits, or its search has taken it back."""
+    asked_key: Mapped[str] = mapped_column(CleanText, default="")
+    """Idempotency key of the request that it was given to."""
+    enqueued_by: Mapped[str] = mapped_column(CleanText, default="")
+    """Who added its point to a search by hand, whose next trial it then is."""
     stop_evidence: Mapped[str] = mapped_column(CleanText, default="")
     """Why it was stopped early, for people."""
     would_stop: Mapped[list[str]] = mapped_column(Json, default=list)

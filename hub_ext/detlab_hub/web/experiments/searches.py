@@ -1,4 +1,4 @@
-"""Routes of searches: steering, the journal, the replay."""
+"""Routes of searches: steering, the journal, the replay; ask and tell."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from detlab.schemas.wire import ExperimentView, JournalEntry, ReplayedSearch, SteerSearch, Wire
+from detlab.schemas.wire import (
+    Asked,
+    AskTrial,
+    ExperimentView,
+    JournalEntry,
+    ReplayedSearch,
+    SteerSearch,
+    TellTrial,
+    Told,
+    Wire,
+)
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.scopes import needs
 
@@ -43,6 +53,24 @@ class Steer(Guarded):
     async def post(self, experiment_id: int, body: SteerSearch) -> ExperimentView:
         """Extend the search, add points, retry failed trials, edit bounds or concurrency, stop or promote a trial."""
         return await self.services.steering.steer(self.person, experiment_id, body)
+
+
+class Ask(Guarded):
+    """Trials that users evaluate themselves."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, experiment_id: int, body: AskTrial) -> Asked:
+        """Get the next trial of an unmanaged experiment, or why there is none; the caller evaluates it."""
+        return await self.services.by_hand.ask(self.person, experiment_id, body)
+
+
+class Tell(Guarded):
+    """Values of such trials."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, experiment_id: int, body: TellTrial) -> Told:
+        """Tell the value of a trial of an unmanaged experiment, or how its evaluation ended."""
+        return await self.services.by_hand.tell(self.person, experiment_id, body)
 
 
 class Journal(Guarded):

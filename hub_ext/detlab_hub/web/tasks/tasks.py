@@ -17,6 +17,9 @@ from detlab.schemas.wire import (
     RecordAck,
     RecordBatch,
     Rendezvous,
+    SearchAnswer,
+    SearchAnswerReply,
+    SearchFeed,
     TokenReply,
     Wire,
 )
@@ -28,6 +31,14 @@ class PreemptQuery(Wire):
     """How long to wait for the signal."""
 
     timeout_seconds: float = Field(60.0, ge=0, le=600)
+
+
+class FeedQuery(Wire):
+    """Which events, and how long to wait for one."""
+
+    after: int = Field(0, ge=0, le=10**9)
+    """Only events with a greater number."""
+    timeout_seconds: float = Field(20.0, ge=0, le=600)
 
 
 class RecordsQuery(Wire):
@@ -77,6 +88,20 @@ class PreemptAck(TaskRoute):
     async def post(self) -> None:
         """Say that the task has seen the signal and is saving."""
         await self.services.tasks.ack_preempt(self.task)
+
+
+class CustomSearch(TaskRoute):
+    """The events of a custom search, for the task that runs its class."""
+
+    @needs("task", cross_site="token")
+    async def get(self, query: FeedQuery) -> SearchFeed:
+        """List the events after a number (long poll); reply immediately when there are some, or the search is over."""
+        return await self.services.search_tasks.feed(self.task, query.after, query.timeout_seconds)
+
+    @needs("task", cross_site="token")
+    async def post(self, body: SearchAnswer) -> SearchAnswerReply:
+        """Answer the next event with operations, or say why there is no answer; the same answer twice counts once."""
+        return await self.services.search_tasks.answer(self.task, body)
 
 
 class Meeting(TaskRoute):

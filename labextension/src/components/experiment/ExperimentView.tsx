@@ -73,7 +73,7 @@ function Shown({ feed, state, tab, onTab }: {
         title={e.name || `experiment ${e.id}`} kind={`Experiment ${e.id}`} state={experimentState(e)} about={e.pending_reason}
         warning={missedMetric(e)}
         facts={[
-          nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), `submitted ${formatAgo(e.created_at, now)}`, sharedWith(grants.data),
+          nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), e.unmanaged && 'evaluated by hand', `submitted ${formatAgo(e.created_at, now)}`, sharedWith(grants.data),
           ...e.labels.map(label => `#${nameText(label, 40)}`), e.archived_at !== null && e.archived_at !== undefined && 'archived'
         ]}
         actions={experimentActions(e, me)} onAction={run}

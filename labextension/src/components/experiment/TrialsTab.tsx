@@ -6,10 +6,11 @@ import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { ExperimentView } from '../../state/wire';
 import { Column, EmptyState, Menu, plural, StateBadge, Table } from '../common';
+import { nameText } from '../common/text';
 import { ColumnPicker } from './ColumnPicker';
 import { notSteered, trialActs } from '../search';
 import { endWord, toneState } from '../view/progress';
-import { columnsOf, filterOf, TrialColumn, TrialRow, widthOf } from './trialtable';
+import { columnsOf, filterOf, TrialColumn, TrialRow, whyStopped, widthOf } from './trialtable';
 
 const key = (row: TrialRow): string => String(row.trial.id);
 
@@ -78,7 +79,7 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
 function columnSignature(rows: readonly TrialRow[]): string {
   const first = rows[0] ? Object.keys(rows[0].hparams).join('\n') : '';
   const last = rows.length ? Object.keys(rows[rows.length - 1]!.hparams).join('\n') : '';
-  return `${rows.length} ${first} ${last}`;
+  return `${rows.length} ${rows.some(row => whyStopped(row.trial))} ${first} ${last}`;
 }
 
 function asColumn(column: TrialColumn, rows: readonly TrialRow[]): Column<TrialRow> {
@@ -91,7 +92,7 @@ function asColumn(column: TrialColumn, rows: readonly TrialRow[]): Column<TrialR
     descending: column.descending,
     value: column.value,
     render: column.key === 'state'
-      ? row => <StateBadge state={toneState(row.trial)} word={endWord(row.trial)} about={row.trial.pending_reason} />
+      ? row => <StateBadge state={toneState(row.trial)} word={endWord(row.trial)} about={row.trial.pending_reason ?? (nameText(whyStopped(row.trial), 400) || null)} />
       : row => column.text(row)
   };
 }

@@ -6,7 +6,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { FixtureApi } from '../../harness/api';
 import { BEGAN, checkpoint, experiment, HOSTILE, metricsEvent, series, trial } from '../../harness/fixtures';
 import { ApiError } from '../../state/api';
-import type { CurvesView, GrantList } from '../../state/wire';
+import type { CurvesView, GrantList, TrialView } from '../../state/wire';
 import { show } from '../../testing/app';
 import { formatTime } from '../common';
 import { bestFirst } from '../view/CheckpointList';
@@ -109,6 +109,18 @@ describe('words', () => {
     expect(greyed(trial(1, 20))).toBe(false);
     expect(stateText(trial(0, 20))).toBe('stopped early');
     expect(stateText(trial(9, 20))).toBe('failed');
+  });
+
+  it('say why a trial was stopped, or would have been, in a column that is there if one was', () => {
+    const stopped = { ...trial(0, 20), stop_evidence: 'at batches 4: 0.5, needed 0.4 (threshold)' };
+    const dry = { ...trial(1, 20), would_stop: ['at batches 2: 0.7 (median)'] };
+    const column = (...trials: TrialView[]) =>
+      columnsOf(trials.map(one => ({ trial: one, hparams: {} })), 'loss', true, () => 0).find(one => one.key === 'why')!;
+    expect(column(trial(1, 20)).usual).toBe(false);
+    expect(column(trial(1, 20), stopped).usual).toBe(true);
+    expect([stopped, dry, trial(1, 20)].map(one => column(stopped).text({ trial: one, hparams: {} }))).toEqual([
+      'at batches 4: 0.5, needed 0.4 (threshold)', 'not stopped: at batches 2: 0.7 (median)', '–'
+    ]);
   });
 
   it('do not say that a trial is killed before it is', () => {

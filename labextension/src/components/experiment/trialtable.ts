@@ -66,6 +66,10 @@ export function columnsOf(
     number('latest', 'Latest', row => toNumber(row.trial.latest_validation), { usual: false, descending: !smallerIsBetter }),
     number('steps', 'Steps', row => row.trial.steps_completed, { descending: true }),
     ...hparamColumns(rows),
+    {
+      key: 'why', title: 'Why stopped', value: row => whyStopped(row.trial) || null, text: row => nameText(whyStopped(row.trial), 400) || '–',
+      numeric: false, usual: rows.some(row => whyStopped(row.trial))
+    },
     number('progress', 'Progress', row => row.trial.progress, { usual: false, text: row => formatPercent(row.trial.progress) }),
     number('took', 'Took', took, { text: row => formatDuration(took(row)) }),
     number('restarts', 'Restarts', row => row.trial.restarts, { descending: true }),
@@ -95,6 +99,11 @@ function hparamColumns(rows: readonly TrialRow[]): TrialColumn[] {
     numeric: seen.numeric,
     usual: i < USUAL_HPARAMS && varies(seen)
   }));
+}
+
+/** Why a trial was stopped, or what policies that only record would have stopped it for; empty: nothing of the kind. */
+export function whyStopped(trial: TrialView): string {
+  return trial.stop_evidence || trial.would_stop.map(one => `not stopped: ${one}`).join('; ');
 }
 
 /** The state for people, with the reason of its end. */

@@ -5,7 +5,7 @@ import { ReactElement, useEffect, useRef, useState } from 'react';
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { CheckpointView, ExperimentView as Experiment, TrialView as Trial } from '../../state/wire';
-import { ActionButton, ErrorBanner, formatDuration, formatNumber, Loading, Notice, useFeed, useLoaded, useNow, useVisible } from '../common';
+import { ActionButton, EmptyState, ErrorBanner, formatDuration, formatNumber, Loading, Notice, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { trialActions } from '../view/actions';
 import { Header, useAction } from '../view/Header';
 import { LinkNotice } from '../view/LinkNotice';
@@ -77,7 +77,8 @@ function Shown({ feed, state, tab, onTab, visible }: {
       {card && <FailureCard failure={{ ...card, trial_id: trial.id }} />}
       <Tabs label={`Views of trial ${trial.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as TrialTab)}>
         {tab === 'metrics' && <MetricsTab state={state} />}
-        {tab === 'logs' && <LogView base={`trials/${trial.id}/logs`} label={`Logs of trial ${trial.id}`} visible={visible} />}
+        {tab === 'logs' && e?.unmanaged && <EmptyState title="No output: it is evaluated by hand.">Its output is where it is evaluated.</EmptyState>}
+        {tab === 'logs' && !e?.unmanaged && <LogView base={`trials/${trial.id}/logs`} label={`Logs of trial ${trial.id}`} visible={visible} />}
         {tab === 'checkpoints' && <TrialCheckpoints state={state} />}
         {tab === 'hparams' && <HparamsTab trial={trial} />}
       </Tabs>
@@ -98,6 +99,7 @@ function factsOf(trial: Trial, e: Experiment | null, now: number): (string | fal
     trial.run > 1 && `attempt ${trial.run}`,
     trial.restarts > 0 && `${trial.restarts} ${trial.restarts === 1 ? 'restart' : 'restarts'}`,
     trial.agent_id !== null && `on ${nameText(trial.agent_id, 60)}${trial.slots.length ? ` (${trial.slots.map(slot => nameText(slot, 20)).join(', ')})` : ''}`,
+    trial.asked_by !== '' && `evaluated by ${nameText(trial.asked_by, 60)}`,
     trial.status !== '' && `“${nameText(trial.status, 160)}”`
   ];
 }

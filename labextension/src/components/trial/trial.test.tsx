@@ -4,7 +4,7 @@ import { act, fireEvent, screen, waitFor } from '@testing-library/react';
 import { describe, expect, it, vi } from 'vitest';
 
 import { FixtureApi } from '../../harness/api';
-import { BEGAN, FAILURE, HOSTILE, metricsEvent, task, trial } from '../../harness/fixtures';
+import { BEGAN, experiment, FAILURE, HOSTILE, metricsEvent, task, trial } from '../../harness/fixtures';
 import { show } from '../../testing/app';
 import { formatTime } from '../common';
 import { FailureCard, failureText } from '../view/FailureCard';
@@ -81,6 +81,20 @@ describe('the view of a trial', () => {
     const kill = await screen.findByRole('button', { name: 'Kill' });
     expect(kill.getAttribute('aria-disabled')).toBe('true');
     expect(kill.title).toBe('Kill: The trial has ended (completed).');
+  });
+
+  it('says who evaluates it by hand, and that it has no output here', async () => {
+    const fixtures = new FixtureApi({ trials: 20, curves: 20, points: 50, logs: 20, experiments: 2 });
+    const get = fixtures.get.bind(fixtures);
+    fixtures.get = async <T,>(path: string): Promise<T> => {
+      const found = await get<object>(path);
+      if (path === 'trials/116') return { ...found, asked_by: 'grace', asked_at: BEGAN, agent_id: null, slots: [] } as T;
+      return ('experiment' in found ? { ...found, experiment: experiment({ unmanaged: true }) } : found) as T;
+    };
+    show(<TrialView id={116} />, {}, { api: fixtures });
+    await screen.findByText('evaluated by grace');
+    fireEvent.click(screen.getByRole('tab', { name: 'Logs' }));
+    await screen.findByText('No output: it is evaluated by hand.');
   });
 
   it('shows hostile text as text in every tab', async () => {

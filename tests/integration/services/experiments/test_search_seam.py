@@ -14,7 +14,7 @@ from detlab.errors import Conflict
 from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks import searchers as blocks
 from detlab.schemas.wire import ExperimentState
-from detlab_hub.core.searchers import Question, registry
+from detlab_hub.core.searchers import Question, StopRequested, event_to_json, registry
 from detlab_hub.services.experiments.answer_process import AnswerProcess
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
@@ -305,6 +305,28 @@ async def test_I8_a_journal_that_this_version_does_not_decide_pauses_the_experim
     assert view.failure is None
     assert [(one.request_id, one.state, one.steps_completed) for one in await world.trials(made.id)] == expected
     assert all(one.decisions != [{"type": "undecided"}] for one in journal(world, made.id))
+
+
+async def test_an_event_that_the_search_refuses_when_it_catches_up_does_not_break_its_journal(make_world):
+    world = await make_world(training(9))
+    await world.add_agent()
+    made = await world.submit(config(asha(concurrent=1)))
+    await until_it_decided(world, made.id)
+    entry = damage(world, made.id)
+    await world.reboot()
+    await world.steps(10)
+    event = event_to_json(StopRequested("no trial of it", "alice"))
+    place = {"experiment_id": made.id, "seq": len(journal(world, made.id)) + 1, "at": world.now}
+    undecided = SearcherJournal(**place, event=event, decisions=[{"type": "undecided"}])
+    world.store.write_sync(lambda s: s.add(undecided))
+    mend(world, entry)
+    await world.reboot()
+    await world.services.experiments.activate(ALICE, made.id)
+    assert [{"type": "refused"}] in [one.decisions for one in journal(world, made.id)]
+    await world.reboot()
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    replay = await world.services.steering.replay(ALICE, made.id, None)
+    assert replay.events == len(journal(world, made.id))
 
 
 async def test_an_experiment_whose_search_cannot_be_replayed_can_be_killed(make_world):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from services_scripted import ALICE, World, asha, config, training
+from services_scripted import ALICE, World, asha, config, report, training
+from sqlalchemy import update
 
 from detlab.errors import ConfigError, Conflict, NotFound
 from detlab.schemas.wire import ExperimentState, SteerSearch
+from detlab_hub.store.tables import SearcherJournal
 
 RANDOM = {"name": "random", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 1}
 
@@ -73,7 +75,7 @@ async def test_refused_acts_change_nothing_and_say_why(make_world):
         await steer(world, made.id, act="promote", trial_ids=[(await world.trials(made.id))[0].id])
     with pytest.raises(Conflict, match="no failed trial"):
         await steer(world, made.id, act="retry")
-    with pytest.raises(Conflict, match="hyperparameters"):
+    with pytest.raises(ConfigError, match="minval"):
         await steer(world, made.id, act="bounds", hyperparameters={"lr": {"type": "double", "minval": 2, "maxval": 1}})
     with pytest.raises(NotFound, match="has no trial 999"):
         await steer(world, made.id, act="stop", trial_ids=[999])
@@ -92,6 +94,55 @@ async def test_edited_bounds_hold_for_further_trials(make_world):
     rates = [trial.hparams["lr"] for trial in await world.trials(made.id)]
     assert not 5.0 <= rates[0] <= 6.0
     assert all(5.0 <= rate <= 6.0 for rate in rates[1:])
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"lr": {"type": "double", "minval": "a", "maxval": 3}},
+        {"lr": {"type": [], "minval": 1, "maxval": 3}},
+        {"lr": {"type": "double", "minval": 1, "maxval": 3, "count": "many"}},
+        {"lr": {"type": "int", "minval": 1.5, "maxval": 3}},
+        {"lr": {"type": "categorical", "vals": 5}},
+        {"lr": {"type": "double", "minval": 1, "maxval": 3, "step": [1]}},
+        {"lr": {"type": "double", "minval": float("nan"), "maxval": 3}},
+        {"lr": {"type": "double", "minval": 1, "maxval": 3, "prior": 5}},
+        {"lr": {"type": "double", "minval": 1, "maxval": 3, "when": {"lr": 1}}},
+        {"lr": {"type": "log", "base": -1, "minval": 1, "maxval": 3}},
+    ],
+    ids=str,
+)
+async def test_bounds_are_checked_as_those_of_a_config(make_world, block):
+    """What is accepted is drawn from in the middle of other transactions, where nobody could be told."""
+    world = await make_world(training(1))
+    await world.add_agent()
+    made = await world.submit(config({**RANDOM, "max_trials": 3}))
+    with pytest.raises(ConfigError, match="lr"):
+        await steer(world, made.id, act="bounds", hyperparameters=block)
+    assert (await finished(world, made.id)).state is ExperimentState.COMPLETED
+
+
+async def test_hostile_points_are_refused(make_world):
+    world = await make_world(training(1))
+    made = await world.submit(config(RANDOM))
+    deep: dict[str, object] = {}
+    for _ in range(200):
+        deep = {"lr": deep}
+    for point in (
+        {"lr": float("nan")},
+        {"lr": float("inf")},
+        {"lr": True},
+        {"lr": "0.05"},
+        {"lr": 10**400},
+        {"lr": [0.05]},
+        {"lr": None},
+        {"LR": 0.05},
+        {"lr": 0.05, "\x00": 1},
+        deep,
+    ):
+        with pytest.raises(Conflict, match="point 0: "):
+            await steer(world, made.id, act="add", points=[point])
+    assert (await world.services.steering.replay(ALICE, made.id, None)).trials_total == 2
 
 
 async def test_a_search_that_is_over_takes_no_act(make_world):
@@ -122,3 +173,91 @@ async def test_a_replay_says_at_every_event_what_trials_did_and_why_they_were_st
     assert made_until[-1] == 6
     with pytest.raises(NotFound, match="has no event"):
         await world.services.steering.replay(ALICE, made.id, last.events + 1)
+
+
+async def test_a_replay_says_what_was_best_what_waited_and_what_was_left_of_the_budget(make_world):
+    world = await make_world(training(9))
+    await world.add_agent(slots=2)
+    searcher = {**asha(6, concurrent=4), "budget": {"slot_hours": 2.0}}
+    made = await world.submit(config(searcher))
+    await finished(world, made.id)
+    last = await world.services.steering.replay(ALICE, made.id, None)
+    view = await world.view(made.id)
+    assert last.best is not None
+    assert view.best is not None
+    assert (last.best.trial_id, last.best.value) == (view.best.trial_id, view.best.value)
+    assert [(one.name, one.used) for one in last.budgets] == [(one.name, one.used) for one in view.budgets]
+    course = [await world.services.steering.replay(ALICE, made.id, at) for at in range(last.events)]
+    assert course[0].best is None
+    assert [one.state for one in course[1].trials] == ["running", "running", "waiting", "waiting"]
+    values = [one.best.value for one in course if one.best]
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) > 1
+    used = [one.budgets[0].used for one in course]
+    assert used == sorted(used)
+    assert 0 == used[0] < used[-1] <= last.budgets[0].used
+
+
+async def test_a_replay_says_that_the_best_trial_keeps_the_constraints_and_how_trials_ended(make_world):
+    def script(launch):
+        yield report(1, batches=1, loss=1.0 - launch.info.trial_index / 10, size=launch.info.trial_index)
+        yield ("exit", 0 if launch.info.trial_index < 2 else 3)
+
+    world = await make_world(script)
+    await world.add_agent()
+    searcher = {**RANDOM, "max_trials": 3, "constraints": {"size": {"max": 0.5}}}
+    made = await world.submit(config(searcher, max_restarts=0))
+    await finished(world, made.id)
+    last = await world.services.steering.replay(ALICE, made.id, None)
+    before = await world.services.steering.replay(ALICE, made.id, last.events - 1)
+    for then in (before, last):
+        assert then.best is not None
+        assert (then.best.trial_index, then.best.value) == (0, 1.0)
+    assert [one.why for one in last.trials[:2]] == ["ended by itself"] * 2
+    assert last.trials[2].why.startswith("failed: ")
+    assert "3" in last.trials[2].why
+
+
+# --- faults that were found by reading
+
+
+async def test_a_replay_by_another_algorithm_than_decided_is_refused(make_world):
+    world = await make_world(training(9))
+    await world.add_agent()
+    made = await world.submit(config(asha(6)))
+    await finished(world, made.id)
+    [first, *_] = await world.services.steering.journal(ALICE, made.id, 0, 1)
+    place = SearcherJournal.experiment_id == made.id, SearcherJournal.seq == first.seq
+    fewer = update(SearcherJournal).where(*place).values(decisions=first.decisions[:-1])
+    world.store.write_sync(lambda s: s.execute(fewer))
+    with pytest.raises(Conflict, match="this version of detlab cannot replay"):
+        await world.services.steering.replay(ALICE, made.id, None)
+
+
+async def test_the_key_of_a_submit_or_of_an_act_on_another_experiment_is_not_that_of_an_act(make_world):
+    world = await make_world(training(1))
+    first = await world.submit(config(RANDOM), idempotency_key="same")
+    second = await world.submit(config(RANDOM))
+    for made in (first, second):
+        await steer(world, made.id, act="extend", trials=1, idempotency_key="same")
+    totals = [(await world.services.steering.replay(ALICE, made.id, None)).trials_total for made in (first, second)]
+    assert totals == [3, 3]
+
+
+async def test_a_search_that_waits_for_another_version_refuses_acts_and_journals_none(make_world):
+    world = await make_world(training(9))
+    await world.add_agent()
+    made = await world.submit(config(asha(4, concurrent=1)))
+    await world.steps(20)
+    place = SearcherJournal.experiment_id == made.id, SearcherJournal.seq == 1
+    world.store.write_sync(lambda s: s.execute(update(SearcherJournal).where(*place).values(decisions=[])))
+    await world.reboot()
+
+    async def paused() -> bool:
+        return (await world.view(made.id)).state is ExperimentState.PAUSED
+
+    await world.until(paused)
+    with pytest.raises(Conflict, match="waits"):
+        await steer(world, made.id, act="extend", trials=1)
+    entries = await world.services.steering.journal(ALICE, made.id, 0, 1000)
+    assert not [one for one in entries if one.event["type"] == "extended"]

@@ -21,6 +21,7 @@ TO_BEN = {"kind": "user", "name": "ben", "write": True}
 BODIES = {
     "PUT api/v1/experiments/{experiment_id}/grants": TO_BEN,
     "POST api/v1/experiments/{experiment_id}/search": {"act": "extend", "trials": 9},
+    "POST api/v1/experiments/{experiment_id}/search/tell": {"trial_id": 1},
     "POST api/v1/jobs/{job_id}": {"weight": 99},
     "POST api/v1/checkpoints/{uuid}/remove-files": {"globs": ["*"]},
 }

@@ -79,7 +79,7 @@ class ExperimentConfig(Block):
     """
 
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
-        {"data_layer", "internal", "runtime", "security", "stopping", "tensorboard_storage"}
+        {"data_layer", "internal", "runtime", "security", "stopping", "tensorboard_storage", "unmanaged"}
     )
 
     name: Text | None = Field(
@@ -100,6 +100,11 @@ class ExperimentConfig(Block):
     stopping: list[StoppingPolicy] | None = Field(
         None,
         description="Policies that stop trials which are not worth continuing, beside any searcher. Only in detlab.",
+    )
+    unmanaged: Flag | None = Field(
+        None,
+        description="Whether you evaluate the trials yourself, by `ask` and `tell`: the cluster runs none of them, and"
+        " there is no entrypoint. Only in detlab.",
     )
     resources: ResourcesConfig = Field(default_factory=ResourcesConfig, description="Slots and priority.")
     environment: EnvironmentConfig = Field(

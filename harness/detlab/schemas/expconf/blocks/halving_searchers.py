@@ -85,7 +85,7 @@ class ASHAConfig(SearcherBlock):
 class HyperbandConfig(SearcherBlock):
     """Brackets of successive halving side by side, from the one that stops most to one that stops nothing."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"max_trials"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"max_trials", "max_brackets"})
 
     name: Literal["hyperband"] = "hyperband"
     max_trials: PositiveInt | None = Field(
@@ -95,6 +95,9 @@ class HyperbandConfig(SearcherBlock):
     max_time: PositiveInt | None = needed("Value of `time_metric` at which a trial is done.")
     divisor: NumberAboveOne = Field(3.0, description="One trial in `divisor` continues beyond each rung.")
     max_rungs: PositiveInt = Field(5, description="Most rungs of a bracket, and so most brackets.")
+    max_brackets: PositiveInt | None = Field(
+        None, description="Most brackets; those that stop trials earliest are kept. By default all."
+    )
     max_concurrent_trials: NonNegativeInt = Field(
         16, description="Trials that train at a time, paused ones not counted; 0: the searcher decides."
     )
@@ -104,4 +107,7 @@ class BOHBConfig(HyperbandConfig):
     """Hyperband whose new trials are suggested by TPE, from the highest rung that has enough results."""
 
     name: Literal["bohb"] = "bohb"  # type: ignore[assignment]  # narrower than the base's name, on purpose
+    max_brackets: PositiveInt = Field(
+        2, description="Most brackets; those that stop trials earliest are kept. A number as large as `max_rungs`: all."
+    )
     random_fraction: float = Field(1 / 3, ge=0, le=1, description="Share of the new trials that is drawn at random.")

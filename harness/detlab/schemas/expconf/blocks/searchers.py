@@ -31,11 +31,13 @@ from detlab.schemas.expconf.blocks.model_searchers import (
 )
 from detlab.schemas.expconf.blocks.population_searchers import DEHBConfig, PB2Config, PBTConfig
 from detlab.schemas.expconf.blocks.scalars import (
+    SECONDS_SHORTHAND,
     FilledText,
     Flag,
     NonNegativeInt,
     NumberAboveOne,
     PositiveInt,
+    as_seconds,
     ignored,
     needed,
     old,
@@ -45,10 +47,6 @@ from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 _UNITS_OLD = "training code decides its own length since Determined 0.38"
 
 REMOVED: dict[str, str] = {
-    "custom": (
-        "the 'custom' searcher was removed in Determined 0.38: it ran the search method outside the master;"
-        " no replacement runs client-side search code"
-    ),
     "sync_halving": (
         "the 'sync_halving' searcher was removed long before Determined 0.38: it waits for whole rungs and"
         " stalls on stragglers"
@@ -59,7 +57,6 @@ REMOVED: dict[str, str] = {
 """Searchers that Determined once had, with the reason why a config that names them is refused."""
 
 REMOVED_HINTS: dict[str, str] = {
-    "custom": "use adaptive_asha or random, or submit one `single` experiment per configuration",
     "sync_halving": "use async_halving",
     "adaptive": "use adaptive_asha",
     "adaptive_simple": "use adaptive_asha",
@@ -70,6 +67,12 @@ SEARCHERS: Plugins[Any] = Plugins("detlab.searchers", "search method")
 
 COMMON = tuple(SearcherBlock.model_fields)
 """Keys that every searcher has; a merge keeps them across different searchers."""
+
+
+SearchClass = Annotated[
+    str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=300, examples=["my_search:MyMethod"])
+]
+AnswerTimeout = Annotated[float, Field(gt=0, le=86400.0), BeforeValidator(as_seconds), SECONDS_SHORTHAND]
 
 
 class SingleConfig(SearcherBlock):
@@ -96,6 +99,21 @@ class GridConfig(SearcherBlock):
     max_length: SearchLength | None = old(None, "Length of training.", _UNITS_OLD)
 
 
+class CustomConfig(SearcherBlock):
+    """A class of your own decides: a `detlab.searcher.SearchMethod` in the experiment's code, run on the cluster."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"options"})
+
+    name: Literal["custom"] = "custom"
+    entrypoint: SearchClass | None = needed("The class, as `module:Class`; the module is in the experiment's code.")
+    options: dict[FilledText, Any] | None = Field(None, description="Keyword arguments of the class.")
+    max_trials: PositiveInt = Field(1000, description="Trials that the class may create at most.")
+    max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: no limit.")
+    answer_timeout: AnswerTimeout = Field(
+        600.0, description="Time that the class may take for one answer: seconds, or 30s, 10m, 1h."
+    )
+
+
 class UnnamedSearcher(SearcherBlock):
     """A searcher block without a `name`, which a template supplies: any searcher's keys are fine."""
 
@@ -113,6 +131,9 @@ class UnnamedSearcher(SearcherBlock):
             "mode",
             "max_rungs",
             "bracket_rungs",
+            "entrypoint",
+            "options",
+            "answer_timeout",
         }
     )
 
@@ -128,6 +149,9 @@ class UnnamedSearcher(SearcherBlock):
     mode: Literal["aggressive", "standard", "conservative"] | None = Field(None, description="How early.")
     max_rungs: PositiveInt | None = Field(None, description="Most rungs of a bracket.")
     bracket_rungs: list[PositiveInt] | None = Field(None, description="Rungs of each bracket.")
+    entrypoint: SearchClass | None = Field(None, description="Class of a custom search.")
+    options: dict[FilledText, Any] | None = Field(None, description="Keyword arguments of that class.")
+    answer_timeout: AnswerTimeout | None = Field(None, description="Time that the class may take for one answer.")
 
 
 BUILT_IN: dict[str, type[SearcherBlock]] = {
@@ -147,6 +171,7 @@ BUILT_IN: dict[str, type[SearcherBlock]] = {
     "cmaes": CMAESConfig,
     "nsga2": NSGA2Config,
     "bayesian": BayesianConfig,
+    "custom": CustomConfig,
 }
 """The blocks of detlab's own search methods, by name."""
 
@@ -222,6 +247,7 @@ SearcherConfig = Annotated[
     | Annotated[CMAESConfig, Tag("::cmaes")]
     | Annotated[NSGA2Config, Tag("::nsga2")]
     | Annotated[BayesianConfig, Tag("::bayesian")]
+    | Annotated[CustomConfig, Tag("::custom")]
     | Annotated[UnnamedSearcher, Tag("::")]
     | Annotated[SkipJsonSchema[SerializeAsAny[SearcherBlock]], BeforeValidator(_judged_by_plugin), Tag("::plugin")],
     Discriminator(_tag),

@@ -35,6 +35,8 @@ def missing(raw: dict[str, Any], *, complete: bool) -> Iterator[Problem]:
             continue
         given = first_of_metrics(visit.raw) if issubclass(visit.model, SearcherBlock) else visit.raw
         for key, field in visit.model.model_fields.items():
+            if visit.path == () and key == "entrypoint" and raw.get("unmanaged") is True:
+                continue
             if given.get(key) is None and note(field, NOTE_NEEDED):
                 message = "is required" if complete else "is not set; a submission needs it"
                 yield Problem(render((*visit.path, key)), message, _hint(visit, key), level)

@@ -276,6 +276,22 @@ def profiled_batches(raw: Raw) -> Iterator[Problem]:
         yield Problem("profiling.begin_on_batch", message, "leave both out: profiling covers the whole trial")
 
 
+def unmanaged(raw: Raw) -> Iterator[Problem]:
+    """Trials that users evaluate themselves hold no slots, and run no code on the cluster."""
+    if raw.get("unmanaged") is not True:
+        return
+    if raw.get("entrypoint") is not None:
+        message = "has no effect: the cluster runs no trial of an unmanaged experiment"
+        yield Problem("entrypoint", message, "leave it out, or leave out `unmanaged`", "warning")
+    if _block(_block(raw, "searcher"), "budget").get("slot_hours") is not None:
+        message = "is never used up: trials of an unmanaged experiment hold no slots"
+        yield Problem("searcher.budget.slot_hours", message, "set max_trials, or budget.wall_clock")
+    for key in ("source_trial_id", "source_checkpoint_uuid"):
+        if _block(raw, "searcher").get(key) is not None:
+            message = "has no effect: you evaluate the trials of an unmanaged experiment yourself"
+            yield Problem(f"searcher.{key}", message, None, "warning")
+
+
 RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     union_names,
     ranges,
@@ -302,6 +318,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     slots,
     gpu_synonym,
     profiled_batches,
+    unmanaged,
 )
 
 

@@ -126,9 +126,9 @@ class AsyncHalving(SearchMethod):
         return self._rungs
 
     @property
-    def training(self) -> list[str]:
-        """The trials that hold a place, in the order of their creation."""
-        return [request_id for request_id in self._level if request_id in self._active]
+    def active(self) -> Set[str]:
+        """The trials that hold a place."""
+        return self._active
 
     def level_of(self, request_id: str) -> int:
         """Index of the highest rung at which a trial was or will be evaluated."""

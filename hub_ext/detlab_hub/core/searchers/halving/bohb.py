@@ -7,6 +7,7 @@ TPE that is fitted to the results of the highest rung that has enough of them, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from detlab.schemas.expconf import BOHBConfig
@@ -23,6 +24,18 @@ from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.scores import order
 
 RANDOM_FRACTION = 1 / 3
+Point = tuple[Coordinate | None, ...]
+
+
+def ranked(results: Sequence[Sequence[Any]]) -> list[Record]:
+    """Return results as records, in the order of their trials, each with its rank as its loss: TPE uses no more.
+
+    Args:
+        results: Number of the trial, point, score of each.
+    """
+    rank = {results[place][0]: at for at, place in enumerate(order([Score(*score) for _, _, score in results]))}
+    told = sorted((number, tuple(point)) for number, point, _ in results)
+    return [Record(point, "done", float(rank[number]), 0) for number, point in told]
 
 
 class AskingBracket(PromotingBracket):
@@ -58,7 +71,8 @@ class BOHB(Hyperband):
         self._asking = list(brackets)
         self._axes = axes
         self._fraction = fraction
-        self._points: dict[str, tuple[Coordinate | None, ...]] = {}
+        self._points: dict[str, tuple[int, Point]] = {}
+        """Each trial's place in the order of their creation, and its point."""
         self._asked = 0
         self._open: dict[int, int] = {}
         """The bracket of each question that is not answered."""
@@ -91,34 +105,37 @@ class BOHB(Hyperband):
     def _claim(self, bracket: int, decisions: list[Decision]) -> list[Decision]:
         for decision in decisions:
             if isinstance(decision, CreateTrial):
-                self._points[decision.request_id] = tuple(coordinates(self._axes, decision.hparams))
+                point = tuple(coordinates(self._axes, decision.hparams))
+                self._points[decision.request_id] = len(self._points), point
         return super()._claim(bracket, decisions)
 
     def _model_results(self) -> list[tuple[Score, str]]:
         """Return the results of the highest rung that has two more than a model needs, of all brackets."""
-        by_units: dict[int, list[tuple[Score, str]]] = {}
-        for bracket in self._asking:
-            for rung in bracket.rungs:
-                by_units.setdefault(rung.units_needed, []).extend(rung.entries)
-        enough = len(self._axes) + 3
-        found = [units for units, entries in by_units.items() if len(entries) >= enough]
-        return by_units[max(found)] if found and self._axes else []
+        count: dict[int, int] = {}
+        rungs = [rung for bracket in self._asking for rung in bracket.rungs]
+        for rung in rungs:
+            count[rung.units_needed] = count.get(rung.units_needed, 0) + len(rung.entries)
+        enough = [units for units, results in count.items() if results >= len(self._axes) + 3]
+        if not enough or not self._axes:
+            return []
+        return [entry for rung in rungs if rung.units_needed == max(enough) for entry in rung.entries]
 
     def known(self, ticket: int) -> Any:
-        """Return the results of one rung by their rank, which is all that TPE uses, in the order of their trials."""
-        results = self._model_results()
-        rank = {results[place][1]: at for at, place in enumerate(order([score for score, _ in results]))}
-        ended = [Record(at, "done", float(rank[name]), 0) for name, at in self._points.items() if name in rank]
-        training = [name for bracket in self._asking for name in bracket.training if name not in rank]
-        running = [Record(self._points[name], "running", None, 0) for name in training if name in self._points]
-        return {"options": {"sampler": "tpe"}, "startup": 1, "ended": ended, "running": running}
+        """Return the results of one rung, and what trains beside them; they are ranked where there is time for it."""
+        results = [(*self._points[name], score) for score, name in self._model_results() if name in self._points]
+        have = {number for number, _, _ in results}
+        training = [self._points[name] for one in self._asking for name in one.active if name in self._points]
+        running = [Record(point, "running", None, 0) for number, point in sorted(training) if number not in have]
+        options = {"sampler": "tpe", "fewest_good": len(self._axes) + 1}
+        return {"options": options, "startup": 1, "results": results, "running": running}
 
     @classmethod
     def suggest(cls, question: Question) -> Sequence[dict[str, Any]]:
         """Ask the sampler."""
         from detlab_hub.core.searchers.model_based import samplers  # imports Optuna: never in the master
 
-        return samplers.suggest(question)
+        ended = ranked(question.known["results"])
+        return samplers.suggest(replace(question, known={**question.known, "ended": ended}))
 
     def respaced(self, factory: TrialFactory, space: Mapping[str, Any]) -> list[Decision]:
         """Take new bounds; what was found outside of them is forgotten by the model.

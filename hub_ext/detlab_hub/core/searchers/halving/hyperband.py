@@ -54,11 +54,11 @@ class Hyperband(Tournament):
         divisor = fields.divisor_or(DIVISOR)
         reach = int(math.log(fields.count("max_time")) / math.log(divisor) + 1e-9) + 1
         rungs = min(fields.count("max_rungs", DEFAULT_MAX_RUNGS), reach)
-        depths = list(range(rungs, 0, -1))
+        depths = list(range(rungs, 0, -1))[: fields.optional_count("max_brackets")]
         given = fields.optional_count("max_trials")
         if given is not None:
             return plan_brackets(depths, given, fields.max_concurrent, divisor)
-        sizes = bracket_sizes(rungs, divisor)
+        sizes = bracket_sizes(rungs, divisor)[: len(depths)]
         shared = plan_brackets(depths, sum(sizes), fields.max_concurrent, divisor)
         return [Bracket(b.num_rungs, size, b.max_concurrent) for b, size in zip(shared, sizes, strict=True)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import cmaes
@@ -172,9 +173,19 @@ def _frozen(
 def _tpe(seed: int, startup: int, options: Mapping[str, Any]) -> BaseSampler:
     # With conditions: one joint distribution for each set of hyperparameters that trials have together.
     group = bool(options["conditional"])
+    gamma = good_of(options["fewest_good"]) if "fewest_good" in options else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return TPESampler(seed=seed, n_startup_trials=startup, multivariate=True, group=group, constant_liar=True)
+        warnings.simplefilter("ignore", FutureWarning)  # `gamma` is there until Optuna 6
+        make = partial(
+            TPESampler, seed=seed, n_startup_trials=startup, multivariate=True, group=group, constant_liar=True
+        )
+        return make() if gamma is None else make(gamma=gamma)
+
+
+def good_of(fewest: int) -> Callable[[int], int]:
+    """Return how many of so many results are good, as in BOHB: 15%, at least as many as a density needs."""
+    return lambda results: min(max(fewest, math.floor(0.15 * results)), results)
 
 
 def _gp(seed: int, startup: int, options: Mapping[str, Any]) -> BaseSampler:

@@ -23,6 +23,10 @@ _SCALES = (0.1, 0.2, 0.4, 0.8)
 _EPSILONS = (0.01, 0.1, 0.3)
 _NOISE = 0.05
 _CANDIDATES = 1000
+_LARGEST = 1e100
+"""Gains beyond count as this one: the square of a larger one is infinite."""
+_REACH = 3.0
+"""Gains further from the middle half of their round than this many times its width count as if they were there."""
 _LATEST = 500
 """Gains that the process is fitted to at most, the newest: its cost is cubic."""
 
@@ -59,9 +63,12 @@ def _part(axis: Axis, coordinate: Coordinate | None) -> float:
 
 def _standardised(gains: Sequence[float], rounds: Matrix) -> Matrix:
     """Standardise the gains of each round, since early rounds gain the most whatever the hyperparameters."""
-    values = np.array(gains, dtype=float)
+    values = np.clip(np.array(gains, dtype=float), -_LARGEST, _LARGEST)
     for number in np.unique(rounds):
         here = rounds == number
+        low, high = np.quantile(values[here], (0.25, 0.75))
+        if high > low:  # a trial that explodes must not make all others look alike
+            values[here] = np.clip(values[here], low - _REACH * (high - low), high + _REACH * (high - low))
         spread = values[here].std()
         values[here] = (values[here] - values[here].mean()) / (spread if spread > 0 else 1.0)
     return values

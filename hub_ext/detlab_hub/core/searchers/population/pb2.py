@@ -46,19 +46,19 @@ class PB2(PBT):
 
     def _begin_round(self, ranked: Sequence[Member]) -> None:
         """Note what each trial gained in the round that is over."""
+        losses = {
+            member.request_id: member.score.losses[0]
+            for member in ranked
+            if member.score is not None and member.score != self._plan.worst and math.isfinite(member.score.losses[0])
+        }
         for member in ranked:
-            loss = math.nan if member.score is None else member.score.losses[0]
-            if math.isfinite(loss) and member.score != self._plan.worst:
+            if (loss := losses.get(member.request_id)) is not None:
                 before = self._losses.get(member.request_id)
                 if before is None and member.origin is not None:
                     before = self._losses.get(member.origin.request_id)
                 gain = -loss if before is None else before - loss
                 self._gains.append(Gain(tuple(coordinates(self._axes, member.hparams)), member.round, gain))
-        self._losses = {
-            member.request_id: member.score.losses[0]
-            for member in ranked
-            if member.score is not None and math.isfinite(member.score.losses[0])
-        }
+        self._losses = losses
 
     def _clone(self, factory: TrialFactory, origins: Sequence[Origin]) -> list[Decision]:
         """Ask for the clones of all parents at once."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, and_, select
+from sqlalchemy.orm import Session, aliased
 
 from detlab_hub.store import values as scalars
 from detlab_hub.store.tables import MetricName, Point, Series, TrialRow, clean_text
@@ -54,6 +54,34 @@ def experiment_best(s: Session, experiment_id: int, goal: Goal) -> tuple[int, in
     trial_id = s.scalar(query.order_by(order, TrialRow.id).limit(1))
     best = None if trial_id is None else trial_best(s, trial_id, goal)
     return None if trial_id is None or best is None else (trial_id, *best)
+
+
+def best_until(s: Session, experiment_id: int, goal: Goal, time: float) -> tuple[int, int, float] | None:
+    """Return (trial id, first step, value) of the best report until a time that is finite and keeps the bounds."""
+    own, point = aliased(Series), aliased(Point)
+    query = (
+        select(own.trial_id, point.step, point.value)
+        .join(point, point.series_id == own.id)
+        .join(TrialRow, TrialRow.id == own.trial_id)
+        .where(TrialRow.experiment_id == experiment_id, *_named(own, goal.group, goal.metric))
+        .where(point.time <= time, point.flag == scalars.FINITE)
+    )
+    for name, (low, high) in goal.bounds.items():
+        other, value = aliased(Series), aliased(Point)
+        query = query.join(other, (other.trial_id == own.trial_id) & and_(*_named(other, goal.group, name)))
+        query = query.join(value, (value.series_id == other.id) & (value.step == point.step))
+        kept = [value.flag == scalars.FINITE]
+        kept += [value.value >= low] if low > -math.inf else []
+        kept += [value.value <= high] if high < math.inf else []
+        query = query.where(*kept)
+    order = point.value if goal.smaller_is_better else point.value.desc()
+    found = s.execute(query.order_by(order, own.trial_id, point.step).limit(1)).one_or_none()
+    return None if found is None or found.value is None else (found.trial_id, found.step, found.value)
+
+
+def _named(series: type[Series], group: str, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    named = select(MetricName.id).where(MetricName.name == clean_text(name)).scalar_subquery()
+    return series.group_name == clean_text(group), series.name_id == named
 
 
 def _reports(s: Session, trial_id: int, goal: Goal) -> dict[str, dict[int, float]]:

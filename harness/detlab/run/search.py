@@ -1,0 +1,322 @@
+"""The task of a custom search: `python -m detlab.run.search` asks the master for events and answers them.
+
+The class itself is in a child process (`detlab.run.search_class`), so that one that hangs, runs out of memory or ends
+the interpreter is told as what it is. This process has the token. A restarted task gets all events again, with what was
+answered: the class is told them in order, and only what is new is answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from detlab.errors import ConfigError, DetlabError, NotInCluster, StaleAttempt
+from detlab.info import ClusterInfo, get_cluster_info, read_token
+from detlab.run.outputs import REPEATED, explained, opener_for
+
+WAIT = 20.0
+"""Seconds of one long poll."""
+_TRACE_SECONDS = 2.0
+_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>.+)$')
+_LIBRARY = re.compile(r"/detlab/(run|searcher)/|<frozen|/lib(64)?/python3")
+
+
+class NoAnswer(Exception):
+    """The class has no answer to an event; the text is for people."""
+
+
+class Master:
+    """The master's two requests, repeated while it does not answer.
+
+    Args:
+        info: What the task knows about itself.
+    """
+
+    def __init__(self, info: ClusterInfo) -> None:
+        self._info = info
+        self._opener = opener_for(info.master_url)
+
+    def feed(self, after: int, wait: float) -> dict[str, Any]:
+        """Return the events after a number."""
+        return self._request(f"?after={after}&timeout_seconds={wait:g}", None)
+
+    def answer(self, number: int, **said: Any) -> dict[str, Any]:
+        """Answer an event.
+
+        Raises:
+            ConfigError: The operations are impossible.
+        """
+        return self._request("", {"number": number, **said})
+
+    def _request(self, query: str, body: Any) -> dict[str, Any]:
+        pause = 0.2
+        while True:
+            try:
+                return self._once(query, body)
+            except urllib.error.HTTPError as error:
+                problem: Exception = explained(error)
+                if error.code not in REPEATED:
+                    raise problem from error
+            except (OSError, http.client.HTTPException) as error:
+                problem = error
+            time.sleep(pause)
+            pause = min(5.0, pause * 2)
+
+    def _once(self, query: str, body: Any) -> dict[str, Any]:
+        url = f"{self._info.master_url.rstrip('/')}/api/v1/task/search{query}"
+        headers = {"Authorization": f"Bearer {read_token(self._info.task_dir)}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - the agent's own
+        with self._opener.open(request, timeout=WAIT + 40.0) as reply:
+            found: dict[str, Any] = json.load(reply)
+            return found
+
+
+class Child:
+    """The process with the class.
+
+    Args:
+        setup: What it needs to make the class.
+        command: Starts it; the two descriptors are appended.
+    """
+
+    def __init__(self, setup: Mapping[str, Any], command: list[str] | None = None) -> None:
+        there, self._in = os.pipe()
+        self._out, back = os.pipe()
+        words = [*(command or [sys.executable, "-u", "-m", "detlab.run.search_class"]), str(there), str(back)]
+        self._process = subprocess.Popen(
+            words, pass_fds=(there, back), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        os.close(there)
+        os.close(back)
+        assert self._process.stderr is not None
+        self._errors = Errors(self._process.stderr)
+        self._timeout = float(setup["answer_timeout"])
+        self._rest = b""
+        self._send(setup)
+
+    def _send(self, value: Any) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the reply that is missing says so
+            data = memoryview((json.dumps(value) + "\n").encode())
+            while data:
+                data = data[os.write(self._in, data) :]
+
+    def answer(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the class says to an event.
+
+        Raises:
+            NoAnswer: It raised, took too long, or its process has ended.
+        """
+        doing = doing_of(event)
+        self._send(event)
+        line = self._line(time.monotonic() + self._timeout, doing)
+        found: dict[str, Any] = json.loads(line)
+        if "failure" in found:
+            raise NoAnswer(found["failure"])
+        return found
+
+    def _line(self, until: float, doing: str) -> bytes:
+        while b"\n" not in self._rest:
+            left = until - time.monotonic()
+            sources: list[int | Errors] = [self._out, self._errors]
+            ready = select.select(sources, [], [], left)[0] if left > 0 else []
+            if self._errors in ready:
+                self._errors.read()
+            if self._out in ready:
+                got = os.read(self._out, 1 << 16)
+                if not got:
+                    raise NoAnswer(self._ended(doing))
+                self._rest += got
+            if not ready:
+                raise NoAnswer(self._hangs(doing))
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def _ended(self, doing: str) -> str:
+        code = self._process.wait()
+        self._errors.drain()
+        if code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
+            how += ", perhaps for lack of memory" if -code == signal.SIGKILL else ""
+        else:
+            how = f"ended with exit code {code}"
+        return "\n".join([f"the process of the class {how} ({doing})", *self._errors.tail(6)])
+
+    def _hangs(self, doing: str) -> str:
+        """Say where the class is, and end it."""
+        self._errors.mark()
+        self._process.send_signal(signal.SIGUSR1)
+        until = time.monotonic() + _TRACE_SECONDS
+        while time.monotonic() < until and not self._errors.traced:
+            if select.select([self._errors], [], [], 0.1)[0]:
+                self._errors.read()
+        frames = self._errors.frames()
+        self.close()
+        at = f"; it was at {frames[0]}" if frames else ""
+        said = f"no answer within searcher.answer_timeout ({self._timeout:g} s){at} ({doing})"
+        return "\n".join([said, *frames])
+
+    def close(self) -> None:
+        """End the process, without its consent."""
+        self._process.kill()
+        self._process.wait()
+        for one in (self._in, self._out):
+            with contextlib.suppress(OSError):
+                os.close(one)
+        self._errors.close()
+
+
+class Errors:
+    """The child's standard error, passed on and remembered.
+
+    Args:
+        pipe: What it writes into.
+    """
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._lines: list[str] = []
+        self._rest = b""
+        self._mark = 0
+
+    def fileno(self) -> int:
+        """Return the descriptor, for `select`."""
+        return self._pipe.fileno()
+
+    def read(self) -> bool:
+        """Pass on what is there; False at the end."""
+        got = os.read(self._pipe.fileno(), 1 << 16)
+        if got:
+            sys.stderr.buffer.write(got)
+            sys.stderr.flush()
+            *lines, self._rest = (self._rest + got).split(b"\n")
+            self._lines += [line.decode(errors="replace") for line in lines]
+            keep = max(0, len(self._lines) - 500)
+            self._lines, self._mark = self._lines[keep:], max(0, self._mark - keep)
+        return bool(got)
+
+    def drain(self) -> None:
+        """Read to the end."""
+        while self.read():
+            pass
+
+    def tail(self, count: int) -> list[str]:
+        """Return the last lines."""
+        return self._lines[-count:]
+
+    def mark(self) -> None:
+        """Begin to look for a stack here."""
+        self._mark = len(self._lines)
+
+    @property
+    def traced(self) -> bool:
+        """Whether a stack was written since the mark."""
+        return any('"' in line and "run_module" in line for line in self._lines[self._mark :])
+
+    def frames(self) -> list[str]:
+        """Return the frames of the class itself in the stack since the mark, innermost first."""
+        found = [_FRAME.match(line) for line in self._lines[self._mark :]]
+        places = [
+            (one["file"], f"{Path(one['file']).name}, line {one['line']}, in {one['name']}") for one in found if one
+        ]
+        return [shown for file, shown in places if not _LIBRARY.search(file)][:6]
+
+    def close(self) -> None:
+        """Close the pipe."""
+        self._pipe.close()
+
+
+def run(master: Master, *, wait: float = WAIT, command: list[str] | None = None) -> int:
+    """Answer events until the search is over; return the exit code of the task."""
+    feed = master.feed(0, 0.0)
+    if feed["over"]:
+        _say(f"{feed['why']}")
+        return 0
+    child = Child(feed["setup"], command)
+    failure, told = "", 0
+    try:
+        while not feed["over"]:
+            for event in feed["events"]:
+                told = event["number"]
+                if not failure:
+                    try:
+                        said = child.answer(event)
+                    except NoAnswer as error:
+                        failure = str(error)
+                        _say(f"{failure}")
+                if failure and event["operations"] is None:
+                    master.answer(told, failure=failure)
+                    return 1
+                if not failure:
+                    reply = _post(master, event, said)
+                    if reply["over"]:
+                        _say(f"{reply['why']}")
+                        return 1 if reply.get("refused") else 0
+            feed = master.feed(told, wait)
+    except StaleAttempt as error:
+        _say(f"{error}")
+        return 0
+    finally:
+        child.close()
+    _say(f"{feed['why']}")
+    return 0
+
+
+def doing_of(event: Mapping[str, Any]) -> str:
+    """Name an event, for people; the master puts the trial's number in place of its id."""
+    about = f" of trial {event['trial']}" if event.get("trial") else ""
+    return f"event {event['number']}: {event['type']}{about}"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"detlab: {text}\n")
+    sys.stderr.flush()
+
+
+def _post(master: Master, event: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    number = event["number"]
+    if event["operations"] is not None:
+        if said.get("differs"):
+            _say(
+                f"the class answers event {number} ({event['type']}) otherwise than before it was restarted;"
+                " what it answered then stands. Draw random numbers from a generator that is seeded with"
+                " searcher_state.seed."
+            )
+        return {"over": False}
+    try:
+        return master.answer(number, operations=said["operations"])
+    except ConfigError as error:
+        wrong = [problem.message for problem in error.problems] or [str(error)]
+        first = f"the class asks for what is impossible: {wrong[0]} ({doing_of(event)})"
+        text = "\n".join([first, *wrong[1:]])
+        _say(f"{text}")
+        return {**master.answer(number, failure=text), "refused": True, "over": True}
+
+
+def main() -> int:
+    """Run the search of this task."""
+    info = get_cluster_info()
+    if info is None:
+        raise NotInCluster("this program runs inside the task of a custom search: DET_TASK_DIR is not set")
+    try:
+        return run(Master(info))
+    except DetlabError as error:
+        _say(f"{error}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

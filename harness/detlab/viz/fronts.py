@@ -1,0 +1,204 @@
+"""Which trials are on the Pareto front of a search: those that keep its constraints and that none of them beats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from detlab.schemas.wire import SeriesView, TrialView
+from detlab.viz.data import Search, curves_wanted
+from detlab.viz.drawing import finite, safe
+
+_LAST = 2
+"""Points of each curve; the last one is always exact."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One metric, and which values of it are better."""
+
+    name: str
+    smaller_is_better: bool = True
+
+    @property
+    def said(self) -> str:
+        """The title of its axis."""
+        return f"{safe(self.name)} ({'smaller' if self.smaller_is_better else 'greater'} is better)"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The range that a constrained metric must keep."""
+
+    name: str
+    low: float = -math.inf
+    high: float = math.inf
+
+    def violation(self, value: float | None) -> float:
+        """Return by how much a value is outside; without a number it is outside by an infinite amount."""
+        if value is None or math.isnan(value):
+            return math.inf
+        return max(self.low - value, value - self.high, 0.0)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The report by which a trial is judged: the last one that has all metrics, with finite values.
+
+    Attributes:
+        trial: The trial.
+        step: Where the report was made.
+        time: When; None if that is not known.
+        values: One for each objective.
+        constrained: One for each constraint; None where the report lacks it.
+        violation: By how much it breaks the constraints; 0 if it keeps them all.
+    """
+
+    trial: TrialView
+    step: int
+    time: float | None
+    values: tuple[float, ...]
+    constrained: tuple[float | None, ...] = ()
+    violation: float = 0.0
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The trials of a search by several metrics.
+
+    Attributes:
+        aims: The metrics.
+        bounds: The constraints whose metrics were reported.
+        points: By trial id, in creation order.
+        front: Ids of the trials on the front, by their first metric, best first; all of them keep the constraints.
+    """
+
+    aims: list[Objective]
+    bounds: list[Bound]
+    points: dict[int, Point]
+    front: list[int]
+
+    @property
+    def infeasible(self) -> list[int]:
+        """Ids of the trials that break a constraint."""
+        return [key for key, point in self.points.items() if point.violation > 0]
+
+    def metrics(self, key: int) -> dict[str, float | None]:
+        """Return the values of a trial by metric: of the objectives, then of the constraints."""
+        point = self.points[key]
+        names = (one.name for one in (*self.aims, *self.bounds))
+        return dict(zip(names, (*point.values, *point.constrained), strict=True))
+
+
+def judge(search: Search, metrics: Sequence[str] | None = None, maximize: Collection[str] = ()) -> Judged:
+    """Judge the trials of a search.
+
+    Args:
+        search: With the curves that `wanted` names.
+        metrics: Names of validation metrics; default those of `searcher.metrics`.
+        maximize: Those of them of which greater values are better. The searcher's own metrics need no mention.
+    """
+    names = metric_names(search.config, metrics)
+    aims = [_aim(search, name, maximize) for name in names]
+    bounds = [one for one in constraints(search.config) if search.curves(one.name, "validation")]
+    points = _points(search, names, bounds)
+    feasible = {key: point.values for key, point in points.items() if point.violation == 0}
+    return Judged(aims, bounds, points, frontier(feasible, aims))
+
+
+def metric_names(config: Mapping[str, Any], metrics: Sequence[str] | None) -> list[str]:
+    """Return the metrics that were asked for, or those of the config."""
+    return list(dict.fromkeys(metrics or [one.name for one in objectives(config)]))
+
+
+def wanted(config: Mapping[str, Any], names: Sequence[str], *, max_trials: int) -> dict[str, Any]:
+    """Return the arguments of `curves()` for a Pareto front of these metrics under the config's constraints."""
+    every = dict.fromkeys([*names, *(one.name for one in constraints(config))])
+    return curves_wanted(*every, group="validation", max_trials=max_trials, max_points=_LAST)
+
+
+def objectives(config: Mapping[str, Any]) -> list[Objective]:
+    """Return the metrics of a config's searcher."""
+    searcher = config.get("searcher")
+    listed = searcher.get("metrics") if isinstance(searcher, Mapping) else None
+    return [
+        Objective(str(entry["name"]), bool(entry.get("smaller_is_better", True)))
+        for entry in (listed if isinstance(listed, Sequence) else ())
+        if isinstance(entry, Mapping) and "name" in entry
+    ]
+
+
+def constraints(config: Mapping[str, Any]) -> list[Bound]:
+    """Return the constraints of a config's searcher."""
+    searcher = config.get("searcher")
+    given = searcher.get("constraints") if isinstance(searcher, Mapping) else None
+    return [
+        Bound(str(name), _limit(one.get("min"), -math.inf), _limit(one.get("max"), math.inf))
+        for name, one in (given.items() if isinstance(given, Mapping) else ())
+        if isinstance(one, Mapping)
+    ]
+
+
+def _limit(given: object, otherwise: float) -> float:
+    return float(given) if isinstance(given, int | float) else otherwise
+
+
+def frontier(points: Mapping[int, Sequence[float]], aims: Sequence[Objective]) -> list[int]:
+    """Return the keys of the points that no other one dominates, by their first metric, best first.
+
+    A point dominates another if it is nowhere worse and somewhere better.
+    """
+    costs = {
+        key: tuple(v if aim.smaller_is_better else -v for v, aim in zip(values, aims, strict=True))
+        for key, values in points.items()
+    }
+    # in this order a point can only be dominated by one before it
+    front: list[int] = []
+    for key in sorted(costs, key=lambda key: (costs[key], key)):
+        mine = costs[key]
+        if not any(
+            costs[other] != mine and all(a <= b for a, b in zip(costs[other], mine, strict=True)) for other in front
+        ):
+            front.append(key)
+    return front
+
+
+def _aim(search: Search, name: str, maximize: Collection[str]) -> Objective:
+    for known in objectives(search.config):
+        if known.name == name:
+            return known
+    if name == search.metric:
+        return Objective(name, search.experiment.smaller_is_better)
+    return Objective(name, name not in maximize)
+
+
+def _points(search: Search, names: Sequence[str], bounds: Sequence[Bound]) -> dict[int, Point]:
+    curves: dict[int, dict[str, SeriesView]] = {trial.id: {} for trial in search.snapshot.trials}
+    for name in dict.fromkeys([*names, *(bound.name for bound in bounds)]):
+        for trial, curve in search.curves(name, "validation"):
+            curves[trial.id][name] = curve
+    points = {}
+    for trial in sorted(search.snapshot.trials, key=lambda trial: trial.index):
+        point = _last(trial, curves[trial.id], names, bounds)
+        if point is not None:
+            points[trial.id] = point
+    return points
+
+
+def _last(
+    trial: TrialView, curves: Mapping[str, SeriesView], names: Sequence[str], bounds: Sequence[Bound]
+) -> Point | None:
+    """Return the point at the last step that has a finite value of each metric."""
+    if not names or any(name not in curves for name in names):
+        return None
+    at = {name: dict(zip(curve.steps, curve.values, strict=True)) for name, curve in curves.items()}
+    common = [step for step in at[names[0]] if all(finite(at[name].get(step)) for name in names)]
+    if not common:
+        return None
+    step = max(common)
+    given = tuple(at.get(bound.name, {}).get(step) for bound in bounds)
+    broken = sum((bound.violation(value) for bound, value in zip(bounds, given, strict=True)), 0.0)
+    when = {at: time for name in names for at, time in zip(curves[name].steps, curves[name].times, strict=False)}
+    return Point(trial, step, when.get(step), tuple(at[name][step] for name in names), given, broken)

@@ -1,0 +1,70 @@
+"""What `det` says of searches: the Pareto front, why trials were stopped, budgets."""
+
+from __future__ import annotations
+
+import pytest
+
+from detlab.cli.output.experiment_progress import Story, budgets_left
+from detlab.schemas.wire import BudgetView, CreateExperiment, SeriesView, TrialState, TrialView
+from detlab.testing.api import FakeMaster
+
+
+@pytest.fixture
+def two_metrics(master: FakeMaster) -> FakeMaster:
+    """Experiment 1: trial 1 breaks the constraint, 2 and 3 are on the front, 4 is dominated."""
+    metrics = [{"name": "loss"}, {"name": "size"}]
+    searcher = {"name": "random", "metrics": metrics, "constraints": {"size": {"max": 9}}}
+    master.create(CreateExperiment(config={"name": "x", "searcher": searcher}))
+    for loss, size in ((0.1, 50.0), (0.3, 4.0), (0.25, 8.0), (0.4, 5.0)):
+        trial = master.add_trial(1).id
+        master.series[trial] = [
+            SeriesView(trial_id=trial, group="validation", name=name, steps=[7], values=[value], times=[20.0])
+            for name, value in (("loss", loss), ("size", size))
+        ]
+    return master
+
+
+def test_an_experiment_is_described_with_its_pareto_front(two_metrics, det, det_json) -> None:
+    lines = det("e", "describe", 1).stdout.splitlines()
+    at = lines.index("Pareto front:")
+    assert [line.split() for line in (lines[at + 1], *lines[at + 3 : at + 5])] == [
+        ["Trial", "Steps", "loss", "size"],
+        ["3", "7", "0.25", "8"],
+        ["2", "7", "0.3", "4"],
+    ]
+    front = det_json("e", "describe", 1)["pareto_front"]
+    assert front[0] == {"trial_id": 3, "steps_completed": 7, "metrics": {"size": 8.0, "loss": 0.25}}
+
+
+def test_a_search_by_one_metric_has_no_front(master, det, det_json) -> None:
+    master.create(CreateExperiment(config={"name": "x", "searcher": {"name": "single", "metric": "loss"}}))
+    assert "Pareto" not in det("e", "describe", 1).stdout
+    assert "pareto_front" not in det_json("e", "describe", 1)
+
+
+def test_what_is_left_of_budgets_is_said_in_words() -> None:
+    budgets = [
+        BudgetView(name="slot_hours", limit=4, used=2.75),
+        BudgetView(name="wall_clock", limit=7200, used=9000),
+    ]
+    assert budgets_left(budgets) == "1.25 of 4 slot hours left, 0s of 2h 00m left"
+
+
+def test_trials_are_listed_with_why_they_were_stopped(master, det) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    assert "Why" not in det("e", "list-trials", 1).stdout
+    master.add_trial(1, stop_evidence="at epoch 30: 0.912, needed 0.915 (threshold)")
+    master.add_trial(1, would_stop=["at epoch 2: 0.4 (median)"])
+    shown = det("e", "describe", 1).stdout
+    assert "at epoch 30: 0.912, needed 0.915 (threshold)" in shown
+    assert "not stopped: at epoch 2: 0.4 (median)" in shown
+
+
+def test_following_tells_once_what_a_policy_would_have_stopped() -> None:
+    trial = TrialView(id=3, index=0, experiment_id=1, request_id="r", state=TrialState.ACTIVE)
+    story = Story()
+    story.trial(trial)
+    noted = trial.model_copy(update={"would_stop": ["at epoch 2: 0.4 (median)"]})
+    assert story.trial(noted) == ["trial 3: a policy would have stopped it at epoch 2: 0.4 (median)"]
+    assert story.trial(noted) == []
