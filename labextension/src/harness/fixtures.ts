@@ -1,7 +1,7 @@
 /** Made-up data for tests, screenshots and the bench: the same every time, as large as asked. */
 
 import type {
-  CheckpointView, CodeFile, Event, ExperimentView, FailureView, LogLine, OverviewView, SeriesView, TaskView, TimelineItem, TrialView
+  CheckpointView, CodeFile, Event, ExperimentView, FailureView, JournalEntry, LogLine, OverviewView, SeriesView, TaskView, TimelineItem, TrialView
 } from '../state/wire';
 
 /** 2026-11-20 09:00:00 UTC: when the made-up search began. */
@@ -192,6 +192,17 @@ export function overview(experiments: number): OverviewView {
     }),
     tasks: [task(), task({ id: 'sh-1', kind: 'shell', name: 'brave-otter', server_name: 'sh-1' })], queue: [], agents: []
   };
+}
+
+/** What people did to the search. */
+export function acts(trials: readonly TrialView[], hostile = false): JournalEntry[] {
+  const author = hostile ? HOSTILE.name : 'alice';
+  const done: Record<string, unknown>[] = [
+    { type: 'extended', trials: 16, author }, { type: 'points_added', points: [{ lr: 0.003, width: 256, optimizer: hostile ? HOSTILE.value : 'adam', dropout: 0.1 }], author },
+    { type: 'space_edited', space: CONFIG.hyperparameters, author: 'bob' }, { type: 'concurrency_set', limit: 8, author },
+    { type: 'stop_requested', request_id: trials[0]?.request_id ?? '', author: 'bob' }, { type: 'promotion_requested', request_id: trials[1]?.request_id ?? '', author }
+  ];
+  return done.map((event, i) => ({ seq: 10 + 7 * i, at: BEGAN + 90 * (i + 1), event, decisions: [] }));
 }
 
 /** A metrics event of the experiment's stream. */

@@ -143,6 +143,40 @@ def test_panel_two_experiments_and_a_trial_live_on_one_stream_its_logs_on_a_seco
     stage.client.get_experiment(other).kill()
 
 
+def test_a_running_search_is_steered_from_its_search_tab(stage):
+    item = stage.search("to steer", searcher={**ONE_AT_A_TIME, "max_trials": 1})
+    first = item.await_first_trial(60).id
+    with opened(stage) as lab:
+        lab.command("detlab:open", kind="experiment", id=item.id)
+        view = lab.page.locator(f"[id='detlab-experiment:{item.id}']")
+        view.get_by_role("tab", name="Search").click(timeout=SECONDS)
+        view.get_by_role("button", name="Extend…").press("Enter")
+        view.get_by_label("Further trials").fill("2")
+        view.get_by_label("Further trials").press("Enter")
+        acts = view.get_by_role("list", name="Acts on the search")
+        expect(acts).to_contain_text(f"{stage.cluster.user} extended it by 2 further trials", timeout=SECONDS)
+        expect(view.get_by_role("list", name="Budgets")).to_contain_text("2 of 3 left")
+        view.get_by_role("button", name="Edit bounds…").click()
+        block = view.get_by_label("The whole hyperparameters block (YAML)")
+        block.fill("lr: {type: double, minval: 2, maxval: 1}")
+        view.get_by_role("button", name="Save").click()
+        expect(view.get_by_role("alert")).to_contain_text("minval", timeout=SECONDS)
+        block.fill("lr: {type: double, minval: 0.2, maxval: 0.3}")
+        view.get_by_role("button", name="Save").click()
+        expect(acts).to_contain_text("edited the bounds of lr", timeout=SECONDS)
+        view.get_by_role("tab", name="Trials").click()
+        view.get_by_role("button", name=f"Actions of trial {first}").click()
+        lab.page.get_by_role("menuitem", name="Stop").click()
+        lab.page.locator(".jp-Dialog").get_by_role("button", name="Stop").click()
+        expect(view.get_by_text(re.compile("1/3 trials done"))).to_be_visible(timeout=SECONDS)
+    told = item.search_journal(acts=True)
+    assert [one.event["type"] for one in told] == ["extended", "space_edited", "stop_requested"]
+    second = max(item.list_trials(), key=lambda trial: trial.id)
+    assert second.id != first
+    assert 0.2 <= second.hparams["lr"] <= 0.3
+    item.kill()
+
+
 def test_logs_code_and_id_are_one_choice_away(stage, running):
     with opened(stage, path="lab/tree/notes.ipynb") as lab:
         lab.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=SECONDS)

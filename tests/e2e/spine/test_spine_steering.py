@@ -79,3 +79,6 @@ def test_det_search_steers_and_tells(lab: Lab) -> None:
     first = json.loads(det(lab, "search", "replay", key, "--at", "1", "--json"))
     assert len(first["trials"]) == 1
     assert len(ended.search_journal()) == len(journal)
+    assert "extended: 1 further trial" in det(lab, "search", "show", key)
+    again = ended.clone({"searcher.max_trials": 2}, name="again", activate=False)
+    assert (again.view.bundle, again.view.trials_total) == (ended.view.bundle, 2)

@@ -123,8 +123,10 @@ def act_text(event: Mapping[str, Any], trials: Mapping[str, int]) -> str:
     who = ", ".join(str(trials.get(name, name[:8])) for name in _named(event))
     match event.get("type"):
         case "extended":
-            parts = [(event.get("trials"), "further trials"), (event.get("units"), "further units for the longest")]
-            return f"extended: {', '.join(f'{count} {what}' for count, what in parts if count)}"
+            trials_more, units = event.get("trials"), event.get("units")
+            parts = [counted(trials_more, "further trial")] if trials_more else []
+            parts += [f"{counted(units, 'further unit')} for the longest"] if units else []
+            return f"extended: {', '.join(parts)}"
         case "points_added":
             return f"points added: {'; '.join(settings(point, 60) for point in event.get('points') or ())}"
         case "trials_retried":

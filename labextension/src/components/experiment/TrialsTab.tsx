@@ -36,7 +36,7 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
   now.current = { e, me, onLearn };
   const steered = notSteered(e, me) === null;
   const drawn = useMemo(() => {
-    const menu = (row: TrialRow): ReactElement | null => isOver(row.trial.state) ? null : (
+    const menu = (row: TrialRow): ReactElement | string => isOver(row.trial.state) ? '' : (
       <Menu
         label={`Actions of trial ${row.trial.id}`}
         actions={() => trialActs(app, row.trial, now.current.e, now.current.me, now.current.onLearn)}

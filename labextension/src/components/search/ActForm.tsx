@@ -97,7 +97,7 @@ function read(fields: readonly ActField[], texts: Record<string, string>): { val
       values[key] = parse(text);
       if (values[key] === null || typeof values[key] !== 'object' || Array.isArray(values[key])) wrong[key] = 'A mapping is needed, such as "lr: 0.01".';
     } catch (error) {
-      wrong[key] = nameText(`This is not YAML: ${(error as Error).message.split('\n')[0]}`, 400);
+      wrong[key] = nameText(`This is not YAML: ${(error as Error).message.split('\n')[0]!.replace(/:$/, '')}`, 400);
     }
   }
   return { values, wrong };

@@ -6,17 +6,17 @@ import { stringify } from 'yaml';
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { BudgetView, ExperimentView, JournalEntry, SteerSearch, TrialView } from '../../state/wire';
-import { ActionButton, ErrorBanner, formatAgo, formatDuration, formatNumber, formatTime, plural, useLoaded, useNow } from '../common';
+import { ActionButton, ErrorBanner, formatAgo, formatDuration, formatTime, plural, significant, useLoaded, useNow } from '../common';
 import { useThrottled } from '../common/useThrottled';
 import { nameText } from '../common/text';
 import { ActForm, type ActFormProps } from './ActForm';
 import { actText, errorText, notSteered, steer } from './acts';
 
-/** The history and the budgets are asked for again at most this often (ms) while trials run. */
+/** After changes of trials, the history and the budgets are asked for again at most this often (ms). */
 const RELOAD_MS = 15_000;
 const MOST_ACTS = 1000;
 /** Acts shown before "Show all". */
-const NEWEST = 5;
+const NEWEST = 3;
 
 type Open = 'extend' | 'add' | 'bounds' | 'concurrency';
 type Form = Omit<ActFormProps, 'send' | 'onClose'> & { said(act: SteerSearch): string };
@@ -29,9 +29,11 @@ export function Steering({ experiment: e, trials, version, onLearn }: {
   const [open, setOpen] = useState<Open | null>(null);
   const [acted, setActed] = useState(0);
   const bar = useRef<HTMLDivElement>(null);
-  const tick = Math.floor(useNow(RELOAD_MS) * 1000 / RELOAD_MS);
-  const round = `${useThrottled(version, RELOAD_MS)} ${acted} ${e.budgets.length || e.state === 'ACTIVE' ? tick : ''}`;
-  const full = useLoaded(`${e.id} ${round}`, signal => app.api.get<ExperimentView>(`experiments/${e.id}`, signal));
+  const round = `${useThrottled(version, RELOAD_MS)} ${acted}`;
+  const full = useLoaded(`${e.id} ${round}`, async signal => {
+    const view = await app.api.get<ExperimentView>(`experiments/${e.id}`, signal);
+    return { view, at: Date.now() / 1000 };
+  });
   const journal = useLoaded(`${e.id} ${round}`, signal =>
     app.api.get<{ items: JournalEntry[] }>(`experiments/${e.id}/search/journal?only=acts&limit=${MOST_ACTS}`, signal));
   const acts = journal.data?.items ?? [];
@@ -56,7 +58,7 @@ export function Steering({ experiment: e, trials, version, onLearn }: {
   const button = (key: Open, label: string): ReactElement => (
     <span data-act={key}><ActionButton label={label} why={why} onRun={() => setOpen(open === key ? null : key)} /></span>
   );
-  const form = open && formOf(open, e, full.data?.config ?? e.config, acts, trials);
+  const form = open && formOf(open, e, full.data?.view.config ?? e.config, acts, trials);
   return (
     <section className="det-steering" aria-label="Steer the search">
       <div ref={bar} className="det-controls" role="group" aria-label="Acts on the search">
@@ -67,7 +69,7 @@ export function Steering({ experiment: e, trials, version, onLearn }: {
         <ActionButton label="Retry failed" why={why ?? (failed ? null : 'No trial has failed.')} onRun={retry} />
       </div>
       {form && !why && <ActForm key={open} {...form} send={act => send(act, form.said(act))} onClose={close} />}
-      <Left experiment={e} budgets={full.data?.budgets ?? e.budgets} />
+      <Left experiment={e} budgets={full.data?.view.budgets ?? e.budgets} at={full.data?.at ?? null} />
       {journal.error ? <ErrorBanner error={journal.error} what="The history of acts" onRetry={journal.reload} /> : <History acts={acts} trials={trials} />}
     </section>
   );
@@ -125,13 +127,20 @@ function formOf(
 }
 
 /** What is left: trials, the budgets of the config; and how long one trial may train. */
-function Left({ experiment: e, budgets }: { experiment: ExperimentView; budgets: readonly BudgetView[] }): ReactElement | null {
+function Left({ experiment: e, budgets, at }: {
+  experiment: ExperimentView; budgets: readonly BudgetView[];
+  /** When the budgets were told. */
+  at: number | null;
+}): ReactElement | null {
+  const now = useNow();
+  // The clock runs on between two answers.
+  const since = e.state === 'ACTIVE' && e.started_at !== null && at !== null ? Math.max(0, now - at) : 0;
   const made = Object.entries(e.trials).reduce((sum, [state, count]) => sum + (state === 'RUNNING' ? 0 : count), 0);
   const rows = [
     ...(e.trials_total === null ? [] : [{ name: 'Trials', used: made, limit: e.trials_total, text: String }]),
     ...budgets.map(one => ({
       name: one.name === 'wall_clock' ? 'Wall-clock time' : nameText(one.name.replaceAll('_', ' ').replace(/^./, c => c.toUpperCase()), 40),
-      used: one.used, limit: one.limit, text: one.name === 'wall_clock' ? formatDuration : formatNumber
+      used: one.used + (one.name === 'wall_clock' ? since : 0), limit: one.limit, text: one.name === 'wall_clock' ? formatDuration : (x: number): string => significant(x, false, 3)
     }))
   ];
   if (!rows.length && !e.max_time) return null;

@@ -40,6 +40,9 @@ async def test_a_search_is_extended_and_given_a_point_and_its_journal_names_who_
     entries = await world.services.steering.journal(ALICE, made.id, 0, 100)
     acts = [(one.event["type"], one.event["author"]) for one in entries if "author" in one.event]
     assert acts == [("extended", "alice"), ("points_added", "alice")]
+    only = await world.services.steering.journal(ALICE, made.id, 0, 100, acts=True)
+    assert [one.event for one in only] == [one.event for one in entries if "author" in one.event]
+    assert await world.services.steering.journal(ALICE, made.id, only[0].seq, 1, acts=True) == only[1:]
 
 
 async def test_the_same_act_sent_twice_happens_once(make_world):
