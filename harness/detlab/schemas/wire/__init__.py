@@ -69,7 +69,14 @@ from detlab.schemas.wire.records import (
     StatusRecord,
     TokenReply,
 )
-from detlab.schemas.wire.searches import JournalEntry, ReplayedSearch, ReplayedTrial, SearchAct, SteerSearch
+from detlab.schemas.wire.searches import (
+    MOST_TRIALS_MORE,
+    JournalEntry,
+    ReplayedSearch,
+    ReplayedTrial,
+    SearchAct,
+    SteerSearch,
+)
 from detlab.schemas.wire.views import (
     FAILURE_KINDS,
     AgentView,
@@ -102,6 +109,7 @@ from detlab.schemas.wire.views import (
 __all__ = [
     "API_PREFIX",
     "FAILURE_KINDS",
+    "MOST_TRIALS_MORE",
     "PROTOCOL",
     "SERVICE_PREFIX",
     "AgentMessage",

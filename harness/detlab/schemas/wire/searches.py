@@ -9,7 +9,8 @@ from pydantic import Field
 from detlab.schemas.wire.base import Wire
 
 MOST_POINTS = 1000
-MOST_TRIALS_MORE = 100_000
+MOST_TRIALS_MORE = 10_000
+"""As many as a search may have at a time: they may all be made in one transaction."""
 SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote"]
 
 
