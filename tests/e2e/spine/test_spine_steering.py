@@ -82,3 +82,23 @@ def test_det_search_steers_and_tells(lab: Lab) -> None:
     assert "extended: 1 further trial" in det(lab, "search", "show", key)
     again = ended.clone({"searcher.max_trials": 2}, name="again", activate=False)
     assert (again.view.bundle, again.view.trials_total) == (ended.view.bundle, 2)
+
+
+def test_a_policy_stops_all_ranks_and_tells_its_evidence_and_a_dry_run_only_notes(lab: Lab) -> None:
+    policies = [
+        {"name": "no_improvement", "patience": 3},
+        {"name": "threshold", "lower": 0.6, "dry_run": True},
+    ]
+    ranks = ["python3", "-m", "detlab.launch.torch_distributed", "two_stop.py"]
+    searched = config({"name": "single"}, entrypoint=ranks, resources={"slots_per_trial": 2}, stopping=policies)
+    ended = lab.completed(lab.submit(searched), 90)
+    [trial] = ended.list_trials()
+    assert trial.state is TrialState.COMPLETED
+    assert "no_improvement" in trial.view.stop_evidence
+    said = sorted(line.text for line in trial.logs() if "leaves at step" in line.text)
+    assert [line.split(" leaves")[0] for line in said] == ["rank 0", "rank 1"]
+    assert len({line.rpartition(" ")[2] for line in said}) == 1, "all ranks leave at the same step"
+    assert "no_improvement" in det(lab, "trial", "describe", str(trial.id))
+    noted = [one for entry in ended.search_journal() for one in entry.decisions if one["type"] == "would_stop"]
+    assert len(noted) == 1
+    assert "threshold" in noted[0]["evidence"]

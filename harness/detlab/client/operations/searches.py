@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from detlab.client.operations.experiments import new_key, one, upload
 from detlab.client.transport.calls import Call, Flow, field_of, model
+from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire import (
     Asked,
     AskTrial,
@@ -39,18 +42,26 @@ def steer(
     trial_ids: Sequence[int] = (),
     bundle: str | None = None,
 ) -> Flow[ExperimentView]:
-    """Carry out one act; it has a key, so that it happens once however often it is sent."""
-    body = SteerSearch(
-        act=act,
-        trials=trials,
-        units=units,
-        points=[dict(point) for point in points],
-        hyperparameters=None if hyperparameters is None else dict(hyperparameters),
-        limit=limit,
-        trial_ids=list(trial_ids),
-        bundle=bundle,
-        idempotency_key=new_key(),
-    )
+    """Carry out one act; it has a key, so that it happens once however often it is sent.
+
+    Raises:
+        ConfigError: A number is out of its range, or there are too many points or trials.
+    """
+    try:
+        body = SteerSearch(
+            act=act,
+            trials=trials,
+            units=units,
+            points=[dict(point) for point in points],
+            hyperparameters=None if hyperparameters is None else dict(hyperparameters),
+            limit=limit,
+            trial_ids=list(trial_ids),
+            bundle=bundle,
+            idempotency_key=new_key(),
+        )
+    except ValidationError as error:
+        wrong = [Problem(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors(include_url=False)]
+        raise ConfigError(wrong) from error
     return one(Call("POST", f"experiments/{int(experiment_id)}/search", json=body, parse=model(ExperimentView)))
 
 

@@ -70,6 +70,7 @@ from detlab.schemas.wire.records import (
     TokenReply,
 )
 from detlab.schemas.wire.searches import (
+    MOST_TRIALS_MORE,
     Asked,
     AskedTrial,
     AskTrial,
@@ -119,6 +120,7 @@ from detlab.schemas.wire.views import (
 __all__ = [
     "API_PREFIX",
     "FAILURE_KINDS",
+    "MOST_TRIALS_MORE",
     "PROTOCOL",
     "SERVICE_PREFIX",
     "AgentMessage",

@@ -11,7 +11,8 @@ from detlab.schemas.wire.views import BestView, BudgetView
 
 MOST_POINTS = 1000
 MOST_OPERATIONS = 20_000
-MOST_TRIALS_MORE = 100_000
+MOST_TRIALS_MORE = 10_000
+"""As many as a search may have at a time: they may all be made in one transaction."""
 SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "code"]
 
 

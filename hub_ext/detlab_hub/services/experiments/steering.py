@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas import expconf
 from detlab.schemas.wire import (
+    MOST_TRIALS_MORE,
     ExperimentState,
     ExperimentView,
     JournalEntry,
@@ -92,7 +93,11 @@ class SearchSteering:
             raise Conflict(f"the search of experiment {row.id} waits: {(row.failure or {}).get('message')}", hint=hint)
         event = _event(turn.session, row, caller.name, wanted)
         try:
-            turn.searches.get(turn.session, row)
+            search = turn.searches.get(turn.session, row)
+            left = search.trials_total - search.trials_requested
+            if event == ConcurrencySet(0, caller.name) and left > MOST_TRIALS_MORE:
+                limit = f"at most {MOST_TRIALS_MORE:,} can run at a time"
+                raise Conflict(f"experiment {row.id}: {left:,} trials are left; {limit}", hint="Say how many.")
             made_before = next_index(turn.session, row.id)
             tell_search(turn, row, event)
             if isinstance(event, PointsAdded) and is_unmanaged(row):

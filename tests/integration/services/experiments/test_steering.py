@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from services_scripted import ALICE, World, asha, config, report, training
+from services_scripted import ALICE, BOB, World, asha, config, report, training
 from sqlalchemy import update
 
 from detlab.errors import ConfigError, Conflict, NotFound
-from detlab.schemas.wire import ExperimentState, SteerSearch
+from detlab.schemas.wire import ExperimentState, GrantRequest, SteerSearch
 from detlab_hub.store.tables import SearcherJournal
 
 RANDOM = {"name": "random", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 1}
@@ -143,6 +145,47 @@ async def test_hostile_points_are_refused(make_world):
         with pytest.raises(Conflict, match="point 0: "):
             await steer(world, made.id, act="add", points=[point])
     assert (await world.services.steering.replay(ALICE, made.id, None)).trials_total == 2
+
+
+async def test_no_act_makes_more_trials_than_a_submit_could(make_world):
+    world = await make_world(training(1))
+    made = await world.submit(config({**RANDOM, "max_trials": 10_100}))
+    with pytest.raises(Conflict, match="10,099 trials are left"):
+        await steer(world, made.id, act="concurrency", limit=0)
+    assert len(await world.trials(made.id)) == 1
+
+
+async def test_two_people_steer_at_once_and_both_acts_count(make_world):
+    """Also while trials end, and with the same key: a key is its owner's."""
+    world = await make_world(training(2))
+    await world.add_agent()
+    made = await world.submit(config(RANDOM))
+    await world.services.grants.put(ALICE, made.id, GrantRequest(kind="user", name="bob", write=True))
+    acts = [
+        world.services.steering.steer(who, made.id, SteerSearch(act="extend", trials=1, idempotency_key="same"))
+        for who in (ALICE, BOB)
+        for _ in range(3)
+    ]
+    await asyncio.gather(*acts, steer(world, made.id, act="add", points=[{"lr": 0.05}]))
+    view = await finished(world, made.id)
+    assert view.state is ExperimentState.COMPLETED
+    assert len(await world.trials(made.id)) == 5
+    entries = await world.services.steering.journal(ALICE, made.id, 0, 100)
+    assert sorted(one.event["author"] for one in entries if "author" in one.event) == ["alice", "alice", "bob"]
+
+
+async def test_acts_that_come_too_late_for_a_trial_are_refused_whatever_order_they_have(make_world):
+    world = await make_world(training(50))
+    await world.add_agent()
+    made = await world.submit(config(RANDOM))
+    [trial] = await world.trials(made.id)
+    told = await asyncio.gather(
+        *(steer(world, made.id, act="stop", trial_ids=[trial.id]) for _ in range(4)), return_exceptions=True
+    )
+    refused = [one for one in told if isinstance(one, Conflict)]
+    assert len(refused) == 3
+    assert all("has ended, or is about to" in str(one) for one in refused), refused
+    assert (await finished(world, made.id)).state is ExperimentState.COMPLETED
 
 
 async def test_a_search_that_is_over_takes_no_act(make_world):

@@ -134,6 +134,26 @@ def test_mistakes_of_a_command_reach_no_master(
     assert searched.steered == []
 
 
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (("extend", 1, "--trials", 10_001), "trials"),
+        (("extend", 1, "--units", 10**13), "units"),
+        (("concurrency", 1, 10_001), "limit"),
+        (("add", 1, *["{}"] * 1001), "points"),
+        (("retry", 1, *range(1001)), "trial_ids"),
+    ],
+)
+def test_acts_that_are_too_large_are_refused_by_name(
+    searched: FakeMaster, det: Callable[..., Result], words: tuple[object, ...], path: str
+) -> None:
+    refused = det("search", *words)
+    assert refused.exit_code == 2
+    assert path in refused.stderr
+    assert "Traceback" not in refused.output
+    assert searched.steered == []
+
+
 def test_a_refusal_of_the_master_is_told(searched: FakeMaster, det: Callable[..., Result]) -> None:
     refused = det("search", "extend", 7, "--trials", 1)
     assert refused.exit_code == 1
