@@ -30,9 +30,11 @@ from detlab_hub.core.searchers.halving.hyperband import bracket_sizes
 from detlab_hub.core.searchers.model_based import samplers
 from detlab_hub.core.searchers.model_based.method import TPE
 from detlab_hub.core.searchers.model_based.records import Record
+from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.population import bandit
 from detlab_hub.core.searchers.population.dehb import jobs_of
 from detlab_hub.core.searchers.randomness import SearchRandom
+from detlab_hub.core.searchers.scores import comparable
 
 SPACE: dict[str, Any] = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}}
 BLOCK = {"metric": "loss", "time_metric": "step", "max_time": 9, "divisor": 3}
@@ -71,6 +73,14 @@ def test_bohb_asks_once_a_rung_has_results_and_learns_from_the_highest_that_has_
     assert points == [trial.hparams["x"] for trial in created if trial.hparams["x"] in points], "order of creation"
     again = json.loads(json.dumps(question.known["results"]))
     assert bohb.ranked(again) == ended, "the same in the process that answers"
+
+
+def test_what_has_diverged_is_told_as_the_worst_and_equals_itself_when_it_is_read_again() -> None:
+    told = comparable(Score(0.0, (float("nan"), 0.5)))
+    assert told == Score(0.0, (float("inf"), 0.5))
+    assert comparable(Score(0.0, (float("-inf"),))) == Score(0.0, (float("inf"),))
+    results = [(0, (0.1,), comparable(Score(0.0, (float("nan"),)))), (1, (0.2,), Score(0.0, (3.0,)))]
+    assert [record.loss for record in bohb.ranked(json.loads(json.dumps(results)))] == [1.0, 0.0]
 
 
 def test_bohb_fits_its_good_density_to_enough_results() -> None:

@@ -72,6 +72,11 @@ def insert(entries: list[tuple[Score, str]], score: Score, request_id: str) -> i
     return next(place for place, entry in enumerate(entries) if entry[1] == request_id)
 
 
+def comparable(score: Score) -> Score:
+    """Return a score that equals itself wherever it is read again: with infinite losses for those that are lost."""
+    return score if all(map(math.isfinite, score.losses)) else score._replace(losses=_clean(score))
+
+
 def _clean(score: Score) -> tuple[float, ...]:
     return tuple(math.inf if is_lost(loss) else loss for loss in score.losses)
 

@@ -21,7 +21,7 @@ from detlab_hub.core.searchers.method import Question, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, alike, axes_of, coordinates
 from detlab_hub.core.searchers.model_based.records import Record
 from detlab_hub.core.searchers.objectives import Score
-from detlab_hub.core.searchers.scores import order
+from detlab_hub.core.searchers.scores import comparable, order
 
 RANDOM_FRACTION = 1 / 3
 Point = tuple[Coordinate | None, ...]
@@ -122,7 +122,8 @@ class BOHB(Hyperband):
 
     def known(self, ticket: int) -> Any:
         """Return the results of one rung, and what trains beside them; they are ranked where there is time for it."""
-        results = [(*self._points[name], score) for score, name in self._model_results() if name in self._points]
+        found = [entry for entry in self._model_results() if entry[1] in self._points]
+        results = [(*self._points[name], comparable(score)) for score, name in found]
         have = {number for number, _, _ in results}
         training = [self._points[name] for one in self._asking for name in one.active if name in self._points]
         running = [Record(point, "running", None, 0) for number, point in sorted(training) if number not in have]
