@@ -159,7 +159,6 @@ export class FixtureApi implements Api {
     }
     if (part === 'checkpoints') return { items: this.of.trials ? Array.from({ length: 12 }, (_, i) => made.checkpoint(i)) : [] };
     if (part === 'search') return { items: this.of.trials ? made.acts(this.trials(), this.of.hostile) : [] };
-    if (part === 'figures') return { data: [{ type: 'scatter', mode: 'lines+markers', line: { shape: 'hv' }, x: [1, 4, 9, 17, 30], y: [0.3, 0.12, 0.06, 0.0214, 0.0214] }], layout: { title: { text: 'Best validation_error so far in experiment 12' }, height: 420 } };
     if (part === 'code') return { items: made.codeFiles() };
     if (part === 'timeline') return { items: made.timeline(Math.min(this.of.trials, 60)) };
     return undefined;

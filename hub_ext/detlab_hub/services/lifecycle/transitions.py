@@ -27,8 +27,10 @@ from detlab_hub.core.searchers import (
     Continued,
     CreateTrial,
     Decision,
+    Extended,
     PauseSearch,
     PauseTrial,
+    PointsAdded,
     ResumeTrial,
     SearcherInputError,
     SearcherNotInstalled,
@@ -40,6 +42,7 @@ from detlab_hub.core.searchers import (
     TrialExited,
     TrialExitedEarly,
     TrialPaused,
+    TrialsRetried,
     ValidationReported,
     WouldStop,
     method_class,
@@ -264,6 +267,9 @@ def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> l
         task = turn.session.get(TaskRow, experiment.search_task)
         if task is not None:
             turn.outbox.wake_allocations.add(f"{task.id}.{task.run}")
+    if isinstance(event, Extended | PointsAdded | TrialsRetried):
+        experiment.trials_planned = search.trials_total
+        turn.changed_experiment(experiment.id)
     progress = search.progress()
     if progress != experiment.progress:
         experiment.progress = progress

@@ -115,7 +115,7 @@ def _experiment_view(
         time_metric=searcher.get("time_metric"),
         max_time=searcher.get("max_time"),
         progress=row.progress,
-        trials_total=_at_least(trials_total(row.config), counts),
+        trials_total=_at_least(row.trials_planned or trials_total(row.config), counts),
         trials=counts,
         best=best,
         created_at=row.created_at,

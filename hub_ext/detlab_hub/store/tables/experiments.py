@@ -116,6 +116,8 @@ class ExperimentRow(Base):
     """The user task that runs the class of a custom search, or ran it last; NULL: there was none."""
     search_bundle: Mapped[str | None] = mapped_column(CleanText, default=None)
     """Code of that class that was sent later; NULL: it is in `bundle`."""
+    trials_planned: Mapped[int | None] = mapped_column(default=None)
+    """How many trials the search makes at most since it was steered; NULL: as many as the config says."""
 
 
 class GrantRow(Base):

@@ -33,6 +33,7 @@ async def test_a_search_is_extended_and_given_a_point_and_its_journal_names_who_
     made = await world.submit(config(RANDOM))
     await steer(world, made.id, act="extend", trials=1)
     await steer(world, made.id, act="add", points=[{"lr": 0.05}])
+    assert (await world.view(made.id)).trials_total == 4
     await world.reboot()  # the acts are replayed
     view = await finished(world, made.id)
     assert view.state is ExperimentState.COMPLETED
