@@ -90,9 +90,7 @@ async def test_journal_and_replay_show_what_the_class_decided(make_world):
     await answer(world, who, 1, create("a"), create("b"))
     await answer(world, who, 2, {"type": "close", "request_id": "a"})
     replayed = await world.services.steering.replay(ALICE, number, None)
-    closed, other = replayed.trials
-    assert (closed.state, closed.why) == ("ended", "closed by the class")
-    assert (other.state in {"waiting", "running"}, other.why) == (True, "")  # its slot may come at any moment
+    assert [(one.state, one.why) for one in replayed.trials] == [("ended", "closed by the class"), ("waiting", "")]
     entries = await world.services.steering.journal(ALICE, number, 0, 100)
     [first] = [one for one in entries if one.event.get("number") == 1]
     assert first.event["operations"] == [create("a"), create("b")]
