@@ -113,7 +113,7 @@ def add(invocation: Invocation, experiment_id: int, points: list[dict[str, Any]]
 def code(invocation: Invocation, experiment_id: int, folder: Path, includes: tuple[str, ...]) -> None:
     """Replace the code of a custom search's class, such as after a mend; trials keep theirs.
 
-    The class is begun anew with it and told everything that has happened; what was answered stands.
+    The class is started again with it and told everything that has happened; answers it gave before still hold.
 
     \b
     Examples:
@@ -214,7 +214,7 @@ def promote(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
 @search.command()
 @ID
 @click.option("--wait", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Default 60.")
-@click.option("--again", is_flag=True, help="One that is being evaluated already: whoever asked for it is gone.")
+@click.option("--again", is_flag=True, help="Take over a trial that is being evaluated already.")
 @json_option
 @pass_invocation
 def ask(invocation: Invocation, experiment_id: int, wait: float, again: bool) -> None:
@@ -253,7 +253,7 @@ def _metrics(_context: click.Context, _option: click.Parameter, values: tuple[st
 @ID
 @click.argument("trial_id", metavar="TRIAL", type=int)
 @click.argument("metrics", metavar="[NAME=VALUE...]", nargs=-1, callback=_metrics)
-@click.option("--step", type=click.IntRange(min=0), help="How far it has trained; it then goes on.")
+@click.option("--step", type=click.IntRange(min=0), help="How far it has trained; the trial continues.")
 @click.option("--state", type=click.Choice(get_args(Outcome)), help="How it ended; default completed, without --step.")
 @click.option("--message", default="", help="Why it failed.")
 @json_option
