@@ -45,8 +45,14 @@ CONFIG = {
 }
 DIGEST = "sha256:" + hashlib.sha256(b"x").hexdigest()
 FILES = {"model.pt": {"size": 1, "digest": DIGEST}}
-NOT_FOR_IT = {"PUT task/outputs/{name}", "POST task/rendezvous", "POST task/ranks"}
-"""What only user tasks may do, or trials over several nodes: no attempt of this one."""
+NOT_FOR_IT = {
+    "PUT task/outputs/{name}",
+    "POST task/rendezvous",
+    "POST task/ranks",
+    "GET task/search",
+    "POST task/search",
+}
+"""What only user tasks and search tasks may do, or trials over several nodes: no attempt of this one."""
 WRITTEN_ANYWAY = {"lease", "agents", "tokens", "meta", "usage"}
 """Tables that change while nobody does anything."""
 
@@ -143,6 +149,7 @@ def bodies_of(trial: int) -> dict[str, dict[str, Any]]:
         "POST task/records": {"json": {"stream": "metrics", "records": [{**record, "metrics": {"x": 0.0}}]}},
         "POST task/rendezvous": {"json": {"node": 0}},
         "POST task/ranks": {"json": {"node": 0}},
+        "POST task/search": {"json": {"number": 1}},
         "POST task/preempt/ack": {},
         "POST task/checkpoints": {"json": commit},
         "PUT task/metadata": {"json": {"who": "an attempt"}},
