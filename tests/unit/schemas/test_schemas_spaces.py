@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.schemas.expconf import check, merge, parse, resolve, to_dict
-from detlab.schemas.space import RelationError, parse_relation
+from detlab.schemas.space import RelationError, Space, parse_relation
 
 OPTIMIZER = {"type": "categorical", "vals": ["sgd", "adam"]}
 MOMENTUM = {"type": "double", "minval": 0, "maxval": 1, "when": {"optimizer": "sgd"}}
@@ -184,7 +185,7 @@ def test_unknown_names_and_bad_relations_are_reported_at_once() -> None:
         {"width": width(), "net": {"d": width()}}, require=["widht > 9", "net > 1", "width = 9", "net.d > 9"]
     )
     assert found.keys() == {f"searcher.require[{place}]" for place in range(3)}
-    assert found["searcher.require[0]"] == "there is no hyperparameter 'widht'"
+    assert found["searcher.require[0]"] == "\"widht > 9\": there is no hyperparameter 'widht'"
     assert "write `==`" in found["searcher.require[2]"]
 
 
@@ -201,16 +202,45 @@ def test_every_relation_that_no_point_meets_is_named_beside_unknown_names() -> N
     assert "cannot be computed" in said["searcher.require[2]"]
 
 
+def test_relations_are_quoted_and_their_errors_come_in_the_order_of_the_list() -> None:
+    raw = {"hyperparameters": {"w": width()}, "searcher": RANDOM | {"require": ["w > 64", "w >", "x < 1", 5, "w < 0"]}}
+    found = {problem.path: problem.message for problem in check(raw) if problem.level == "error"}
+    assert list(found) == [f"searcher.require[{place}]" for place in range(5)]
+    assert found["searcher.require[1]"] == '"w >" is not an expression: invalid syntax'
+    assert found["searcher.require[4]"] == 'none of 10,000 random points meets "w < 0"'
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_space_that_is_accepted_has_a_point_for_every_seed(seed: int) -> None:
+    """One point of ten thousand meets the relation: the search's own draws may find none of them."""
+    space = {name: {"type": "double", "minval": 0.0, "maxval": 1.0} for name in ("lr", "b")}
+    rare = ["lr < 0.0001"]
+    assert problems(space, require=rare) == {}
+    draws = random.Random(seed)
+
+    class Draws:
+        def below(self, n: int) -> int:
+            return draws.randrange(n)
+
+        def uniform(self, low: float, high: float) -> float:
+            return draws.uniform(low, high)
+
+    made = Space(space, rare)
+    assert made.sample(Draws())["lr"] < 0.0001
+    assert made.sample(Draws(), {"b": 0.5})["lr"] < 0.0001
+
+
 def test_relation_that_is_too_rare_is_told_from_one_that_no_point_meets() -> None:
     space = {"lr": {"type": "double", "minval": 0, "maxval": 1}}
     rare = problems(space, require=["lr > 0.99999"])["searcher.require[0]"]
     assert rare.startswith("is too rare: ")
-    assert problems(space, require=["lr > 5"])["searcher.require[0]"] == "none of 10,000 random points meets it"
+    never = problems(space, require=["lr > 5"])["searcher.require[0]"]
+    assert never == 'none of 10,000 random points meets "lr > 5"'
 
 
 def test_impossible_space_is_refused() -> None:
     found = problems({"w": width()}, require=["w > 9", "w > 64"])
-    assert found == {"searcher.require[1]": "none of 10,000 random points meets it"}
+    assert found == {"searcher.require[1]": 'none of 10,000 random points meets "w > 64"'}
 
 
 def test_relations_that_exclude_each_other_are_refused_together() -> None:
