@@ -30,7 +30,7 @@ _FEW = 0.01
 _ENOUGH = 20
 """Points that meet the relations, after which no more are drawn."""
 _LEAVES = 2_000_000
-"""Hyperparameters that are drawn at most to judge a space."""
+"""Hyperparameters that are drawn at most to judge a space; a letter of a relation counts as one."""
 _MOST_ENDS = 1_000
 """Points at the ends of the ranges that are tried where no random point meets the relations."""
 _FEW_CHOICES = 10
@@ -146,7 +146,10 @@ def _numbers(leaves: Sequence[Leaf]) -> Iterator[Problem]:
         if not isinstance(leaf.spec, Mapping):
             continue
         step, prior = leaf.spec.get("step"), leaf.spec.get("prior")
-        if step is not None and step > leaf.spec["maxval"] - leaf.spec["minval"]:
+        if step is not None and steps_of(leaf.spec) is None:
+            message = f"is {step:g}, so small that there are more than 2**53 values"
+            yield Problem(_at(leaf.route, "step"), message, "leave it out: every value of the range may be drawn then")
+        elif step is not None and step > leaf.spec["maxval"] - leaf.spec["minval"]:
             yield Problem(_at(leaf.route, "step"), f"is {step:g}, wider than the range, so minval is the only value")
         elif prior and (wrong := objection(leaf.spec, prior["center"])):
             yield Problem(_at(leaf.route, "prior", "center"), wrong)
@@ -209,12 +212,13 @@ def _possible(
     draws, met, tried = FixedDraws(), 0, 0
     broken: dict[str, int] = {}
     faults: dict[str, str] = {}
-    while met < _ENOUGH and tried < max(100, min(MAX_TRIES, _LEAVES // max(len(made.leaves), 1))):
+    cost = len(made.leaves) + sum(len(one.text) for one in made.relations)
+    while met < _ENOUGH and tried < max(100, min(MAX_TRIES, _LEAVES // max(cost, 1))):
         values = made.draws(draws)
         tried += 1
         wrong = [(one.text, fault) for one in made.relations if (fault := one.fault(values))]
         met += not wrong
-        for text, fault in wrong:
+        for text, fault in dict(wrong).items():
             broken[text] = broken.get(text, 0) + 1
             faults.setdefault(text, fault)
     if not met:

@@ -121,6 +121,18 @@ def widths(raw: dict[str, Any]) -> Iterator[Problem]:
             yield Problem(render(path), message)
 
 
+def names(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Refuse two hyperparameters with one dotted name: conditions, relations and results could not tell them apart."""
+    seen: dict[str, Path] = {}
+    for path, _ in visit_hyperparameters(raw.get("hyperparameters")):
+        if any(isinstance(part, int) for part in path):
+            continue
+        name = ".".join(str(part) for part in path[1:])
+        if name in seen:
+            yield Problem(render(path), f"has the same dotted name as {render(seen[name])}", "rename one of them")
+        seen.setdefault(name, path)
+
+
 def exponents(raw: dict[str, Any]) -> Iterator[Problem]:
     """Warn of a log range whose ends are values, where Determined's configuration has exponents of `base`."""
     for path, spec in visit_hyperparameters(raw.get("hyperparameters")):
