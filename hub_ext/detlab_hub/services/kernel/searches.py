@@ -12,20 +12,25 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlalchemy import Table, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.searchers import (
+    Answered,
+    Continued,
     Decision,
     Event,
+    OperationsRefused,
     ProgressReported,
     ReplayMismatch,
     Searcher,
     SearcherConfigError,
     SearcherInputError,
     SearcherNotInstalled,
+    Steering,
+    SteeringRefused,
     decision_from_json,
     decision_to_json,
     event_from_json,
@@ -63,6 +68,13 @@ class SearchLostError(Exception):
 
 class SearchMismatch(SearchLostError):
     """The journal was decided by another version of the algorithm than this one: nothing is lost, but it must wait."""
+
+
+class SearchFailed(SearchMismatch):
+    """The method raised an error of its own while it decided an event: nothing is lost, but it must wait."""
+
+    def __init__(self, event: Event, error: Exception) -> None:
+        super().__init__(f"it failed at the event {type(event).__name__}: {type(error).__name__}: {error!s:.300}")
 
 
 @dataclass
@@ -126,7 +138,9 @@ class Searches:
 
         Raises:
             SearcherInputError: If the search cannot use the event; it is then unchanged.
-            SearchMismatch: The search cannot be replayed by this version. The event is journaled, to be decided later.
+            SteeringRefused: The method failed at an act of a user.
+            SearchMismatch: The search cannot be replayed by this version, or its method failed at another event. The
+                event is journaled, to be decided later.
             SearchLostError: The journal gives no search at all.
         """
         try:
@@ -139,11 +153,30 @@ class Searches:
                 self._entries.pop(row.id, None)
             raise
         before = entry.searcher.revision
-        decisions = entry.searcher.step(event)
+        try:
+            decisions = entry.searcher.step(event)
+        except SearcherInputError:
+            raise
+        except Exception as error:  # of a method, which may be anyone's
+            self._give_up(s, row, entry, event, error, now)
         if entry.searcher.revision != before or decisions:
             entry.seq += 1
             self._append(s, row, entry.seq, event, decisions, now)
         return decisions
+
+    def _give_up(
+        self, s: Session, row: ExperimentRow, entry: _Entry, event: Event, error: Exception, now: float
+    ) -> NoReturn:
+        """Drop a search that is half moved on; keep the event, unless it is an act or an answer, which is refused."""
+        _log.exception("experiment %d: the search method %s failed", row.id, row.searcher_name)
+        failed = SearchFailed(event, error)
+        self._entries.pop(row.id, None)
+        if isinstance(event, Steering) and not isinstance(event, Continued):
+            raise SteeringRefused(f"the search cannot do that: {failed}") from error
+        if isinstance(event, Answered):
+            raise OperationsRefused([f"the search cannot carry them out: {failed}"]) from error
+        self._append(s, row, entry.seq + 1, event, None, now)
+        raise failed from error
 
     def catch_up(self, s: Session, row: ExperimentRow) -> list[tuple[Event, list[Decision] | SearcherInputError]]:
         """Decide the events that came while the search could not be replayed, in order; usually there are none.
@@ -152,7 +185,7 @@ class Searches:
             Each event with its decisions, which the caller carries out, or with why the search cannot use it.
 
         Raises:
-            SearchMismatch: It still cannot be replayed.
+            SearchMismatch: It still cannot be replayed, or fails.
             SearchLostError: The journal gives no search at all.
         """
         entry = self._entry(s, row)
@@ -164,6 +197,9 @@ class Searches:
                 known = [decision_to_json(one) for one in decided]
             except SearcherInputError as error:
                 decided, known = error, REFUSED
+            except Exception as error:  # as in `step`
+                _log.exception("experiment %d: the search method %s failed", row.id, row.searcher_name)
+                raise SearchFailed(event, error) from error
             place = _JOURNAL.c.experiment_id == row.id, _JOURNAL.c.seq == seq
             s.execute(update(_JOURNAL).where(*place).values(decisions=known))
             caught.append((event, decided))
@@ -209,6 +245,9 @@ class Searches:
             raise SearchMismatch(str(error)) from error
         except (SearcherConfigError, SearcherInputError, KeyError) as error:
             raise SearchLostError(f"the search cannot be brought back from its journal: {error}") from error
+        except Exception as error:  # of a method that decided these events before
+            _log.exception("experiment %d: the search method %s failed", row.id, row.searcher_name)
+            raise SearchMismatch(f"it fails: {type(error).__name__}: {error!s:.300}") from error
         # Progress is not journaled: it is in the rows of the trials.
         for request_id, progress in _PROGRESS.all(s, {"experiment": row.id}):
             searcher.step(ProgressReported(request_id, progress))

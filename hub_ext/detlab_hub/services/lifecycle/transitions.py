@@ -51,7 +51,7 @@ from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
 from detlab_hub.services.failures import cards
-from detlab_hub.services.kernel.searches import SearchLostError, SearchMismatch
+from detlab_hub.services.kernel.searches import SearchFailed, SearchLostError, SearchMismatch
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.queue_fields import request_fields
@@ -300,14 +300,19 @@ def ask_open_questions(turn: Turn, experiment: ExperimentRow) -> None:
 
 
 def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) -> None:
-    """Pause an experiment whose search was decided by another version of its algorithm: nothing is lost (I8)."""
+    """Pause an experiment whose search failed, or was decided by another version of it: nothing is lost (I8)."""
     _log.error("experiment %d: %s", experiment.id, error)
+    if isinstance(error, SearchFailed):
+        message, until = f"the search method {experiment.searcher_name} failed: {error}", "once its method is mended"
+    else:
+        message = f"this version of detlab decides otherwise than the journal of the search records: {error}"
+        until = "under the version that began it: install that, then activate it"
     if experiment.failure is None:
         experiment.failure = FailureView(
             kind="searcher",
-            message=f"this version of detlab decides otherwise than the journal of the search records: {error}",
-            hint="It is paused, and what its trials report is kept. It continues under the version that began it:"
-            " install that, then activate it; or kill it and submit it again.",
+            message=message,
+            hint=f"It is paused, and what its trials report is kept. It continues {until};"
+            " or kill it and submit it again.",
             command=f"det experiment activate {experiment.id}",
         ).model_dump()
         turn.changed_experiment(experiment.id)
@@ -326,6 +331,11 @@ def resume_search(turn: Turn, experiment: ExperimentRow, author: str) -> None:
         return
     try:
         caught = turn.searches.catch_up(turn.session, experiment)
+    except SearchFailed as error:
+        raise Conflict(
+            f"experiment {experiment.id}: its search still cannot continue: {error}",
+            hint=f"Mend the search method {experiment.searcher_name}, or kill it: det experiment kill {experiment.id}",
+        ) from error
     except SearchLostError as error:
         raise Conflict(
             f"experiment {experiment.id}: its search cannot continue under this version of detlab: {error}",

@@ -13,12 +13,13 @@ from stream_reading import until
 from detlab.errors import Conflict
 from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks import searchers as blocks
-from detlab.schemas.wire import ExperimentState
+from detlab.schemas.wire import ExperimentState, SteerSearch
 from detlab_hub.core.searchers import Question, StopRequested, event_to_json, registry
 from detlab_hub.services.experiments.answer_process import AnswerProcess
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 PLUGIN = '''
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from detlab.schemas.expconf import SearcherBlock
@@ -78,7 +79,16 @@ class Asking(SearchMethod):
         return []
 
     def exited(self, factory, request_id):
+        if (Path(__file__).parent / "broken").exists():
+            self.asked += 1
+            raise ZeroDivisionError("no <idea>")
         return self._ask()
+
+    def extended(self, factory, trials, units):
+        if units:
+            raise ZeroDivisionError("no units")
+        self.trials += trials
+        return []
 
     def progress(self, shares, closed):
         return len(closed) / self.trials
@@ -305,6 +315,48 @@ async def test_I8_a_journal_that_this_version_does_not_decide_pauses_the_experim
     assert view.failure is None
     assert [(one.request_id, one.state, one.steps_completed) for one in await world.trials(made.id)] == expected
     assert all(one.decisions != [{"type": "undecided"}] for one in journal(world, made.id))
+
+
+async def test_a_method_that_raises_pauses_its_experiment_which_continues_once_it_is_mended(make_world, plugin: Path):
+    """Else the transaction of a trial's end fails, whenever the agent repeats it, and the node is cut off."""
+    world = await make_world(training(2))
+    await world.add_agent()
+    made = await world.submit(config(asking()))
+    (plugin / "broken").touch()
+
+    async def paused() -> bool:
+        await answer(world)
+        return (await world.view(made.id)).state is ExperimentState.PAUSED
+
+    await world.until(paused)
+    view = await world.view(made.id)
+    assert view.failure is not None
+    assert view.failure.kind == "searcher"
+    assert "the search method asking failed" in view.failure.message
+    assert "at the event TrialExited: ZeroDivisionError: no <idea>" in view.failure.message
+    assert [one.state.terminal for one in await world.trials(made.id)] == [True]
+
+    await world.reboot()
+    with pytest.raises(Conflict, match="its search still cannot continue") as refused:
+        await world.services.experiments.activate(ALICE, made.id)
+    assert "Mend the search method asking" in refused.value.hint
+    (plugin / "broken").unlink()
+    await world.services.experiments.activate(ALICE, made.id)
+    done = await finish(world, made.id)
+    assert done.state is ExperimentState.COMPLETED
+    assert done.failure is None
+    assert len(await world.trials(made.id)) == 3
+
+
+async def test_an_act_at_which_the_method_raises_is_refused_and_changes_nothing(make_world, plugin):
+    world = await make_world(training(2))
+    await world.add_agent()
+    made = await world.submit(config(asking()))
+    before = len(journal(world, made.id))
+    with pytest.raises(Conflict, match="cannot do that: it failed at the event Extended: ZeroDivisionError: no units"):
+        await world.services.steering.steer(ALICE, made.id, SteerSearch(act="extend", units=3))
+    assert len(journal(world, made.id)) == before
+    assert (await finish(world, made.id)).state is ExperimentState.COMPLETED
 
 
 async def test_an_event_that_the_search_refuses_when_it_catches_up_does_not_break_its_journal(make_world):
