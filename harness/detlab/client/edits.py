@@ -60,7 +60,7 @@ class ExperimentEdits(ExperimentFacts):
 
         Args:
             trials: Further trials.
-            units: Further units of the time metric.
+            units: Further units of the time metric for the longest trials.
 
         Raises:
             Conflict: The search is over, or its method cannot be extended.
@@ -76,7 +76,7 @@ class ExperimentEdits(ExperimentFacts):
         self._steer("add", points=points)
 
     def retry_failed(self, trial_ids: Sequence[int] = ()) -> None:
-        """Make new trials at the points of failed ones, by default of all.
+        """Make new trials at the points of failed trials, by default of all.
 
         Raises:
             Conflict: The search is over, or no such trial has failed.

@@ -85,7 +85,7 @@ def test_errors_say_what_is_expected(client: Client) -> None:
     assert trial is not None
     with pytest.raises(ConfigError, match="lacks 'loss'; it has los"):
         search.tell(trial, {"los": 0.5})
-    with pytest.raises(Conflict, match=f"told the value of trial {trial.id}"):
+    with pytest.raises(Conflict, match=f"knows the value of trial {trial.id}"):
         search.ask(timeout=0)
     with pytest.raises(NotFound):
         search.tell(2**40, 0.5)

@@ -16,7 +16,7 @@ from detlab_hub.core.searchers.errors import SearcherInputError
 
 
 class Score(NamedTuple):
-    """How good a report is, comparable only through `scores.order` if it has several losses.
+    """The score of a report; with several losses it is comparable only through `scores.order`.
 
     Attributes:
         violation: By how much it breaks the constraints; 0 if it keeps them all.

@@ -305,7 +305,7 @@ def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) 
     if experiment.failure is None:
         experiment.failure = FailureView(
             kind="searcher",
-            message=f"this version of detlab decides otherwise than the journal of the search records: {error}",
+            message=f"this version of detlab decides differently from the journal of the search: {error}",
             hint="It is paused, and what its trials report is kept. It continues under the version that began it:"
             " install that, then activate it; or kill it and submit it again.",
             command=f"det experiment activate {experiment.id}",

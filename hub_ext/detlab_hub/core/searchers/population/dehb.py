@@ -190,7 +190,7 @@ class DEHB(SearchMethod):
         return self._crossed(own.members[slot][0], self._mutant(parents, rng), rng)
 
     def _mutant(self, parents: list[Vector], rng: SearchRandom) -> Vector:
-        """DE/rand/1: one parent, moved by the difference of two others; out of range it is drawn anew."""
+        """DE/rand/1: one parent, moved by the difference of two others; out of range it is drawn at random."""
         left = list(parents)
         one, two, three = (left.pop(rng.below(len(left))) for _ in range(3))
         moved = [a + self._plan.factor * (b - c) for a, b, c in zip(one, two, three, strict=True)]
@@ -271,7 +271,7 @@ class DEHB(SearchMethod):
         Raises:
             SteeringRefused: Always.
         """
-        raise SteeringRefused(f"the space of {self.name} cannot be changed while it searches")
+        raise SteeringRefused(f"the space of {self.name} cannot be changed during the search")
 
     def level_of(self, request_id: str) -> int:
         """Return the rung of a trial."""
