@@ -73,8 +73,8 @@ class Search(Experiment):
         step: int | None = None,
         state: Outcome | None = None,
         message: str = "",
-    ) -> bool:
-        """Report the result of a trial; return whether to stop evaluating it.
+    ) -> Told:
+        """Report the result of a trial; return a reply that is true if its evaluation is to stop, and that has `why`.
 
         The same result can be told twice, such as after a lost connection or when a cell is run again.
 
@@ -94,22 +94,10 @@ class Search(Experiment):
 
         Examples:
             for epoch in range(1, 28):
-                if search.tell(trial, train_one_epoch(), step=epoch):
+                if told := search.tell(trial, train_one_epoch(), step=epoch):
+                    print(told.why)  # such as: stopped at epochs 3: place 5 of 7, the best 2 continue
                     break
         """
-        told = self.report(trial, value, step=step, state=state, message=message)
-        return told.stop
-
-    def report(
-        self,
-        trial: AskedTrial | int,
-        value: float | Mapping[str, Any] | None = None,
-        *,
-        step: int | None = None,
-        state: Outcome | None = None,
-        message: str = "",
-    ) -> Told:
-        """Do the same as `tell`; return the trial's state, whether to stop, and the reason."""
         metrics = {} if value is None else dict(value) if isinstance(value, Mapping) else {self.view.metric: value}
         outcome: Outcome = state or ("completed" if step is None else "running")
         told: Told = self._session.run(

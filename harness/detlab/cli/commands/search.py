@@ -281,7 +281,7 @@ def tell(
       det search tell 7 32 --state failed --message "out of memory"
     """
     item = invocation.client.get_search(experiment_id)
-    told = item.report(trial_id, metrics, step=step, state=state, message=message)
+    told = item.tell(trial_id, metrics, step=step, state=state, message=message)
     if invocation.as_json:
         say_json(told)
     elif not told.stop:

@@ -176,6 +176,10 @@ class Told(Wire):
     why: str = ""
     """Why, for people; empty if the caller ended it."""
 
+    def __bool__(self) -> bool:
+        """Whether to stop evaluating the trial."""
+        return self.stop
+
 
 class JournalEntry(Wire):
     """An event of a search and what the search decided."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import CustomConfig, SearcherBlock
-from detlab_hub.core.searchers.errors import OperationsRefused, SearcherConfigError, SearcherInputError, SteeringRefused
+from detlab_hub.core.searchers.errors import OperationsRefused, SearcherConfigError, SteeringRefused
 from detlab_hub.core.searchers.events import (
     CreateTrial,
     Decision,
@@ -28,7 +28,7 @@ from detlab_hub.core.searchers.events import (
 )
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
-from detlab_hub.core.searchers.objectives import Score
+from detlab_hub.core.searchers.objectives import Score, time_of
 from detlab_hub.core.searchers.sweep import refuse_units
 
 DEFAULT_MAX_TRIALS = 1000
@@ -163,10 +163,8 @@ class CustomSearch(SearchMethod):
         Raises:
             SearcherInputError: The report lacks the time metric.
         """
-        if self._time_metric is not None and (time is None or not math.isfinite(time)):
-            raise SearcherInputError(
-                f"a validation report must carry the searcher's time_metric {self._time_metric!r} as a finite number"
-            )
+        if self._time_metric is not None:
+            time = time_of(self._time_metric, time, request_id)
         trial = self._by_request[request_id]
         trial.reports += 1
         trained = float(trial.reports) if time is None or self._time_metric is None else time

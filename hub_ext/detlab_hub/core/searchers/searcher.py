@@ -48,7 +48,7 @@ from detlab_hub.core.searchers.events import (
 )
 from detlab_hub.core.searchers.hyperparameters import check_space, make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
-from detlab_hub.core.searchers.objectives import Objectives, Score
+from detlab_hub.core.searchers.objectives import Objectives, Score, time_of
 from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.stopping import Report, StopPolicy
 
@@ -260,12 +260,7 @@ class Searcher:
         """Require the time metric if a policy compares by it: a misspelt one would let all trials continue."""
         if self._time_metric is None or not any(policy.wants_time for policy in self._policies):
             return
-        if event.time is None or not math.isfinite(event.time):
-            given = "has none" if event.time is None else f"has {event.time}"
-            raise SearcherInputError(
-                f"a validation report must carry the searcher's time_metric {self._time_metric!r} as a finite number,"
-                f" which its stopping policies compare; this report {given}"
-            )
+        time_of(self._time_metric, event.time, event.request_id, ", which its stopping policies compare")
 
     def _judged(self, event: ValidationReported, score: Score, decisions: list[Decision]) -> list[Decision]:
         """Return the method's decisions, and a policy's stop if the method lets the trial continue."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from detlab.schemas.expconf import AsyncHalvingConfig
-from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
+from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
 from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.halving.rungs import Rung, rung_units
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
-from detlab_hub.core.searchers.objectives import Score
+from detlab_hub.core.searchers.objectives import Score, time_of
 
 EXITED_METRIC = sys.float_info.max
 """The loss of a trial that ended early in its rung: worse than all except infinity and NaN."""
@@ -190,13 +190,7 @@ class AsyncHalving(SearchMethod):
         return [StopTrial(request_id, finished), *self._fill_place(factory)]
 
     def _units_reached(self, request_id: str, time: float | None) -> int:
-        if time is None or not math.isfinite(time):
-            given = "has none" if time is None else f"has {time}"
-            raise SearcherInputError(
-                f"a validation report must carry the searcher's time_metric {self._config.time_metric!r} as a"
-                f" finite number; the report of trial {request_id} {given}"
-            )
-        return int(time)
+        return int(time_of(self._config.time_metric, time, request_id))
 
     def _falls_behind(self, request_id: str, score: Score, time: int) -> bool:
         top = len(self._rungs) - 1

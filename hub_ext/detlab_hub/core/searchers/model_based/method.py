@@ -15,12 +15,11 @@ from detlab.schemas.expconf.blocks.model_searchers import (
     TPEConfig,
 )
 from detlab.schemas.space import leaves_of
-from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
-from detlab_hub.core.searchers.model_based.axes import Axis, alike, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.axes import Axis, axes_of, coordinates, with_new_bounds
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
 from detlab_hub.core.searchers.objectives import Objectives, Score
 from detlab_hub.core.searchers.scores import better
@@ -211,10 +210,7 @@ class ModelBased(SearchMethod):
         Raises:
             SteeringRefused: The hyperparameters themselves, or their choices, are others.
         """
-        axes = axes_of(space)
-        if not alike(self._axes, axes):
-            raise SteeringRefused(f"{self.name} can take new bounds, but no other hyperparameters or choices")
-        self._axes = axes
+        self._axes = with_new_bounds(self._axes, space, self.name)
         return []
 
     def known(self, ticket: int) -> Any:

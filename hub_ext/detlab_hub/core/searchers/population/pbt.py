@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import PBTConfig, SearcherBlock
-from detlab_hub.core.searchers.errors import SearcherConfigError, SearcherInputError, SteeringRefused
+from detlab_hub.core.searchers.errors import SearcherConfigError, SteeringRefused
 from detlab_hub.core.searchers.events import (
     INVALID_REASONS,
     CreateTrial,
@@ -27,7 +27,7 @@ from detlab_hub.core.searchers.events import (
 )
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
-from detlab_hub.core.searchers.objectives import Score
+from detlab_hub.core.searchers.objectives import Score, time_of
 from detlab_hub.core.searchers.population.explore import Explore
 from detlab_hub.core.searchers.population.members import Member, Origin
 from detlab_hub.core.searchers.scores import order
@@ -131,12 +131,7 @@ class PBT(SearchMethod):
         member = self._members.get(request_id)
         if member is None or member.place != "training":
             return []
-        if time is None or not math.isfinite(time):
-            given = "has none" if time is None else f"has {time}"
-            raise SearcherInputError(
-                f"a validation report must carry the searcher's time_metric {self._plan.time_metric!r} as a"
-                f" finite number; the report of trial {request_id} {given}"
-            )
+        time = time_of(self._plan.time_metric, time, request_id)
         length = self._plan.length
         if member.units(time, self._round * length) < (self._round + 1) * length:
             return []

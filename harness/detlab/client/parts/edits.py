@@ -1,4 +1,4 @@
-# Made from aedits.py by harness/make_sync.py: edit that one, not this.
+# Made from parts/aedits.py by harness/make_sync.py: edit that one, not this.
 """What people change of experiments and checkpoints: names, notes, labels, the archive, metadata, files."""
 
 from __future__ import annotations
