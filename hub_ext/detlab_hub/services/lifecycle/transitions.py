@@ -313,7 +313,7 @@ def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) 
     """
     _log.error("experiment %d: %s", experiment.id, error)
     if experiment.failure is None:
-        message = f"this version of detlab decides otherwise than the journal of the search records: {error}"
+        message = f"this version of detlab decides differently from the journal of the search: {error}"
         mend = "It continues under the version that began it: install that, then activate it"
         if isinstance(error, SearchFailed):
             message = f"{experiment.searcher_name}: {error}"

@@ -196,7 +196,7 @@ async def test_acts_that_come_too_late_for_a_trial_are_refused_whatever_order_th
     )
     refused = [one for one in told if isinstance(one, Conflict)]
     assert len(refused) == 3
-    assert all("has ended, or is about to" in str(one) for one in refused), refused
+    assert all("has ended or is about to end" in str(one) for one in refused), refused
     assert (await finished(world, made.id)).state is ExperimentState.COMPLETED
 
 
