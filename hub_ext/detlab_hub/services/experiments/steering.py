@@ -36,6 +36,7 @@ from detlab_hub.core.searchers import (
     StopRequested,
     TrialsRetried,
 )
+from detlab_hub.services.experiments import mending
 from detlab_hub.services.experiments.replaying import replayed
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
@@ -45,7 +46,6 @@ from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS, is_unmanaged
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
-from detlab_hub.services.usertasks import search_tasks
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.experiments import journal_page
@@ -69,7 +69,9 @@ class SearchSteering:
         """
 
         def steer(turn: Turn) -> ExperimentView:
-            row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
+            # Code runs with the rights of the experiment's owner: nobody else may send it.
+            needed = Right.OWN if wanted.act == "code" else Right.WRITE
+            row = experiment_for(turn.session, caller, experiment_id, needed)
             key = wanted.idempotency_key and f"search {experiment_id} {wanted.idempotency_key}"  # not that of a submit
             if known_experiment(turn.session, caller.name, key) is None:
                 self._act(turn, row, caller, wanted)
@@ -84,9 +86,13 @@ class SearchSteering:
         if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
             hint = f"Begin another search from it: det experiment describe {row.id} --json has its config."
             raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
-        if wanted.act == "code":
-            search_tasks.replace_code(turn, row, caller, wanted.bundle)
-            audit.note(turn, caller, "search.code", f"experiment {row.id}", row.name)
+        if wanted.act in ("code", "metric"):
+            if wanted.act == "code":
+                mending.replace_code(turn, row, caller, wanted.bundle)
+            else:
+                mending.correct_metric(turn, row, wanted.metric)
+            audit.note(turn, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
+            finish_turn(turn)
             return
         if (row.failure or {}).get("kind") == "searcher":
             hint = f"Activate it first: det experiment activate {row.id}"
@@ -167,8 +173,8 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return StopRequested(_one(s, row, wanted.trial_ids).request_id, author)
         case "promote":
             return PromotionRequested(_one(s, row, wanted.trial_ids).request_id, author)
-        case "code":
-            raise AssertionError("code is no event of the search")
+        case "code" | "metric":
+            raise AssertionError(f"{wanted.act} is no event of the search")
 
 
 def _checked(row: ExperimentRow, block: dict[str, Any]) -> dict[str, Any]:

@@ -199,5 +199,5 @@ async def test_code_is_replaced_by_those_who_may_and_only_where_there_is_a_class
     with pytest.raises(NotFound):
         await world.services.steering.steer(BOB, number, SteerSearch(act="code", bundle="tree:0"))
     plain = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 1}))
-    with pytest.raises(Conflict, match="only a custom search has code"):
+    with pytest.raises(Conflict, match="its trials may run"):
         await world.services.steering.steer(ALICE, plain.id, SteerSearch(act="code", bundle="tree:0"))
