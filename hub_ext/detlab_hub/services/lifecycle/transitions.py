@@ -136,9 +136,7 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
     """Apply an event to a trial."""
     experiment = turn.experiment(row.experiment_id)
     current = current_allocation(turn, row)
-    old = trial_of(row, experiment, current)
-    if isinstance(event, trials.AttemptEnded):
-        old = _with_metric(turn, experiment, old)
+    old = _with_metric(turn, experiment, trial_of(row, experiment, current), event)
     step = trials.step(old, event)
     if step.state == old and not step.actions:
         return
@@ -229,9 +227,9 @@ def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -
     experiment.warnings = cards.with_warning(experiment.warnings, f"trial {row.id} {brief if known else warning}")
 
 
-def _with_metric(turn: Turn, experiment: ExperimentRow, trial: trials.Trial) -> trials.Trial:
-    """Note that no trial of a search that requires its metric has reported it, if so."""
-    if trial.metric is not trials.Metric.REQUIRED:
+def _with_metric(turn: Turn, experiment: ExperimentRow, trial: trials.Trial, event: trials.Event) -> trials.Trial:
+    """Note at the end of an attempt that no trial of a search that requires its metric has reported it, if so."""
+    if trial.metric is not trials.Metric.REQUIRED or not isinstance(event, trials.AttemptEnded):
         return trial
     turn.session.flush()
     if experiment.best_trial_id is not None or _MEASURED.scalar(turn.session, {"experiment": experiment.id}):

@@ -189,3 +189,77 @@ async def test_code_of_trials_is_replaced_while_they_are_paused_and_by_the_owner
     world.script = naming("loss")
     await world.services.experiments.activate(ALICE, made.id)
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+
+
+def stepping(*steps: int):
+    """Report the losses of these steps; trial 0 is the worst, but for a report at step 1 that comes last."""
+
+    def script(launch: Launch) -> Iterator[Op]:
+        for place, step in enumerate(steps):
+            again = step < max(steps[: place + 1])
+            yield report(step, loss=0.0 if again else 9.0 - launch.info.trial_index, batches=step)
+            if (yield ("poll",)):
+                yield ("exit", 0)
+        yield ("exit", 0)
+
+    return script
+
+
+async def decided(make_world, *steps: int) -> tuple[list[Any], list[str], list[str], list[float | None]]:
+    world = await make_world(stepping(*steps))
+    await world.add_agent(slots=1)
+    made = await world.submit(config(asha(trials=3, concurrent=1, max_time=9)))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    journal = await world.services.steering.journal(ALICE, made.id, 0, 1000)
+    trials = await world.trials(made.id)
+    return (
+        [one.decisions for one in journal],
+        trials[0].warnings,
+        view.warnings,
+        [one.best_validation for one in trials],
+    )
+
+
+async def test_steps_that_go_backwards_are_told_and_change_no_decision(make_world):
+    calm, none, _, best = await decided(make_world, *range(1, 10))
+    assert none == []
+    decisions, warnings, shown, after = await decided(make_world, 1, 2, 1, 3, 2, 1, 4, 5, 6, 7, 8, 9)
+    assert decisions == calm
+    assert after == best
+    [warning] = warnings
+    assert warning.startswith("steps of validations go backwards: a report of step 1 came after one of step 2.")
+    assert any(said.endswith(warning) for said in shown)
+
+
+async def test_validations_of_steps_behind_those_of_training_are_no_mistake(make_world):
+    def script(launch: Launch) -> Iterator[Op]:
+        for step in (1, 2, 3):
+            yield ("metrics", "training", 10 * step, {"loss": 0.5})
+            yield report(step, loss=0.5, batches=step)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 1}))
+    assert (await world.finish(made.id)).warnings == []
+    assert trials_of(world)[0].latest_validation == 0.5
+
+
+async def test_an_attempt_that_resumes_at_an_earlier_step_does_not_go_backwards(make_world):
+    def script(launch: Launch) -> Iterator[Op]:
+        start = yield ("resume",)
+        for step in range(start + 1, 6):
+            yield report(step, loss=1.0 / step, batches=step)
+            if step == 2 and launch.run == 1:
+                yield ("save", 2)
+            if step == 4 and launch.run == 1:
+                yield ("exit", 1)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 1}))
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    [trial] = trials_of(world)
+    assert (trial.run, trial.warnings, trial.best_validation) == (2, [], 0.2)
