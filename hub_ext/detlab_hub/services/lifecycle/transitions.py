@@ -52,7 +52,7 @@ from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
 from detlab_hub.services.failures import cards
-from detlab_hub.services.kernel.searches import SearchLostError, SearchMismatch
+from detlab_hub.services.kernel.searches import SearchFailed, SearchLostError, SearchMismatch
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.queue_fields import request_fields
@@ -338,14 +338,21 @@ def ask_open_questions(turn: Turn, experiment: ExperimentRow) -> None:
 
 
 def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) -> None:
-    """Pause an experiment whose search was decided by another version of its algorithm: nothing is lost (I8)."""
+    """Pause an experiment whose search failed, or was decided by another version of its algorithm (I8).
+
+    Nothing is lost: events are journaled, and decided once it continues.
+    """
     _log.error("experiment %d: %s", experiment.id, error)
     if experiment.failure is None:
+        message = f"this version of detlab decides otherwise than the journal of the search records: {error}"
+        mend = "It continues under the version that began it: install that, then activate it"
+        if isinstance(error, SearchFailed):
+            message = f"{experiment.searcher_name}: {error}"
+            mend = "Mend the method if it is yours, or report this error; then activate it"
         experiment.failure = FailureView(
             kind="searcher",
-            message=f"this version of detlab decides otherwise than the journal of the search records: {error}",
-            hint="It is paused, and what its trials report is kept. It continues under the version that began it:"
-            " install that, then activate it; or kill it and submit it again.",
+            message=message,
+            hint=f"It is paused, and what its trials report is kept. {mend}; or kill it and submit it again.",
             command=f"det experiment activate {experiment.id}",
         ).model_dump()
         turn.changed_experiment(experiment.id)
@@ -364,6 +371,9 @@ def resume_search(turn: Turn, experiment: ExperimentRow, author: str) -> None:
         return
     try:
         caught = turn.searches.catch_up(turn.session, experiment)
+    except SearchFailed as error:
+        hint = f"Mend the method, or kill the experiment: det experiment kill {experiment.id}"
+        raise Conflict(f"experiment {experiment.id}: its search cannot continue yet: {error}", hint=hint) from error
     except SearchLostError as error:
         raise Conflict(
             f"experiment {experiment.id}: its search cannot continue under this version of detlab: {error}",
