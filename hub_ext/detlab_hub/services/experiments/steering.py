@@ -5,6 +5,7 @@ Each act is an event of the search, journaled with its author and with what the 
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -160,6 +161,7 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return Extended(wanted.trials, wanted.units, author)
         case "add":
             _need(bool(wanted.points), "points", "there must be at least one")
+            _check_twice(wanted.points)
             return PointsAdded(tuple(wanted.points), author)
         case "retry":
             return TrialsRetried(tuple(_failed(s, row, wanted.trial_ids)), author)
@@ -185,6 +187,19 @@ def _checked(row: ExperimentRow, block: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(wrong)
     made: dict[str, Any] = expconf.resolve(raw)["hyperparameters"]
     return made
+
+
+def _check_twice(points: list[dict[str, Any]]) -> None:
+    """Refuse points that are given twice in one act; a point that was tried before may be added again."""
+    first: dict[str, int] = {}
+    wrong = []
+    for place, point in enumerate(points):
+        earlier = first.setdefault(json.dumps(point, sort_keys=True), place)
+        if earlier != place:
+            hint = "to train it once more, with another seed, add it in a further command"
+            wrong.append(Problem(f"points[{place}]", f"is the same point as number {earlier}", hint))
+    if wrong:
+        raise ConfigError(wrong)
 
 
 def _need(there: bool, field: str, message: str) -> None:
