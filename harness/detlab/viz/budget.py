@@ -19,6 +19,7 @@ MOST_BARS = 3000
 """Attempts of a timeline: the newest."""
 _POINTS = 50
 """Points of each trial's curve from which the best value at a time is known."""
+_FEW = 10
 _ROW_HEIGHT = 26
 _EDGE = "rgba(127,127,127,0.9)"
 
@@ -65,7 +66,8 @@ def best_so_far(
     figure.add_scatter(**_steps(search, found, divisor))
     left_out = len(search.snapshot.trials) - len({key for _, _, key in found})
     figure.update_layout(title=titled(title, search, left_out=left_out))
-    figure.update_xaxes(title=_AXES[against].format(unit=unit), rangemode="tozero")
+    few = {"dtick": 1} if against == "trials" and found[-1][0] <= _FEW else {}  # no half trials
+    figure.update_xaxes(title=_AXES[against].format(unit=unit), rangemode="tozero", **few)
     figure.update_yaxes(title=safe(search.metric), type="log" if log_y else "linear")
     return figure
 

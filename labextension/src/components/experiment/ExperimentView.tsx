@@ -5,10 +5,10 @@ import { ReactElement, useMemo, useRef, useState } from 'react';
 import { experimentState, isOver, missedMetric, stateTone } from '../../state/states';
 import { Question, useApp, useStore } from '../../state/context';
 import type { ExperimentView as Experiment, GrantList } from '../../state/wire';
-import { formatAgo, Loading, Notice, Progress, useFeed, useLoaded, useNow, useVisible } from '../common';
+import { ActionButton, formatAgo, Loading, Notice, Progress, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { nameText } from '../common/text';
 import { FailureCard } from '../view/FailureCard';
-import { experimentActions } from '../view/actions';
+import { experimentActions, readOnly } from '../view/actions';
 import { Annotations } from './Annotations';
 import { CheckpointsTab } from './CheckpointsTab';
 import { CodeTab } from './CodeTab';
@@ -43,7 +43,7 @@ export function ExperimentView({ id, tab: first = 'curves' }: { id: number; tab?
 function Shown({ feed, state, tab, onTab }: {
   feed: ExperimentFeed; state: ExperimentState; tab: ExperimentTab; onTab: (tab: ExperimentTab) => void;
 }): ReactElement {
-  const { api, store } = useApp();
+  const { api, store, navigate } = useApp();
   const me = useStore(s => s.me);
   const now = useNow(5000);
   const model = state.model!;
@@ -77,7 +77,9 @@ function Shown({ feed, state, tab, onTab }: {
           ...e.labels.map(label => `#${nameText(label, 40)}`), e.archived_at !== null && e.archived_at !== undefined && 'archived'
         ]}
         actions={experimentActions(e, me)} onAction={run}
-      />
+      >
+        <ActionButton label="Clone…" why={readOnly(me)} onRun={() => navigate({ kind: 'new', from: e.id })} />
+      </Header>
       <div className="det-head-progress">
         <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
         <p className="det-head-numbers">{progressParts(e, now).map((part, i) => <span key={i}>{part}</span>)}</p>
