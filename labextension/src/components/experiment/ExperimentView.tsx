@@ -23,6 +23,7 @@ import { ParallelTab } from './ParallelTab';
 import { progressParts } from '../view/progress';
 import { pauseQuestion } from '../view/unsaved';
 import { Tabs } from '../view/Tabs';
+import { bestPointText, seedsOf, withPoints } from './seeds';
 import { RowCache } from './trialtable';
 import { SearchTab } from './SearchTab';
 import { TrialsTab } from './TrialsTab';
@@ -50,12 +51,14 @@ function Shown({ feed, state, tab, onTab }: {
   const e = model.experiment;
   const card = e.card ?? e.failure;
   const cache = useMemo(() => new RowCache(), [feed]);
-  const rows = useMemo(() => cache.of(model.trials.values()), [cache, model, state.states, model.trials.size]);
+  const seeds = seedsOf(e);
+  const rows = useMemo(() => withPoints(cache.of(model.trials.values()), seeds), [cache, model, state.states, model.trials.size, seeds]);
   const learn = (view: Experiment): void => {
     feed.learn(view);
     store.learn({ experiment: { ...view, config: null } });
   };
   const run = useAction<Experiment>(`experiment ${e.id}`, verb => `experiments/${e.id}/${verb}`, learn, (verb): Promise<Question | null> => (verb === 'pause' ? pauseQuestion(api, e) : Promise.resolve(null)));
+  const bestSeeded = useMemo(() => bestPointText(rows, e.smaller_is_better), [rows, e.smaller_is_better]);
   const grants = useLoaded(`${e.id} ${e.state}`, signal => api.get<GrantList>(`experiments/${e.id}/grants`, signal));
   const tabs = [
     { key: 'curves', label: 'Learning curves' },
@@ -82,7 +85,7 @@ function Shown({ feed, state, tab, onTab }: {
       </Header>
       <div className="det-head-progress">
         <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
-        <p className="det-head-numbers">{progressParts(e, now).map((part, i) => <span key={i}>{part}</span>)}</p>
+        <p className="det-head-numbers">{[...progressParts(e, now), ...(bestSeeded ? [bestSeeded] : [])].map((part, i) => <span key={i}>{part}</span>)}</p>
       </div>
       <Annotations
         experiment={e} me={me}
