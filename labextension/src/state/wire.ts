@@ -594,6 +594,48 @@ export interface SteerSearch {
   idempotency_key?: string | null;
 }
 
+/** The experiment after an act. */
+export interface SteeredExperiment {
+  id: number;
+  name: string;
+  description: string | null;
+  labels: string[];
+  notes: string | null;
+  owner: string;
+  may: 'read' | 'write' | 'own';
+  workspace: string;
+  project: string;
+  state: ExperimentState;
+  searcher: string;
+  metric: string;
+  smaller_is_better: boolean;
+  time_metric: string | null;
+  max_time: number | null;
+  progress: number;
+  trials_total: number | null;
+  trials: Record<string, number>;
+  best: BestView | null;
+  created_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  paused_at: number | null;
+  paused_seconds: number;
+  edited_at: number | null;
+  archived_at: number | null;
+  pending_reason: string | null;
+  budgets: BudgetView[];
+  search_task: string | null;
+  warnings: string[];
+  bundle: string | null;
+  config: Record<string, unknown> | null;
+  failure: FailureView | null;
+  card: FailureView | null;
+  log_retention_days: number | null;
+  source: Record<string, unknown>;
+  unmanaged: boolean;
+  promoted_to: number | null;
+}
+
 /** Summary of one scalar series; min, max and mean skip NaN. */
 export interface SummaryView {
   count: number;

@@ -147,3 +147,49 @@ def test_asha_stopping_variant_is_async_halving() -> None:
     assert course.report(0, 0.5, 3) == []
     assert course.report(0, 0.5, 9) == ["finish 0", "create 1"]
     assert course.report(1, 0.6, 1) == ["stop 1", "create 2"]
+
+
+def test_asha_a_trial_promoted_twice_is_lifted_one_rung() -> None:
+    course = Course(max_trials=9, max_concurrent_trials=1)
+    course.report(0, 0.5, 1)
+    assert course.search.promotes_to(course.ids[0]) == 3
+    assert course.take(PromotionRequested(course.ids[0], "ann", 3)) == ["resume 0"]
+    with pytest.raises(SteeringRefused, match="promoted to 3 step already"):
+        course.take(PromotionRequested(course.ids[0], "ann"))
+    assert course.report(0, 0.5, 3) == ["pause 0"], "it waits at the rung to which it was promoted"
+    assert course.take(PromotionRequested(course.ids[0], "ann")) == ["resume 0"], "from there on it may be again"
+
+
+def test_asha_a_trial_that_trains_is_promoted_once() -> None:
+    course = Course(max_trials=9, max_concurrent_trials=1)
+    assert course.take(PromotionRequested(course.ids[0], "ann", 3)) == []
+    for _ in range(2):
+        with pytest.raises(SteeringRefused, match="promoted to 3 step already"):
+            course.take(PromotionRequested(course.ids[0], "ann"))
+        course.report(0, 0.5, 1)
+    assert course.report(0, 0.5, 3) == ["pause 0", "create 1"]
+    with pytest.raises(SteeringRefused, match="cannot be promoted to 3"):
+        course.take(PromotionRequested(course.ids[0], "ann", 3))
+
+
+@pytest.mark.parametrize("name", ["async_halving", "adaptive_asha", "hyperband", "bohb", "asha"])
+def test_a_trial_promoted_twice_is_lifted_one_rung_by_every_method_with_rungs(name: str) -> None:
+    rungs = {"num_rungs": 3} if name in ("async_halving", "asha") else {}
+    course = Course(name=name, max_trials=9, max_concurrent_trials=9, seeds=2, **rungs)
+    one = course.ids[0]
+    to = course.search.promotes_to(one)
+    assert course.take(PromotionRequested(one, "ann", to)) == []
+    with pytest.raises(SteeringRefused, match=f"promoted to {to} step already"):
+        course.take(PromotionRequested(one, "ann", to))
+
+
+def test_async_halving_a_promoted_trial_is_judged_at_the_rung_to_which_it_was_promoted() -> None:
+    course = Course(name="async_halving", num_rungs=3, max_trials=9, max_concurrent_trials=9)
+    for number in range(3):
+        assert course.report(number, 0.1, 1) == []
+        assert course.report(number, 0.1, 3) == []
+    course.take(PromotionRequested(course.ids[3], "ann"))
+    assert course.report(3, 0.9, 1) == []
+    with pytest.raises(SteeringRefused, match="promoted to 3 step already"):
+        course.take(PromotionRequested(course.ids[3], "ann"))
+    assert course.report(3, 0.9, 3) == ["stop 3"]

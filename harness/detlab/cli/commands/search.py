@@ -44,10 +44,14 @@ search.add_command(search_views.clone)
 def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[[Experiment], None]) -> None:
     item = invocation.client.get_experiment(experiment_id)
     act(item)
+    _said(invocation, item, done)
+
+
+def _said(invocation: Invocation, item: Experiment, done: str) -> None:
     if invocation.as_json:
         say_json(item.view)
     else:
-        say(f"Experiment {experiment_id}: {clean(done)}")
+        say(f"Experiment {item.id}: {clean(done)}")
 
 
 @search.command()
@@ -229,7 +233,10 @@ def promote(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
     Example:
       det search promote 7 31
     """
-    _steer(invocation, experiment_id, f"trial {trial_id} is promoted", lambda item: item.promote_trial(trial_id))
+    item = invocation.client.get_experiment(experiment_id)
+    units = item.promote_trial(trial_id)
+    to = f" to {units} {item.view.time_metric or 'units'}" if units is not None else ""
+    _said(invocation, item, f"trial {trial_id} is promoted{to}")
 
 
 @search.command()

@@ -139,7 +139,7 @@ def act_text(event: Mapping[str, Any], trials: Mapping[str, int]) -> str:
         case "stop_requested":
             return f"trial {who} stopped"
         case "promotion_requested":
-            return f"trial {who} promoted"
+            return f"trial {who} promoted{f' to {to}' if (to := event.get('to')) is not None else ''}"
     return str(event.get("type", "")).replace("_", " ")
 
 

@@ -18,6 +18,7 @@ from detlab.schemas.wire import (
     Outcome,
     ReplayedSearch,
     SearchAct,
+    SteeredExperiment,
     SteerSearch,
     TellTrial,
     Told,
@@ -42,7 +43,7 @@ def steer(
     trial_ids: Sequence[int] = (),
     bundle: str | None = None,
     metric: str = "",
-) -> Flow[ExperimentView]:
+) -> Flow[SteeredExperiment]:
     """Carry out one act; it has a key, so that it happens once however often it is sent.
 
     Raises:
@@ -64,7 +65,7 @@ def steer(
     except ValidationError as error:
         wrong = [Problem(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors(include_url=False)]
         raise ConfigError(wrong) from error
-    return one(Call("POST", f"experiments/{int(experiment_id)}/search", json=body, parse=model(ExperimentView)))
+    return one(Call("POST", f"experiments/{int(experiment_id)}/search", json=body, parse=model(SteeredExperiment)))
 
 
 def replace_code(experiment_id: int, bundle: Bundle | None) -> Flow[ExperimentView]:

@@ -107,13 +107,15 @@ class ExperimentEdits(ExperimentFacts):
         """
         self._steer("stop", trial_ids=[trial_id])
 
-    def promote_trial(self, trial_id: int) -> None:
-        """Let one of its trials train on to the next rung.
+    def promote_trial(self, trial_id: int) -> int | None:
+        """Let one of its trials train on to the next rung; return that rung's units of the time metric.
 
         Raises:
-            Conflict: The search is over, or its method has no rung for the trial.
+            Conflict: The search is over, its method has no rung for the trial, or the trial is promoted already.
         """
-        self._steer("promote", trial_ids=[trial_id])
+        steered = self._session.run(searches.steer(self.id, "promote", trial_ids=[trial_id]))
+        self.view = steered
+        return steered.promoted_to
 
     def replace_search_code(self, model_dir: str | Path, includes: Iterable[str | Path] = ()) -> None:
         """Replace the code of a custom search's class, or that of the trials of another search that is paused.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from detlab.schemas.wire.base import TrialState, Wire
-from detlab.schemas.wire.views import BestView, BudgetView
+from detlab.schemas.wire.views import BestView, BudgetView, ExperimentView
 
 MOST_POINTS = 1000
 MOST_OPERATIONS = 20_000
@@ -38,6 +38,13 @@ class SteerSearch(Wire):
     """Of `metric`: the searcher metric's right name, as long as no trial has reported the one it had."""
     idempotency_key: Annotated[str, Field(max_length=300)] | None = None
     """The same act with the same key is carried out once."""
+
+
+class SteeredExperiment(ExperimentView):
+    """The experiment after an act."""
+
+    promoted_to: int | None = None
+    """Of `promote`: units of the time metric of the rung to which the trial trains now."""
 
 
 class SearchSetup(Wire):

@@ -180,10 +180,17 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class PromotionRequested:
-    """A user promoted a trial by hand: it continues to the next rung."""
+    """A user promoted a trial by hand: it continues to the next rung.
+
+    Attributes:
+        request_id: The trial.
+        author: The user.
+        to: Units of the time metric of that rung; None in older journals.
+    """
 
     request_id: str
     author: str = ""
+    to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,6 +271,10 @@ class SearchMethod(ABC):
         """
         raise SteeringRefused(f"{self.name} has no rungs to promote a trial to")
 
+    def promotes_to(self, request_id: str) -> int | None:
+        """Return the units of the time metric of the rung to which a promotion lets a trial train; None: no rung."""
+        return None
+
     def continued(self, factory: TrialFactory) -> list[Decision]:
         """Try again what a `PauseSearch` was about."""
         return []

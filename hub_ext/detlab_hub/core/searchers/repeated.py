@@ -198,6 +198,10 @@ class Repeated(SearchMethod):
         """Promote all replicas."""
         return self._repeated(factory, self._inner.promoted(factory, self._points[request_id].first))
 
+    def promotes_to(self, request_id: str) -> int | None:
+        """Ask the method inside."""
+        return self._inner.promotes_to(self._points[request_id].first)
+
     def continued(self, factory: TrialFactory) -> list[Decision]:
         """Tell the method inside."""
         return self._repeated(factory, self._inner.continued(factory))

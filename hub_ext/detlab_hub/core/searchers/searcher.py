@@ -160,6 +160,14 @@ class Searcher:
         """The number of the event that the class of a custom search has to answer next; None: there is none."""
         return None if self._shutdown is not None or self._spent else self.method.waits_for
 
+    def promotes_to(self, request_id: str) -> int | None:
+        """Return the units of the time metric of the rung to which a promotion lets a trial train; None: no rung.
+
+        Raises:
+            SteeringRefused: The trial is unknown.
+        """
+        return self.method.promotes_to(self._known(request_id).request_id)
+
     def needs_checkpoints(self) -> Set[str]:
         """Return the checkpoints that a trial may still start from."""
         return frozenset() if self._shutdown is not None or self._spent else self.method.needs_checkpoints()
@@ -318,9 +326,10 @@ class Searcher:
                 decided = self.method.resized(self._factory, limit)
             case StopRequested(request_id, author):
                 decided = self._stop_by_hand(request_id, author)
-            case PromotionRequested(request_id):
-                self._known(request_id)
-                decided = self.method.promoted(self._factory, request_id)
+            case PromotionRequested(request_id, _, to):
+                if to is not None and to != self.promotes_to(request_id):
+                    raise SteeringRefused(f"the trial cannot be promoted to {to} {self._time_metric or 'units'}")
+                decided = self.method.promoted(self._factory, self._known(request_id).request_id)
             case Continued():
                 decided = self.method.continued(self._factory)
             case _:

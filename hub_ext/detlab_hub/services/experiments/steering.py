@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import func, select
@@ -17,9 +18,9 @@ from detlab.schemas import expconf
 from detlab.schemas.wire import (
     MOST_TRIALS_MORE,
     ExperimentState,
-    ExperimentView,
     JournalEntry,
     ReplayedSearch,
+    SteeredExperiment,
     SteerSearch,
     TrialState,
 )
@@ -60,7 +61,7 @@ class SearchSteering:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    async def steer(self, caller: Caller, experiment_id: int, wanted: SteerSearch) -> ExperimentView:
+    async def steer(self, caller: Caller, experiment_id: int, wanted: SteerSearch) -> SteeredExperiment:
         """Carry out an act, all of it or nothing.
 
         Raises:
@@ -71,15 +72,17 @@ class SearchSteering:
         if wanted.act == "bounds":
             wanted = await self._with_checked_bounds(caller, experiment_id, wanted)
 
-        def steer(turn: Turn) -> ExperimentView:
+        def steer(turn: Turn) -> SteeredExperiment:
             # Code runs with the rights of the experiment's owner: nobody else may send it.
             needed = Right.OWN if wanted.act == "code" else Right.WRITE
             row = experiment_for(turn.session, caller, experiment_id, needed)
             key = wanted.idempotency_key and f"search {experiment_id} {wanted.idempotency_key}"  # not that of a submit
+            promoted_to = None
             if known_experiment(turn.session, caller.name, key) is None:
-                self._act(turn, row, caller, wanted)
+                promoted_to = self._act(turn, row, caller, wanted)
                 note_experiment(turn.session, caller.name, key, row.id, turn.now)
-            return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
+            view = experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
+            return SteeredExperiment(**dict(view), promoted_to=promoted_to)
 
         return await self._shell.write(steer)
 
@@ -99,7 +102,8 @@ class SearchSteering:
         return wanted.model_copy(update={"hyperparameters": block})
 
     @staticmethod
-    def _act(turn: Turn, row: ExperimentRow, caller: Caller, wanted: SteerSearch) -> None:
+    def _act(turn: Turn, row: ExperimentRow, caller: Caller, wanted: SteerSearch) -> int | None:
+        """Carry out an act; return the rung to which it promoted a trial."""
         _refuse_ended(row)
         if wanted.act in ("code", "metric"):
             if wanted.act == "code":
@@ -108,13 +112,15 @@ class SearchSteering:
                 mending.correct_metric(turn, row, wanted.metric)
             audit.note(turn, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
             finish_turn(turn)
-            return
+            return None
         if (row.failure or {}).get("kind") == "searcher":
             hint = f"Activate it first: det experiment activate {row.id}"
             raise Conflict(f"the search of experiment {row.id} waits: {(row.failure or {}).get('message')}", hint=hint)
         event = _event(turn.session, row, caller.name, wanted)
         try:
             search = turn.searches.get(turn.session, row)
+            if isinstance(event, PromotionRequested):
+                event = replace(event, to=search.promotes_to(event.request_id))
             left = search.trials_total - search.trials_requested
             if event == ConcurrencySet(0, caller.name) and left > MOST_TRIALS_MORE:
                 limit = f"at most {MOST_TRIALS_MORE:,} can run at a time"
@@ -124,10 +130,14 @@ class SearchSteering:
             if isinstance(event, PointsAdded) and is_unmanaged(row):
                 _enqueue(turn, row, event, made_before)
         except (SearchLostError, SearcherInputError) as error:
-            raise Conflict(f"experiment {row.id}: {error}") from error
+            said = str(error)
+            if wanted.act in ("stop", "promote"):
+                said = said.replace("the trial", f"trial {wanted.trial_ids[0]}", 1)
+            raise Conflict(f"experiment {row.id}: {said}") from error
         audit.note(turn, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
         turn.changed_experiment(row.id)
         finish_turn(turn)
+        return event.to if isinstance(event, PromotionRequested) else None
 
     async def journal(
         self, caller: Caller, experiment_id: int, after: int, limit: int, *, acts: bool = False

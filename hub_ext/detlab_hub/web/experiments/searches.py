@@ -9,9 +9,9 @@ from pydantic import Field
 from detlab.schemas.wire import (
     Asked,
     AskTrial,
-    ExperimentView,
     JournalEntry,
     ReplayedSearch,
+    SteeredExperiment,
     SteerSearch,
     TellTrial,
     Told,
@@ -50,7 +50,7 @@ class Steer(Guarded):
     """What users do to a search."""
 
     @needs("write", cross_site="xsrf")
-    async def post(self, experiment_id: int, body: SteerSearch) -> ExperimentView:
+    async def post(self, experiment_id: int, body: SteerSearch) -> SteeredExperiment:
         """Extend the search, add points, retry failed trials, edit bounds or concurrency, stop or promote a trial."""
         return await self.services.steering.steer(self.person, experiment_id, body)
 

@@ -4,7 +4,7 @@ import { asApiError, type ApiError } from '../../state/api';
 import type { AppContext } from '../../state/context';
 import { isOver } from '../../state/states';
 import { newKey } from '../../state/submitkey';
-import type { ExperimentView, SteerSearch, TrialView, UserView } from '../../state/wire';
+import type { ExperimentView, SteeredExperiment, SteerSearch, TrialView, UserView } from '../../state/wire';
 import { formatValue, plural, type Action } from '../common';
 import { nameText } from '../common/text';
 import { closed } from '../view/actions';
@@ -36,7 +36,7 @@ export function actText(event: Event, ids: ReadonlyMap<string, number>): string 
     case 'space_edited': return nameText(`edited the bounds of ${Object.keys(event.space as Event | undefined ?? {}).join(', ')}`, MOST);
     case 'concurrency_set': return Number(event.limit) ? `set ${plural(Number(event.limit), 'trial')} at a time` : 'removed the limit of trials at a time';
     case 'stop_requested': return `stopped trial ${who}`;
-    case 'promotion_requested': return `promoted trial ${who}`;
+    case 'promotion_requested': return `promoted trial ${who}${typeof event.to === 'number' ? ` to ${event.to}` : ''}`;
     case 'continued': return 'continued it';
     default: return nameText(String(event.type).replaceAll('_', ' '), 60);
   }
@@ -51,10 +51,10 @@ export function notSteered(e: ExperimentView, me: UserView | null): string | nul
 
 /** Send an act once, however often its request is sent. Resolves to the error of a refused one. */
 export async function steer(
-  app: AppContext, id: number, act: SteerSearch, learn: (view: ExperimentView) => void
+  app: AppContext, id: number, act: SteerSearch, learn: (view: SteeredExperiment) => void
 ): Promise<ApiError | null> {
   try {
-    learn(await app.api.post<ExperimentView>(`experiments/${id}/search`, { ...act, idempotency_key: newKey() }));
+    learn(await app.api.post<SteeredExperiment>(`experiments/${id}/search`, { ...act, idempotency_key: newKey() }));
     return null;
   } catch (error) {
     return asApiError(error);
@@ -74,9 +74,13 @@ export function trialActs(
     : trial.state.startsWith('STOPPING') ? 'The trial is stopping.'
       : e ? notSteered(e, me) : 'Its experiment is not loaded yet.';
   const run = async (act: 'stop' | 'promote', done: string): Promise<void> => {
-    const error = await steer(app, trial.experiment_id, { act, trial_ids: [trial.id] }, learn);
+    let to = '';
+    const error = await steer(app, trial.experiment_id, { act, trial_ids: [trial.id] }, view => {
+      if (typeof view.promoted_to === 'number') to = ` to ${view.promoted_to} ${nameText(view.time_metric || 'units', 40)}`;
+      learn(view);
+    });
     if (error) app.notify(`${done === 'stopped' ? 'Stop' : 'Promote'} trial ${trial.id}: ${errorText(error)}`, 'bad');
-    else app.notify(`Trial ${trial.id} is ${done}.`, 'good');
+    else app.notify(`Trial ${trial.id} is ${done}${to}.`, 'good');
   };
   const stop = async (): Promise<void> => {
     const body = 'It trains no further and leaves its slots. What it has reported counts; the search continues.';

@@ -184,6 +184,13 @@ describe('acts on one trial', () => {
     expect(shown.done).toEqual(['confirm Stop trial 129?', 'notify Trial 129 is stopped.', 'notify Trial 129 is promoted.']);
   });
 
+  it('names the rung to which a trial is promoted', async () => {
+    const reply = { ...experiment(), id: 12, time_metric: 'epochs', promoted_to: 9 };
+    const { shown, acts: [, promote] } = act({}, {}, { 'POST experiments/12/search': reply });
+    await promote!.run();
+    expect(shown.done).toEqual(['notify Trial 129 is promoted to 9 epochs.']);
+  });
+
   it('tells the refusal', async () => {
     const { shown, acts: [, promote] } = act({}, {}, { 'POST experiments/12/search': new ApiError(409, { message: 'it is at no rung' }) });
     await promote!.run();

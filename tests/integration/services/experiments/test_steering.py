@@ -316,3 +316,21 @@ async def test_a_search_that_waits_for_another_version_refuses_acts_and_journals
         await steer(world, made.id, act="extend", trials=1)
     entries = await world.services.steering.journal(ALICE, made.id, 0, 1000)
     assert not [one for one in entries if one.event["type"] == "extended"]
+
+
+async def test_a_trial_is_promoted_to_one_rung_which_the_answer_names(make_world):
+    world = await make_world(training(1))
+    made = await world.submit(config(asha(max_concurrent_trials=1)))
+    [trial] = await world.trials(made.id)
+    done = await steer(world, made.id, act="promote", trial_ids=[trial.id])
+    assert isinstance(done.promoted_to, int)
+    said = f"trial {trial.id} is promoted to {done.promoted_to} {done.time_metric} already"
+    with pytest.raises(Conflict, match=said):
+        await steer(world, made.id, act="promote", trial_ids=[trial.id])
+    [act] = await world.services.steering.journal(ALICE, made.id, 0, 100, acts=True)
+    assert act.event == {
+        "type": "promotion_requested",
+        "request_id": trial.request_id,
+        "author": "alice",
+        "to": done.promoted_to,
+    }

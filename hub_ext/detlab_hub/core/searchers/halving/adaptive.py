@@ -190,6 +190,10 @@ class Tournament(SearchMethod):
         number = self._bracket_of[request_id]
         return self._claim(number, self._brackets[number].promoted(factory, request_id))
 
+    def promotes_to(self, request_id: str) -> int | None:
+        """Return the units of the next rung of the trial's bracket."""
+        return self._brackets[self._bracket_of[request_id]].promotes_to(request_id)
+
     def level_of(self, request_id: str) -> int:
         """Return the trial's level in its bracket."""
         return self._brackets[self._bracket_of[request_id]].level_of(request_id)

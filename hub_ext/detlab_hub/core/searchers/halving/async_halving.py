@@ -79,8 +79,8 @@ class AsyncHalving(SearchMethod):
         self._invalid = 0
         self._beyond = 0
         """Trials by which users have extended the search."""
-        self._passes: set[str] = set()
-        """Trials that users let pass their next rung."""
+        self._lifted: dict[str, int] = {}
+        """Level to which users have promoted a trial."""
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
@@ -201,9 +201,8 @@ class AsyncHalving(SearchMethod):
                 return False
             place = rung.insert(request_id, score)
             keep = max(int(len(rung.entries) / self._config.divisor), 1)
-            if level == top or (place >= keep and request_id not in self._passes):
+            if level == top or (place >= keep and not self._passes(request_id)):
                 return True
-            self._passes.discard(request_id)
         return False
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
@@ -256,7 +255,7 @@ class AsyncHalving(SearchMethod):
         """Let a running trial pass its next rung, however it compares.
 
         Raises:
-            SteeringRefused: It was stopped, has ended, or is on its way to the top rung.
+            SteeringRefused: It was stopped, has ended, is on its way to the top rung, or was promoted already.
         """
         if request_id not in self._active:
             raise SteeringRefused(
@@ -266,8 +265,31 @@ class AsyncHalving(SearchMethod):
             raise SteeringRefused(
                 "the trial trains to the top rung already; extend the search by units to make it longer"
             )
-        self._passes.add(request_id)
+        self._lift(request_id)
         return []
+
+    def _passes(self, request_id: str) -> bool:
+        """Return whether a user has promoted a trial beyond the rung of its level."""
+        return self._lifted.get(request_id, -1) > self._level[request_id]
+
+    def _lift(self, request_id: str) -> None:
+        """Note that a trial that trains is promoted beyond the rung of its level.
+
+        Raises:
+            SteeringRefused: A user has promoted it, and it has not come there yet.
+        """
+        to = self._lifted.get(request_id, -1)
+        if to >= self._level[request_id]:
+            there = f"{self._rungs[to].units_needed} {self._config.time_metric}"
+            raise SteeringRefused(
+                f"the trial is promoted to {there} already; it can be promoted again once it has reached them"
+            )
+        self._lifted[request_id] = self._level[request_id] + 1
+
+    def promotes_to(self, request_id: str) -> int | None:
+        """Return the units of the rung after the trial's."""
+        beyond = self._level[request_id] + 1
+        return self._rungs[beyond].units_needed if beyond < len(self._rungs) else None
 
     def _fill_places(self, factory: TrialFactory) -> list[Decision]:
         decisions: list[Decision] = []
@@ -295,5 +317,5 @@ class AsyncHalving(SearchMethod):
             "max_trials": self._config.max_trials,
             "max_concurrent": self._config.max_concurrent,
             "beyond": self._beyond,
-            "passes": sorted(self._passes),
+            "lifted": self._lifted,
         }

@@ -40,8 +40,6 @@ class PromotingBracket(AsyncHalving):
         """For each rung the trials that have gone beyond it, or would have had they not ended."""
         self._awaited = 0
         """New trials whose hyperparameters are being computed."""
-        self._chosen: set[str] = set()
-        """Trials that a user promotes at their next rung."""
 
     @property
     def budget(self) -> int:
@@ -65,7 +63,7 @@ class PromotingBracket(AsyncHalving):
             self._rungs[level].insert(request_id, score)
             if level == top:
                 return self._leave(factory, request_id, StopTrial(request_id, finished=True))
-            if request_id not in self._chosen and request_id not in self._best(level):
+            if not self._passes(request_id) and request_id not in self._best(level):
                 self._paused[request_id] = None
                 return self._leave(factory, request_id, PauseTrial(request_id))
             self._promote(request_id)
@@ -84,7 +82,6 @@ class PromotingBracket(AsyncHalving):
         level = self._level[request_id]
         self._promoted[level].add(request_id)
         self._level[request_id] = level + 1
-        self._chosen.discard(request_id)
 
     def _promotable(self, level: int) -> str | None:
         """Return the best paused trial of a rung that belongs beyond it."""
@@ -168,7 +165,6 @@ class PromotingBracket(AsyncHalving):
     def _forget(self, request_id: str) -> None:
         self._active.discard(request_id)
         self._paused.pop(request_id, None)
-        self._chosen.discard(request_id)
 
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Free the place of a trial that a stopping policy or a user ended; its scores stay."""
@@ -196,15 +192,16 @@ class PromotingBracket(AsyncHalving):
         """Resume a paused trial at once, beyond the places if all are taken; let one that trains pass its next rung.
 
         Raises:
-            SteeringRefused: It has ended, or trains to the top rung.
+            SteeringRefused: It has ended, trains to the top rung, or was promoted already.
         """
         if request_id in self._paused:
+            self._lifted[request_id] = self._level[request_id] + 1
             return [self._resume(request_id)]
         if request_id not in self._active:
             raise SteeringRefused("the trial has ended or is about to end")
         if self._level[request_id] == len(self._rungs) - 1:
             raise SteeringRefused("the trial trains to the top rung already")
-        self._chosen.add(request_id)
+        self._lift(request_id)
         return []
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
@@ -220,6 +217,5 @@ class PromotingBracket(AsyncHalving):
             "budget": self._budget,
             "paused": sorted(self._paused),
             "promoted": [sorted(names) for names in self._promoted],
-            "chosen": sorted(self._chosen),
             "awaited": self._awaited,
         }
