@@ -21,6 +21,7 @@ from detlab_hub.core.searchers import (
     ResumeTrial,
     Searcher,
     SearcherConfigError,
+    SpaceEdited,
     Started,
     SteeringRefused,
     StopTrial,
@@ -193,3 +194,62 @@ def _clones_of_one_schedule(block: dict[str, Any], seed: int) -> int:
         assert set(begins_from.values()) <= needed or search.shutdown is not None
         stored -= {uuid for uuid in sorted(stored - needed) if draw.random() < 0.8}
     return clones
+
+
+RANGE = {"type": "int", "minval": 1, "maxval": 3}
+CHOICE = {"type": "categorical", "vals": [1, 2]}
+
+
+@pytest.mark.parametrize("name", ["pbt", "pb2", "random", "async_halving"])
+@pytest.mark.parametrize(
+    ("edit", "wrong"),
+    [
+        ({"act": RANGE}, ["act: was categorical and cannot become int"]),
+        ({"act": {"type": "ordinal", "vals": ["a", "b"]}}, ["act: was categorical and cannot become ordinal"]),
+        ({"lr": CHOICE}, ["lr: was log and cannot become categorical"]),
+        ({"lr": {"min": 0.001, "max": 0.1}}, ["lr: is not in the new block"]),
+        ({"net": {}}, ["net.width: is not in the new block"]),
+        ({"bs": CHOICE, "x": {"y": RANGE}}, ["bs: is new", "x.y: is new"]),
+        ({"act": RANGE, "net": 3, "x": RANGE}, ["act: was", "net.width: is not", "x: is new"]),
+    ],
+    ids=str,
+)
+def test_edited_bounds_are_of_the_same_hyperparameters(name: str, edit: dict[str, Any], wrong: list[str]) -> None:
+    sizes = {"max_trials": 4, "num_rungs": 1} if name not in ("pbt", "pb2") else {"population_size": 4, "num_rounds": 2}
+    search = make_searcher({**BLOCK, "name": name, "max_time": 9, **sizes}, SPACE, 7)
+    search.step(Started())
+    before = search.fingerprint()
+    with pytest.raises(SteeringRefused) as refused:
+        search.step(SpaceEdited({**SPACE, **edit}))
+    assert all(one in str(refused.value) for one in wrong)
+    assert len(str(refused.value).split("; ")) == len(wrong)
+    assert search.fingerprint() == before
+
+
+def test_pbt_takes_every_edit_of_bounds_that_is_accepted() -> None:
+    """Numbers stay numbers, choices stay choices; hyperparameters become constants, and constants ranges."""
+    edited: dict[str, Any] = {
+        "act": {"type": "categorical", "vals": ["gelu"]},
+        "lr": {"type": "int", "minval": 1, "maxval": 9},
+        "net": {"width": {"type": "double", "minval": 0.25, "maxval": 0.5, "step": 0.25}},
+        "same": {"type": "ordinal", "vals": ["s", "m"]},
+        "note": "new constants are taken",
+    }
+    course = Course(population_size=2, num_rounds=3, replace_function={"truncate_fraction": 0.5})
+    course.search.step(SpaceEdited(edited))
+    course.round(0, 0.4, 10)
+    assert course.round(1, 0.1, 10) == ["stop 0", "resume 1", "clone 2 from of 1 at 10"]
+    made = course.trials[2].hparams
+    assert (made["act"], made["note"]) == ("gelu", edited["note"])
+    assert made["lr"] in range(1, 10)
+    assert made["net"]["width"] in (0.25, 0.5)
+    assert made["same"] in ("s", "m")
+
+
+@pytest.mark.parametrize("value", ["adam", True, [1], None, 1e308])
+def test_pbt_explores_beside_a_value_of_another_kind(value: Any) -> None:
+    space = {kind: {"type": kind, "minval": 1, "maxval": 3, "base": 10} for kind in ("int", "double", "log")}
+    parent = dict.fromkeys(space, value)
+    for seed in range(20):
+        made = Explore(resample=0.0, factor=0.5).changed(space, parent, SearchRandom(seed))
+        assert all(1 <= made[kind] <= 1000 for kind in space)

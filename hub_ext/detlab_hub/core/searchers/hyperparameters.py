@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detlab.schemas import space as spaces
-from detlab.schemas.space import Space, SpaceError, is_condition, is_group
+from detlab.schemas.space import Space, SpaceError, is_condition, is_group, leaves_of
 from detlab.schemas.space.grid import even_point, int_point
 from detlab_hub.core.searchers.errors import SearcherConfigError
 from detlab_hub.core.searchers.randomness import SearchRandom
 
-__all__ = ["Grid", "check_space", "even_point", "int_point", "make_space", "sample"]
+__all__ = ["Grid", "check_space", "even_point", "int_point", "make_space", "sample", "unlike"]
 
 _INT_RANGE_LIMIT = 2**63
 _REQUIRED = {
@@ -26,6 +26,8 @@ _REQUIRED = {
     "categorical": ("vals",),
     "ordinal": ("vals",),
 }
+
+_FAMILY = {"int": "number", "double": "number", "log": "number", "categorical": "choice", "ordinal": "order"}
 
 
 def check_space(space: Mapping[str, Any], path: str = "hyperparameters") -> None:
@@ -92,6 +94,26 @@ def make_space(block: Mapping[str, Any], require: Sequence[str] = ()) -> Space:
         return Space(block, require)
     except SpaceError as error:
         raise SearcherConfigError(str(error)) from error
+
+
+def unlike(space: Mapping[str, Any], edited: Mapping[str, Any]) -> list[str]:
+    """Return why an edited block is not one of the same hyperparameters; one sentence for each that differs.
+
+    The code of the trials, and the points that a method has kept, are made for the old one: each hyperparameter must
+    remain, numbers as numbers and choices as choices. A hyperparameter may become a constant, or a constant one.
+    """
+    before, after = ({leaf.name: leaf for leaf in leaves_of(block)} for block in (space, edited))
+    wrong = []
+    for name, leaf in before.items():
+        now = after.get(name)
+        if now is None and leaf.kind != "const":
+            wrong.append(f"{name}: is not in the new block, but the code of the trials may need it")
+        elif (
+            now is not None and _FAMILY.get(now.kind) != _FAMILY.get(leaf.kind) and "const" not in (now.kind, leaf.kind)
+        ):
+            wrong.append(f"{name}: was {leaf.kind} and cannot become {now.kind}")
+    new = [leaf for leaf in after.values() if leaf.name not in before and leaf.kind != "const"]
+    return wrong + [f"{leaf.name}: is new, and only hyperparameters that the search has can be edited" for leaf in new]
 
 
 def sample(space: Mapping[str, Any], rng: SearchRandom) -> dict[str, Any]:

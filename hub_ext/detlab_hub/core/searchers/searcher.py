@@ -46,7 +46,7 @@ from detlab_hub.core.searchers.events import (
     ValidationReported,
     WouldStop,
 )
-from detlab_hub.core.searchers.hyperparameters import check_space, make_space
+from detlab_hub.core.searchers.hyperparameters import check_space, make_space, unlike
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.objectives import Objectives, Score, time_of
 from detlab_hub.core.searchers.randomness import SearchRandom
@@ -364,6 +364,8 @@ class Searcher:
             make_space(space, self._factory.require)
         except SearcherConfigError as error:
             raise SteeringRefused(str(error)) from error
+        if wrong := unlike(self._space, space):
+            raise SteeringRefused("; ".join(wrong))
         decided = self.method.respaced(self._factory, space)
         self._space = self._factory.space = space
         return decided

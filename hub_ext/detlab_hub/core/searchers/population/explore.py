@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detlab.schemas.space import Leaf, Space
+from detlab.schemas.space.tree import same
 from detlab.schemas.space.values import at_step, draw, place_of, steps_of
 from detlab_hub.core.searchers.randomness import SearchRandom
 
@@ -43,12 +44,23 @@ class Explore:
         if leaf.kind == "const" or leaf.name not in given or rng.uniform(0.0, 1.0) < self.resample:
             return draw(leaf.spec, rng)
         value = given[leaf.name]
+        if not _known(leaf, value):
+            return draw(leaf.spec, rng)  # the bounds were edited
         if leaf.kind == "categorical":
             return copy.deepcopy(value)
         smaller = rng.below(2) == 0
         if leaf.kind == "ordinal":
             return _moved(leaf.spec, value, -1 if smaller else 1)
         return _scaled(leaf.spec, value, 1 - self.factor if smaller else 1 + self.factor)
+
+
+def _known(leaf: Leaf, value: Any) -> bool:
+    """Return whether a hyperparameter can have a value like the parent's."""
+    if leaf.kind == "categorical":
+        return any(same(value, one) for one in leaf.spec["vals"])
+    if leaf.kind == "ordinal":
+        return place_of(leaf.spec, value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _moved(spec: Any, value: Any, by: int) -> Any:
@@ -61,7 +73,8 @@ def _scaled(spec: Any, value: float, by: float) -> float | int:
     low, high = spec["minval"], spec["maxval"]
     scaled: float | int
     if spec["type"] == "int":
-        found = math.floor(value * by) if by < 1 else math.ceil(value * by)
+        inside = min(max(value, low), high)  # after an edit of the bounds it may be far outside
+        found = math.floor(inside * by) if by < 1 else math.ceil(inside * by)
         scaled = min(max(found, int(low)), int(high))
     elif spec["type"] == "log":
         ends = sorted(math.pow(float(spec["base"]), float(exponent)) for exponent in (low, high))
