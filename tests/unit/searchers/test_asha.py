@@ -172,6 +172,21 @@ def test_asha_a_trial_that_trains_is_promoted_once() -> None:
         course.take(PromotionRequested(course.ids[0], "ann", 3))
 
 
+def test_asha_the_reason_of_a_pause_is_the_rule_that_caused_it() -> None:
+    course = Course(max_trials=4, max_concurrent_trials=1, num_rungs=3)
+    why = course.search.method.explain
+    course.report(0, 0.5, 1)
+    assert why(course.ids[0]) == "at step 1: place 1 of 1, 1 of 3 continues, 2 more results are needed"
+    course.report(1, 0.6, 1)
+    assert why(course.ids[1]) == "at step 1: place 2 of 2, 1 of 3 continues, 1 more result is needed"
+    assert course.report(2, 0.7, 1) == ["pause 2", "resume 0"]
+    assert why(course.ids[2]) == "at step 1: place 3 of 3, the best 1 continue"
+    assert course.report(0, 0.5, 3) == ["pause 0", "create 3"]
+    assert course.report(3, 0.9, 1) == ["pause 3", "stop 1", "stop 2", "stop 3", "stop 0"]
+    assert why(course.ids[0]) == "at step 3: place 1 of 1, 1 of 3 continues, 2 more results would have been needed"
+    assert why(course.ids[3]) == "at step 1: place 4 of 4, the best 1 continue"
+
+
 @pytest.mark.parametrize("name", ["async_halving", "adaptive_asha", "hyperband", "bohb", "asha"])
 def test_a_trial_promoted_twice_is_lifted_one_rung_by_every_method_with_rungs(name: str) -> None:
     rungs = {"num_rungs": 3} if name in ("async_halving", "asha") else {}

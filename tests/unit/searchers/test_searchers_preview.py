@@ -344,3 +344,31 @@ def test_searchers_preview_of_a_custom_search_says_that_its_class_runs_on_the_cl
     result = run("custom.yaml")
     assert result.exit_code != 0
     assert "decided by your class" in result.output
+
+
+@pytest.mark.parametrize(
+    ("change", "needed"),
+    [
+        ({}, "say 9 or more"),
+        ({"divisor: 3": "divisor: 2.5", "max_trials: 6": "max_trials: 7"}, "say 8 or more"),
+        ({"max_trials: 6": "max_trials: 9"}, None),
+        ({"num_rungs: 3": "num_rungs: 2"}, None),
+        ({"num_rungs: 3": ""}, None),
+        ({"num_rungs: 3": "variant: stopping\n  num_rungs: 3"}, None),
+        ({"num_rungs: 3": "num_rungs: 90"}, "say fewer num_rungs than 90"),
+    ],
+    ids=str,
+)
+def test_searchers_preview_warns_of_a_search_in_which_no_trial_comes_to_max_time(run, tmp_path, change, needed):
+    text = HALVING.replace("async_halving", "asha")
+    for old, new in change.items():
+        text = text.replace(old, new)
+    file = tmp_path / "asha.yaml"
+    file.write_text(text)
+    result = run("--json", str(file)) if needed is None else run(str(file))
+    assert result.exit_code == 0, result.output
+    warned = "no trial trains to max_time" in result.output + result.stderr
+    assert warned == (needed is not None)
+    assert needed is None or needed in result.output + result.stderr
+    if needed is None:
+        assert max(trial["steps"] for trial in json.loads(result.stdout)["trials"]) == 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,9 @@ _RESUMING = {
 }
 """Methods that cannot do without checkpoints, and why."""
 _DIVISOR = 4.0
+_MOST_RUNGS = 5
+"""Of `asha`, if the config does not say how many."""
+_MOST_TRIALS = 10**6
 _TRUNCATED = 0.2
 
 
@@ -26,6 +30,7 @@ def plans(raw: dict[str, Any]) -> Iterator[Problem]:
     if not isinstance(searcher, dict):
         return
     yield from _rungs(searcher)
+    yield from _reach(searcher)
     yield from _truncation(searcher)
     yield from _checkpoints(raw, searcher)
     budget = searcher.get("budget")
@@ -53,6 +58,34 @@ def _rungs(searcher: dict[str, Any]) -> Iterator[Problem]:
             )
             hint = f"say {fitting} or fewer, or a larger max_time than {length:g}"
             yield Problem(f"searcher.{key}", message, hint, "warning")
+
+
+def _reach(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of promotion with too few trials: of fewer results than the divisor none continues beyond a rung."""
+    if searcher.get("name") != "asha" or searcher.get("variant", "promotion") != "promotion":
+        return
+    trials, length = finite_number(searcher.get("max_trials")), finite_number(searcher.get("max_time"))
+    divisor = finite_number(searcher.get("divisor", _DIVISOR))
+    if not trials or not length or not divisor or trials < 1 or length < 1 or divisor <= 1:
+        return  # refused by their fields
+    base = math.log(divisor)
+    fit = min(_MOST_RUNGS, int(math.log(length) / base) + 1, int(math.log(trials) / base) + 1)
+    rungs = finite_number(searcher.get("num_rungs")) or fit
+    needed, rung = 1, 1
+    while rung < rungs and needed <= _MOST_TRIALS:
+        rung, needed = rung + 1, _least(needed, divisor)
+    if trials < needed:
+        message = f"is {trials:g}, with which no trial trains to max_time: 1 of {divisor:g} is promoted at each rung"
+        hint = f"say {needed:,} or more, fewer num_rungs than {rungs:g}, or `variant: stopping`"
+        if needed > _MOST_TRIALS:
+            hint = f"say fewer num_rungs than {rungs:g}, or `variant: stopping`"
+        yield Problem("searcher.max_trials", message, hint, "warning")
+
+
+def _least(kept: int, divisor: float) -> int:
+    """Return the fewest results of a rung of which so many are promoted."""
+    results = math.ceil(kept * divisor)
+    return results if int(results / divisor) >= kept else results + 1
 
 
 def _brackets(brackets: object) -> Iterator[tuple[str, Any]]:

@@ -139,12 +139,15 @@ class AsyncHalving(SearchMethod):
         for rung in reversed(self._rungs):
             names = [name for _, name in rung.entries]
             if request_id in names:
-                keep = max(int(len(names) / self._config.divisor), 1)
                 return (
                     f"at {self._config.time_metric} {rung.units_needed}: place {names.index(request_id) + 1} of"
-                    f" {len(names)}, the best {keep} continue"
+                    f" {len(names)}, {self._rule(request_id, len(names))}"
                 )
         return ""
+
+    def _rule(self, request_id: str, results: int) -> str:
+        """Return how many of the results of a rung continue."""
+        return f"the best {max(int(results / self._config.divisor), 1)} continue"
 
     def units_of(self, request_id: str) -> list[int]:
         """Return the rungs' units."""

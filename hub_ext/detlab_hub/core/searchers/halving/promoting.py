@@ -7,6 +7,7 @@ to be among them, and otherwise to a new trial. Nothing is stopped for good whil
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Set
 from typing import Any
 
@@ -77,6 +78,15 @@ class PromotingBracket(AsyncHalving):
         """Return the best 1/divisor of a rung, the best first."""
         entries = self._rungs[level].entries
         return [name for _, name in entries[: int(len(entries) / self._config.divisor)]]
+
+    def _rule(self, request_id: str, results: int) -> str:
+        """Return how many of the results of a rung continue; of fewer than the divisor none does."""
+        if (kept := int(results / self._config.divisor)) > 0:
+            return f"the best {kept} continue"
+        lacking = math.ceil(self._config.divisor) - results
+        needed = f"{lacking} more result{'s' if lacking > 1 else ''}"
+        verb = ("are" if lacking > 1 else "is") if request_id in self._paused else "would have been"
+        return f"1 of {self._config.divisor:g} continues, {needed} {verb} needed"
 
     def _promote(self, request_id: str) -> None:
         level = self._level[request_id]
