@@ -37,6 +37,12 @@ class TrialInfo:
     _trial_run_id: int = 0
     _index: int = 0
 
+    @property
+    def max_time(self) -> int | None:
+        """`searcher.max_time`, with what users had extended the search by when this attempt began; None: not given."""
+        found = (self._config.get("searcher") or {}).get("max_time")
+        return None if found is None else int(found)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:

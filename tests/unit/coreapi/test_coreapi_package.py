@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import detlab as det
+from detlab.info import TrialInfo
 
 HEAVY = ("torch", "httpx", "pydantic", "numpy", "tornado", "jupyterhub", "sqlalchemy", "rich", "yaml")
 NOT_IN_A_TRIAL = ("torch", "httpx", "asyncio", "numpy", "click", "rich", "yaml", "detlab.schemas.expconf")
@@ -93,3 +94,8 @@ def test_distributed_context_takes_determineds_arguments() -> None:
         "port_offset",
         "force_tcp",
     ]
+
+
+def test_a_trial_reads_its_length_from_the_context() -> None:
+    assert TrialInfo(1, 1, 1, _config={"searcher": {"max_time": 18}}).max_time == 18
+    assert TrialInfo(1, 1, 1, _config={}).max_time is None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ def show(invocation: Invocation, experiment_id: int) -> None:
     if invocation.as_json:
         say_json({"experiment": item.view, "acts": acts})
         return
-    facts(_facts(item.view))
+    facts(_facts(item.view, [one.event for one in acts]))
     if acts:
         say()
         trials = trial_numbers(item, acts)
@@ -80,8 +81,9 @@ def show(invocation: Invocation, experiment_id: int) -> None:
     say(f"→ why trials were stopped: det search replay {experiment_id}")
 
 
-def _facts(view: ExperimentView) -> list[tuple[str, Any]]:
-    searcher = (view.config or {}).get("searcher") or {}
+def _facts(view: ExperimentView, acts: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
+    searcher = _now((view.config or {}).get("searcher") or {}, acts)
+    planned = ((view.config or {}).get("searcher") or {}).get("max_time")
     options = {key: value for key, value in searcher.items() if key not in _ABOUT_METRIC and value is not None}
     made = sum(count for state, count in view.trials.items() if state != "RUNNING")
     left = [] if view.trials_total is None else [counted(max(0, view.trials_total - made), "trial")]
@@ -92,19 +94,44 @@ def _facts(view: ExperimentView) -> list[tuple[str, Any]]:
         ("state", view.state.value),
         ("method", f"{view.searcher}, for the {aim}" if view.metric else view.searcher),
         ("options", settings(options, 400)),
-        *((("rungs", ", ".join(found)),) if (found := _rungs(searcher)) else ()),
+        *((("rungs", ", ".join(found)),) if (found := _rungs(searcher, planned)) else ()),
         ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
         ("best so far", best or "no result yet"),
         ("left", ", ".join([*left, *map(budget_left, view.budgets)])),
     ]
 
 
-def _rungs(searcher: Mapping[str, Any]) -> list[str]:
-    """Return the units of the time metric at which trials are compared, if the config gives them."""
+def _now(searcher: Mapping[str, Any], acts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the `searcher` block as users have steered it."""
+    now = dict(searcher)
+    units = sum(act.get("units") or 0 for act in acts)
+    more = {
+        "max_trials": sum((act.get("trials") or 0) + len(act.get("points") or ()) + _retried(act) for act in acts),
+        "max_time": units,
+        "num_rounds": sum(math.ceil((act.get("units") or 0) / (now.get("length_per_round") or 1)) for act in acts),
+    }
+    now |= {key: now[key] + by for key, by in more.items() if now.get(key) is not None}
+    for act in acts:
+        if act.get("type") == "concurrency_set":
+            now["max_concurrent_trials"] = act.get("limit") or None
+    return now
+
+
+def _retried(act: Mapping[str, Any]) -> int:
+    return len(act.get("request_ids") or ()) if act.get("type") == "trials_retried" else 0
+
+
+def _rungs(searcher: Mapping[str, Any], planned: int | None) -> list[str]:
+    """Return the units of the time metric at which trials are compared, if the config gives them.
+
+    Args:
+        searcher: The block as it is now: an extension moves the top rung alone.
+        planned: `max_time` of the config, from which the lower rungs come.
+    """
     count, divisor, longest = (searcher.get(key) for key in ("num_rungs", "divisor", "max_time"))
-    if not (count and divisor and longest):
+    if not (count and divisor and longest and planned):
         return []
-    return [str(max(1, round(longest / divisor**rung))) for rung in reversed(range(int(count)))]
+    return [*(str(max(1, int(planned / divisor**rung))) for rung in range(int(count) - 1, 0, -1)), str(longest)]
 
 
 def trial_numbers(item: Experiment, entries: list[JournalEntry]) -> dict[str, int]:

@@ -69,7 +69,7 @@ def launch_of_trial(turn: Turn, row: AllocationRow, trial: TrialRow, seat: Launc
     own = checkpoint is not None and checkpoint.trial_id == trial.id
     row.resume_step = checkpoint.steps_completed if checkpoint is not None and own else None
     earlier = checkpoints.before(turn.session, checkpoint) if checkpoint is not None and own else []
-    config, agent = as_asked(experiment.config), seat.agent
+    config, agent = _extended(as_asked(experiment.config), experiment.max_time), seat.agent
     uid = uids.assign(turn, experiment.owner)
     token, expires_at = _token(turn, row)
     info = _info(turn, row, seat, config).model_copy(
@@ -191,6 +191,11 @@ def _info(turn: Turn, row: AllocationRow, seat: LaunchSeat, config: dict[str, An
         device_shares=_device_shares(seat.agent, seat.slots),
         owner=row.owner,
     )
+
+
+def _extended(config: dict[str, Any], longest: int | None) -> dict[str, Any]:
+    """Return a config whose `searcher.max_time` is what users have extended it to: code reads its length there."""
+    return config if longest is None else {**config, "searcher": {**config["searcher"], "max_time": longest}}
 
 
 def _lost_parent(trial: TrialRow, checkpoint: CheckpointRow | None) -> str | None:

@@ -315,6 +315,8 @@ def _step_search(
         task = turn.session.get(TaskRow, experiment.search_task)
         if task is not None:
             turn.outbox.wake_allocations.add(f"{task.id}.{task.run}")
+    if isinstance(event, Extended):
+        experiment.units_added += event.units
     if isinstance(event, Extended | PointsAdded | TrialsRetried):
         experiment.trials_planned = search.trials_total
         turn.changed_experiment(experiment.id)

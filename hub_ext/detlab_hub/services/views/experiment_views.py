@@ -119,7 +119,7 @@ def _experiment_view(
         metric=row.metric,
         smaller_is_better=row.smaller_is_better,
         time_metric=searcher.get("time_metric"),
-        max_time=searcher.get("max_time"),
+        max_time=row.max_time,
         progress=row.progress,
         trials_total=_at_least(row.trials_planned or trials_total(row.config), counts),
         trials=counts,

@@ -118,6 +118,14 @@ class ExperimentRow(Base):
     """Code of that class that was sent later; NULL: it is in `bundle`."""
     trials_planned: Mapped[int | None] = mapped_column(default=None)
     """How many trials the search makes at most since it was steered; NULL: as many as the config says."""
+    units_added: Mapped[int] = mapped_column(BigInteger, default=0)
+    """By how many units of the time metric users have extended its longest trials."""
+
+    @property
+    def max_time(self) -> int | None:
+        """Units of the time metric of the longest trials, as far as users have extended them."""
+        planned = (self.config.get("searcher") or {}).get("max_time")
+        return None if planned is None else int(planned) + self.units_added
 
 
 class GrantRow(Base):

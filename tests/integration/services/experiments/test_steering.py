@@ -334,3 +334,24 @@ async def test_a_trial_is_promoted_to_one_rung_which_the_answer_names(make_world
         "author": "alice",
         "to": done.promoted_to,
     }
+
+
+async def test_an_extended_search_shows_its_length_and_tells_it_to_tasks_that_start(make_world):
+    seen: list[int] = []
+
+    def script(launch):
+        seen.append(launch.info.config["searcher"]["max_time"])
+        return training(1)(launch)
+
+    world = await make_world(script)
+    made = await world.submit(config(asha(trials=1, max_time=9)))
+    assert (await world.view(made.id)).max_time == 9
+    for units in (3, 6):
+        await steer(world, made.id, act="extend", units=units)
+    await world.reboot()
+    view = await world.view(made.id)
+    assert view.max_time == 18
+    assert view.config["searcher"]["max_time"] == 9, "the config stays as it was submitted"
+    await world.add_agent()
+    await finished(world, made.id)
+    assert seen == [18]

@@ -59,7 +59,9 @@ def test_a_search_at_a_glance(searched: FakeMaster, det: Callable[..., Result]) 
     shown = det("search", "show", 1).stdout
     for part in (
         "async_halving, for the least val_loss",
-        "2, 8, 32",
+        "2, 8, 34",
+        "max_time=34",
+        "max_trials=27",
         "3/20 trials done, 2 running",
         "0.25 (trial 1, step 9)",
         "15 trials, 6 of 10 slot hours left",
