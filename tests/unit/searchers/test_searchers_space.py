@@ -7,12 +7,15 @@ from typing import Any, ClassVar
 
 import pytest
 
+from detlab.schemas.expconf import check, errors_of
 from detlab.schemas.space import Space
 from detlab.testing.searchers import SearchMethodContract, drive
 from detlab_hub.core.searchers import (
     CreateTrial,
+    Event,
     PointsAdded,
     SearcherConfigError,
+    SpaceEdited,
     Started,
     SteeringRefused,
     StopTrial,
@@ -23,6 +26,7 @@ from detlab_hub.core.searchers import (
     TrialExitedEarly,
     ValidationReported,
     make_searcher,
+    replay,
 )
 from detlab_hub.core.searchers.hyperparameters import Grid
 from detlab_hub.core.searchers.model_based.axes import axes_of, coordinates
@@ -382,3 +386,53 @@ class TestRepeatedTPE(SearchMethodContract):
         "seeds": 2,
     }
     seeds = range(1)
+
+
+# --- spaces that few points of are allowed
+
+SQUARE: dict[str, Any] = {name: {"type": "double", "minval": 0.0, "maxval": 1.0} for name in ("b", "lr")}
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_rare_points_do_not_end_a_search_that_the_check_has_accepted(seed: int) -> None:
+    """Of some seeds none of 10,000 draws meets a relation that one in 10,000 points does."""
+    block = {"name": "random", "metric": "loss", "max_trials": 3, "require": ["lr < 0.0001"]}
+    assert not errors_of(check({"hyperparameters": SQUARE, "searcher": block}))
+    search = make_searcher(block, SQUARE, seed)
+    points = [one.hparams for one in search.step(Started()) if isinstance(one, CreateTrial)]
+    assert len(points) == 3
+    assert all(point["lr"] < 0.0001 for point in points)
+    said = "searcher.require: none of 10,000 random points met it, so a known one was used again"
+    assert search.notes() == [said]
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_an_edit_to_rare_points_is_survived_by_the_end_of_a_trial(seed: int) -> None:
+    block = {"name": "random", "metric": "loss", "max_trials": 3, "max_concurrent_trials": 1, "require": ["lr < b"]}
+    edited = {**SQUARE, "b": {"type": "double", "minval": 0.0, "maxval": 0.00016}}
+    assert not errors_of(check({"hyperparameters": edited, "searcher": block}))
+    events: list[Event] = [Started()]
+    search = make_searcher(block, SQUARE, seed)
+    (first,) = search.step(Started())
+    assert isinstance(first, CreateTrial)
+    events += [SpaceEdited(edited), TrialExited(first.request_id)]
+    decided = [[first], search.step(events[1]), search.step(events[2])]
+    (made,) = decided[2]
+    assert isinstance(made, CreateTrial)
+    assert made.hparams["lr"] < made.hparams["b"] <= 0.00016
+    again, _ = replay(block, SQUARE, seed, events, decided)
+    assert again.fingerprint() == search.fingerprint()
+
+
+def test_a_space_without_values_leaves_a_search_with_the_newest_trials_point() -> None:
+    """As an edit that an earlier version accepted: each end of a trial would fail for ever."""
+    block = {"name": "random", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 1}
+    search = make_searcher(block, SQUARE, 1)
+    (first,) = search.step(Started())
+    assert isinstance(first, CreateTrial)
+    prior = {"center": 2**60, "confidence": 1.0}
+    search.step(SpaceEdited({"n": {"type": "int", "minval": 2**60, "maxval": 2**60 + 3, "prior": prior}}))
+    (second,) = search.step(TrialExited(first.request_id))
+    assert isinstance(second, CreateTrial)
+    assert second.hparams == first.hparams
+    assert "hyperparameters.n: no value can be drawn" in search.notes()[0]

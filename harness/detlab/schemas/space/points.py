@@ -8,10 +8,13 @@ from typing import Any
 
 from detlab.schemas.space.relations import Relation, RelationError, parse_relation
 from detlab.schemas.space.tree import Condition, Leaf, Route, cycle, in_order, is_condition, leaves_of
-from detlab.schemas.space.values import Draws, draw, objection
+from detlab.schemas.space.values import Draws, FixedDraws, draw, objection
 
 MAX_TRIES = 10_000
 """Draws until a point must meet all relations."""
+_MIN_TRIES = 100
+_WORK = 2_000_000
+"""Hyperparameters, and parts of relations, that are computed at most until a point must meet all relations."""
 
 Flat = dict[str, Any]
 """A point as dotted names and values."""
@@ -48,6 +51,11 @@ class Space:
         self.conditional = any(leaf.conditions for leaf in self.leaves)
         """Whether some hyperparameters exist only in some trials."""
         self._names = names
+        work = len(self.leaves) + sum(one.size for one in self.relations)
+        self.tries = max(_MIN_TRIES, min(MAX_TRIES, _WORK // max(work, 1))) if self.relations else 1
+        """Draws until a point must meet all relations: fewer where each of them takes long."""
+        self.rare = False
+        """Whether a known point was used because none of so many draws met the relations; then fewer are made."""
         self._met: Flat | None = None
         self._groups: dict[Route, list[Condition]] = {
             leaf.route[:depth]: [one for one in leaf.conditions if len(one.home) <= depth]
@@ -77,21 +85,31 @@ class Space:
                 that could be drawn beside it meets the relations.
 
         Returns:
-            The point. If none of `MAX_TRIES` meets the relations, it is the last one that did, again.
+            The point. If no draw meets the relations, it is the last one that did, again; before there is one,
+            it is one of those by which the check of a config judges a space, always the same.
 
         Raises:
-            SpaceError: No point met the relations yet.
+            SpaceError: No point is known that meets the relations, or a hyperparameter has no value.
         """
-        if fixed and (found := self._try(rng, self.flat(fixed))) is not None:
+        tries = max(_MIN_TRIES, self.tries // 10) if self.rare and self.relations else self.tries
+        if fixed and (found := self._try(rng, self.flat(fixed), tries)) is not None:
             return self.tree(found)
-        if (found := self._try(rng, {})) is not None:
+        if (found := self._try(rng, {}, tries)) is not None:
             self._met = found
-        elif self._met is None:
-            raise SpaceError(f"searcher.require: none of {MAX_TRIES:,} random points meets it")
-        return copy.deepcopy(self.tree(self._met if found is None else found))
+        else:
+            if self._met is None:
+                self._met = self._known_point()
+            self.rare = True
+        return copy.deepcopy(self.tree(self._met))
 
-    def _try(self, rng: Draws, given: Flat) -> Flat | None:
-        for _ in range(MAX_TRIES if self.relations else 1):
+    def _known_point(self) -> Flat:
+        found = self._try(FixedDraws(), {}, self.tries)
+        if found is None:
+            raise SpaceError(f"searcher.require: none of {self.tries:,} random points meets it")
+        return found
+
+    def _try(self, rng: Draws, given: Flat, tries: int) -> Flat | None:
+        for _ in range(tries):
             values = self._draw(rng, given)
             if self.meets(values):
                 return values
@@ -101,7 +119,7 @@ class Space:
         values: Flat = {}
         for leaf in self.ordered:
             if leaf.active(values):
-                values[leaf.name] = copy.deepcopy(given[leaf.name]) if leaf.name in given else draw(leaf.spec, rng)
+                values[leaf.name] = copy.deepcopy(given[leaf.name]) if leaf.name in given else _value_of(leaf, rng)
         return values
 
     def lacking(self, point: Mapping[str, Any]) -> list[str]:
@@ -200,3 +218,10 @@ class Space:
                     wanted = " or ".join(repr(value) for value in condition.values)
                     found.append((name, f"does not exist where {condition.name} is not {wanted}"))
         return found
+
+
+def _value_of(leaf: Leaf, rng: Draws) -> Any:
+    try:
+        return draw(leaf.spec, rng)
+    except (ArithmeticError, ValueError) as error:
+        raise SpaceError(f"{'.'.join(('hyperparameters', *leaf.route))}: no value can be drawn: {error}") from error

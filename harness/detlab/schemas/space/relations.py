@@ -64,10 +64,12 @@ class Relation:
     Attributes:
         text: As it was written.
         names: The hyperparameters that it names, dotted, in the order of their first use.
+        size: Of how many parts it consists: what it costs to judge a point.
     """
 
     text: str
     names: tuple[str, ...]
+    size: int
     _tree: ast.expr
 
     def holds(self, values: Mapping[str, Any]) -> bool:
@@ -107,7 +109,7 @@ def parse_relation(text: str) -> Relation:
     _inspect(tree, names, MAX_DEPTH)
     if not names:
         raise RelationError("names no hyperparameter, so it holds for every point or for none")
-    return Relation(text, tuple(names), tree)
+    return Relation(text, tuple(names), sum(1 for _ in ast.walk(tree)), tree)
 
 
 def _reason(text: str, error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import random
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -24,6 +25,21 @@ class Draws(Protocol):
 
     def uniform(self, low: float, high: float) -> float:
         """Draw a float in [low, high)."""
+
+
+class FixedDraws:
+    """Random numbers, always the same: by them the check of a config judges a space."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(0)  # noqa: S311 - not for secrets
+
+    def below(self, n: int) -> int:
+        """Draw an integer in [0, n)."""
+        return self._random.randrange(n)
+
+    def uniform(self, low: float, high: float) -> float:
+        """Draw a float in [low, high]."""
+        return self._random.uniform(low, high)
 
 
 def steps_of(spec: Mapping[str, Any]) -> int | None:

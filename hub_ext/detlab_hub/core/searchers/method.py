@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -28,6 +29,8 @@ class TrialFactory:
         self._space = space if isinstance(space, Space) else Space(space)
         self.rng = rng
         self._count = 0
+        self._last: dict[str, Any] | None = None
+        self._notes: dict[str, None] = {}
         self._queue: deque[dict[str, Any]] = deque()
 
     @property
@@ -75,10 +78,23 @@ class TrialFactory:
         return self._sample(None)
 
     def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
+        """Draw a point; of a space that has none after all, take the newest trial's: its search is to go on."""
         try:
-            return self._space.sample(self.rng, fixed)
+            found = self._space.sample(self.rng, fixed)
         except SpaceError as error:
-            raise SearcherInputError(str(error)) from error
+            if self._last is None:
+                raise SearcherInputError(str(error)) from error
+            self._notes[f"{error}: the newest trial's point was used again; change the bounds"] = None
+            return copy.deepcopy(self._last)
+        if self._space.rare:
+            tries = f"{self._space.tries:,}"
+            self._notes[f"searcher.require: none of {tries} random points met it, so a known one was used again"] = None
+        return found
+
+    @property
+    def notes(self) -> list[str]:
+        """What people should know of how points were drawn; each is shown once."""
+        return list(self._notes)
 
     def allowed(self, hparams: dict[str, Any]) -> dict[str, Any]:
         """Return a point if it meets the relations of the space, else a random one that does."""
@@ -101,6 +117,7 @@ class TrialFactory:
         """Create a trial at a given point, from a parent's checkpoint if one is given."""
         index = self._count
         self._count += 1
+        self._last = hparams
         request_id = self.rng.request_id()
         return CreateTrial(request_id, self.rng.trial_seed(), hparams, index, parent)
 

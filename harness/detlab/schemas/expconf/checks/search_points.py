@@ -7,7 +7,6 @@ points, always the same ones.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from detlab.schemas.expconf.blocks.hyperparameters import Hyperparameters
 from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path, render
-from detlab.schemas.space import MAX_TRIES, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
+from detlab.schemas.space import FixedDraws, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
 from detlab.schemas.space.relations import Relation, RelationError
 from detlab.schemas.space.tree import Condition, cycle
 from detlab.schemas.space.values import ends, objection, steps_of
@@ -30,27 +29,12 @@ _FEW = 0.01
 """Share of random points that meet the relations, below which a space earns a warning."""
 _ENOUGH = 20
 """Points that meet the relations, after which no more are drawn."""
-_LEAVES = 2_000_000
-"""Hyperparameters that are drawn at most to judge a space."""
 _MOST_ENDS = 1_000
 """Points at the ends of the ranges that are tried where no random point meets the relations."""
 _FEW_CHOICES = 10
 """Choices of which each is tried; of more, and of integers, the ends."""
 _LISTED = 10
 _BLOCK: TypeAdapter[Any] = TypeAdapter(Hyperparameters)
-
-
-class _Draws:
-    """Random numbers, always the same."""
-
-    def __init__(self) -> None:
-        self._random = random.Random(0)  # noqa: S311 - not for secrets
-
-    def below(self, n: int) -> int:
-        return self._random.randrange(n)
-
-    def uniform(self, low: float, high: float) -> float:
-        return self._random.uniform(low, high)
 
 
 def space(raw: dict[str, Any]) -> Iterator[Problem]:
@@ -210,10 +194,10 @@ def _possible(
                 "searcher.require", f"none of the grid's {points:,} points meets it", _advice(made, made.relations)
             )
         return
-    draws, met, tried = _Draws(), 0, 0
+    draws, met, tried = FixedDraws(), 0, 0
     broken: dict[str, int] = {}
     faults: dict[str, str] = {}
-    while met < _ENOUGH and tried < max(100, min(MAX_TRIES, _LEAVES // max(len(made.leaves), 1))):
+    while met < _ENOUGH and tried < made.tries:
         values = made.draws(draws)
         tried += 1
         wrong = [(one.text, fault) for one in made.relations if (fault := one.fault(values))]
@@ -233,7 +217,7 @@ def _possible(
         yield Problem("searcher.require", message, "narrow the ranges, or use `step`, a choice or `when`", "warning")
 
 
-class _Ends(_Draws):
+class _Ends(FixedDraws):
     """Ends of the ranges, at random."""
 
     def below(self, n: int) -> int:
