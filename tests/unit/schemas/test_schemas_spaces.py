@@ -348,3 +348,66 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     except RelationError:
         return
     assert relation.holds(dict.fromkeys(relation.names, 3)) in (True, False)
+
+
+# --- spaces of which no trial could be drawn
+
+_NARROW = "no value can be drawn: its range is too narrow, for numbers of this size, to draw near the center of a prior"
+
+
+def _prior(center: float) -> dict[str, Any]:
+    return {"center": center, "confidence": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "message"),
+    [
+        ({"type": "log", "base": 1, "minval": -4, "maxval": -1}, "", "every power of base 1 is 1"),
+        ({"type": "log", "base": 1, "minval": -4, "maxval": -1, "prior": _prior(1)}, "", "every power of base 1 is 1"),
+        ({"type": "log", "base": 10, "minval": -400, "maxval": -1}, "", "10**-400 is too small for a float"),
+        ({"type": "int", "minval": 2**60, "maxval": 2**60 + 3, "prior": _prior(2**60 + 1)}, ".prior", _NARROW),
+        ({"type": "double", "minval": 0, "maxval": 5e-324, "prior": _prior(0)}, ".prior", _NARROW),
+        (
+            {"type": "double", "minval": 0, "maxval": 1, "step": 1e-300},
+            "",
+            "has too many values with step 1e-300: there may be 2**63",
+        ),
+        (
+            {"type": "double", "minval": 0, "maxval": 1e300, "step": 1e-300},
+            "",
+            "has too many values with step 1e-300: there may be 2**63",
+        ),
+    ],
+)
+@pytest.mark.parametrize("method", [RANDOM, GRID])
+def test_a_range_without_values_is_refused_by_name(
+    spec: dict[str, Any], path: str, message: str, method: dict[str, Any]
+) -> None:
+    assert problems({"x": spec}, **method)[f"hyperparameters.x{path}"] == message
+
+
+def test_names_that_are_the_same_once_dotted_are_refused() -> None:
+    number = {"type": "int", "minval": 0, "maxval": 3}
+    found = problems({"a.b": number, "a": {"b": {**number, "maxval": 9}}})
+    assert found == {"hyperparameters['a.b']": "and hyperparameters.a.b are both called a.b"}
+    found = problems({"a.b": {"c": number}, "a": {"b": number}})
+    assert found == {"hyperparameters['a.b']": "and hyperparameters.a.b are both called a.b"}
+    assert problems({"a.b": number, "a": {"c": number}}) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "~" + "-" * 490 + "x",
+        "(lambda:" + "-" * 400 + "x)",
+        "x" + ".a" * 240 + "()",
+        "(" * 150 + "x" + ")" * 150 + " is 1",
+        "[" * 190 + "x" + "]" * 190,
+        "x" + "[0]" * 160,
+    ],
+)
+def test_a_relation_that_is_nested_too_deeply_is_an_error_of_the_config(text: str) -> None:
+    assert len(text) <= 500
+    assert problems({"x": width()}, require=[text]).keys() == {"searcher.require[0]"}
+    with pytest.raises(RelationError):
+        parse_relation(text)

@@ -6,6 +6,7 @@ import copy
 import math
 import random
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Protocol
 
 from detlab.schemas.space.tree import same
@@ -48,7 +49,11 @@ def steps_of(spec: Mapping[str, Any]) -> int | None:
         return len(spec["vals"])
     if spec["type"] not in NUMBERS or spec.get("step") is None:
         return None
-    return math.floor((spec["maxval"] - spec["minval"]) / spec["step"] + _TOLERANCE) + 1
+    low, high, step = spec["minval"], spec["maxval"], spec["step"]
+    try:
+        return math.floor((high - low) / step + _TOLERANCE) + 1
+    except OverflowError:  # the quotient is beyond a float
+        return math.floor((Fraction(high) - Fraction(low)) / Fraction(step)) + 1
 
 
 def at_step(spec: Mapping[str, Any], place: int) -> Any:
@@ -115,7 +120,10 @@ def _near(spec: Mapping[str, Any], center: Any, rng: Draws) -> Any:
 def _cut_normal(center: float, low: float, high: float, rng: Draws, most: float) -> float:
     from statistics import NormalDist  # takes milliseconds to import
 
-    normal = NormalDist(center, (high - low) / _DEVIATIONS)
+    deviation = (high - low) / _DEVIATIONS
+    if not deviation > 0:
+        raise ValueError("its range is too narrow, for numbers of this size, to draw near the center of a prior")
+    normal = NormalDist(center, deviation)
     first, last = normal.cdf(low), normal.cdf(high)
     part = min(max(rng.uniform(first, last), 1e-12), 1 - 1e-12)
     return min(max(normal.inv_cdf(part), math.ceil(low) if low % 1 == 0.5 else low), most)

@@ -299,6 +299,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     grid_counts,
     search_spaces.grid_size,
     search_spaces.widths,
+    search_spaces.names,
     search_spaces.exponents,
     search_spaces.searched_choices,
     search_points.space,

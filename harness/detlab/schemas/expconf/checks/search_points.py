@@ -14,13 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from detlab.errors import Problem
 from detlab.schemas.expconf.blocks.hyperparameters import Hyperparameters
-from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points
+from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points, one_value
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.space import FixedDraws, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
 from detlab.schemas.space.relations import Relation, RelationError
 from detlab.schemas.space.tree import Condition, cycle
-from detlab.schemas.space.values import ends, objection, steps_of
+from detlab.schemas.space.values import NUMBERS, draw, ends, objection, steps_of
 
 MAX_RELATIONS = 50
 MAX_POINTS = 1_000
@@ -47,7 +47,7 @@ def space(raw: dict[str, Any]) -> Iterator[Problem]:
         return
     leaves = leaves_of(block)
     names = [leaf.name for leaf in leaves]
-    found = [*_conditions(leaves), *_numbers(leaves)]
+    found = [*_conditions(leaves), *(list(_numbers(leaves)) or _values(leaves))]
     yield from found
     settings = searcher if isinstance(searcher, dict) else {}
     texts = settings.get("require")
@@ -59,7 +59,11 @@ def space(raw: dict[str, Any]) -> Iterator[Problem]:
     meant = {} if len(relations) > MAX_RELATIONS else _meant(relations, names)
     made = Space(block, list(meant.values()))
     if meant:
-        yield from _possible(made, settings, block, list(meant))
+        try:
+            yield from _possible(made, settings, block, list(meant))
+        except SpaceError as error:  # of a hyperparameter: it begins with its path
+            path, _, message = str(error).partition(": ")
+            yield Problem(path, message)
     if not wrong:
         yield from _starting(made, settings)
         yield from _results(made, settings)
@@ -146,6 +150,23 @@ def _numbers(leaves: Sequence[Leaf]) -> Iterator[Problem]:
             yield Problem(_at(leaf.route, "step"), f"is {step:g}, wider than the range, so minval is the only value")
         elif prior and (wrong := objection(leaf.spec, prior["center"])):
             yield Problem(_at(leaf.route, "prior", "center"), wrong)
+
+
+def _values(leaves: Sequence[Leaf]) -> Iterator[Problem]:
+    """Refuse hyperparameters of which no value can be drawn: by its prior, and without."""
+    for leaf in leaves:
+        if not isinstance(leaf.spec, Mapping) or leaf.kind == "const":
+            continue
+        if leaf.kind in NUMBERS and one_value(leaf.spec, leaf.spec["minval"], leaf.spec["maxval"]):
+            continue  # said elsewhere
+        prior = leaf.spec.get("prior")
+        near = [("prior", {**leaf.spec, "prior": {**prior, "confidence": 1.0}})] if prior else []
+        for field, spec in [*near, ("", {**leaf.spec, "prior": None})]:
+            try:
+                draw(spec, FixedDraws())
+            except (ArithmeticError, ValueError, TypeError, IndexError) as error:
+                hint = "remove `prior`, or widen the range" if field else "change the range"
+                yield Problem(_at(leaf.route, *filter(None, [field])), f"no value can be drawn: {error}", hint)
 
 
 def _relations(relations: Sequence[Any], names: Sequence[str], *, known: bool) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ of them ask `check`. Nothing is expanded to be counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from detlab.errors import Problem
@@ -15,7 +15,7 @@ from detlab.schemas.expconf.blocks.hyperparameters import TYPES
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.space import Space, SpaceError, count_points, leaves_of
-from detlab.schemas.space.values import steps_of
+from detlab.schemas.space.values import NUMBERS, steps_of
 
 MAX_GRID_POINTS = 100_000
 """Points of a grid search. Each is a trial: a row, a decision of the searcher, a line wherever trials are listed."""
@@ -114,9 +114,28 @@ def widths(raw: dict[str, Any]) -> Iterator[Problem]:
         low, high = finite_number(spec.get("minval")), finite_number(spec.get("maxval"))
         if low is None or high is None or low >= high:
             continue
-        message = _too_wide(spec, low, high)
+        message = _too_wide(spec, low, high) or one_value(spec, low, high)
         if message:
-            yield Problem(render(path), message)
+            yield Problem(render(path), *message)
+
+
+def names(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Refuse two hyperparameters, or groups, of the same dotted name: relations, trials and tables could not tell them.
+
+    `a.b` at the top and `b` inside of `a` are both `a.b`.
+    """
+    block = raw.get("hyperparameters")
+    if not isinstance(block, dict):
+        return
+    seen: dict[str, tuple[str, ...]] = {}
+    for leaf in leaves_of(block):
+        for depth in range(1, len(leaf.route) + 1):
+            route = leaf.route[:depth]
+            dotted = ".".join(route)
+            other = seen.setdefault(dotted, route)
+            if other != route:
+                path, known = (render(("hyperparameters", *one)) for one in (route, other))
+                yield Problem(path, f"and {known} are both called {dotted}", "rename one of them: leave out the dot")
 
 
 def exponents(raw: dict[str, Any]) -> Iterator[Problem]:
@@ -171,17 +190,33 @@ def _spaces_in(value: object, path: Path, depth: int) -> Iterator[Path]:
             yield from _spaces_in(inner, (*path, index), depth - 1)
 
 
-def _too_wide(spec: dict[str, Any], low: float, high: float) -> str | None:
+def _too_wide(spec: dict[str, Any], low: float, high: float) -> tuple[str, str | None] | None:
     match spec.get("type"):
         case "int" if int(high) - int(low) >= _INT_RANGE_LIMIT:
-            return "the range of an int must be below 2**63"
+            return "the range of an int must be below 2**63", None
         case "double" | "log" if not math.isfinite(float(high) - float(low)):
-            return f"the range from {low} to {high} is too large for a float"
+            return f"the range from {low} to {high} is too large for a float", None
         case "log":
             base = finite_number(spec.get("base"))
             for exponent in (low, high) if base is not None and base > 0 else ():
                 if _overflows(float(base or 0), float(exponent)):
-                    return f"{base}**{exponent} is too large for a float"
+                    return f"{base}**{exponent} is too large for a float", None
+    return None
+
+
+def one_value(spec: Mapping[str, Any], low: float, high: float) -> tuple[str, str | None] | None:
+    """Return why numbers of a range cannot be told from each other, and what to write instead."""
+    kind, base, step = spec.get("type"), finite_number(spec.get("base")), finite_number(spec.get("step"))
+    if kind == "log" and base == 1:
+        return "every power of base 1 is 1", "use `base: 10`, or a constant"
+    if kind == "log" and base is not None and base > 0:
+        for exponent in (low, high):
+            if math.pow(base, exponent) == 0:
+                return f"{base:g}**{exponent:g} is too small for a float", "minval and maxval of a log are exponents"
+    if kind in NUMBERS and step is not None and step > 0:
+        steps = steps_of({"type": kind, "minval": low, "maxval": high, "step": step}) or 0
+        if steps >= _INT_RANGE_LIMIT:
+            return f"has too many values with step {step:g}: there may be 2**63", "use a larger `step`, or none"
     return None
 
 
