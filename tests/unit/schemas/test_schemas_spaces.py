@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.schemas.expconf import check, merge, parse, resolve, to_dict
-from detlab.schemas.space import RelationError, parse_relation
+from detlab.schemas.space import RelationError, Space, parse_relation
 
 OPTIMIZER = {"type": "categorical", "vals": ["sgd", "adam"]}
 MOMENTUM = {"type": "double", "minval": 0, "maxval": 1, "when": {"optimizer": "sgd"}}
@@ -411,3 +413,60 @@ def test_a_relation_that_is_nested_too_deeply_is_an_error_of_the_config(text: st
     assert problems({"x": width()}, require=[text]).keys() == {"searcher.require[0]"}
     with pytest.raises(RelationError):
         parse_relation(text)
+
+
+# --- what a check costs
+
+
+def _chain(length: int) -> dict[str, Any]:
+    choice = {"type": "categorical", "vals": [0, 1]}
+    return {"h0000": choice} | {f"h{at:04d}": {**choice, "when": {f"h{at - 1:04d}": 1}} for at in range(1, length)}
+
+
+def _within(seconds: float, judge: Callable[[], Any]) -> Any:
+    begun = time.process_time()
+    found = judge()
+    assert time.process_time() - begun < seconds
+    return found
+
+
+def test_a_chain_of_two_thousand_conditions_is_judged_in_seconds() -> None:
+    """Each look for the next hyperparameter walked over all others and their names."""
+    chain = _chain(2000)
+    assert _within(5, lambda: problems(chain)) == {}
+    assert [leaf.name for leaf in Space(chain).ordered] == sorted(chain)
+    around = {**chain, "h0000": {**chain["h0000"], "when": {"h1999": 1}}}
+    assert "form a cycle" in _within(5, lambda: problems(around))["hyperparameters.h0000.when"]
+
+
+def test_the_order_of_conditions_is_by_name_where_they_leave_a_choice() -> None:
+    def choice(**when: int) -> dict[str, Any]:
+        return {"type": "categorical", "vals": [0, 1]} | ({"when": when} if when else {})
+
+    space = Space({"a": choice(z=1), "b": choice(), "c": choice(a=1, b=1), "y": choice(), "z": choice(y=1)})
+    assert [leaf.name for leaf in space.ordered] == ["b", "y", "z", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    "space", [_chain(4000), {f"c{at}": {"type": "categorical", "vals": [*range(300)]} for at in "012"}]
+)
+def test_a_grid_of_too_many_combinations_is_refused_before_they_are_listed(space: dict[str, Any]) -> None:
+    first = min(space)
+    last = {"type": "categorical", "vals": [0, 1], "when": dict.fromkeys([*space][:3], 1) | {first: 1}}
+    found = _within(20, lambda: problems({**space, "z": last}, **GRID))
+    assert "a grid may have 100,000" in found["hyperparameters"]
+
+
+def test_relations_that_are_too_long_together_are_refused() -> None:
+    long = " or ".join(["x ** 64 > 2"] * 30)
+    found = _within(5, lambda: problems({"x": width()}, require=[long] * 13))
+    assert found == {"searcher.require": "has 5,798 characters in all; there may be 5,000"}
+    heavy = [long] * 11
+    assert Space({"x": width()}, heavy).tries < 1000
+    assert _within(20, lambda: problems({"x": width()}, require=heavy)) == {}
+
+
+def test_relations_that_take_too_long_for_the_points_of_a_grid_are_refused() -> None:
+    space = {name: {"type": "categorical", "vals": [*range(46)]} for name in "abc"}
+    found = _within(10, lambda: problems(space, **GRID, require=["a > b + 1000"] * 10))
+    assert found["searcher.require"].startswith("takes too long to compute: 97,336 points of the grid times the 90 ")

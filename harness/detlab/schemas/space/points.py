@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from detlab.schemas.space.relations import Relation, RelationError, parse_relation
@@ -13,7 +13,7 @@ from detlab.schemas.space.values import Draws, FixedDraws, draw, objection
 MAX_TRIES = 10_000
 """Draws until a point must meet all relations."""
 _MIN_TRIES = 100
-_WORK = 2_000_000
+_WORK = 1_000_000
 """Hyperparameters, and parts of relations, that are computed at most until a point must meet all relations."""
 
 Flat = dict[str, Any]
@@ -39,10 +39,10 @@ class Space:
         self.block = block
         self.leaves = leaves_of(block)
         self.ordered = in_order(self.leaves)
-        self.relations = tuple(self._relation(place, text) for place, text in enumerate(require))
+        names = {leaf.name for leaf in self.leaves}
+        self.relations = tuple(_relation(place, text, names) for place, text in enumerate(require))
         if len(self.ordered) < len(self.leaves):
             raise SpaceError(f"hyperparameters: conditions form a cycle: {' -> '.join(cycle(self.leaves))}")
-        names = {leaf.name for leaf in self.leaves}
         for leaf in self.leaves:
             for condition in leaf.conditions:
                 if condition.name not in names:
@@ -62,17 +62,6 @@ class Space:
             for leaf in self.leaves
             for depth in range(1, len(leaf.route))
         }
-
-    def _relation(self, place: int, text: str) -> Relation:
-        path = f"searcher.require[{place}]"
-        try:
-            relation = parse_relation(text)
-        except RelationError as error:
-            raise SpaceError(f"{path}: {error}") from error
-        unknown = [name for name in relation.names if name not in {leaf.name for leaf in self.leaves}]
-        if unknown:
-            raise SpaceError(f"{path}: there is no hyperparameter {unknown[0]!r}")
-        return relation
 
     def sample(self, rng: Draws, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Draw a point, again until it meets the relations.
@@ -218,6 +207,17 @@ class Space:
                     wanted = " or ".join(repr(value) for value in condition.values)
                     found.append((name, f"does not exist where {condition.name} is not {wanted}"))
         return found
+
+
+def _relation(place: int, text: str, names: Set[str]) -> Relation:
+    path = f"searcher.require[{place}]"
+    try:
+        relation = parse_relation(text)
+    except RelationError as error:
+        raise SpaceError(f"{path}: {error}") from error
+    if unknown := [name for name in relation.names if name not in names]:
+        raise SpaceError(f"{path}: there is no hyperparameter {unknown[0]!r}")
+    return relation
 
 
 def _value_of(leaf: Leaf, rng: Draws) -> Any:

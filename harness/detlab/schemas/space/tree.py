@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -119,14 +120,20 @@ def in_order(leaves: Sequence[Leaf]) -> list[Leaf]:
     if not any(leaf.conditions for leaf in leaves):
         return list(leaves)
     known = {leaf.name for leaf in leaves}
-    waiting, placed, ordered = list(leaves), set[str](), list[Leaf]()
-    while waiting:
-        ready = next((leaf for leaf in waiting if _needs(leaf, known) <= placed), None)
-        if ready is None:
-            break
-        waiting.remove(ready)
-        placed.add(ready.name)
-        ordered.append(ready)
+    missing = [_needs(leaf, known) for leaf in leaves]
+    naming: dict[str, list[int]] = {}
+    for place, names in enumerate(missing):
+        for name in names:
+            naming.setdefault(name, []).append(place)
+    ready = [place for place, names in enumerate(missing) if not names]  # ascending, so it is a heap
+    ordered = list[Leaf]()
+    while ready:
+        leaf = leaves[heapq.heappop(ready)]
+        ordered.append(leaf)
+        for place in naming.pop(leaf.name, ()):
+            missing[place].discard(leaf.name)
+            if not missing[place]:
+                heapq.heappush(ready, place)
     return ordered
 
 
@@ -140,9 +147,10 @@ def cycle(leaves: Sequence[Leaf]) -> list[str]:
     left = {leaf.name for leaf in leaves} - {leaf.name for leaf in in_order(leaves)}
     if not left:
         return []
-    walked: list[str] = [min(left)]
+    walked = {min(left): 0}
+    following = min(walked)
     while True:
-        following = min(_needs(known[walked[-1]], left))
+        following = min(_needs(known[following], left))
         if following in walked:
-            return [*walked[walked.index(following) :], following]
-        walked.append(following)
+            return [*list(walked)[walked[following] :], following]
+        walked[following] = len(walked)

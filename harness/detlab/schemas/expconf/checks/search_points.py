@@ -17,12 +17,17 @@ from detlab.schemas.expconf.blocks.hyperparameters import Hyperparameters
 from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points, one_value
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path, render
+from detlab.schemas.expconf.raw.structure import MAX_PROBLEMS
 from detlab.schemas.space import FixedDraws, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
 from detlab.schemas.space.relations import Relation, RelationError
 from detlab.schemas.space.tree import Condition, cycle
 from detlab.schemas.space.values import NUMBERS, draw, ends, objection, steps_of
 
 MAX_RELATIONS = 50
+MAX_RELATION_CHARS = 5_000
+"""Of all relations of a search."""
+_MOST_GRID_WORK = 5_000_000
+"""Parts of relations that are computed at most for the points of a grid."""
 MAX_POINTS = 1_000
 """Starting points, and results, of a search."""
 _FEW = 0.01
@@ -56,7 +61,7 @@ def space(raw: dict[str, Any]) -> Iterator[Problem]:
     yield from wrong
     if found or raw.get("hyperparameters") is None:
         return
-    meant = {} if len(relations) > MAX_RELATIONS else _meant(relations, names)
+    meant = {} if _too_many(relations) else _meant(relations, names)
     made = Space(block, list(meant.values()))
     if meant:
         try:
@@ -99,11 +104,14 @@ def _at(route: Sequence[str], *more: str) -> str:
 
 def _conditions(leaves: Sequence[Leaf]) -> Iterator[Problem]:
     known = {leaf.name: leaf for leaf in leaves}
+    unknown = 0
     for condition in dict.fromkeys(one for leaf in leaves for one in _hashable(leaf.conditions)):
         path = _at(condition.home, "when")
         name = condition.name
         if name not in known:
-            yield _unknown(path, name, list(known))
+            unknown += 1
+            if unknown <= MAX_PROBLEMS:
+                yield _unknown(path, name, list(known))
             continue
         yield from (
             Problem(path, message)
@@ -175,6 +183,13 @@ def _relations(relations: Sequence[Any], names: Sequence[str], *, known: bool) -
             "searcher.require", f"has {len(relations)} relations; there may be {MAX_RELATIONS}", "join some: a and b"
         )
         return
+    if _too_many(relations):
+        yield Problem(
+            "searcher.require",
+            f"has {_chars(relations):,} characters in all; there may be {MAX_RELATION_CHARS:,}",
+            "shorten them: each is computed for thousands of points",
+        )
+        return
     for place, text in enumerate(relations):
         path = f"searcher.require[{place}]"
         if not isinstance(text, str):
@@ -186,6 +201,14 @@ def _relations(relations: Sequence[Any], names: Sequence[str], *, known: bool) -
             continue
         if known:  # else a template has them
             yield from (_unknown(path, name, names) for name in relation.names if name not in names)
+
+
+def _chars(relations: Sequence[Any]) -> int:
+    return sum(len(text) for text in relations if isinstance(text, str))
+
+
+def _too_many(relations: Sequence[Any]) -> bool:
+    return len(relations) > MAX_RELATIONS or _chars(relations) > MAX_RELATION_CHARS
 
 
 def _meant(relations: Sequence[Any], names: Sequence[str]) -> dict[int, str]:
@@ -207,6 +230,14 @@ def _possible(
     if settings.get("name") == "grid":
         points = grid_points(block)
         if points is None or points > MAX_GRID_POINTS:
+            return
+        if (work := points * sum(one.size for one in made.relations)) > _MOST_GRID_WORK:
+            yield Problem(
+                "searcher.require",
+                f"takes too long to compute: {points:,} points of the grid times the {work // points:,} names, numbers"
+                f" and operators of the relations are {work:,}; there may be {_MOST_GRID_WORK:,}",
+                "use a smaller `count`, or shorter relations",
+            )
             return
         try:
             Grid(made)
