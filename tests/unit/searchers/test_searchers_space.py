@@ -11,9 +11,14 @@ from detlab.schemas.expconf import check, errors_of
 from detlab.schemas.space import Space
 from detlab.testing.searchers import SearchMethodContract, drive
 from detlab_hub.core.searchers import (
+    BudgetSpent,
+    CheckpointCommitted,
     CreateTrial,
     Event,
+    PauseSearch,
+    PauseTrial,
     PointsAdded,
+    ResumeTrial,
     SearcherConfigError,
     SpaceEdited,
     Started,
@@ -24,6 +29,7 @@ from detlab_hub.core.searchers import (
     TrialCreated,
     TrialExited,
     TrialExitedEarly,
+    TrialPaused,
     ValidationReported,
     make_searcher,
     replay,
@@ -436,3 +442,66 @@ def test_a_space_without_values_leaves_a_search_with_the_newest_trials_point() -
     assert isinstance(second, CreateTrial)
     assert second.hparams == first.hparams
     assert "hyperparameters.n: no value can be drawn" in search.notes()[0]
+
+
+# --- seeds beside methods that pause
+
+
+POPULATION = {
+    "name": "pbt",
+    "metric": "m",
+    "time_metric": "step",
+    "population_size": 2,
+    "num_rounds": 3,
+    "length_per_round": 2,
+    "replace_function": {"truncate_fraction": 0.5},
+    "seeds": 2,
+}
+
+
+def population() -> tuple[Any, list[str]]:
+    search = make_searcher(POPULATION, PLAIN, 1)
+    return search, [one.request_id for one in search.step(Started()) if isinstance(one, CreateTrial)]
+
+
+@pytest.mark.parametrize("saved_before", [True, False])
+def test_checkpoints_of_another_seed_count_once_the_first_has_failed(saved_before: bool) -> None:
+    """The search paused after each round, for ever: it had no checkpoint of the first replica."""
+    search, (first, second, *others) = population()
+    decided: list[Any] = []
+    if saved_before:
+        search.step(CheckpointCommitted(second, "of-second", 2))
+    search.step(TrialExitedEarly(first, "errored"))
+    search.step(TrialExited(first))
+    for trial in (second, *others):
+        search.step(CheckpointCommitted(trial, f"late-{trial}", 2)) if trial != second or not saved_before else None
+        decided += search.step(ValidationReported(trial, 0.5, 2.0))
+    for trial in (second, *others):
+        decided += search.step(TrialPaused(trial))
+    assert not [one for one in decided if isinstance(one, PauseSearch)]
+    assert any(isinstance(one, ResumeTrial) for one in decided)
+
+
+def test_a_seed_that_ends_is_not_paused_or_resumed() -> None:
+    search, (first, second, *_) = population()
+    search.step(ValidationReported(second, 0.5, 2.0))
+    search.step(TrialExitedEarly(first, "errored"))
+    decided = search.step(ValidationReported(first, 0.5, 2.0))
+    assert [one.request_id for one in decided if isinstance(one, PauseTrial)] == [second]
+
+
+def test_a_search_without_budget_pauses_no_trial() -> None:
+    search, (first, second, *_) = population()
+    search.step(ValidationReported(second, 0.5, 2.0))
+    search.step(BudgetSpent("the budget is used up"))
+    assert search.step(ValidationReported(first, 0.5, 2.0)) == []
+
+
+class TestRepeatedPromotion(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {**TestRepeatedHalving.config, "name": "asha"}
+    seeds = range(2)
+
+
+class TestRepeatedPopulation(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {**POPULATION, "metric": "loss", "population_size": 4}
+    seeds = range(2)

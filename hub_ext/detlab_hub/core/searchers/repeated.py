@@ -41,6 +41,7 @@ class _Point:
         reasons: Of each replica that ended early: why.
         stopped: Those that were told to stop.
         paused: Those that have left their slots.
+        saved: Of each replica: its newest checkpoint since the point began or resumed, and the steps until then.
     """
 
     replicas: list[str]
@@ -50,11 +51,22 @@ class _Point:
     reasons: dict[str, ExitReason] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
+    saved: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     @property
     def first(self) -> str:
         """The replica that stands for the point."""
         return self.replicas[0]
+
+    @property
+    def keeper(self) -> str:
+        """The replica whose checkpoints count: the first that runs."""
+        return self.running[0] if self.running else self.first
+
+    @property
+    def continuing(self) -> list[str]:
+        """Replicas that run and are not about to end."""
+        return [one for one in self.running if one not in self.stopped and one not in self.reasons]
 
 
 class Repeated(SearchMethod):
@@ -103,12 +115,13 @@ class Repeated(SearchMethod):
             elif isinstance(decision, ResumeTrial):
                 point = self._points[decision.request_id]
                 point.paused.clear()
-                kept += [ResumeTrial(one) for one in point.running]
+                point.saved.clear()
+                kept += [ResumeTrial(one) for one in point.continuing]
             elif isinstance(decision, StopTrial):
                 kept += self._stop(self._points[decision.request_id], decision)
             elif hasattr(decision, "request_id"):
                 point = self._points[decision.request_id]
-                kept += [_for(decision, one) for one in point.running]
+                kept += [_for(decision, one) for one in point.continuing]
             else:
                 kept.append(decision)
         return _numbered(kept)
@@ -148,9 +161,13 @@ class Repeated(SearchMethod):
         It is invalid only if all replicas were.
         """
         point = self._points[request_id]
+        before = point.keeper
         point.running.remove(request_id)
         decisions = self._complete(factory, point)
         if point.running:
+            if point.keeper != before and point.keeper in point.saved:
+                made = self._inner.checkpointed(factory, point.first, *point.saved[point.keeper])
+                decisions += self._repeated(factory, made)
             return decisions + self._left(factory, point)
         if len(point.reasons) == len(point.replicas):
             reasons = [point.reasons[one] for one in point.replicas]
@@ -203,11 +220,12 @@ class Repeated(SearchMethod):
         return self._repeated(factory, self._inner.continued(factory))
 
     def checkpointed(self, factory: TrialFactory, request_id: str, uuid: str, steps_completed: int) -> list[Decision]:
-        """Tell the method inside of the first replica's checkpoints."""
+        """Tell the method inside of the first replica's checkpoints; of another's once those before it have ended."""
         point = self._points[request_id]
-        if request_id != point.first:
+        point.saved[request_id] = uuid, steps_completed
+        if request_id not in (point.first, point.keeper):
             return []
-        return self._repeated(factory, self._inner.checkpointed(factory, request_id, uuid, steps_completed))
+        return self._repeated(factory, self._inner.checkpointed(factory, point.first, uuid, steps_completed))
 
     def needs_checkpoints(self) -> Set[str]:
         """Ask the method inside."""

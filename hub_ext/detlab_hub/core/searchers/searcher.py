@@ -433,9 +433,11 @@ class Searcher:
         return decisions
 
     def _record(self, decisions: list[Decision]) -> list[Decision]:
-        """Note what was decided; a search whose budget is spent begins nothing any more."""
+        """Note what was decided; a search whose budget is spent begins and pauses nothing any more."""
         if self._spent:
-            decisions = [one for one in decisions if not isinstance(one, CreateTrial | ResumeTrial | Suggest)]
+            decisions = [
+                one for one in decisions if not isinstance(one, CreateTrial | PauseTrial | ResumeTrial | Suggest)
+            ]
         for decision in decisions:
             match decision:
                 case CreateTrial(request_id):
