@@ -117,7 +117,7 @@ def test_impossible_grid_is_refused() -> None:
     [
         ({"a": {"type": "int", "minval": 0, "maxval": 1, "when": {"b": 1}}}, [], "hyperparameters.a.when: there is no"),
         ({"a": {"type": "int", "minval": 0, "maxval": 1, "when": {"a": 1}}}, [], "form a cycle: a -> a"),
-        ({"a": {"type": "int", "minval": 0, "maxval": 1}}, ["a +"], r"searcher.require\[0\]: is not an expression"),
+        ({"a": {"type": "int", "minval": 0, "maxval": 1}}, ["a +"], r"require\[0\]: 'a \+' is not an expression"),
         ({"a": {"type": "int", "minval": 0, "maxval": 1}}, ["b > 1"], r"searcher.require\[0\]: there is no"),
         ({"a": {"type": "int", "minval": 0, "maxval": 1, "step": 0}}, [], "hyperparameters.a: step 0"),
     ],
@@ -430,20 +430,6 @@ def test_an_edit_to_rare_points_is_survived_by_the_end_of_a_trial(seed: int) -> 
     assert again.fingerprint() == search.fingerprint()
 
 
-def test_a_space_without_values_leaves_a_search_with_the_newest_trials_point() -> None:
-    """As an edit that an earlier version accepted: each end of a trial would fail for ever."""
-    block = {"name": "random", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 1}
-    search = make_searcher(block, SQUARE, 1)
-    (first,) = search.step(Started())
-    assert isinstance(first, CreateTrial)
-    prior = {"center": 2**60, "confidence": 1.0}
-    search.step(SpaceEdited({"n": {"type": "int", "minval": 2**60, "maxval": 2**60 + 3, "prior": prior}}))
-    (second,) = search.step(TrialExited(first.request_id))
-    assert isinstance(second, CreateTrial)
-    assert second.hparams == first.hparams
-    assert "hyperparameters.n: no value can be drawn" in search.notes()[0]
-
-
 # --- seeds beside methods that pause
 
 
@@ -495,6 +481,26 @@ def test_a_search_without_budget_pauses_no_trial() -> None:
     search.step(ValidationReported(second, 0.5, 2.0))
     search.step(BudgetSpent("the budget is used up"))
     assert search.step(ValidationReported(first, 0.5, 2.0)) == []
+
+
+@pytest.mark.parametrize("to", [{"type": "int", "minval": 0, "maxval": 2}, {"type": "categorical", "vals": ["gelu"]}])
+def test_clones_are_of_a_space_that_was_edited_to_other_kinds_of_values(to: dict[str, Any]) -> None:
+    """The parent's value was multiplied, or copied: the end of the round raised for ever."""
+    space = {"act": {"type": "categorical", "vals": ["relu", "tanh"]}, **PLAIN}
+    config = {**POPULATION, "population_size": 4, "explore_function": {"resample_probability": 0}}
+    del config["seeds"]
+    search = make_searcher(config, space, 1)
+    trials = [one.request_id for one in search.step(Started()) if isinstance(one, CreateTrial)]
+    search.step(SpaceEdited({**space, "act": to}))
+    decided: list[Any] = []
+    for place, trial in enumerate(trials):
+        search.step(CheckpointCommitted(trial, f"of-{place}", 2))
+        search.step(ValidationReported(trial, float(place), 2.0))
+    for trial in trials:
+        decided += search.step(TrialPaused(trial))
+    clones = [one.hparams["act"] for one in decided if isinstance(one, CreateTrial)]
+    assert len(clones) == 2
+    assert all(one in ([0, 1, 2] if to["type"] == "int" else ["gelu"]) for one in clones)
 
 
 class TestRepeatedPromotion(SearchMethodContract):

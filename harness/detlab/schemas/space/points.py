@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence, Set
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from detlab.schemas.space.relations import Relation, RelationError, parse_relation
 from detlab.schemas.space.tree import Condition, Leaf, Route, cycle, in_order, is_condition, leaves_of
-from detlab.schemas.space.values import Draws, FixedDraws, draw, objection
+from detlab.schemas.space.values import Draws, draw, objection
 
 MAX_TRIES = 10_000
 """Draws until a point must meet all relations."""
 _MIN_TRIES = 100
-_WORK = 1_000_000
-"""Hyperparameters, and parts of relations, that are computed at most until a point must meet all relations."""
+_WORK = 2_000_000
+"""Hyperparameters that are drawn at most until a point must meet all; a letter of a relation counts as one."""
 
 Flat = dict[str, Any]
 """A point as dotted names and values."""
+
+
+class FixedDraws:
+    """Random numbers, always the same: by them a space is judged at submit."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(0)  # noqa: S311 - not for secrets
+
+    def below(self, n: int) -> int:
+        """Draw an integer in [0, n)."""
+        return self._random.randrange(n)
+
+    def uniform(self, low: float, high: float) -> float:
+        """Draw a float in [low, high)."""
+        return self._random.uniform(low, high)
 
 
 class SpaceError(ValueError):
@@ -39,10 +55,10 @@ class Space:
         self.block = block
         self.leaves = leaves_of(block)
         self.ordered = in_order(self.leaves)
-        names = {leaf.name for leaf in self.leaves}
-        self.relations = tuple(_relation(place, text, names) for place, text in enumerate(require))
+        self.relations = tuple(self._relation(place, text) for place, text in enumerate(require))
         if len(self.ordered) < len(self.leaves):
             raise SpaceError(f"hyperparameters: conditions form a cycle: {' -> '.join(cycle(self.leaves))}")
+        names = {leaf.name for leaf in self.leaves}
         for leaf in self.leaves:
             for condition in leaf.conditions:
                 if condition.name not in names:
@@ -51,17 +67,28 @@ class Space:
         self.conditional = any(leaf.conditions for leaf in self.leaves)
         """Whether some hyperparameters exist only in some trials."""
         self._names = names
-        work = len(self.leaves) + sum(one.size for one in self.relations)
-        self.tries = max(_MIN_TRIES, min(MAX_TRIES, _WORK // max(work, 1))) if self.relations else 1
+        cost = len(self.leaves) + sum(len(one.text) for one in self.relations)
+        self.tries = max(_MIN_TRIES, min(MAX_TRIES, _WORK // max(cost, 1))) if self.relations else 1
         """Draws until a point must meet all relations: fewer where each of them takes long."""
         self.rare = False
-        """Whether a known point was used because none of so many draws met the relations; then fewer are made."""
+        """Whether a known point was used because no draw met the relations; fewer are made from then on."""
         self._met: Flat | None = None
         self._groups: dict[Route, list[Condition]] = {
             leaf.route[:depth]: [one for one in leaf.conditions if len(one.home) <= depth]
             for leaf in self.leaves
             for depth in range(1, len(leaf.route))
         }
+
+    def _relation(self, place: int, text: str) -> Relation:
+        path = f"searcher.require[{place}]"
+        try:
+            relation = parse_relation(text)
+        except RelationError as error:
+            raise SpaceError(f"{path}: {text!r:.80} {error}") from error
+        unknown = [name for name in relation.names if name not in {leaf.name for leaf in self.leaves}]
+        if unknown:
+            raise SpaceError(f"{path}: there is no hyperparameter {unknown[0]!r}")
+        return relation
 
     def sample(self, rng: Draws, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Draw a point, again until it meets the relations.
@@ -74,28 +101,24 @@ class Space:
                 that could be drawn beside it meets the relations.
 
         Returns:
-            The point. If no draw meets the relations, it is the last one that did, again; before there is one,
-            it is one of those by which the check of a config judges a space, always the same.
+            The point. If none of `tries` meets the relations, it is the last one that did, again; if there is none
+            yet, it is the one by which the space was accepted at submit (`FixedDraws`).
 
         Raises:
-            SpaceError: No point is known that meets the relations, or a hyperparameter has no value.
+            SpaceError: No point meets the relations, so that the space was refused at submit.
         """
-        tries = max(_MIN_TRIES, self.tries // 10) if self.rare and self.relations else self.tries
+        tries = max(_MIN_TRIES, self.tries // 10) if self.rare else self.tries
         if fixed and (found := self._try(rng, self.flat(fixed), tries)) is not None:
             return self.tree(found)
         if (found := self._try(rng, {}, tries)) is not None:
             self._met = found
-        else:
-            if self._met is None:
-                self._met = self._known_point()
-            self.rare = True
-        return copy.deepcopy(self.tree(self._met))
-
-    def _known_point(self) -> Flat:
-        found = self._try(FixedDraws(), {}, self.tries)
-        if found is None:
+        elif self._met is None and (accepted := self._try(FixedDraws(), {}, self.tries)) is not None:
+            self._met, self.rare = accepted, True
+        elif self._met is None:
             raise SpaceError(f"searcher.require: none of {self.tries:,} random points meets it")
-        return found
+        else:
+            self.rare = True
+        return copy.deepcopy(self.tree(self._met if found is None else found))
 
     def _try(self, rng: Draws, given: Flat, tries: int) -> Flat | None:
         for _ in range(tries):
@@ -108,7 +131,7 @@ class Space:
         values: Flat = {}
         for leaf in self.ordered:
             if leaf.active(values):
-                values[leaf.name] = copy.deepcopy(given[leaf.name]) if leaf.name in given else _value_of(leaf, rng)
+                values[leaf.name] = copy.deepcopy(given[leaf.name]) if leaf.name in given else draw(leaf.spec, rng)
         return values
 
     def lacking(self, point: Mapping[str, Any]) -> list[str]:
@@ -207,21 +230,3 @@ class Space:
                     wanted = " or ".join(repr(value) for value in condition.values)
                     found.append((name, f"does not exist where {condition.name} is not {wanted}"))
         return found
-
-
-def _relation(place: int, text: str, names: Set[str]) -> Relation:
-    path = f"searcher.require[{place}]"
-    try:
-        relation = parse_relation(text)
-    except RelationError as error:
-        raise SpaceError(f"{path}: {error}") from error
-    if unknown := [name for name in relation.names if name not in names]:
-        raise SpaceError(f"{path}: there is no hyperparameter {unknown[0]!r}")
-    return relation
-
-
-def _value_of(leaf: Leaf, rng: Draws) -> Any:
-    try:
-        return draw(leaf.spec, rng)
-    except (ArithmeticError, ValueError) as error:
-        raise SpaceError(f"{'.'.join(('hyperparameters', *leaf.route))}: no value can be drawn: {error}") from error

@@ -64,12 +64,10 @@ class Relation:
     Attributes:
         text: As it was written.
         names: The hyperparameters that it names, dotted, in the order of their first use.
-        size: Of how many parts it consists: what it costs to judge a point.
     """
 
     text: str
     names: tuple[str, ...]
-    size: int
     _tree: ast.expr
 
     def holds(self, values: Mapping[str, Any]) -> bool:
@@ -105,13 +103,11 @@ def parse_relation(text: str) -> Relation:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise RelationError(f"is not an expression: {_reason(text, error)}") from error
-    if _is_deeper(tree, MAX_DEPTH):
-        raise RelationError("is nested too deeply")
     names: dict[str, None] = {}
     _inspect(tree, names, MAX_DEPTH)
     if not names:
         raise RelationError("names no hyperparameter, so it holds for every point or for none")
-    return Relation(text, tuple(names), sum(1 for _ in ast.walk(tree)), tree)
+    return Relation(text, tuple(names), tree)
 
 
 def _reason(text: str, error: BaseException) -> str:
@@ -132,40 +128,28 @@ def _inspect(node: ast.expr, names: dict[str, None], depth: int) -> None:
         case ast.Name() | ast.Attribute():
             names.setdefault(_name(node))
         case ast.BinOp(op=op) if type(op) not in _BINARY:
-            raise RelationError(f"uses an operator that is not available: {_text(node)}")
+            raise RelationError(f"uses an operator that is not available: {_shown(node)}")
         case ast.UnaryOp(op=op) if not isinstance(op, ast.USub | ast.UAdd | ast.Not):
-            raise RelationError(f"uses an operator that is not available: {_text(node)}")
+            raise RelationError(f"uses an operator that is not available: {_shown(node)}")
         case ast.Compare(ops=ops) if any(type(op) not in _COMPARE for op in ops):
             raise RelationError("compares with `is`: write `==`")
         case ast.Call(func=ast.Name(id=called), keywords=[]) if called in _FUNCTIONS:
             for argument in node.args:
                 _inspect(argument, names, depth - 1)
         case ast.Call():
-            raise RelationError(f"calls {_text(node.func, 40)}: the functions are {', '.join(FUNCTIONS)}")
+            raise RelationError(f"calls {_shown(node.func)}: the functions are {', '.join(FUNCTIONS)}")
         case ast.BinOp() | ast.UnaryOp() | ast.BoolOp() | ast.Compare() | ast.List() | ast.Tuple():
             for inner in _operands(node):
                 _inspect(inner, names, depth - 1)
         case _:
-            raise RelationError(f"uses what relations do not have: {_text(node)}")
+            raise RelationError(f"uses what relations do not have: {_shown(node)}")
 
 
-def _is_deeper(tree: ast.expr, depth: int) -> bool:
-    """Return whether a tree has more levels than that, without recursion; parts of a dotted name are none."""
-    waiting: list[tuple[ast.AST, int]] = [(tree, 1)]
-    while waiting:
-        node, level = waiting.pop()
-        if level > depth:
-            return True
-        below = level + (isinstance(node, ast.expr) and not isinstance(node, ast.Attribute))
-        waiting += [(inner, below) for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.expr_context)]
-    return False
-
-
-def _text(node: ast.expr, most: int = 60) -> str:
+def _shown(node: ast.AST) -> str:
     try:
-        return ast.unparse(node)[:most]
-    except RecursionError:  # a name of hundreds of parts
-        return "a very long name"
+        return ast.unparse(node)[:60]
+    except RecursionError:  # of Python's own writer: it is judged before the depth is
+        return "something nested deeply"
 
 
 def _operands(node: ast.expr) -> Iterator[ast.expr]:
@@ -179,7 +163,7 @@ def _name(node: ast.expr) -> str:
         case ast.Attribute(value=inner, attr=name):
             return f"{_name(inner)}.{name}"
         case _:
-            raise RelationError(f"is no name of a hyperparameter: {_text(node)}")
+            raise RelationError(f"is no name of a hyperparameter: {_shown(node)}")
 
 
 def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
@@ -204,7 +188,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             return [_value(part, values) for part in parts]
         case _:
-            raise TypeError(f"what is {_text(node)}")
+            raise TypeError(f"what is {_shown(node)}")
 
 
 def _either(parts: list[ast.expr], values: Mapping[str, Any], *, until: bool) -> bool:

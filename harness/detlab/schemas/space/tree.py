@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 Route = tuple[str, ...]
@@ -66,7 +66,7 @@ def is_group(value: object) -> bool:
 
 
 def is_condition(key: str, value: object, depth: int) -> bool:
-    """Return whether an entry of a group says when the group exists; at the top, `when` is a name like any other.
+    """Return whether an entry of a group is its condition; at the top level, `when` is an ordinary name.
 
     Args:
         key: Of the entry.
@@ -120,20 +120,20 @@ def in_order(leaves: Sequence[Leaf]) -> list[Leaf]:
     if not any(leaf.conditions for leaf in leaves):
         return list(leaves)
     known = {leaf.name for leaf in leaves}
-    missing = [_needs(leaf, known) for leaf in leaves]
-    naming: dict[str, list[int]] = {}
-    for place, names in enumerate(missing):
+    needs = [_needs(leaf, known) for leaf in leaves]
+    waiting: dict[str, list[int]] = {}
+    for at, names in enumerate(needs):
         for name in names:
-            naming.setdefault(name, []).append(place)
-    ready = [place for place, names in enumerate(missing) if not names]  # ascending, so it is a heap
-    ordered = list[Leaf]()
+            waiting.setdefault(name, []).append(at)
+    ready = [at for at, names in enumerate(needs) if not names]  # a heap, since it is sorted
+    ordered: list[Leaf] = []
     while ready:
-        leaf = leaves[heapq.heappop(ready)]
+        leaf = leaves[heappop(ready)]
         ordered.append(leaf)
-        for place in naming.pop(leaf.name, ()):
-            missing[place].discard(leaf.name)
-            if not missing[place]:
-                heapq.heappush(ready, place)
+        for at in waiting.pop(leaf.name, ()):
+            needs[at].discard(leaf.name)
+            if not needs[at]:
+                heappush(ready, at)
     return ordered
 
 
@@ -148,9 +148,7 @@ def cycle(leaves: Sequence[Leaf]) -> list[str]:
     if not left:
         return []
     walked = {min(left): 0}
-    following = min(walked)
-    while True:
-        following = min(_needs(known[following], left))
-        if following in walked:
-            return [*list(walked)[walked[following] :], following]
+    following = min(left)
+    while (following := min(_needs(known[following], left))) not in walked:
         walked[following] = len(walked)
+    return [*list(walked)[walked[following] :], following]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-import random
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any, Protocol
 
 from detlab.schemas.space.tree import same
@@ -14,6 +12,8 @@ from detlab.schemas.space.tree import same
 NUMBERS = ("int", "double", "log")
 CHOICES = ("categorical", "ordinal")
 _TOLERANCE = 1e-9
+MOST_STEPS = 2**53
+"""Of a stepped number: beyond, floats do not tell its values apart."""
 _DEVIATIONS = 6.0
 """Widths of the normal distribution around a prior's center in the range of a number."""
 
@@ -28,32 +28,14 @@ class Draws(Protocol):
         """Draw a float in [low, high)."""
 
 
-class FixedDraws:
-    """Random numbers, always the same: by them the check of a config judges a space."""
-
-    def __init__(self) -> None:
-        self._random = random.Random(0)  # noqa: S311 - not for secrets
-
-    def below(self, n: int) -> int:
-        """Draw an integer in [0, n)."""
-        return self._random.randrange(n)
-
-    def uniform(self, low: float, high: float) -> float:
-        """Draw a float in [low, high]."""
-        return self._random.uniform(low, high)
-
-
 def steps_of(spec: Mapping[str, Any]) -> int | None:
-    """Return how many values a stepped number or a choice has; None for a number without a step."""
+    """Return how many values a stepped number or a choice has; None for a number without a step, or with too many."""
     if spec["type"] in CHOICES:
         return len(spec["vals"])
     if spec["type"] not in NUMBERS or spec.get("step") is None:
         return None
-    low, high, step = spec["minval"], spec["maxval"], spec["step"]
-    try:
-        return math.floor((high - low) / step + _TOLERANCE) + 1
-    except OverflowError:  # the quotient is beyond a float
-        return math.floor((Fraction(high) - Fraction(low)) / Fraction(step)) + 1
+    steps = (spec["maxval"] - spec["minval"]) / spec["step"] + _TOLERANCE
+    return math.floor(steps) + 1 if steps < MOST_STEPS else None
 
 
 def at_step(spec: Mapping[str, Any], place: int) -> Any:
@@ -121,8 +103,8 @@ def _cut_normal(center: float, low: float, high: float, rng: Draws, most: float)
     from statistics import NormalDist  # takes milliseconds to import
 
     deviation = (high - low) / _DEVIATIONS
-    if not deviation > 0:
-        raise ValueError("its range is too narrow, for numbers of this size, to draw near the center of a prior")
+    if not deviation > 0:  # floats do not tell the ends apart
+        return min(center, most)
     normal = NormalDist(center, deviation)
     first, last = normal.cdf(low), normal.cdf(high)
     part = min(max(rng.uniform(first, last), 1e-12), 1 - 1e-12)
@@ -131,7 +113,8 @@ def _cut_normal(center: float, low: float, high: float, rng: Draws, most: float)
 
 def exponent_of(spec: Mapping[str, Any], value: Any) -> float:
     """Return the exponent of a value of a log, within its range."""
-    found = math.log(float(value)) / math.log(float(spec["base"]))
+    scale = math.log(float(spec["base"]))
+    found = math.log(float(value)) / scale if scale else 0.0  # every power of 1 is 1
     return min(max(found, float(spec["minval"])), float(spec["maxval"]))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -10,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import SearcherBlock
-from detlab.schemas.space import Space, SpaceError
-from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
+from detlab.schemas.space import Space
+from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason, Shutdown
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.objectives import Score
@@ -29,7 +28,6 @@ class TrialFactory:
         self._space = space if isinstance(space, Space) else Space(space)
         self.rng = rng
         self._count = 0
-        self._last: dict[str, Any] | None = None
         self._notes: dict[str, None] = {}
         self._queue: deque[dict[str, Any]] = deque()
 
@@ -78,14 +76,7 @@ class TrialFactory:
         return self._sample(None)
 
     def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
-        """Draw a point; of a space that has none after all, take the newest trial's: its search is to go on."""
-        try:
-            found = self._space.sample(self.rng, fixed)
-        except SpaceError as error:
-            if self._last is None:
-                raise SearcherInputError(str(error)) from error
-            self._notes[f"{error}: the newest trial's point was used again; change the bounds"] = None
-            return copy.deepcopy(self._last)
+        found = self._space.sample(self.rng, fixed)
         if self._space.rare:
             tries = f"{self._space.tries:,}"
             self._notes[f"searcher.require: none of {tries} random points met it, so a known one was used again"] = None
@@ -117,7 +108,6 @@ class TrialFactory:
         """Create a trial at a given point, from a parent's checkpoint if one is given."""
         index = self._count
         self._count += 1
-        self._last = hparams
         request_id = self.rng.request_id()
         return CreateTrial(request_id, self.rng.trial_seed(), hparams, index, parent)
 
@@ -141,6 +131,19 @@ class Question:
     space: Mapping[str, Any]
     known: Any
     require: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How many trials are where, at one rung, round or generation of a search.
+
+    Attributes:
+        where: The rung, round or generation, for people.
+        counts: Number of trials by what they do there, in the order to show; those of zero may be left out.
+    """
+
+    where: str
+    counts: Mapping[str, int]
 
 
 class SearchMethod(ABC):
@@ -195,7 +198,7 @@ class SearchMethod(ABC):
             time: The value of the searcher's `time_metric`, None where the report has none.
 
         Raises:
-            SearcherInputError: If the report lacks what the method needs; nothing has changed then.
+            SearcherInputError: The report lacks a value that the method needs; nothing has changed.
         """
         return []
 
@@ -221,7 +224,7 @@ class SearchMethod(ABC):
 
     def known(self, ticket: int) -> Any:
         """Return the input of `suggest` for a ticket, plain JSON values; called in the transaction of the `Suggest`."""
-        raise NotImplementedError(f"{type(self).__name__} made a Suggest decision without saying what it knows")
+        raise NotImplementedError(f"{type(self).__name__} made a Suggest decision but does not define `known`")
 
     @classmethod
     def suggest(cls, question: Question) -> Sequence[dict[str, Any]]:
@@ -232,7 +235,7 @@ class SearchMethod(ABC):
         raise NotImplementedError(f"{cls.__name__} makes no suggestions")
 
     def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
-        """Take the answer to a ticket, with as many points as were requested."""
+        """Use the answer to a ticket, which has as many points as requested."""
         raise NotImplementedError(f"{type(self).__name__} made a Suggest decision and takes no answer")
 
     @property
@@ -255,7 +258,7 @@ class SearchMethod(ABC):
         """Take the answer of the class to the event that it has to answer next.
 
         Raises:
-            OperationsRefused: With every operation that is impossible; nothing has changed then.
+            OperationsRefused: Names every impossible operation; nothing has changed.
         """
         raise NotImplementedError(f"{type(self).__name__} takes no answers")
 
@@ -263,12 +266,12 @@ class SearchMethod(ABC):
         """Enlarge the search by further trials, and the longest trials by further units of the time metric.
 
         Raises:
-            SteeringRefused: It cannot be; nothing has changed then.
+            SteeringRefused: The method does not support it; nothing has changed.
         """
         raise SteeringRefused(f"a search by {self.name} cannot be extended")
 
     def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
-        """Change how many trials run at a time, 0 for no limit; those that run are left to.
+        """Change how many trials run at a time, 0 for no limit; running trials continue.
 
         Raises:
             SteeringRefused: It cannot be changed.
@@ -296,7 +299,7 @@ class SearchMethod(ABC):
         return []
 
     def needs_checkpoints(self) -> Set[str]:
-        """Return the checkpoints that a trial may still start from: nobody can delete them."""
+        """Return the checkpoints that a trial may still start from: they cannot be deleted."""
         return frozenset()
 
     def notes(self) -> list[str]:
@@ -304,12 +307,16 @@ class SearchMethod(ABC):
         return []
 
     def level_of(self, request_id: str) -> int:
-        """Return how far a trial has come in the method's records; a report that does not change it changed nothing."""
+        """Return how far a trial is in the method's records; a report that does not change this changed nothing."""
         return 0
 
     def explain(self, request_id: str) -> str:
-        """Say how a trial compares with the others at this moment, for people; empty if there is nothing to say."""
+        """Return how a trial compares with the others now, for people; empty if there is nothing to tell."""
         return ""
+
+    def standing(self) -> list[Standing]:
+        """Return how many trials are at each rung, round or generation, first to last; empty if it has none."""
+        return []
 
     def units_of(self, request_id: str) -> list[int]:
         """Return the units of the time metric at which a trial is evaluated, ascending; empty if it never is."""
@@ -335,5 +342,5 @@ class SearchMethod(ABC):
 
 
 def create_many(count: int, create: Callable[[], CreateTrial]) -> list[Decision]:
-    """Create `count` trials, one after the other."""
+    """Create `count` trials."""
     return [create() for _ in range(count)]

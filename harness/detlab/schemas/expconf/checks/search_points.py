@@ -14,20 +14,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from detlab.errors import Problem
 from detlab.schemas.expconf.blocks.hyperparameters import Hyperparameters
-from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points, one_value
+from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path, render
-from detlab.schemas.expconf.raw.structure import MAX_PROBLEMS
 from detlab.schemas.space import FixedDraws, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
 from detlab.schemas.space.relations import Relation, RelationError
 from detlab.schemas.space.tree import Condition, cycle
-from detlab.schemas.space.values import NUMBERS, draw, ends, objection, steps_of
+from detlab.schemas.space.values import ends, objection, steps_of
 
 MAX_RELATIONS = 50
-MAX_RELATION_CHARS = 5_000
-"""Of all relations of a search."""
-_MOST_GRID_WORK = 5_000_000
-"""Parts of relations that are computed at most for the points of a grid."""
 MAX_POINTS = 1_000
 """Starting points, and results, of a search."""
 _FEW = 0.01
@@ -39,6 +34,8 @@ _MOST_ENDS = 1_000
 _FEW_CHOICES = 10
 """Choices of which each is tried; of more, and of integers, the ends."""
 _LISTED = 10
+_SHOWN = 80
+"""Characters of a relation that a message quotes."""
 _BLOCK: TypeAdapter[Any] = TypeAdapter(Hyperparameters)
 
 
@@ -52,7 +49,7 @@ def space(raw: dict[str, Any]) -> Iterator[Problem]:
         return
     leaves = leaves_of(block)
     names = [leaf.name for leaf in leaves]
-    found = [*_conditions(leaves), *(list(_numbers(leaves)) or _values(leaves))]
+    found = [*_conditions(leaves), *_numbers(leaves)]
     yield from found
     settings = searcher if isinstance(searcher, dict) else {}
     texts = settings.get("require")
@@ -61,17 +58,46 @@ def space(raw: dict[str, Any]) -> Iterator[Problem]:
     yield from wrong
     if found or raw.get("hyperparameters") is None:
         return
-    meant = {} if _too_many(relations) else _meant(relations, names)
+    meant = {} if len(relations) > MAX_RELATIONS else _meant(relations, names)
     made = Space(block, list(meant.values()))
     if meant:
-        try:
-            yield from _possible(made, settings, block, list(meant))
-        except SpaceError as error:  # of a hyperparameter: it begins with its path
-            path, _, message = str(error).partition(": ")
-            yield Problem(path, message)
+        yield from _possible(made, settings, block, list(meant))
     if not wrong:
         yield from _starting(made, settings)
         yield from _results(made, settings)
+
+
+def few_points(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of a space without conditions that has fewer points than the search makes trials."""
+    searcher = raw.get("searcher")
+    if not isinstance(searcher, dict) or searcher.get("name") in ("grid", "custom"):
+        return
+    most = searcher.get("max_trials")
+    if type(most) is not int:
+        return
+    block = _sound(raw.get("hyperparameters") or {})
+    count = None if block is None else _number_of_points(leaves_of(block))
+    if count is not None and 1 < count < most:
+        message = f"is {most:,}, but the hyperparameters have only {count:,} points: some are tried again"
+        hint = "use `grid`, which tries each point once, or fewer trials; to repeat each point, use `seeds`"
+        yield Problem("searcher.max_trials", message, hint, "warning")
+
+
+def _number_of_points(leaves: Sequence[Leaf]) -> int | None:
+    """Count the points of a space; None if it has conditions, or infinitely many."""
+    count = 1
+    for leaf in leaves:
+        if leaf.conditions:
+            return None
+        if leaf.kind not in ("int", "double", "log", "categorical", "ordinal"):
+            continue
+        steps = steps_of(leaf.spec)
+        if steps is None and leaf.kind == "int":
+            steps = int(leaf.spec["maxval"]) - int(leaf.spec["minval"]) + 1
+        if steps is None:
+            return None
+        count *= steps
+    return count
 
 
 def _more_than_ranges(value: object) -> bool:
@@ -104,14 +130,11 @@ def _at(route: Sequence[str], *more: str) -> str:
 
 def _conditions(leaves: Sequence[Leaf]) -> Iterator[Problem]:
     known = {leaf.name: leaf for leaf in leaves}
-    unknown = 0
     for condition in dict.fromkeys(one for leaf in leaves for one in _hashable(leaf.conditions)):
         path = _at(condition.home, "when")
         name = condition.name
         if name not in known:
-            unknown += 1
-            if unknown <= MAX_PROBLEMS:
-                yield _unknown(path, name, list(known))
+            yield _unknown(path, name, list(known))
             continue
         yield from (
             Problem(path, message)
@@ -154,40 +177,19 @@ def _numbers(leaves: Sequence[Leaf]) -> Iterator[Problem]:
         if not isinstance(leaf.spec, Mapping):
             continue
         step, prior = leaf.spec.get("step"), leaf.spec.get("prior")
-        if step is not None and step > leaf.spec["maxval"] - leaf.spec["minval"]:
+        if step is not None and steps_of(leaf.spec) is None:
+            message = f"is {step:g}, so small that there are more than 2**53 values"
+            yield Problem(_at(leaf.route, "step"), message, "leave it out: every value of the range may be drawn then")
+        elif step is not None and step > leaf.spec["maxval"] - leaf.spec["minval"]:
             yield Problem(_at(leaf.route, "step"), f"is {step:g}, wider than the range, so minval is the only value")
         elif prior and (wrong := objection(leaf.spec, prior["center"])):
             yield Problem(_at(leaf.route, "prior", "center"), wrong)
-
-
-def _values(leaves: Sequence[Leaf]) -> Iterator[Problem]:
-    """Refuse hyperparameters of which no value can be drawn: by its prior, and without."""
-    for leaf in leaves:
-        if not isinstance(leaf.spec, Mapping) or leaf.kind == "const":
-            continue
-        if leaf.kind in NUMBERS and one_value(leaf.spec, leaf.spec["minval"], leaf.spec["maxval"]):
-            continue  # said elsewhere
-        prior = leaf.spec.get("prior")
-        near = [("prior", {**leaf.spec, "prior": {**prior, "confidence": 1.0}})] if prior else []
-        for field, spec in [*near, ("", {**leaf.spec, "prior": None})]:
-            try:
-                draw(spec, FixedDraws())
-            except (ArithmeticError, ValueError, TypeError, IndexError) as error:
-                hint = "remove `prior`, or widen the range" if field else "change the range"
-                yield Problem(_at(leaf.route, *filter(None, [field])), f"no value can be drawn: {error}", hint)
 
 
 def _relations(relations: Sequence[Any], names: Sequence[str], *, known: bool) -> Iterator[Problem]:
     if len(relations) > MAX_RELATIONS:
         yield Problem(
             "searcher.require", f"has {len(relations)} relations; there may be {MAX_RELATIONS}", "join some: a and b"
-        )
-        return
-    if _too_many(relations):
-        yield Problem(
-            "searcher.require",
-            f"has {_chars(relations):,} characters in all; there may be {MAX_RELATION_CHARS:,}",
-            "shorten them: each is computed for thousands of points",
         )
         return
     for place, text in enumerate(relations):
@@ -197,18 +199,18 @@ def _relations(relations: Sequence[Any], names: Sequence[str], *, known: bool) -
         try:
             relation = parse_relation(text)
         except RelationError as error:
-            yield Problem(path, str(error), 'such as "width % heads == 0"')
+            yield Problem(path, f"{_quoted(text)} {error}", 'such as "width % heads == 0"')
             continue
         if known:  # else a template has them
-            yield from (_unknown(path, name, names) for name in relation.names if name not in names)
+            for name in relation.names:
+                if name not in names:
+                    unknown = _unknown(path, name, names)
+                    yield Problem(path, f"{_quoted(text)}: {unknown.message}", unknown.hint)
 
 
-def _chars(relations: Sequence[Any]) -> int:
-    return sum(len(text) for text in relations if isinstance(text, str))
-
-
-def _too_many(relations: Sequence[Any]) -> bool:
-    return len(relations) > MAX_RELATIONS or _chars(relations) > MAX_RELATION_CHARS
+def _quoted(text: str) -> str:
+    short = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return json.dumps(short, ensure_ascii=False)
 
 
 def _meant(relations: Sequence[Any], names: Sequence[str]) -> dict[int, str]:
@@ -231,14 +233,6 @@ def _possible(
         points = grid_points(block)
         if points is None or points > MAX_GRID_POINTS:
             return
-        if (work := points * sum(one.size for one in made.relations)) > _MOST_GRID_WORK:
-            yield Problem(
-                "searcher.require",
-                f"takes too long to compute: {points:,} points of the grid times the {work // points:,} names, numbers"
-                f" and operators of the relations are {work:,}; there may be {_MOST_GRID_WORK:,}",
-                "use a smaller `count`, or shorter relations",
-            )
-            return
         try:
             Grid(made)
         except SpaceError:
@@ -254,7 +248,7 @@ def _possible(
         tried += 1
         wrong = [(one.text, fault) for one in made.relations if (fault := one.fault(values))]
         met += not wrong
-        for text, fault in wrong:
+        for text, fault in dict(wrong).items():
             broken[text] = broken.get(text, 0) + 1
             faults.setdefault(text, fault)
     if not met:
@@ -281,14 +275,17 @@ class _Ends(FixedDraws):
 
 def _unmet(made: Space, path: str, relations: Sequence[Relation], fault: str, tried: int) -> Problem:
     """Say that no random point meets relations, and whether points at the ends of the ranges do."""
+    which = _quoted(relations[0].text) if len(relations) == 1 else "it"
     if fault != "is false":
-        return Problem(path, f"none of {tried:,} random points meets it ({fault})", _advice(made, relations))
+        return Problem(path, f"none of {tried:,} random points meets {which} ({fault})", _advice(made, relations))
     draws = _Ends()
     ends = (made.draws(draws) for _ in range(min(_MOST_ENDS, tried)))
     if any(all(one.holds(values) for one in relations) for values in ends):
-        message = f"is too rare: none of {tried:,} random points meets it, only points at the ends of the ranges do"
+        message = (
+            f"is too rare: none of {tried:,} random points meets {which}, only points at the ends of the ranges do"
+        )
         return Problem(path, message, "make the ranges end there, or move them: " + _ranges(made, relations))
-    return Problem(path, f"none of {tried:,} random points meets it", _advice(made, relations))
+    return Problem(path, f"none of {tried:,} random points meets {which}", _advice(made, relations))
 
 
 def _advice(made: Space, relations: Sequence[Relation]) -> str:

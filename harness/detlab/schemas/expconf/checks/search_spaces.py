@@ -7,7 +7,7 @@ of them ask `check`. Nothing is expanded to be counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from detlab.errors import Problem
@@ -15,7 +15,7 @@ from detlab.schemas.expconf.blocks.hyperparameters import TYPES
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.space import Space, SpaceError, count_points, leaves_of
-from detlab.schemas.space.values import NUMBERS, steps_of
+from detlab.schemas.space.values import steps_of
 
 MAX_GRID_POINTS = 100_000
 """Points of a grid search. Each is a trial: a row, a decision of the searcher, a line wherever trials are listed."""
@@ -23,6 +23,8 @@ _LARGEST_SHOWN = 10**30
 _INT_RANGE_LIMIT = 2**63
 _WIDE = 10
 """How many times larger than `minval` a `maxval` of at most 1 is where both are values rather than exponents."""
+_FROM_ZERO = 1_000
+"""How many times smaller than `maxval` a log begins that is proposed for values from 0."""
 _HUGE = 1e18
 """A largest value beyond this is no hyperparameter: its exponent was meant as a value."""
 _DEEP = 20
@@ -114,28 +116,21 @@ def widths(raw: dict[str, Any]) -> Iterator[Problem]:
         low, high = finite_number(spec.get("minval")), finite_number(spec.get("maxval"))
         if low is None or high is None or low >= high:
             continue
-        message = _too_wide(spec, low, high) or one_value(spec, low, high)
+        message = _too_wide(spec, low, high)
         if message:
-            yield Problem(render(path), *message)
+            yield Problem(render(path), message)
 
 
 def names(raw: dict[str, Any]) -> Iterator[Problem]:
-    """Refuse two hyperparameters, or groups, of the same dotted name: relations, trials and tables could not tell them.
-
-    `a.b` at the top and `b` inside of `a` are both `a.b`.
-    """
-    block = raw.get("hyperparameters")
-    if not isinstance(block, dict):
-        return
-    seen: dict[str, tuple[str, ...]] = {}
-    for leaf in leaves_of(block):
-        for depth in range(1, len(leaf.route) + 1):
-            route = leaf.route[:depth]
-            dotted = ".".join(route)
-            other = seen.setdefault(dotted, route)
-            if other != route:
-                path, known = (render(("hyperparameters", *one)) for one in (route, other))
-                yield Problem(path, f"and {known} are both called {dotted}", "rename one of them: leave out the dot")
+    """Refuse two hyperparameters with one dotted name: conditions, relations and results could not tell them apart."""
+    seen: dict[str, Path] = {}
+    for path, _ in visit_hyperparameters(raw.get("hyperparameters")):
+        if any(isinstance(part, int) for part in path):
+            continue
+        name = ".".join(str(part) for part in path[1:])
+        if name in seen:
+            yield Problem(render(path), f"has the same dotted name as {render(seen[name])}", "rename one of them")
+        seen.setdefault(name, path)
 
 
 def exponents(raw: dict[str, Any]) -> Iterator[Problem]:
@@ -144,20 +139,28 @@ def exponents(raw: dict[str, Any]) -> Iterator[Problem]:
         if not isinstance(spec, dict) or spec.get("type") != "log" or any(isinstance(part, int) for part in path):
             continue
         base, low, high = (finite_number(spec.get(key)) for key in ("base", "minval", "maxval"))
-        if base is None or low is None or high is None or base <= 1 or not 0 < low < high:
+        if base is None or low is None or high is None or base <= 1 or not 0 <= low < high:
             continue
         if _overflows(float(base), float(high)):
             continue  # refused by `widths`
         first, last = math.pow(base, low), math.pow(base, high)
-        if not (high <= 1 and high >= _WIDE * low) and last <= _HUGE:
+        fraction = high < 1 if low == 0 else high <= 1 and high >= _WIDE * low
+        if not fraction and last <= _HUGE:
             continue
-        meant = f"minval: {_exponent(low, base)}, maxval: {_exponent(high, base)}"
         yield Problem(
             render(path),
             f"minval and maxval of a log are exponents: this searches from {first:g} to {last:g}",
-            f"for values from {low:g} to {high:g} write {{type: log, base: {base:g}, {meant}}}",
+            _in_exponents(base, low, high),
             "warning",
         )
+
+
+def _in_exponents(base: float, low: float, high: float) -> str:
+    """Return what to write for values from `low` to `high`; 0 has no exponent."""
+    least = low or high / _FROM_ZERO
+    meant = f"minval: {_exponent(least, base)}, maxval: {_exponent(high, base)}"
+    written = f"for values from {least:g} to {high:g} write {{type: log, base: {base:g}, {meant}}}"
+    return written if low else f"a log never reaches 0; {written}"
 
 
 def _exponent(value: float, base: float) -> str:
@@ -190,33 +193,17 @@ def _spaces_in(value: object, path: Path, depth: int) -> Iterator[Path]:
             yield from _spaces_in(inner, (*path, index), depth - 1)
 
 
-def _too_wide(spec: dict[str, Any], low: float, high: float) -> tuple[str, str | None] | None:
+def _too_wide(spec: dict[str, Any], low: float, high: float) -> str | None:
     match spec.get("type"):
         case "int" if int(high) - int(low) >= _INT_RANGE_LIMIT:
-            return "the range of an int must be below 2**63", None
+            return "the range of an int must be below 2**63"
         case "double" | "log" if not math.isfinite(float(high) - float(low)):
-            return f"the range from {low} to {high} is too large for a float", None
+            return f"the range from {low} to {high} is too large for a float"
         case "log":
             base = finite_number(spec.get("base"))
             for exponent in (low, high) if base is not None and base > 0 else ():
                 if _overflows(float(base or 0), float(exponent)):
-                    return f"{base}**{exponent} is too large for a float", None
-    return None
-
-
-def one_value(spec: Mapping[str, Any], low: float, high: float) -> tuple[str, str | None] | None:
-    """Return why numbers of a range cannot be told from each other, and what to write instead."""
-    kind, base, step = spec.get("type"), finite_number(spec.get("base")), finite_number(spec.get("step"))
-    if kind == "log" and base == 1:
-        return "every power of base 1 is 1", "use `base: 10`, or a constant"
-    if kind == "log" and base is not None and base > 0:
-        for exponent in (low, high):
-            if math.pow(base, exponent) == 0:
-                return f"{base:g}**{exponent:g} is too small for a float", "minval and maxval of a log are exponents"
-    if kind in NUMBERS and step is not None and step > 0:
-        steps = steps_of({"type": kind, "minval": low, "maxval": high, "step": step}) or 0
-        if steps >= _INT_RANGE_LIMIT:
-            return f"has too many values with step {step:g}: there may be 2**63", "use a larger `step`, or none"
+                    return f"{base}**{exponent} is too large for a float"
     return None
 
 
