@@ -556,7 +556,7 @@ export interface QuotaView {
   set_at: number;
 }
 
-/** A search at one of its events, computed anew from its journal. */
+/** A search at one of its events, computed from its journal. */
 export interface ReplayedSearch {
   at: number;
   events: number;
@@ -615,7 +615,7 @@ export interface StandingView {
 
 /** POST experiments/{id}/search: one act; each act has the fields that it names, and leaves the others alone. */
 export interface SteerSearch {
-  act: 'extend' | 'add' | 'retry' | 'bounds' | 'concurrency' | 'stop' | 'promote' | 'code';
+  act: 'extend' | 'add' | 'retry' | 'bounds' | 'concurrency' | 'stop' | 'promote' | 'code' | 'metric';
   trials?: number;
   units?: number;
   points?: (Record<string, unknown>)[];
@@ -623,6 +623,7 @@ export interface SteerSearch {
   limit?: number | null;
   trial_ids?: number[];
   bundle?: string | null;
+  metric?: string;
   idempotency_key?: string | null;
 }
 

@@ -42,6 +42,7 @@ def steer(
     limit: int | None = None,
     trial_ids: Sequence[int] = (),
     bundle: str | None = None,
+    metric: str = "",
 ) -> Flow[ExperimentView]:
     """Carry out one act; it has a key, so that it happens once however often it is sent.
 
@@ -58,6 +59,7 @@ def steer(
             limit=limit,
             trial_ids=list(trial_ids),
             bundle=bundle,
+            metric=metric,
             idempotency_key=new_key(),
         )
     except ValidationError as error:
@@ -67,7 +69,7 @@ def steer(
 
 
 def replace_code(experiment_id: int, bundle: Bundle | None) -> Flow[ExperimentView]:
-    """Upload code for the class of a custom search, and have it used."""
+    """Upload code for the class of a custom search or the trials of another one, and have it used."""
     if bundle is not None:
         yield from upload(bundle)
     view: ExperimentView = yield from steer(experiment_id, "code", bundle=None if bundle is None else bundle.digest)
@@ -75,7 +77,7 @@ def replace_code(experiment_id: int, bundle: Bundle | None) -> Flow[ExperimentVi
 
 
 def ask(experiment_id: int, timeout: float, *, again: bool, trial_id: int | None, key: str) -> Flow[Asked]:
-    """Ask for a trial to evaluate; with the same key the same one is returned, however often it is sent."""
+    """Ask for a trial to evaluate; a repeated request with the same key returns the same trial."""
     body = AskTrial(timeout=min(timeout, MOST_WAIT), again=again, trial_id=trial_id, idempotency_key=key)
     return one(Call("POST", f"experiments/{int(experiment_id)}/search/ask", json=body, parse=model(Asked)))
 
@@ -90,7 +92,7 @@ def tell(
     state: Outcome,
     message: str,
 ) -> Flow[Told]:
-    """Tell what a trial gave; can safely be repeated."""
+    """Report the result of a trial; can safely be repeated."""
     body = TellTrial(
         trial_id=trial_id, run=run, metrics=dict(metrics), steps_completed=step, state=state, message=message
     )
@@ -98,7 +100,7 @@ def tell(
 
 
 def journal(experiment_id: int, *, acts: bool = False) -> Flow[list[JournalEntry]]:
-    """Fetch the events of a search and what it decided, page by page; only what people did to it if asked so."""
+    """Fetch the events of a search and its decisions, page by page; with `acts` only what users did."""
     found: list[JournalEntry] = []
     while True:
         params = {"after": found[-1].seq if found else 0, "limit": JOURNAL_PAGE, "only": "acts" if acts else None}

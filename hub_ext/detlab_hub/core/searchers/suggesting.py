@@ -5,6 +5,7 @@ for each answer, {"points": [...]} or {"error": "..."}, until its input ends. A 
 take its time: the master waits outside of transactions, and not for ever. What a method prints goes to standard error.
 """
 
+import gc
 import json
 import os
 import sys
@@ -27,13 +28,20 @@ def answer(raw: bytes | str) -> list[dict[str, Any]]:
 
 
 def serve(questions: Iterable[str], answers: TextIO) -> None:
-    """Answer each line of `questions`; a method that raises gives an answer that says so."""
+    """Answer each line of `questions`; if a method raises, the answer has the error."""
     for line in questions:
         try:
             told = json.dumps({"points": answer(line)}, allow_nan=False)
         except Exception as error:  # of the method, which may be third-party code: the search is told
             told = json.dumps({"error": f"{type(error).__name__}: {error}"})
         print(told, file=answers, flush=True)
+        _tidy()
+
+
+def _tidy() -> None:
+    """Collect garbage between two questions, and spare the next one a look at all trials that are kept."""
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import assert_never
 
 from sqlalchemy import Table, bindparam, func, select
@@ -32,6 +33,7 @@ from detlab_hub.core.searchers import (
     PauseTrial,
     PointsAdded,
     ResumeTrial,
+    Searcher,
     SearcherInputError,
     SearcherNotInstalled,
     Shutdown,
@@ -51,7 +53,7 @@ from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
 from detlab_hub.services.failures import cards
-from detlab_hub.services.kernel.searches import SearchLostError, SearchMismatch
+from detlab_hub.services.kernel.searches import SearchFailed, SearchLostError, SearchMismatch
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.queue_fields import request_fields
@@ -89,8 +91,7 @@ _FORCED = frozenset(
 
 _TRIALS: Table = TrialRow.__table__
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MEND = "The experiment is paused and nothing is lost. Mend the cause, then activate it."
-_MEND_CLASS = (
+_MEND = (
     "The experiment is paused and nothing is lost. Send the mended code, then activate it: det search code {} FOLDER"
 )
 _TAIL = 12
@@ -107,6 +108,12 @@ _LIVING = Prepared(
     .where(_TRIALS.c.experiment_id == bindparam("experiment"), *(_TRIALS.c.state != end for end in TERMINAL_TRIALS))
 )
 """How many trials of an experiment have not ended."""
+_MEASURED = Prepared(
+    select(_TRIALS.c.id)
+    .where(_TRIALS.c.experiment_id == bindparam("experiment"), _TRIALS.c.searcher_metric_seen.is_(True))
+    .limit(1)
+)
+"""A trial that has reported its search's metric."""
 _OF_TRIAL = select(AllocationRow).where(
     AllocationRow.trial_id == bindparam("trial"), AllocationRow.run == bindparam("run")
 )
@@ -130,7 +137,7 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
     """Apply an event to a trial."""
     experiment = turn.experiment(row.experiment_id)
     current = current_allocation(turn, row)
-    old = trial_of(row, experiment, current)
+    old = _with_metric(turn, experiment, trial_of(row, experiment, current), event)
     step = trials.step(old, event)
     if step.state == old and not step.actions:
         return
@@ -153,8 +160,8 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
                     apply_allocation(turn, current, allocations.KillRequested(turn.now))
             case trials.TellSearcherEarly() | trials.TellSearcherPaused():
                 _tell_of_trial(turn, experiment, row, action)
-            case trials.WarnNeverReported():
-                _warn_never_reported(turn, experiment, row)
+            case trials.WarnNeverReported() | trials.PauseWithoutMetric():
+                _act_without_metric(turn, experiment, row, action)
             case trials.CloseTrial():
                 _close_trial(turn, experiment, row)
             case _:
@@ -199,6 +206,18 @@ def ask_to_leave(turn: Turn, experiment: ExperimentRow, row: AllocationRow, reas
     apply_allocation(turn, row, allocations.LeaveRequested(reason, turn.now, graces))
 
 
+def _act_without_metric(
+    turn: Turn, experiment: ExperimentRow, row: TrialRow, action: trials.WarnNeverReported | trials.PauseWithoutMetric
+) -> None:
+    match action:
+        case trials.WarnNeverReported():
+            _warn_never_reported(turn, experiment, row)
+        case trials.PauseWithoutMetric():
+            _pause_without_metric(turn, experiment, row)
+        case _:
+            assert_never(action)
+
+
 def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
     warning = cards.never_reported(turn.session, experiment, row)
     row.warnings = [*row.warnings, warning]
@@ -207,6 +226,26 @@ def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -
     known = any(brief in said for said in experiment.warnings)
     experiment.warnings = [said for said in experiment.warnings if cards.NO_METRIC_YET not in said]
     experiment.warnings = cards.with_warning(experiment.warnings, f"trial {row.id} {brief if known else warning}")
+
+
+def _with_metric(turn: Turn, experiment: ExperimentRow, trial: trials.Trial, event: trials.Event) -> trials.Trial:
+    """Note at the end of an attempt that no trial of a search that requires its metric has reported it, if so."""
+    if trial.metric is not trials.Metric.REQUIRED or not isinstance(event, trials.AttemptEnded):
+        return trial
+    turn.session.flush()
+    if experiment.best_trial_id is not None or _MEASURED.scalar(turn.session, {"experiment": experiment.id}):
+        return trial
+    return replace(trial, metric=trials.Metric.UNKNOWN)
+
+
+def _pause_without_metric(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
+    """Pause a search none of whose trials has its metric: the trial begins anew, since the search needs all reports."""
+    row.first_run, row.latest_checkpoint, row.progress = row.run + 1, None, 0.0
+    turn.changed_trial(row)
+    experiment.warnings = [said for said in experiment.warnings if cards.NO_METRIC_YET not in said]
+    if experiment.failure is None:
+        told = cards.no_metrics(turn.session, experiment, row)
+        _pause_for(turn, experiment, f"trial {row.id}: {told.message}", hint=cards.MEND_METRIC.format(experiment.id))
 
 
 def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
@@ -237,17 +276,26 @@ def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> No
     turn.search_queue.append((experiment, event))
     if len(turn.search_queue) > 1:
         return
+    stepped: dict[int, tuple[ExperimentRow, Searcher]] = {}
     while turn.search_queue:
         owner, first = turn.search_queue[0]
         try:
-            decisions = _step_search(turn, owner, first)
+            decisions = _step_search(turn, owner, first, stepped)
             for decision in decisions:
                 _carry_out(turn, owner, decision)
         finally:
             turn.search_queue.popleft()
+    for owner, search in stepped.values():  # once, not after each of the thousand trials that it may have made
+        progress = search.progress()
+        if progress != owner.progress:
+            owner.progress = progress
+            turn.changed_experiment(owner.id)
 
 
-def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> list[Decision]:
+def _step_search(
+    turn: Turn, experiment: ExperimentRow, event: SearchEvent, stepped: dict[int, tuple[ExperimentRow, Searcher]]
+) -> list[Decision]:
+    """Give a search one event, and note that it has taken a step; what it cannot do pauses or ends its experiment."""
     state = ExperimentState(experiment.state)
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
         # The search is over for this experiment: it must not create further trials.
@@ -270,10 +318,7 @@ def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> l
     if isinstance(event, Extended | PointsAdded | TrialsRetried):
         experiment.trials_planned = search.trials_total
         turn.changed_experiment(experiment.id)
-    progress = search.progress()
-    if progress != experiment.progress:
-        experiment.progress = progress
-        turn.changed_experiment(experiment.id)
+    stepped[experiment.id] = experiment, search
     return decisions
 
 
@@ -300,14 +345,21 @@ def ask_open_questions(turn: Turn, experiment: ExperimentRow) -> None:
 
 
 def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) -> None:
-    """Pause an experiment whose search was decided by another version of its algorithm: nothing is lost (I8)."""
+    """Pause an experiment whose search failed, or was decided by another version of its algorithm (I8).
+
+    Nothing is lost: events are journaled, and decided once it continues.
+    """
     _log.error("experiment %d: %s", experiment.id, error)
     if experiment.failure is None:
+        message = f"this version of detlab decides differently from the journal of the search: {error}"
+        mend = "It continues under the version that began it: install that, then activate it"
+        if isinstance(error, SearchFailed):
+            message = f"{experiment.searcher_name}: {error}"
+            mend = "Mend the method if it is yours, or report this error; then activate it"
         experiment.failure = FailureView(
             kind="searcher",
-            message=f"this version of detlab decides otherwise than the journal of the search records: {error}",
-            hint="It is paused, and what its trials report is kept. It continues under the version that began it:"
-            " install that, then activate it; or kill it and submit it again.",
+            message=message,
+            hint=f"It is paused, and what its trials report is kept. {mend}; or kill it and submit it again.",
             command=f"det experiment activate {experiment.id}",
         ).model_dump()
         turn.changed_experiment(experiment.id)
@@ -326,6 +378,9 @@ def resume_search(turn: Turn, experiment: ExperimentRow, author: str) -> None:
         return
     try:
         caught = turn.searches.catch_up(turn.session, experiment)
+    except SearchFailed as error:
+        hint = f"Mend the method, or kill the experiment: det experiment kill {experiment.id}"
+        raise Conflict(f"experiment {experiment.id}: its search cannot continue yet: {error}", hint=hint) from error
     except SearchLostError as error:
         raise Conflict(
             f"experiment {experiment.id}: its search cannot continue under this version of detlab: {error}",
@@ -384,14 +439,14 @@ def _explained(turn: Turn, experiment: ExperimentRow, request_id: str) -> str:
     return turn.searches.get(turn.session, experiment).method.explain(request_id)
 
 
-def _pause_for(turn: Turn, experiment: ExperimentRow, reason: str) -> None:
+def _pause_for(turn: Turn, experiment: ExperimentRow, reason: str, hint: str = "") -> None:
     """Pause an experiment whose search cannot go on until a user has mended something."""
     first, *more = _named(turn, experiment, reason).splitlines() or [""]
     experiment.failure = FailureView(
         kind="searcher",
         message=first,
         log_tail=more[-_TAIL:],
-        hint=_MEND_CLASS.format(experiment.id) if experiment.search_task else _MEND,
+        hint=hint or _MEND.format(experiment.id),
         command=f"det experiment activate {experiment.id}",
     ).model_dump()
     turn.changed_experiment(experiment.id)

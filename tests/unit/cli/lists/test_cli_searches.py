@@ -11,6 +11,7 @@ from detlab.schemas.wire import (
     CreateExperiment,
     ExperimentState,
     ExperimentView,
+    FailureView,
     SeriesView,
     TrialState,
     TrialView,
@@ -77,6 +78,21 @@ def test_following_tells_once_what_a_policy_would_have_stopped() -> None:
     noted = trial.model_copy(update={"would_stop": ["at epoch 2: 0.4 (median)"]})
     assert story.trial(noted) == ["trial 3: a policy would have stopped it at epoch 2: 0.4 (median)"]
     assert story.trial(noted) == []
+
+
+def test_following_tells_why_a_search_is_paused_and_what_helps() -> None:
+    active = ExperimentView(id=7, name="x", owner="alice", state=ExperimentState.ACTIVE)
+    story = Story()
+    story.experiment(active)
+    card = FailureView(kind="searcher", message="no metric", hint="Mend it.", command="det experiment activate 7")
+    paused = active.model_copy(update={"state": ExperimentState.PAUSED, "failure": card})
+    assert story.experiment(paused) == [
+        "experiment 7: PAUSED",
+        "experiment 7: no metric",
+        "  → Mend it.",
+        "  → det experiment activate 7",
+    ]
+    assert story.experiment(paused) == []
 
 
 def test_following_tells_what_is_left_of_budgets_with_each_new_best() -> None:
