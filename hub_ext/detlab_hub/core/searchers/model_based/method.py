@@ -18,7 +18,7 @@ from detlab.schemas.space import leaves_of
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import make_space
-from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
+from detlab_hub.core.searchers.method import Question, SearchMethod, Standing, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import Axis, axes_of, coordinates, with_new_bounds
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
 from detlab_hub.core.searchers.objectives import Objectives, Score
@@ -321,6 +321,13 @@ class NSGA2(ModelBased):
         """Add the population to the sampler's settings; by default a fifth of the budget, 10 to 50."""
         chosen = fields.count("population", min(50, max(10, max_trials // 5)))
         return {"sampler": cls.name, "population": chosen}
+
+    def standing(self) -> list[Standing]:
+        """Count the trials of the generation that is being trained: each is as many as its population."""
+        size = int(self._options["population"])
+        done = sum(one.outcome == "done" for one in self._ended)
+        number, ended = divmod(done, size)
+        return [Standing(f"generation {number + 1}, of {size} trials", {"running": len(self._running), "ended": ended})]
 
     @classmethod
     def default_startup(cls, axes: Sequence[Axis], max_trials: int) -> int:
