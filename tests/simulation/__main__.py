@@ -32,7 +32,7 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--calm", action="store_true", help="without faults")
-    parser.add_argument("--world", choices=("search", "cluster", "elastic"), help="else it is by the seed")
+    parser.add_argument("--world", choices=("search", "cluster", "elastic", "steered"), help="else it is by the seed")
     parser.add_argument("--stop", action="store_true", help="end at the first failure")
     parser.add_argument("--trace", action="store_true", help="print the whole trace of --seed")
     parser.add_argument("--json", type=Path, help="write the counts there")

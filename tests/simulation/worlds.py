@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from simulation.cluster import Cluster
 from simulation.elastic import Elastic
+from simulation.machines.steered import Steered
 from simulation.world import World
 
-WORLDS: dict[str, type[World]] = {"search": World, "cluster": Cluster, "elastic": Elastic}
+WORLDS: dict[str, type[World]] = {"search": World, "cluster": Cluster, "elastic": Elastic, "steered": Steered}
 ELASTIC_FROM = 100
 """Seeds below are as they were: by them bugs, of which some are planted ones, are known to be found."""
 FEWER_FROM = 200

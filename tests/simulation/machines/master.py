@@ -30,6 +30,7 @@ from detlab.schemas.wire import (
     Hello,
     Launch,
     RecordBatch,
+    SteerSearch,
 )
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, Settings, TaskCaller
 from detlab_hub.services.kernel.limits.model import Limits
@@ -334,6 +335,8 @@ class Master:
                 return await services.experiments.create(caller, CreateExperiment.model_validate_json(request.body))
             case "GET", ["experiments", number], Caller():
                 return await services.experiments.get(caller, int(number))
+            case "POST", ["experiments", number, "search"], Caller():
+                return await services.steering.steer(caller, int(number), SteerSearch.model_validate_json(request.body))
             case "POST", ["experiments", number, action], Caller():
                 steer = {"pause": services.experiments.pause, "activate": services.experiments.activate}[action]
                 return await steer(caller, int(number))

@@ -197,6 +197,14 @@ def test_answers_become_decisions_in_order() -> None:
     live.settle()
 
 
+@pytest.mark.parametrize("length", [0, -1, math.inf, 10**400, "4", None])
+def test_length_that_no_trial_can_train_is_refused(length: Any) -> None:
+    live = Live(time_metric="epochs")
+    with pytest.raises(OperationsRefused, match="length is "):
+        live.answer(create("a"), after("a", length))
+    assert live.answer(create("a"), after("a", 4))
+
+
 def test_trial_that_waits_is_resumed_and_closed_after_its_last_length() -> None:
     live = Live(time_metric="epochs")
     one, _two = live.answer(create("a"), after("a", 1), create("b"), after("b", 5))

@@ -11,7 +11,7 @@ from detlab.schemas.wire.views import BestView, BudgetView
 
 MOST_POINTS = 1000
 MOST_OPERATIONS = 20_000
-MOST_TRIALS_MORE = 10_000
+MOST_TRIALS_MORE = 1000
 """As many as a search may have at a time: they may all be made in one transaction."""
 SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "code"]
 
@@ -30,7 +30,7 @@ class SteerSearch(Wire):
     """Of `bounds`: the complete new block."""
     limit: int | None = Field(None, ge=0, le=MOST_TRIALS_MORE)
     """Of `concurrency`: trials at a time, 0 for no limit."""
-    trial_ids: list[int] = Field(default=[], max_length=MOST_POINTS)
+    trial_ids: list[Annotated[int, Field(ge=1, lt=2**63)]] = Field(default=[], max_length=MOST_POINTS)
     """Of `retry`: failed trials, all of them if empty; of `stop` and `promote`: one trial."""
     bundle: Annotated[str, Field(max_length=200)] | None = None
     """Of `code`: the uploaded code of the class of a custom search, in place of the one it has."""
@@ -119,7 +119,7 @@ class AskTrial(Wire):
     """Most seconds to wait for a trial: the next point may have to be computed."""
     again: bool = False
     """Hand out a trial that is being evaluated, because the program that asked for it has died."""
-    trial_id: int | None = None
+    trial_id: int | None = Field(None, ge=1, lt=2**63)
     """With `again`: the trial; default: the one that was asked for first."""
     idempotency_key: Annotated[str, Field(max_length=300)] | None = None
     """The same request with the same key gets the same trial, until that has ended."""
@@ -154,8 +154,8 @@ class Asked(Wire):
 class TellTrial(Wire):
     """POST experiments/{id}/search/tell: the result of a trial."""
 
-    trial_id: int
-    run: int | None = None
+    trial_id: int = Field(ge=1, lt=2**63)
+    run: int | None = Field(None, ge=0, lt=2**63)
     """`run` of the `AskedTrial`; default: the newest."""
     metrics: dict[Annotated[str, Field(max_length=1000)], Any] = Field(default={}, max_length=MOST_TOLD_METRICS)
     """Validation metrics: the searcher's, and any others."""

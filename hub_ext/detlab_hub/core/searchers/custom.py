@@ -34,6 +34,8 @@ from detlab_hub.core.searchers.sweep import refuse_units
 DEFAULT_MAX_TRIALS = 1000
 _MISTAKES = 20
 """Errors of one answer that are reported; the others are counted."""
+_LONGEST = 2.0**53
+"""Units of a length, at most: as of steps."""
 
 
 @dataclass
@@ -473,8 +475,8 @@ class _Answer:
 
     def _validate_after(self, key: str, length: Any) -> list[str]:
         wrong = self._unknown(key)
-        if not isinstance(length, int | float) or not math.isfinite(length) or length <= 0:
-            wrong.append(f"length is {length!r}; it must be a number above 0")
+        if not isinstance(length, int | float) or not 0 < length <= _LONGEST:
+            wrong.append(f"length is {length!r:.40}; it must be a number above 0")
         if not wrong:
             self._lengths[key] = self._lengths.get(key, 0) + 1
         return wrong

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import SearcherBlock
-from detlab.schemas.space import Space, SpaceError
-from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
+from detlab.schemas.space import Space
+from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason, Shutdown
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.objectives import Score
@@ -75,10 +75,7 @@ class TrialFactory:
         return self._sample(None)
 
     def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
-        try:
-            return self._space.sample(self.rng, fixed)
-        except SpaceError as error:
-            raise SearcherInputError(str(error)) from error
+        return self._space.sample(self.rng, fixed)
 
     def allowed(self, hparams: dict[str, Any]) -> dict[str, Any]:
         """Return a point if it meets the relations of the space, else a random one that does."""

@@ -67,6 +67,8 @@ class SearchSteering:
             Conflict: The search, or its method, does not allow it.
             Forbidden: The caller may read the experiment but not change it.
         """
+        if wanted.act == "bounds":
+            wanted = await self._with_checked_bounds(caller, experiment_id, wanted)
 
         def steer(turn: Turn) -> ExperimentView:
             row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
@@ -78,12 +80,24 @@ class SearchSteering:
 
         return await self._shell.write(steer)
 
+    async def _with_checked_bounds(self, caller: Caller, experiment_id: int, wanted: SteerSearch) -> SteerSearch:
+        """Check a `hyperparameters` block outside of the writer's transaction: a large one takes seconds."""
+        _need(wanted.hyperparameters is not None, "hyperparameters", "is missing: give the whole block")
+
+        def searcher(s: Session) -> dict[str, Any]:
+            row = experiment_for(s, caller, experiment_id, Right.WRITE)
+            _refuse_ended(row)
+            block: dict[str, Any] = row.config["searcher"]
+            return block
+
+        known = await self._shell.read(searcher)
+        run = self._shell.workers.submissions.run
+        block = await run(caller.name, _checked, known, wanted.hyperparameters or {})
+        return wanted.model_copy(update={"hyperparameters": block})
+
     @staticmethod
     def _act(turn: Turn, row: ExperimentRow, caller: Caller, wanted: SteerSearch) -> None:
-        state = ExperimentState(row.state)
-        if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
-            hint = f"Start another one from it: det search clone {row.id}"
-            raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
+        _refuse_ended(row)
         if wanted.act == "code":
             search_tasks.replace_code(turn, row, caller, wanted.bundle)
             audit.note(turn, caller, "search.code", f"experiment {row.id}", row.name)
@@ -131,6 +145,13 @@ class SearchSteering:
         return await self._shell.read(lambda s: replayed(s, experiment_for(s, caller, experiment_id), at, now))
 
 
+def _refuse_ended(row: ExperimentRow) -> None:
+    state = ExperimentState(row.state)
+    if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
+        hint = f"Start another one from it: det search clone {row.id}"
+        raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
+
+
 def _enqueue(turn: Turn, row: ExperimentRow, event: PointsAdded, made_before: int) -> None:
     """Hand out the trials at the added points next, in their order."""
     here = TrialRow.experiment_id == row.id
@@ -158,8 +179,7 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
         case "retry":
             return TrialsRetried(tuple(_failed(s, row, wanted.trial_ids)), author)
         case "bounds":
-            _need(wanted.hyperparameters is not None, "hyperparameters", "is missing: give the whole block")
-            return SpaceEdited(_checked(row, wanted.hyperparameters or {}), author)
+            return SpaceEdited(wanted.hyperparameters or {}, author)
         case "concurrency":
             _need(wanted.limit is not None, "limit", "is missing: trials at a time, 0 for no limit")
             return ConcurrencySet(wanted.limit or 0, author)
@@ -171,9 +191,9 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             raise AssertionError("code is no event of the search")
 
 
-def _checked(row: ExperimentRow, block: dict[str, Any]) -> dict[str, Any]:
+def _checked(searcher: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
     """Check and complete a `hyperparameters` block as part of a config; the core takes checked blocks only."""
-    raw = {"entrypoint": ["true"], "searcher": row.config["searcher"], "hyperparameters": block}
+    raw = {"entrypoint": ["true"], "searcher": searcher, "hyperparameters": block}
     places = ("hyperparameters", "searcher.require")
     if wrong := [one for one in expconf.errors_of(expconf.check(raw)) if one.path.startswith(places)]:
         raise ConfigError(wrong)

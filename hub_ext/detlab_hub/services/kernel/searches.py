@@ -18,14 +18,20 @@ from sqlalchemy import Table, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.searchers import (
+    Answered,
     Decision,
     Event,
+    OperationsRefused,
     ProgressReported,
     ReplayMismatch,
     Searcher,
     SearcherConfigError,
     SearcherInputError,
     SearcherNotInstalled,
+    Started,
+    Steering,
+    SteeringRefused,
+    ValidationReported,
     decision_from_json,
     decision_to_json,
     event_from_json,
@@ -63,6 +69,14 @@ class SearchLostError(Exception):
 
 class SearchMismatch(SearchLostError):
     """Another version of the algorithm decided the journal: nothing is lost, but the search must wait."""
+
+
+class SearchFailed(SearchMismatch):
+    """The method raised an error at what is a fact: the event is journaled, to be decided when the method is mended."""
+
+
+_REFUSABLE = (Steering, Answered, ValidationReported, Started)
+"""Events that a search may refuse: what has asked for them is told. All others are facts."""
 
 
 @dataclass
@@ -126,6 +140,7 @@ class Searches:
 
         Raises:
             SearcherInputError: If the search cannot use the event; it is then unchanged.
+            SearchFailed: The method raised an error. The event is journaled, to be decided later.
             SearchMismatch: The search cannot be replayed by this version. The event is journaled, to be decided later.
             SearchLostError: No search can be rebuilt from the journal.
         """
@@ -134,12 +149,14 @@ class Searches:
             if entry.undecided:
                 raise SearchMismatch("events are undecided: they arrived while it could not be replayed")
         except SearchMismatch:
-            if not isinstance(event, ProgressReported):  # its rows have it
-                self._append(s, row, (_LENGTH.scalar(s, {"experiment": row.id}) or 0) + 1, event, None, now)
-                self._entries.pop(row.id, None)
+            self._keep_for_later(s, row, event, now)
             raise
         before = entry.searcher.revision
-        decisions = entry.searcher.step(event)
+        try:
+            decisions = self._decide(row, entry.searcher, event)
+        except SearchFailed:
+            self._keep_for_later(s, row, event, now)
+            raise
         if entry.searcher.revision != before or decisions:
             entry.seq += 1
             self._append(s, row, entry.seq, event, decisions, now)
@@ -152,6 +169,7 @@ class Searches:
             Each event with its decisions, which the caller carries out, or with why the search cannot use it.
 
         Raises:
+            SearchFailed: The method raised an error at one of them.
             SearchMismatch: It still cannot be replayed.
             SearchLostError: No search can be rebuilt from the journal.
         """
@@ -160,7 +178,7 @@ class Searches:
         for seq, event in entry.undecided:
             decided: list[Decision] | SearcherInputError
             try:
-                decided = entry.searcher.step(event)
+                decided = self._decide(row, entry.searcher, event)
                 known = [decision_to_json(one) for one in decided]
             except SearcherInputError as error:
                 decided, known = error, REFUSED
@@ -169,6 +187,33 @@ class Searches:
             caught.append((event, decided))
         entry.undecided.clear()
         return caught
+
+    def _decide(self, row: ExperimentRow, searcher: Searcher, event: Event) -> list[Decision]:
+        """Give a search one event; whatever its method raises, what the caller does in its transaction is not lost.
+
+        Raises:
+            SearcherInputError: The search cannot use the event, or its method failed at it, and who asked is told.
+            SearchFailed: The method failed at a fact.
+        """
+        try:
+            return searcher.step(event)
+        except Exception as error:
+            if isinstance(error, SearcherInputError) and isinstance(event, _REFUSABLE):
+                raise
+            self._entries.pop(row.id, None)  # it may have moved on
+            _log.exception("experiment %d: the search method failed at %s", row.id, type(event).__name__)
+            said = f"the search method failed at {type(event).__name__}: {type(error).__name__}: {error}"[:1000]
+            if isinstance(event, Answered):
+                raise OperationsRefused([said]) from error
+            if isinstance(event, Steering | Started):
+                raise SteeringRefused(said) from error
+            raise SearchFailed(said) from error
+
+    def _keep_for_later(self, s: Session, row: ExperimentRow, event: Event, now: float) -> None:
+        """Journal an event without decisions, and drop the search, which may have moved on."""
+        if not isinstance(event, ProgressReported):  # its rows have it
+            self._append(s, row, (_LENGTH.scalar(s, {"experiment": row.id}) or 0) + 1, event, None, now)
+        self._entries.pop(row.id, None)
 
     @staticmethod
     def _append(

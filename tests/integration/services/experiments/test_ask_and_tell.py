@@ -104,6 +104,14 @@ async def test_a_crash_between_ask_and_tell_loses_nothing(make_world):
     assert (await world.view(made.id)).best.value == 0.5
 
 
+async def test_the_same_key_of_two_people_gives_two_trials(make_world):
+    world = await make_world(training(1))
+    made = await world.submit(by_hand())
+    mine = (await ask(world, made.id, idempotency_key="1")).trial
+    theirs = (await ask(world, made.id, ROOT, idempotency_key="1")).trial
+    assert mine.id != theirs.id
+
+
 async def test_a_trial_of_a_notebook_that_died_is_handed_out_again(make_world):
     world = await make_world(training(1))
     made = await world.submit(by_hand())

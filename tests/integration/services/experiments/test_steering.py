@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from pydantic import ValidationError
 from services_scripted import ALICE, BOB, World, asha, config, report, training
 from sqlalchemy import update
 
 from detlab.errors import ConfigError, Conflict, NotFound
-from detlab.schemas.wire import ExperimentState, GrantRequest, SteerSearch
+from detlab.schemas.wire import AskTrial, ExperimentState, GrantRequest, SteerSearch, TellTrial
 from detlab_hub.store.tables import SearcherJournal
 
 RANDOM = {"name": "random", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 1}
@@ -123,6 +124,16 @@ async def test_bounds_are_checked_as_those_of_a_config(make_world, block):
     with pytest.raises(ConfigError, match="lr"):
         await steer(world, made.id, act="bounds", hyperparameters=block)
     assert (await finished(world, made.id)).state is ExperimentState.COMPLETED
+
+
+@pytest.mark.parametrize("number", [2**63, 10**400, 0, -1])
+async def test_numbers_that_no_trial_can_have_are_refused(number):
+    for act in ("stop", "promote", "retry"):
+        with pytest.raises(ValidationError, match="trial_ids"):
+            SteerSearch(act=act, trial_ids=[number])
+    for wire in (AskTrial, TellTrial):
+        with pytest.raises(ValidationError, match="trial_id"):
+            wire(trial_id=number)
 
 
 async def test_hostile_points_are_refused(make_world):
