@@ -135,7 +135,7 @@ def code(invocation: Invocation, experiment_id: int, folder: Path, includes: tup
 @json_option
 @pass_invocation
 def metric(invocation: Invocation, experiment_id: int, name: str) -> None:
-    """Say the right name of the searcher's metric, as long as no trial has reported it.
+    """Correct the name of the searcher's metric, as long as no trial has reported it.
 
     \b
     Example:
