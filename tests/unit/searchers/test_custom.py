@@ -218,6 +218,13 @@ def test_trial_that_waits_is_resumed_and_closed_after_its_last_length() -> None:
     assert live.answer() == [Shutdown(cancel=False, failure=False)]
 
 
+@pytest.mark.parametrize("length", [10**400, math.inf, True, 0])
+def test_a_length_that_is_none_is_refused(length: float) -> None:
+    live = Live(max_trials=2)
+    (said,) = live.refused(create("a"), after("a", length))
+    assert said.startswith("operation 2 (validate_after): length is ")
+
+
 def test_every_mistake_of_an_answer_is_named_and_nothing_is_carried_out() -> None:
     live = Live(max_trials=2)
     said = live.refused(

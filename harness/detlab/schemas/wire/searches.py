@@ -9,6 +9,8 @@ from pydantic import Field
 from detlab.schemas.wire.base import TrialState, Wire
 from detlab.schemas.wire.views import BestView, BudgetView
 
+TrialId = Annotated[int, Field(ge=0, lt=2**63)]
+"""A number that databases hold."""
 MOST_POINTS = 1000
 MOST_OPERATIONS = 20_000
 MOST_TRIALS_MORE = 10_000
@@ -30,7 +32,7 @@ class SteerSearch(Wire):
     """Of `bounds`: the whole block as it is from now on."""
     limit: int | None = Field(None, ge=0, le=MOST_TRIALS_MORE)
     """Of `concurrency`: trials at a time, 0 for no limit."""
-    trial_ids: list[int] = Field(default=[], max_length=MOST_POINTS)
+    trial_ids: list[TrialId] = Field(default=[], max_length=MOST_POINTS)
     """Of `retry`: failed trials, all of them if empty; of `stop` and `promote`: one trial."""
     bundle: Annotated[str, Field(max_length=200)] | None = None
     """Of `code`: the uploaded code of the class of a custom search, in place of the one it has."""
@@ -119,7 +121,7 @@ class AskTrial(Wire):
     """Seconds to wait at most until there is one: the next point may have to be computed."""
     again: bool = False
     """Hand out a trial that is being evaluated already, because whoever asked for it is gone."""
-    trial_id: int | None = None
+    trial_id: TrialId | None = None
     """With `again`: which one; default: the one that was asked for first."""
     idempotency_key: Annotated[str, Field(max_length=300)] | None = None
     """The same request with the same key gets the same trial, until that has ended."""
@@ -154,8 +156,8 @@ class Asked(Wire):
 class TellTrial(Wire):
     """POST experiments/{id}/search/tell: what the evaluation of a trial gave."""
 
-    trial_id: int
-    run: int | None = None
+    trial_id: TrialId
+    run: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """`run` of the `AskedTrial`; default: the newest."""
     metrics: dict[Annotated[str, Field(max_length=1000)], Any] = Field(default={}, max_length=MOST_TOLD_METRICS)
     """Validation metrics: the searcher's, and any others."""

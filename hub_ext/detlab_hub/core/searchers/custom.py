@@ -33,6 +33,8 @@ from detlab_hub.core.searchers.sweep import refuse_units
 
 DEFAULT_MAX_TRIALS = 1000
 _MISTAKES = 20
+MOST_LENGTH = 2**53
+"""Units of a `validate_after`."""
 """Mistakes of one answer that are named; the others are counted."""
 
 
@@ -457,7 +459,7 @@ class _Answer:
             case "progress":
                 share = one.get("progress")
                 fits = isinstance(share, int | float) and 0 <= share <= 1
-                return [] if fits else [f"progress is {share!r}; it goes from 0 to 1"]
+                return [] if fits else [f"progress is {share!r:.60}; it goes from 0 to 1"]
             case "shutdown":
                 self._shut = True
                 return []
@@ -475,8 +477,8 @@ class _Answer:
 
     def _validate_after(self, key: str, length: Any) -> list[str]:
         wrong = self._unknown(key)
-        if not isinstance(length, int | float) or not math.isfinite(length) or length <= 0:
-            wrong.append(f"length is {length!r}; it must be a number above 0")
+        if isinstance(length, bool) or not isinstance(length, int | float) or not 0 < length <= MOST_LENGTH:
+            wrong.append(f"length is {length!r:.60}; it must be a number above 0, and at most 2**53")
         if not wrong:
             self._lengths[key] = self._lengths.get(key, 0) + 1
         return wrong

@@ -119,7 +119,8 @@ def _ask(turn: Turn, caller: Caller, experiment_id: int, wanted: AskTrial, *, mo
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
         return Asked(over=True, why=f"experiment {row.id} is {state}")
     living = _living(turn, row)
-    known = [one for one in living if wanted.idempotency_key and one.asked_key == wanted.idempotency_key]
+    key = wanted.idempotency_key
+    known = [one for one in living if key and (one.asked_key, one.asked_by) == (key, caller.name)]
     if known:
         return Asked(trial=_asked_trial(known[0]))
     _refuse_paused(row, state)
