@@ -66,7 +66,7 @@ def is_group(value: object) -> bool:
 
 
 def is_condition(key: str, value: object, depth: int) -> bool:
-    """Return whether an entry of a group says when the group exists; at the top, `when` is a name like any other.
+    """Return whether an entry of a group is its condition; at the top level, `when` is an ordinary name.
 
     Args:
         key: Of the entry.

@@ -175,7 +175,7 @@ class SearchMethod(ABC):
             time: The value of the searcher's `time_metric`, None where the report has none.
 
         Raises:
-            SearcherInputError: If the report lacks what the method needs; nothing has changed then.
+            SearcherInputError: The report lacks a value that the method needs; nothing has changed.
         """
         return []
 
@@ -201,7 +201,7 @@ class SearchMethod(ABC):
 
     def known(self, ticket: int) -> Any:
         """Return the input of `suggest` for a ticket, plain JSON values; called in the transaction of the `Suggest`."""
-        raise NotImplementedError(f"{type(self).__name__} made a Suggest decision without saying what it knows")
+        raise NotImplementedError(f"{type(self).__name__} made a Suggest decision but does not define `known`")
 
     @classmethod
     def suggest(cls, question: Question) -> Sequence[dict[str, Any]]:
@@ -212,7 +212,7 @@ class SearchMethod(ABC):
         raise NotImplementedError(f"{cls.__name__} makes no suggestions")
 
     def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
-        """Take the answer to a ticket, with as many points as were requested."""
+        """Use the answer to a ticket, which has as many points as requested."""
         raise NotImplementedError(f"{type(self).__name__} made a Suggest decision and takes no answer")
 
     @property
@@ -235,7 +235,7 @@ class SearchMethod(ABC):
         """Take the answer of the class to the event that it has to answer next.
 
         Raises:
-            OperationsRefused: With every operation that is impossible; nothing has changed then.
+            OperationsRefused: Names every impossible operation; nothing has changed.
         """
         raise NotImplementedError(f"{type(self).__name__} takes no answers")
 
@@ -243,12 +243,12 @@ class SearchMethod(ABC):
         """Enlarge the search by further trials, and the longest trials by further units of the time metric.
 
         Raises:
-            SteeringRefused: It cannot be; nothing has changed then.
+            SteeringRefused: The method does not support it; nothing has changed.
         """
         raise SteeringRefused(f"a search by {self.name} cannot be extended")
 
     def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
-        """Change how many trials run at a time, 0 for no limit; those that run are left to.
+        """Change how many trials run at a time, 0 for no limit; running trials continue.
 
         Raises:
             SteeringRefused: It cannot be changed.
@@ -276,7 +276,7 @@ class SearchMethod(ABC):
         return []
 
     def needs_checkpoints(self) -> Set[str]:
-        """Return the checkpoints that a trial may still start from: nobody can delete them."""
+        """Return the checkpoints that a trial may still start from: they cannot be deleted."""
         return frozenset()
 
     def notes(self) -> list[str]:
@@ -284,11 +284,11 @@ class SearchMethod(ABC):
         return []
 
     def level_of(self, request_id: str) -> int:
-        """Return how far a trial has come in the method's records; a report that does not change it changed nothing."""
+        """Return how far a trial is in the method's records; a report that does not change this changed nothing."""
         return 0
 
     def explain(self, request_id: str) -> str:
-        """Say how a trial compares with the others at this moment, for people; empty if there is nothing to say."""
+        """Return how a trial compares with the others now, for people; empty if there is nothing to tell."""
         return ""
 
     def units_of(self, request_id: str) -> list[int]:
@@ -315,5 +315,5 @@ class SearchMethod(ABC):
 
 
 def create_many(count: int, create: Callable[[], CreateTrial]) -> list[Decision]:
-    """Create `count` trials, one after the other."""
+    """Create `count` trials."""
     return [create() for _ in range(count)]

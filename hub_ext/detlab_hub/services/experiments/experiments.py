@@ -28,6 +28,7 @@ from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.core.rights import Right
 from detlab_hub.core.scheduling import Job, Task
+from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
@@ -162,7 +163,10 @@ class Experiments:
         note_experiment(turn.session, caller.name, request.idempotency_key, row.id, turn.now)
         turn.changed_experiment(row.id)
         audit.note(turn, caller, "experiment.create", f"experiment {row.id}", row.name)
-        start_search(turn, row)
+        try:
+            start_search(turn, row)
+        except SearcherInputError as error:
+            raise ConfigError([Problem("searcher", str(error))]) from error
         finish_turn(turn)
         _log.info("experiment %d: submitted by %s", row.id, caller.name)
         reply = self._reply(turn.session, row, caller, created=True)

@@ -2,7 +2,7 @@
 
 Used only inside the writer's transactions. Each entry remembers its journal number; an entry that does not match the
 database (a transaction failed after the search had moved on) is rebuilt by replay, which must decide each event as the
-journal records. A mismatch means that the algorithm differs from the one that decided so far: events are then journaled
+journal records. A mismatch means that the algorithm has changed since: events are then journaled
 without decisions, and decided when the search can be replayed again (`catch_up`).
 """
 
@@ -12,14 +12,13 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from sqlalchemy import Table, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.searchers import (
     Answered,
-    Continued,
     Decision,
     Event,
     OperationsRefused,
@@ -29,8 +28,10 @@ from detlab_hub.core.searchers import (
     SearcherConfigError,
     SearcherInputError,
     SearcherNotInstalled,
+    Started,
     Steering,
     SteeringRefused,
+    ValidationReported,
     decision_from_json,
     decision_to_json,
     event_from_json,
@@ -44,7 +45,7 @@ from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 _log = logging.getLogger(__name__)
 _KEEP = 500
-"""Searches, of a quarter of a megabyte each after a thousand trials; one that is not kept is replayed."""
+"""Searches, each a quarter of a megabyte after a thousand trials; one that was dropped is replayed."""
 _JOURNAL: Table = SearcherJournal.__table__
 _APPEND = Prepared(insert(_JOURNAL), ("experiment_id", "seq", "event", "decisions", "at"))
 _LENGTH = Prepared(select(func.max(_JOURNAL.c.seq)).where(_JOURNAL.c.experiment_id == bindparam("experiment")))
@@ -54,27 +55,28 @@ _EVENTS = Prepared(
     .order_by(_JOURNAL.c.seq)
 )
 UNDECIDED: list[Any] = [{"type": "undecided"}]
-"""In place of the decisions of an event that came while the search could not be replayed."""
+"""Stands for the decisions on an event that arrived while the search could not be replayed."""
 REFUSED: list[Any] = [{"type": "refused"}]
-"""In place of the decisions of such an event that the search could not use when it was decided at last."""
+"""Stands for the decisions on such an event if the search could not use it later."""
 _PROGRESS = Prepared(
     select(TrialRow.request_id, TrialRow.progress).where(TrialRow.experiment_id == bindparam("experiment"))
 )
 
 
 class SearchLostError(Exception):
-    """The journal does not give a search: it was written by an incompatible version, or damaged."""
+    """No search can be rebuilt from the journal: it is damaged, or from an incompatible version."""
 
 
 class SearchMismatch(SearchLostError):
-    """The journal was decided by another version of the algorithm than this one: nothing is lost, but it must wait."""
+    """Another version of the algorithm decided the journal: nothing is lost, but the search must wait."""
 
 
 class SearchFailed(SearchMismatch):
-    """The method raised an error of its own while it decided an event: nothing is lost, but it must wait."""
+    """The method raised an error at what is a fact: the event is journaled, to be decided when the method is mended."""
 
-    def __init__(self, event: Event, error: Exception) -> None:
-        super().__init__(f"it failed at the event {type(event).__name__}: {type(error).__name__}: {error!s:.300}")
+
+_REFUSABLE = (Steering, Answered, ValidationReported, Started)
+"""Events that a search may refuse: what has asked for them is told. All others are facts."""
 
 
 @dataclass
@@ -84,7 +86,7 @@ class _Entry:
     Attributes:
         searcher: The search.
         seq: The newest event of the journal.
-        undecided: Events that came while it could not be replayed, with their numbers.
+        undecided: Events that arrived while it could not be replayed, with their numbers.
     """
 
     searcher: Searcher
@@ -138,73 +140,80 @@ class Searches:
 
         Raises:
             SearcherInputError: If the search cannot use the event; it is then unchanged.
-            SteeringRefused: The method failed at an act of a user.
-            SearchMismatch: The search cannot be replayed by this version, or its method failed at another event. The
-                event is journaled, to be decided later.
-            SearchLostError: The journal gives no search at all.
+            SearchFailed: The method raised an error. The event is journaled, to be decided later.
+            SearchMismatch: The search cannot be replayed by this version. The event is journaled, to be decided later.
+            SearchLostError: No search can be rebuilt from the journal.
         """
         try:
             entry = self._entry(s, row)
             if entry.undecided:
-                raise SearchMismatch("events wait that came while it could not be replayed")
+                raise SearchMismatch("events are undecided: they arrived while it could not be replayed")
         except SearchMismatch:
-            if not isinstance(event, ProgressReported):  # its rows have it
-                self._append(s, row, (_LENGTH.scalar(s, {"experiment": row.id}) or 0) + 1, event, None, now)
-                self._entries.pop(row.id, None)
+            self._keep_for_later(s, row, event, now)
             raise
         before = entry.searcher.revision
         try:
-            decisions = entry.searcher.step(event)
-        except SearcherInputError:
+            decisions = self._decide(row, entry.searcher, event)
+        except SearchFailed:
+            self._keep_for_later(s, row, event, now)
             raise
-        except Exception as error:  # of a method, which may be anyone's
-            self._give_up(s, row, entry, event, error, now)
         if entry.searcher.revision != before or decisions:
             entry.seq += 1
             self._append(s, row, entry.seq, event, decisions, now)
         return decisions
 
-    def _give_up(
-        self, s: Session, row: ExperimentRow, entry: _Entry, event: Event, error: Exception, now: float
-    ) -> NoReturn:
-        """Drop a search that is half moved on; keep the event, unless it is an act or an answer, which is refused."""
-        _log.exception("experiment %d: the search method %s failed", row.id, row.searcher_name)
-        failed = SearchFailed(event, error)
-        self._entries.pop(row.id, None)
-        if isinstance(event, Steering) and not isinstance(event, Continued):
-            raise SteeringRefused(f"the search cannot do that: {failed}") from error
-        if isinstance(event, Answered):
-            raise OperationsRefused([f"the search cannot carry them out: {failed}"]) from error
-        self._append(s, row, entry.seq + 1, event, None, now)
-        raise failed from error
-
     def catch_up(self, s: Session, row: ExperimentRow) -> list[tuple[Event, list[Decision] | SearcherInputError]]:
-        """Decide the events that came while the search could not be replayed, in order; usually there are none.
+        """Decide the events that arrived while the search could not be replayed, in order; usually there are none.
 
         Returns:
             Each event with its decisions, which the caller carries out, or with why the search cannot use it.
 
         Raises:
-            SearchMismatch: It still cannot be replayed, or fails.
-            SearchLostError: The journal gives no search at all.
+            SearchFailed: The method raised an error at one of them.
+            SearchMismatch: It still cannot be replayed.
+            SearchLostError: No search can be rebuilt from the journal.
         """
         entry = self._entry(s, row)
         caught: list[tuple[Event, list[Decision] | SearcherInputError]] = []
         for seq, event in entry.undecided:
             decided: list[Decision] | SearcherInputError
             try:
-                decided = entry.searcher.step(event)
+                decided = self._decide(row, entry.searcher, event)
                 known = [decision_to_json(one) for one in decided]
             except SearcherInputError as error:
                 decided, known = error, REFUSED
-            except Exception as error:  # as in `step`
-                _log.exception("experiment %d: the search method %s failed", row.id, row.searcher_name)
-                raise SearchFailed(event, error) from error
             place = _JOURNAL.c.experiment_id == row.id, _JOURNAL.c.seq == seq
             s.execute(update(_JOURNAL).where(*place).values(decisions=known))
             caught.append((event, decided))
         entry.undecided.clear()
         return caught
+
+    def _decide(self, row: ExperimentRow, searcher: Searcher, event: Event) -> list[Decision]:
+        """Give a search one event; whatever its method raises, what the caller does in its transaction is not lost.
+
+        Raises:
+            SearcherInputError: The search cannot use the event, or its method failed at it, and who asked is told.
+            SearchFailed: The method failed at a fact.
+        """
+        try:
+            return searcher.step(event)
+        except Exception as error:
+            if isinstance(error, SearcherInputError) and isinstance(event, _REFUSABLE):
+                raise
+            self._entries.pop(row.id, None)  # it may have moved on
+            _log.exception("experiment %d: the search method failed at %s", row.id, type(event).__name__)
+            said = f"the search method failed at {type(event).__name__}: {type(error).__name__}: {error}"[:1000]
+            if isinstance(event, Answered):
+                raise OperationsRefused([said]) from error
+            if isinstance(event, Steering | Started):
+                raise SteeringRefused(said) from error
+            raise SearchFailed(said) from error
+
+    def _keep_for_later(self, s: Session, row: ExperimentRow, event: Event, now: float) -> None:
+        """Journal an event without decisions, and drop the search, which may have moved on."""
+        if not isinstance(event, ProgressReported):  # its rows have it
+            self._append(s, row, (_LENGTH.scalar(s, {"experiment": row.id}) or 0) + 1, event, None, now)
+        self._entries.pop(row.id, None)
 
     @staticmethod
     def _append(
@@ -244,10 +253,7 @@ class Searches:
         except (ReplayMismatch, SearcherNotInstalled) as error:
             raise SearchMismatch(str(error)) from error
         except (SearcherConfigError, SearcherInputError, KeyError) as error:
-            raise SearchLostError(f"the search cannot be brought back from its journal: {error}") from error
-        except Exception as error:  # of a method that decided these events before
-            _log.exception("experiment %d: the search method %s failed", row.id, row.searcher_name)
-            raise SearchMismatch(f"it fails: {type(error).__name__}: {error!s:.300}") from error
+            raise SearchLostError(f"the search cannot be rebuilt from its journal: {error}") from error
         # Progress is not journaled: it is in the rows of the trials.
         for request_id, progress in _PROGRESS.all(s, {"experiment": row.id}):
             searcher.step(ProgressReported(request_id, progress))

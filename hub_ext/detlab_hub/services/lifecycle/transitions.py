@@ -32,6 +32,7 @@ from detlab_hub.core.searchers import (
     PauseTrial,
     PointsAdded,
     ResumeTrial,
+    Searcher,
     SearcherInputError,
     SearcherNotInstalled,
     Shutdown,
@@ -237,17 +238,26 @@ def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> No
     turn.search_queue.append((experiment, event))
     if len(turn.search_queue) > 1:
         return
+    stepped: dict[int, tuple[ExperimentRow, Searcher]] = {}
     while turn.search_queue:
         owner, first = turn.search_queue[0]
         try:
-            decisions = _step_search(turn, owner, first)
+            decisions = _step_search(turn, owner, first, stepped)
             for decision in decisions:
                 _carry_out(turn, owner, decision)
         finally:
             turn.search_queue.popleft()
+    for owner, search in stepped.values():  # once, not after each of the thousand trials that it may have made
+        progress = search.progress()
+        if progress != owner.progress:
+            owner.progress = progress
+            turn.changed_experiment(owner.id)
 
 
-def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> list[Decision]:
+def _step_search(
+    turn: Turn, experiment: ExperimentRow, event: SearchEvent, stepped: dict[int, tuple[ExperimentRow, Searcher]]
+) -> list[Decision]:
+    """Give a search one event, and note that it has taken a step; what it cannot do pauses or ends its experiment."""
     state = ExperimentState(experiment.state)
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
         # The search is over for this experiment: it must not create further trials.
@@ -270,10 +280,7 @@ def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> l
     if isinstance(event, Extended | PointsAdded | TrialsRetried):
         experiment.trials_planned = search.trials_total
         turn.changed_experiment(experiment.id)
-    progress = search.progress()
-    if progress != experiment.progress:
-        experiment.progress = progress
-        turn.changed_experiment(experiment.id)
+    stepped[experiment.id] = experiment, search
     return decisions
 
 
@@ -300,19 +307,21 @@ def ask_open_questions(turn: Turn, experiment: ExperimentRow) -> None:
 
 
 def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) -> None:
-    """Pause an experiment whose search failed, or was decided by another version of it: nothing is lost (I8)."""
+    """Pause an experiment whose search failed, or was decided by another version of its algorithm (I8).
+
+    Nothing is lost: events are journaled, and decided once it continues.
+    """
     _log.error("experiment %d: %s", experiment.id, error)
-    if isinstance(error, SearchFailed):
-        message, until = f"the search method {experiment.searcher_name} failed: {error}", "once its method is mended"
-    else:
-        message = f"this version of detlab decides otherwise than the journal of the search records: {error}"
-        until = "under the version that began it: install that, then activate it"
     if experiment.failure is None:
+        message = f"this version of detlab decides differently from the journal of the search: {error}"
+        mend = "It continues under the version that began it: install that, then activate it"
+        if isinstance(error, SearchFailed):
+            message = f"{experiment.searcher_name}: {error}"
+            mend = "Mend the method if it is yours, or report this error; then activate it"
         experiment.failure = FailureView(
             kind="searcher",
             message=message,
-            hint=f"It is paused, and what its trials report is kept. It continues {until};"
-            " or kill it and submit it again.",
+            hint=f"It is paused, and what its trials report is kept. {mend}; or kill it and submit it again.",
             command=f"det experiment activate {experiment.id}",
         ).model_dump()
         turn.changed_experiment(experiment.id)
@@ -332,10 +341,8 @@ def resume_search(turn: Turn, experiment: ExperimentRow, author: str) -> None:
     try:
         caught = turn.searches.catch_up(turn.session, experiment)
     except SearchFailed as error:
-        raise Conflict(
-            f"experiment {experiment.id}: its search still cannot continue: {error}",
-            hint=f"Mend the search method {experiment.searcher_name}, or kill it: det experiment kill {experiment.id}",
-        ) from error
+        hint = f"Mend the method, or kill the experiment: det experiment kill {experiment.id}"
+        raise Conflict(f"experiment {experiment.id}: its search cannot continue yet: {error}", hint=hint) from error
     except SearchLostError as error:
         raise Conflict(
             f"experiment {experiment.id}: its search cannot continue under this version of detlab: {error}",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,20 +12,24 @@ from services_scripted import ALICE, World, asha, config, training
 from sqlalchemy import select, update
 from stream_reading import until
 
-from detlab.errors import Conflict
+from detlab.errors import ConfigError, Conflict
 from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks import searchers as blocks
 from detlab.schemas.wire import ExperimentState, SteerSearch
 from detlab_hub.core.searchers import Question, StopRequested, event_to_json, registry
 from detlab_hub.services.experiments.answer_process import AnswerProcess
+from detlab_hub.services.kernel.searches import UNDECIDED
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 PLUGIN = '''
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from detlab.schemas.expconf import SearcherBlock
 from detlab_hub.core.searchers import SearchMethod, Suggest
+
+
+BROKEN = set()
+"""Methods that raise an error."""
 
 
 class AskingConfig(SearcherBlock):
@@ -60,6 +66,8 @@ class Asking(SearchMethod):
         return [Suggest(self.asked - 1, 1)]
 
     def start(self, factory):
+        if "start" in BROKEN:
+            raise KeyError("no point")
         return self._ask()
 
     def known(self, ticket):
@@ -79,15 +87,15 @@ class Asking(SearchMethod):
         return []
 
     def exited(self, factory, request_id):
-        if (Path(__file__).parent / "broken").exists():
-            self.asked += 1
-            raise ZeroDivisionError("no <idea>")
-        return self._ask()
+        made = self._ask()
+        if "exited" in BROKEN:
+            raise TypeError("unsupported operand: <b>")
+        return made
 
     def extended(self, factory, trials, units):
-        if units:
-            raise ZeroDivisionError("no units")
         self.trials += trials
+        if "extended" in BROKEN:
+            raise KeyError(trials)
         return []
 
     def progress(self, shares, closed):
@@ -117,6 +125,7 @@ def plugin(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(folder))
     forget_methods()
     yield folder
+    sys.modules.pop("detlab_asking", None)
     monkeypatch.undo()
     forget_methods()
 
@@ -317,48 +326,6 @@ async def test_I8_a_journal_that_this_version_does_not_decide_pauses_the_experim
     assert all(one.decisions != [{"type": "undecided"}] for one in journal(world, made.id))
 
 
-async def test_a_method_that_raises_pauses_its_experiment_which_continues_once_it_is_mended(make_world, plugin: Path):
-    """Else the transaction of a trial's end fails, whenever the agent repeats it, and the node is cut off."""
-    world = await make_world(training(2))
-    await world.add_agent()
-    made = await world.submit(config(asking()))
-    (plugin / "broken").touch()
-
-    async def paused() -> bool:
-        await answer(world)
-        return (await world.view(made.id)).state is ExperimentState.PAUSED
-
-    await world.until(paused)
-    view = await world.view(made.id)
-    assert view.failure is not None
-    assert view.failure.kind == "searcher"
-    assert "the search method asking failed" in view.failure.message
-    assert "at the event TrialExited: ZeroDivisionError: no <idea>" in view.failure.message
-    assert [one.state.terminal for one in await world.trials(made.id)] == [True]
-
-    await world.reboot()
-    with pytest.raises(Conflict, match="its search still cannot continue") as refused:
-        await world.services.experiments.activate(ALICE, made.id)
-    assert "Mend the search method asking" in refused.value.hint
-    (plugin / "broken").unlink()
-    await world.services.experiments.activate(ALICE, made.id)
-    done = await finish(world, made.id)
-    assert done.state is ExperimentState.COMPLETED
-    assert done.failure is None
-    assert len(await world.trials(made.id)) == 3
-
-
-async def test_an_act_at_which_the_method_raises_is_refused_and_changes_nothing(make_world, plugin):
-    world = await make_world(training(2))
-    await world.add_agent()
-    made = await world.submit(config(asking()))
-    before = len(journal(world, made.id))
-    with pytest.raises(Conflict, match="cannot do that: it failed at the event Extended: ZeroDivisionError: no units"):
-        await world.services.steering.steer(ALICE, made.id, SteerSearch(act="extend", units=3))
-    assert len(journal(world, made.id)) == before
-    assert (await finish(world, made.id)).state is ExperimentState.COMPLETED
-
-
 async def test_an_event_that_the_search_refuses_when_it_catches_up_does_not_break_its_journal(make_world):
     world = await make_world(training(9))
     await world.add_agent()
@@ -379,6 +346,56 @@ async def test_an_event_that_the_search_refuses_when_it_catches_up_does_not_brea
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
     replay = await world.services.steering.replay(ALICE, made.id, None)
     assert replay.events == len(journal(world, made.id))
+
+
+async def test_a_method_that_raises_pauses_its_experiment_and_loses_nothing(make_world, plugin):
+    """Its agent reports the end of a trial once, keeps its connection, and serves others meanwhile."""
+    world = await make_world(training(3))
+    await world.add_agent()
+    made = await world.submit(config(asking()))
+    await answer(world)
+    broken = importlib.import_module("detlab_asking").BROKEN
+    broken.add("exited")
+
+    async def paused() -> bool:
+        return (await world.view(made.id)).state is ExperimentState.PAUSED
+
+    await world.until(paused)
+    failure = (await world.view(made.id)).failure
+    assert failure is not None
+    assert failure.message == ("asking: the search method failed at TrialExited: TypeError: unsupported operand: <b>")
+    assert (failure.kind, failure.command) == ("searcher", f"det experiment activate {made.id}")
+    assert journal(world, made.id)[-1].decisions == UNDECIDED
+    other = await world.submit(config(asha(2), name="other"))
+    await finish(world, other.id)
+    with pytest.raises(Conflict, match="cannot continue yet: the search method failed at TrialExited"):
+        await world.services.experiments.activate(ALICE, made.id)
+    broken.clear()
+    await world.services.experiments.activate(ALICE, made.id)
+    view = await finish(world, made.id)
+    assert view.state is ExperimentState.COMPLETED
+    assert [trial.hparams["lr"] for trial in await world.trials(made.id)] == [0.1, 0.01, 0.001]
+
+
+async def test_a_method_that_raises_at_a_users_act_refuses_it_and_goes_on(make_world, plugin):
+    world = await make_world(training(3))
+    await world.add_agent()
+    made = await world.submit(config(asking()))
+    broken = importlib.import_module("detlab_asking").BROKEN
+    broken.add("extended")
+    with pytest.raises(Conflict, match="the search method failed at Extended: KeyError: 5"):
+        await world.services.steering.steer(ALICE, made.id, SteerSearch(act="extend", trials=5))
+    broken.clear()
+    await finish(world, made.id)
+    assert len(await world.trials(made.id)) == 3
+
+
+async def test_a_method_that_raises_at_the_start_is_told_at_submit(make_world, plugin):
+    world = await make_world(training(3))
+    importlib.import_module("detlab_asking").BROKEN.add("start")
+    with pytest.raises(ConfigError, match="KeyError: 'no point'"):
+        await world.submit(config(asking()))
+    assert world.store.read_sync(lambda s: s.scalars(select(ExperimentRow)).all()) == []
 
 
 async def test_an_experiment_whose_search_cannot_be_replayed_can_be_killed(make_world):
