@@ -582,7 +582,7 @@ export interface SlotView {
 
 /** POST experiments/{id}/search: one act; each act has the fields that it names, and leaves the others alone. */
 export interface SteerSearch {
-  act: 'extend' | 'add' | 'retry' | 'bounds' | 'concurrency' | 'stop' | 'promote' | 'code';
+  act: 'extend' | 'add' | 'retry' | 'bounds' | 'concurrency' | 'stop' | 'promote' | 'code' | 'metric';
   trials?: number;
   units?: number;
   points?: (Record<string, unknown>)[];
@@ -590,6 +590,7 @@ export interface SteerSearch {
   limit?: number | null;
   trial_ids?: number[];
   bundle?: string | null;
+  metric?: string;
   idempotency_key?: string | null;
 }
 

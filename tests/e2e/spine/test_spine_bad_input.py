@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from spine_lab import TRIALS, Lab, asha, landing_page, single
+from spine_lab import TRIALS, Lab, asha, landing_page, single, until
 
 from detlab.client import Client
 from detlab.client.resources import Experiment, Trial
@@ -156,13 +156,24 @@ def test_nan_loss_is_kept_and_ranked_last_and_the_trial_goes_on(lab: Lab, submit
     assert json.loads(lab.cluster.det("t", "metrics", str(trial.id), "--json").stdout)
 
 
-def test_never_reporting_under_asha_has_failed(lab: Lab, submitted: dict[str, Experiment]) -> None:
-    ended = lab.finish(submitted["never_reports_asha"])
-    assert ended.state is ExperimentState.ERROR
-    assert {trial.view.end_reason for trial in ended.list_trials()} == {EndReason.NO_METRICS}
-    assert ended.view.failure is not None
-    assert ended.view.failure.kind == "no_metrics"
-    assert "'error'" in ended.view.failure.message
+def test_never_reporting_under_asha_pauses_the_search_which_continues_with_mended_code(
+    lab: Lab, submitted: dict[str, Experiment], tmp_path: Path
+) -> None:
+    search = submitted["never_reports_asha"]
+    until("the pause", lambda: search.reload().state is ExperimentState.PAUSED, 60)
+    card = search.view.failure
+    assert card is not None
+    assert "without ever reporting the searcher metric 'error'" in card.message
+    assert card.command == f"det experiment activate {search.id}"
+    shown = lab.cluster.det("e", "describe", str(search.id)).stdout
+    assert "without ever reporting" in shown
+    assert f"det search code {search.id} FOLDER" in " ".join(shown.split())
+    mended = tmp_path / "never_reports.py"
+    mended.write_text((TRIALS / "toy.py").read_text(encoding="utf-8"), encoding="utf-8")
+    assert lab.cluster.det("search", "code", str(search.id), str(tmp_path)).returncode == 0
+    assert lab.cluster.det("e", "activate", str(search.id)).returncode == 0
+    lab.completed(search, 90)
+    assert search.view.failure is None
 
 
 def test_never_reporting_under_single_is_completed_with_a_visible_warning(

@@ -221,6 +221,8 @@ def told(step: t.Step) -> list[str]:
         # 7. exit 0 of its own accord
         (live(), EndKind.FINISHED, TrialState.COMPLETED, EndReason.COMPLETED, []),
         (live(metric=t.Metric.REQUIRED), EndKind.FINISHED, TrialState.ERROR, EndReason.NO_METRICS, ["errored"]),
+        (live(metric=t.Metric.UNKNOWN, early_exit=t.USER_REQUESTED_STOP), EndKind.FINISHED,
+         TrialState.ERROR, EndReason.NO_METRICS, ["errored"]),
         (live(state=TrialState.PAUSED), EndKind.FINISHED, TrialState.COMPLETED, EndReason.COMPLETED, []),
         # 8. InvalidHP, even after a preemption
         (live(early_exit=t.INVALID_HP), EndKind.FAILED, TrialState.COMPLETED, EndReason.INVALID_HP, []),
@@ -246,6 +248,14 @@ def test_lifecycle_what_is_never_counted_runs_again(kind):
     assert step.state.restarts == 5
     paused = t.step(live(state=TrialState.PAUSED), t.AttemptEnded(kind))
     assert (paused.state.state, paused.actions) == (TrialState.PAUSED, ())
+
+
+@pytest.mark.parametrize("state", [TrialState.ACTIVE, TrialState.PAUSED])
+def test_lifecycle_a_metric_that_no_trial_has_reported_pauses_the_search_and_keeps_the_trial(state):
+    step = t.step(live(state=state, metric=t.Metric.UNKNOWN), t.AttemptEnded(EndKind.FINISHED))
+    assert (step.state.state, step.state.end_reason) == (TrialState.PAUSED, None)
+    assert step.actions == (t.PauseWithoutMetric(),)
+    assert requested(t.step(step.state, t.ActivateRequested())) == [2]
 
 
 def test_lifecycle_a_failure_that_lasts_ends_a_trial_at_once_and_only_a_failure_does():

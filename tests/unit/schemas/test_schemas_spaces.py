@@ -336,6 +336,18 @@ def test_starting_points_are_checked_against_the_space() -> None:
     assert found["searcher.starting_points[5]"] == "is the same point as number 0"
 
 
+def test_a_space_of_fewer_points_than_trials_is_told_with_their_number() -> None:
+    space = {"w": {"type": "int", "minval": 1, "maxval": 3}, "a": {"type": "categorical", "vals": [1, 2]}, "c": 7}
+    stepped = {"w": {"type": "double", "minval": 0.0, "maxval": 1.0, "step": 0.5}}
+    settings = RANDOM | {"max_trials": 7}
+    told = warnings(space, **settings)["searcher.max_trials"]
+    assert told == "is 7, but the hyperparameters have only 6 points: some are tried again"
+    assert "only 3 points" in warnings(stepped, **settings)["searcher.max_trials"]
+    assert not warnings(space, **RANDOM | {"max_trials": 6})
+    assert not warnings({**space, "lr": {"type": "double", "minval": 0.0, "maxval": 1.0}}, **settings)
+    assert not warnings({**space, "b": {"type": "int", "minval": 1, "maxval": 2, "when": {"a": 1}}}, **settings)
+
+
 def test_grid_takes_no_starting_points() -> None:
     found = problems({"w": width(step=8)}, **GRID, starting_points=[{"w": 8}])
     assert found.keys() == {"searcher.starting_points"}

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 
 from detlab_hub.core.searchers import (
     CreateTrial,
+    PauseTrial,
     ProgressReported,
+    ReplayMismatch,
     SearcherInputError,
     Shutdown,
     Started,
@@ -26,6 +29,7 @@ from detlab_hub.core.searchers import (
     replay,
 )
 
+JOURNALS = Path(__file__).parent / "journals"
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A loaded machine is no failure."""
 
@@ -248,3 +252,28 @@ def test_searchers_unreadable_journal_is_an_input_error(data):
         event_from_json(data)
     with pytest.raises(SearcherInputError, match="search journal"):
         decision_from_json(data)
+
+
+def recorded(name):
+    """Load a journal that the state of detlab at commit `recorded_by` wrote, and what was searched."""
+    told = json.loads((JOURNALS / f"{name}.json").read_text(encoding="utf-8"))
+    events = [event_from_json(one["event"]) for one in told["journal"]]
+    decisions = [[decision_from_json(decision) for decision in one["decisions"]] for one in told["journal"]]
+    return (told["searcher"], told["hyperparameters"], told["seed"], events, decisions)
+
+
+@pytest.mark.parametrize("name", ["async_halving", "asha", "bohb"])
+def test_journals_of_earlier_states_are_replayed_to_the_same_decisions(name):
+    searcher, space, seed, events, decisions = recorded(name)
+    search, decided = replay(searcher, space, seed, events, decisions)
+    assert decided == decisions
+    assert search.shutdown == Shutdown(cancel=False, failure=False)
+    kinds = {type(decision) for one in decisions for decision in one}
+    assert kinds >= {CreateTrial, StopTrial if name == "async_halving" else PauseTrial}
+
+
+def test_a_bohb_search_from_before_max_brackets_keeps_all_of_them():
+    searcher, space, seed, events, decisions = recorded("bohb")
+    assert "max_brackets" not in searcher
+    with pytest.raises(ReplayMismatch):
+        replay({**searcher, "max_brackets": 2}, space, seed, events, decisions)

@@ -116,16 +116,32 @@ def add(invocation: Invocation, experiment_id: int, points: list[dict[str, Any]]
 @json_option
 @pass_invocation
 def code(invocation: Invocation, experiment_id: int, folder: Path, includes: tuple[str, ...]) -> None:
-    """Replace the code of a custom search's class, such as after a bug fix; trials keep theirs.
+    """Replace the code of a paused search, such as after a bug fix.
 
-    The class is restarted with the new code and receives all events again; its earlier answers stand.
+    For a custom search it is the code of its class: the class is restarted with it and receives all events again; its
+    earlier answers stand, and trials keep their code. For every other search it is the code of the trials: each uses it
+    from its next attempt on.
 
     \b
     Examples:
-      det search code 7 .
       det search code 7 . && det experiment activate 7
     """
-    _steer(invocation, experiment_id, "its class has new code", lambda item: item.replace_search_code(folder, includes))
+    _steer(invocation, experiment_id, "it has new code", lambda item: item.replace_search_code(folder, includes))
+
+
+@search.command()
+@ID
+@click.argument("name", metavar="NAME")
+@json_option
+@pass_invocation
+def metric(invocation: Invocation, experiment_id: int, name: str) -> None:
+    """Say the right name of the searcher's metric, as long as no trial has reported it.
+
+    \b
+    Example:
+      det search metric 7 val_loss && det experiment activate 7
+    """
+    _steer(invocation, experiment_id, f"its metric is {name!r}", lambda item: item.correct_metric(name))
 
 
 @search.command()

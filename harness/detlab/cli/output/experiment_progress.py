@@ -11,7 +11,15 @@ from detlab.cli.output.printing import clean, duration, note, say, settings, sho
 from detlab.client.resources import Experiment
 from detlab.client.transport.feeds import Notice
 from detlab.errors import DetlabError
-from detlab.schemas.wire import BudgetView, CurvesView, Event, ExperimentState, ExperimentView, TrialView
+from detlab.schemas.wire import (
+    BudgetView,
+    CurvesView,
+    Event,
+    ExperimentState,
+    ExperimentView,
+    FailureView,
+    TrialView,
+)
 
 NOTE_SECONDS = 60.0
 
@@ -102,7 +110,14 @@ class Story:
             if self.state is not None and not view.state.terminal:
                 lines.append(f"experiment {view.id}: {view.state.value}")
             self.state = view.state
+            if view.failure is not None and view.state is ExperimentState.PAUSED:
+                lines += [f"experiment {view.id}: {view.failure.message}", *_next_steps(view.failure)]
         return [clean(line) for line in lines]
+
+
+def _next_steps(failure: FailureView) -> list[str]:
+    """Return what helps a search that is paused because something is wrong."""
+    return [f"  → {step}" for step in (failure.hint, failure.command) if step]
 
 
 def _id(trial: TrialView) -> int:

@@ -41,6 +41,7 @@ def steer(
     limit: int | None = None,
     trial_ids: Sequence[int] = (),
     bundle: str | None = None,
+    metric: str = "",
 ) -> Flow[ExperimentView]:
     """Carry out one act; it has a key, so that it happens once however often it is sent.
 
@@ -57,6 +58,7 @@ def steer(
             limit=limit,
             trial_ids=list(trial_ids),
             bundle=bundle,
+            metric=metric,
             idempotency_key=new_key(),
         )
     except ValidationError as error:
@@ -66,7 +68,7 @@ def steer(
 
 
 def replace_code(experiment_id: int, bundle: Bundle | None) -> Flow[ExperimentView]:
-    """Upload code for the class of a custom search, and have it used."""
+    """Upload code for the class of a custom search or the trials of another one, and have it used."""
     if bundle is not None:
         yield from upload(bundle)
     view: ExperimentView = yield from steer(experiment_id, "code", bundle=None if bundle is None else bundle.digest)

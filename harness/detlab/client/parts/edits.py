@@ -116,7 +116,7 @@ class ExperimentEdits(ExperimentFacts):
         self._steer("promote", trial_ids=[trial_id])
 
     def replace_search_code(self, model_dir: str | Path, includes: Iterable[str | Path] = ()) -> None:
-        """Replace the code of a custom search's class; its trials keep theirs.
+        """Replace the code of a custom search's class, or that of the trials of another search that is paused.
 
         Args:
             model_dir: The directory that holds the code.
@@ -124,10 +124,19 @@ class ExperimentEdits(ExperimentFacts):
 
         Raises:
             BundleError: The code cannot be packed.
-            Conflict: The search is over, or has no class.
+            Conflict: The search is over, or its trials may run.
+            Forbidden: It is another user's, who shares it.
         """
         bundle = pack(model_dir, includes, None)
         self.view = self._session.run(searches.replace_code(self.id, bundle))
+
+    def correct_metric(self, name: str) -> None:
+        """Say the right name of the searcher's metric, as long as no trial has reported it by the one it has.
+
+        Raises:
+            Conflict: The search is over, has values of its metric, or has several metrics.
+        """
+        self._steer("metric", metric=name)
 
     def search_journal(self, *, acts: bool = False) -> list[JournalEntry]:
         """Return the events of its search, each with what the search decided on it.

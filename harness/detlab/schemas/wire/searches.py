@@ -13,7 +13,7 @@ MOST_POINTS = 1000
 MOST_OPERATIONS = 20_000
 MOST_TRIALS_MORE = 1000
 """As many as a search may have at a time: they may all be made in one transaction."""
-SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "code"]
+SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "code", "metric"]
 
 
 class SteerSearch(Wire):
@@ -33,7 +33,9 @@ class SteerSearch(Wire):
     trial_ids: list[Annotated[int, Field(ge=1, lt=2**63)]] = Field(default=[], max_length=MOST_POINTS)
     """Of `retry`: failed trials, all of them if empty; of `stop` and `promote`: one trial."""
     bundle: Annotated[str, Field(max_length=200)] | None = None
-    """Of `code`: the uploaded code of the class of a custom search, in place of the one it has."""
+    """Of `code`: the uploaded code, in place of what the class of a custom search has, or the trials of another one."""
+    metric: Annotated[str, Field(max_length=300)] = ""
+    """Of `metric`: the searcher metric's right name, as long as no trial has reported the one it had."""
     idempotency_key: Annotated[str, Field(max_length=300)] | None = None
     """The same act with the same key is carried out once."""
 

@@ -53,6 +53,8 @@ class Metric(StrEnum):
     """Not reported so far; at the end that is worth a warning."""
     REQUIRED = "required"
     """Not reported so far; the search cannot do without it."""
+    UNKNOWN = "unknown"
+    """As REQUIRED, and no trial of the search has reported it: its name is probably wrong in the config or the code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +221,24 @@ class WarnNeverReported:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseWithoutMetric:
+    """The trial ended without the metric of its search: pause the search until that is mended; it then begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
 class CloseTrial:
     """The trial is terminal: tell the searcher and the experiment."""
 
 
 Action: TypeAlias = (
-    RequestAllocation | AskToLeave | KillTask | TellSearcherEarly | TellSearcherPaused | WarnNeverReported | CloseTrial
+    RequestAllocation
+    | AskToLeave
+    | KillTask
+    | TellSearcherEarly
+    | TellSearcherPaused
+    | WarnNeverReported
+    | PauseWithoutMetric
+    | CloseTrial
 )
 
 
@@ -401,7 +415,9 @@ def _complete(trial: Trial) -> Step:
         return _close(trial, TrialState.COMPLETED, EndReason.INVALID_HP)
     if trial.early_exit == ERRORED:
         return _close(trial, TrialState.ERROR, EndReason.ERROR)
-    if trial.metric is Metric.REQUIRED:
+    if trial.metric is Metric.UNKNOWN and trial.early_exit is None:
+        return Step(replace(trial, state=TrialState.PAUSED), (PauseWithoutMetric(),))
+    if trial.metric in (Metric.REQUIRED, Metric.UNKNOWN):
         return _close(trial, TrialState.ERROR, EndReason.NO_METRICS)
     if trial.metric is Metric.MISSED:
         closed = _close(trial, TrialState.COMPLETED, EndReason.COMPLETED)

@@ -33,6 +33,7 @@ from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.core.rights import Right
 from detlab_hub.core.searchers import ConcurrencySet, SearcherInputError, SteeringRefused
 from detlab_hub.services.ingest import records, scoring
+from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.searches import SearchLostError
@@ -125,7 +126,11 @@ def _ask(turn: Turn, caller: Caller, experiment_id: int, wanted: AskTrial, *, mo
         return Asked(trial=_asked_trial(known[0]))
     _refuse_paused(row, state)
     if wanted.again:
-        return _hand_out(turn, row, _open_one(row, living, wanted.trial_id), caller, wanted)
+        chosen = _open_one(row, living, wanted.trial_id)
+        audit.note(
+            turn, caller, "search.again", f"trial {chosen.id}", f"experiment {row.id}, asked by {chosen.asked_by}"
+        )
+        return _hand_out(turn, row, chosen, caller, wanted)
     waiting = _waiting(living)
     if not waiting and more:
         _make_room(turn, row, caller, living)

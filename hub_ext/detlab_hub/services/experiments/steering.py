@@ -5,6 +5,7 @@ Each act is an event of the search, journaled with its author and the decisions 
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -36,6 +37,7 @@ from detlab_hub.core.searchers import (
     StopRequested,
     TrialsRetried,
 )
+from detlab_hub.services.experiments import mending
 from detlab_hub.services.experiments.replaying import replayed
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
@@ -45,7 +47,6 @@ from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS, is_unmanaged
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
-from detlab_hub.services.usertasks import search_tasks
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.experiments import journal_page
@@ -71,7 +72,9 @@ class SearchSteering:
             wanted = await self._with_checked_bounds(caller, experiment_id, wanted)
 
         def steer(turn: Turn) -> ExperimentView:
-            row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
+            # Code runs with the rights of the experiment's owner: nobody else may send it.
+            needed = Right.OWN if wanted.act == "code" else Right.WRITE
+            row = experiment_for(turn.session, caller, experiment_id, needed)
             key = wanted.idempotency_key and f"search {experiment_id} {wanted.idempotency_key}"  # not that of a submit
             if known_experiment(turn.session, caller.name, key) is None:
                 self._act(turn, row, caller, wanted)
@@ -98,9 +101,13 @@ class SearchSteering:
     @staticmethod
     def _act(turn: Turn, row: ExperimentRow, caller: Caller, wanted: SteerSearch) -> None:
         _refuse_ended(row)
-        if wanted.act == "code":
-            search_tasks.replace_code(turn, row, caller, wanted.bundle)
-            audit.note(turn, caller, "search.code", f"experiment {row.id}", row.name)
+        if wanted.act in ("code", "metric"):
+            if wanted.act == "code":
+                mending.replace_code(turn, row, caller, wanted.bundle)
+            else:
+                mending.correct_metric(turn, row, wanted.metric)
+            audit.note(turn, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
+            finish_turn(turn)
             return
         if (row.failure or {}).get("kind") == "searcher":
             hint = f"Activate it first: det experiment activate {row.id}"
@@ -171,10 +178,11 @@ def _enqueue(turn: Turn, row: ExperimentRow, event: PointsAdded, made_before: in
 def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> Steering:
     match wanted.act:
         case "extend":
-            _need(bool(wanted.trials or wanted.units), "trials", "or units must be above 0")
+            _need(bool(wanted.trials or wanted.units), "trials", "must be above 0, or `units` must be")
             return Extended(wanted.trials, wanted.units, author)
         case "add":
             _need(bool(wanted.points), "points", "there must be at least one")
+            _check_twice(wanted.points)
             return PointsAdded(tuple(wanted.points), author)
         case "retry":
             return TrialsRetried(tuple(_failed(s, row, wanted.trial_ids)), author)
@@ -187,8 +195,8 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return StopRequested(_one(s, row, wanted.trial_ids).request_id, author)
         case "promote":
             return PromotionRequested(_one(s, row, wanted.trial_ids).request_id, author)
-        case "code":
-            raise AssertionError("code is no event of the search")
+        case "code" | "metric":
+            raise AssertionError(f"{wanted.act} is no event of the search")
 
 
 def _checked(searcher: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
@@ -199,6 +207,19 @@ def _checked(searcher: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(wrong)
     made: dict[str, Any] = expconf.resolve(raw)["hyperparameters"]
     return made
+
+
+def _check_twice(points: list[dict[str, Any]]) -> None:
+    """Refuse points that are given twice in one act; a point that was tried before may be added again."""
+    first: dict[str, int] = {}
+    wrong = []
+    for place, point in enumerate(points):
+        earlier = first.setdefault(json.dumps(point, sort_keys=True), place)
+        if earlier != place:
+            hint = "to train it once more, with another seed, add it in a further command"
+            wrong.append(Problem(f"points[{place}]", f"is the same point as number {earlier}", hint))
+    if wrong:
+        raise ConfigError(wrong)
 
 
 def _need(there: bool, field: str, message: str) -> None:

@@ -46,6 +46,9 @@ _ACTIONS = {
     "experiment.archive": "archived",
     "experiment.unarchive": "unarchived",
     "trial.kill": "kill of a trial requested",
+    "search.code": "code replaced",
+    "search.metric": "metric renamed",
+    "search.again": "trial handed out again",
 }
 """Actions that no other rows record."""
 

@@ -196,6 +196,10 @@ def no_metrics(s: Session, experiment: ExperimentRow, trial: TrialRow) -> Failur
     )
 
 
+MEND_METRIC = (
+    "The experiment is paused and nothing is lost. Say the right name (det search metric {0} NAME) or send mended code"
+    " (det search code {0} FOLDER), then activate it: the trial begins anew."
+)
 NO_METRIC_YET = "its first validation report has no"
 _SHOWN_NAMES = 8
 

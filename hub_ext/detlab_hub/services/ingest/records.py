@@ -47,6 +47,8 @@ STATUS_CHARS = 1000
 MAX_SEQ = 2**53
 SURPLUS = "too many names of metrics"
 """Begins the warning of a trial some of whose metrics are left out."""
+BACKWARDS = "steps of validations go backwards"
+"""Begins the warning of a trial that reported a lower step after a higher one."""
 MAX_RANK = 2**31
 
 
@@ -221,6 +223,7 @@ def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
         record = record.model_copy(update={"metrics": _without(record.metrics, beyond)})
         numbers = _without(numbers, beyond)
     stored = curves.Report(record.group, record.steps_completed, record.time, record.metrics, numbers)
+    newest = _newest_validation(taking, record)
     if row.superseded_applied:
         taking.reports.append(stored)
     else:
@@ -230,8 +233,37 @@ def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
         if row.run > 1:
             _recount(turn, trial, row.resume_step or 0)
     _note_report(turn, trial, row.run, record, numbers)
-    if record.group == VALIDATION:
+    if newest is not None and newest > record.steps_completed:
+        _take_backwards(turn, trial, record, newest)
+    elif record.group == VALIDATION:
         _take_validation(turn, trial, record)
+
+
+def _newest_validation(taking: _Taking, record: MetricsRecord) -> int | None:
+    """Return the newest step of a validation; looked up only for a report behind the trial's newest step."""
+    turn, trial = taking.turn, taking.trial
+    behind = record.steps_completed < trial.steps_completed
+    if record.group != VALIDATION or not behind or not taking.row.superseded_applied:
+        return None
+    waiting = [one.steps_completed for one in taking.reports if one.group == VALIDATION]
+    turn.session.flush()
+    stored = curves.newest_step(turn.session, trial.id, VALIDATION)
+    return max([*waiting, *(() if stored is None else (stored,))], default=None)
+
+
+def _take_backwards(turn: Turn, trial: TrialRow, record: MetricsRecord, newest: int) -> None:
+    """Keep a report from the search whose step is lower than that of an earlier one: it would count as progress."""
+    experiment = turn.experiment(trial.experiment_id)
+    if not any(BACKWARDS in said for said in trial.warnings):
+        told = (
+            f"{BACKWARDS}: a report of step {record.steps_completed} came after one of step {newest}. Such reports are"
+            " stored, but the search does not use them. Count steps_completed upwards; an attempt that resumes"
+            " continues to count from the step of its checkpoint"
+        )
+        trial.warnings = [*trial.warnings, told]
+        experiment.warnings = cards.with_warning(experiment.warnings, f"trial {trial.id}: {told}")
+        turn.changed_trial(trial)
+        turn.changed_experiment(experiment.id)
 
 
 def take_by_hand(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -> None:

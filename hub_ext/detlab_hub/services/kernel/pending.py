@@ -41,6 +41,12 @@ class Pending(dict[str, str]):
                 most[number] = count, text
         return {int(number): text for number, (_, text) in most.items() if number.isdigit()}
 
+    @cached_property
+    def of_tasks(self) -> dict[str, str]:
+        """The pending reason of each user task that waits, by the task's id."""
+        named = ((allocation_id.rpartition(".")[0], text) for allocation_id, text in self.items())
+        return {name: text for name, text in named if "." not in name}
+
 
 class HeldBack(NamedTuple):
     """A preemption victim that was not notified yet.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import assert_never
 
 from sqlalchemy import Table, bindparam, func, select
@@ -90,8 +91,7 @@ _FORCED = frozenset(
 
 _TRIALS: Table = TrialRow.__table__
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MEND = "The experiment is paused and nothing is lost. Mend the cause, then activate it."
-_MEND_CLASS = (
+_MEND = (
     "The experiment is paused and nothing is lost. Send the mended code, then activate it: det search code {} FOLDER"
 )
 _TAIL = 12
@@ -108,6 +108,12 @@ _LIVING = Prepared(
     .where(_TRIALS.c.experiment_id == bindparam("experiment"), *(_TRIALS.c.state != end for end in TERMINAL_TRIALS))
 )
 """How many trials of an experiment have not ended."""
+_MEASURED = Prepared(
+    select(_TRIALS.c.id)
+    .where(_TRIALS.c.experiment_id == bindparam("experiment"), _TRIALS.c.searcher_metric_seen.is_(True))
+    .limit(1)
+)
+"""A trial that has reported its search's metric."""
 _OF_TRIAL = select(AllocationRow).where(
     AllocationRow.trial_id == bindparam("trial"), AllocationRow.run == bindparam("run")
 )
@@ -131,7 +137,7 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
     """Apply an event to a trial."""
     experiment = turn.experiment(row.experiment_id)
     current = current_allocation(turn, row)
-    old = trial_of(row, experiment, current)
+    old = _with_metric(turn, experiment, trial_of(row, experiment, current), event)
     step = trials.step(old, event)
     if step.state == old and not step.actions:
         return
@@ -154,8 +160,8 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
                     apply_allocation(turn, current, allocations.KillRequested(turn.now))
             case trials.TellSearcherEarly() | trials.TellSearcherPaused():
                 _tell_of_trial(turn, experiment, row, action)
-            case trials.WarnNeverReported():
-                _warn_never_reported(turn, experiment, row)
+            case trials.WarnNeverReported() | trials.PauseWithoutMetric():
+                _act_without_metric(turn, experiment, row, action)
             case trials.CloseTrial():
                 _close_trial(turn, experiment, row)
             case _:
@@ -200,6 +206,18 @@ def ask_to_leave(turn: Turn, experiment: ExperimentRow, row: AllocationRow, reas
     apply_allocation(turn, row, allocations.LeaveRequested(reason, turn.now, graces))
 
 
+def _act_without_metric(
+    turn: Turn, experiment: ExperimentRow, row: TrialRow, action: trials.WarnNeverReported | trials.PauseWithoutMetric
+) -> None:
+    match action:
+        case trials.WarnNeverReported():
+            _warn_never_reported(turn, experiment, row)
+        case trials.PauseWithoutMetric():
+            _pause_without_metric(turn, experiment, row)
+        case _:
+            assert_never(action)
+
+
 def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
     warning = cards.never_reported(turn.session, experiment, row)
     row.warnings = [*row.warnings, warning]
@@ -208,6 +226,26 @@ def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -
     known = any(brief in said for said in experiment.warnings)
     experiment.warnings = [said for said in experiment.warnings if cards.NO_METRIC_YET not in said]
     experiment.warnings = cards.with_warning(experiment.warnings, f"trial {row.id} {brief if known else warning}")
+
+
+def _with_metric(turn: Turn, experiment: ExperimentRow, trial: trials.Trial, event: trials.Event) -> trials.Trial:
+    """Note at the end of an attempt that no trial of a search that requires its metric has reported it, if so."""
+    if trial.metric is not trials.Metric.REQUIRED or not isinstance(event, trials.AttemptEnded):
+        return trial
+    turn.session.flush()
+    if experiment.best_trial_id is not None or _MEASURED.scalar(turn.session, {"experiment": experiment.id}):
+        return trial
+    return replace(trial, metric=trials.Metric.UNKNOWN)
+
+
+def _pause_without_metric(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
+    """Pause a search none of whose trials has its metric: the trial begins anew, since the search needs all reports."""
+    row.first_run, row.latest_checkpoint, row.progress = row.run + 1, None, 0.0
+    turn.changed_trial(row)
+    experiment.warnings = [said for said in experiment.warnings if cards.NO_METRIC_YET not in said]
+    if experiment.failure is None:
+        told = cards.no_metrics(turn.session, experiment, row)
+        _pause_for(turn, experiment, f"trial {row.id}: {told.message}", hint=cards.MEND_METRIC.format(experiment.id))
 
 
 def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
@@ -401,14 +439,14 @@ def _explained(turn: Turn, experiment: ExperimentRow, request_id: str) -> str:
     return turn.searches.get(turn.session, experiment).method.explain(request_id)
 
 
-def _pause_for(turn: Turn, experiment: ExperimentRow, reason: str) -> None:
+def _pause_for(turn: Turn, experiment: ExperimentRow, reason: str, hint: str = "") -> None:
     """Pause an experiment whose search cannot go on until a user has mended something."""
     first, *more = _named(turn, experiment, reason).splitlines() or [""]
     experiment.failure = FailureView(
         kind="searcher",
         message=first,
         log_tail=more[-_TAIL:],
-        hint=_MEND_CLASS.format(experiment.id) if experiment.search_task else _MEND,
+        hint=hint or _MEND.format(experiment.id),
         command=f"det experiment activate {experiment.id}",
     ).model_dump()
     turn.changed_experiment(experiment.id)

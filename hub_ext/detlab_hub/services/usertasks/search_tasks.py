@@ -28,8 +28,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.searchers import Answered, OperationsRefused
-from detlab_hub.services.admission.bundles import may_use
-from detlab_hub.services.kernel.callers import Caller, TaskCaller
+from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
 from detlab_hub.services.kernel.searches import SearchLostError
 from detlab_hub.services.kernel.shell import Shell
@@ -202,24 +201,13 @@ def _ended_without_answer(last: TaskRow) -> str:
     return f"{told}\ndet task logs {last.id}"
 
 
-def replace_code(turn: Turn, row: ExperimentRow, caller: Caller, bundle: str | None) -> None:
-    """Replace the code of a custom search's class and restart its task; the trials keep their code.
-
-    Raises:
-        ConfigError: The code was not uploaded.
-        Conflict: The experiment has no class.
-    """
-    if row.searcher_name != CUSTOM:
-        raise Conflict(f"experiment {row.id} is searched by {row.searcher_name}: only a custom search has code")
-    if bundle is None or not may_use(turn.session, caller, bundle):
-        hint = f"det search code {row.id} FOLDER uploads it"
-        raise ConfigError([Problem("bundle", "is not code that you have uploaded", hint)])
+def replace_code(turn: Turn, row: ExperimentRow, bundle: str) -> None:
+    """Replace the code of a custom search's class and restart its task; the trials keep their code."""
     row.search_bundle = bundle
     task = None if row.search_task is None else turn.session.get(TaskRow, row.search_task)
     if task is not None and not TrialState(task.state).terminal:
         apply_task(turn, task, usertask.EndRequested(TaskEnd.CANCELED))
     turn.changed_experiment(row.id)
-    finish_turn(turn)
 
 
 def _begin(turn: Turn, row: ExperimentRow) -> None:

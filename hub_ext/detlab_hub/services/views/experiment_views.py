@@ -69,12 +69,18 @@ def experiment_views(
     counts = _trial_counts(s, rows)
     bests = _bests(s, rows)
     names = workspaces.labels(s, {row.project_id for row in rows if row.project_id is not None})
-    waiting = reasons.of_experiments
+    waiting = {row.id: reasons.of_experiments.get(row.id) or _search_waits(row, reasons) for row in rows}
     rights = rights_to(s, caller, rows)
     return [
         _experiment_view(row, rights[row.id], counts[row.id], bests.get(row.id), names, waiting.get(row.id), full=full)
         for row in rows
     ]
+
+
+def _search_waits(row: ExperimentRow, reasons: Reasons) -> str | None:
+    """Say why the task of a custom search, without which there are no trials, waits for a place."""
+    reason = None if row.search_task is None else reasons.of_tasks.get(row.search_task)
+    return None if reason is None else f"the task of its search, {row.search_task}, waits: {reason}"
 
 
 def experiment_view(

@@ -11,9 +11,13 @@ from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
 
+_SINCE_ANEW = CheckpointRow.run >= (
+    select(TrialRow.first_run).where(TrialRow.id == CheckpointRow.trial_id).correlate(CheckpointRow).scalar_subquery()
+)
+"""Made since the trial began anew; most have not."""
 _LATEST = Prepared(
     select(CheckpointRow.uuid)
-    .where(CheckpointRow.trial_id == bindparam("trial"), CheckpointRow.state == "COMPLETED")
+    .where(CheckpointRow.trial_id == bindparam("trial"), CheckpointRow.state == "COMPLETED", _SINCE_ANEW)
     .order_by(CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
     .limit(1)
 )
@@ -53,6 +57,7 @@ def before(s: Session, row: CheckpointRow, limit: int = 20) -> list[str]:
         CheckpointRow.trial_id == row.trial_id,
         CheckpointRow.state == "COMPLETED",
         CheckpointRow.steps_completed < row.steps_completed,
+        _SINCE_ANEW,
     )
     order = (CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
     return list(s.scalars(query.order_by(*order).limit(limit)))

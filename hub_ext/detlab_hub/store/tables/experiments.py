@@ -187,6 +187,8 @@ class TrialRow(Base):
     policy_matches: Mapped[list[Any]] = mapped_column(Json, default=list)
     """The matches of its log policies, in order: mappings of `wire.PolicyMatch`."""
     metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", Json, default=dict)
+    first_run: Mapped[int] = mapped_column(default=0)
+    """Its first attempt since it began anew; it resumes from checkpoints of this one and later ones only."""
     metrics_run: Mapped[int] = mapped_column(default=0)
     """Newest run that has reported metrics; `queries.metrics` supersedes earlier runs when it grows."""
     created_at: Mapped[float] = mapped_column(Double, default=0.0)

@@ -7,10 +7,12 @@ import math
 
 import pytest
 from services_scripted import ALICE, BOB, ROOT, World, config, training
+from sqlalchemy import select
 from stream_reading import until
 
 from detlab.errors import ConfigError, Conflict, NotFound, StaleAttempt
 from detlab.schemas.wire import AskTrial, ExperimentState, SteerSearch, TellTrial, TrialState
+from detlab_hub.store.tables import AuditRow
 
 RANDOM = {"name": "random", "metric": "loss", "max_trials": 3}
 ASHA = {
@@ -120,6 +122,11 @@ async def test_a_trial_of_a_notebook_that_died_is_handed_out_again(make_world):
     await tell(world, made.id, lost, 0.05, 2)
     again = (await ask(world, made.id, again=True)).trial
     assert (again.id, again.run, again.steps_completed) == (lost.id, 2, 2)
+    noted = await world.services.shell.read(lambda s: s.scalars(select(AuditRow).order_by(AuditRow.id)).all())
+    assert [(row.actor, row.action, row.subject) for row in noted] == [
+        ("alice", "experiment.create", f"experiment {made.id}"),
+        ("alice", "search.again", f"trial {lost.id}"),
+    ]
     with pytest.raises(StaleAttempt, match="handed out again to alice"):
         await tell(world, made.id, lost, 0.01, 3)
     await tell(world, made.id, again, 0.4, 1)  # it begins anew: what was told before is superseded

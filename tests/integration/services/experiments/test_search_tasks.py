@@ -67,6 +67,28 @@ async def test_task_without_slots_is_begun_by_the_owner_and_asked_for_the_first_
     assert (feed.setup.entrypoint, feed.setup.max_trials, feed.over) == ("mine:Mine", 4, False)
 
 
+async def test_a_task_without_a_place_is_why_its_experiment_waits(make_world):
+    world = await make_world(training(2))
+    number = await submitted(world)
+    [task] = await tasks_of(world, number)
+
+    async def told():
+        return (await world.view(number)).pending_reason
+
+    await world.until(told)
+    queued = (await world.services.usertasks.get(ALICE, task.id)).pending_reason
+    assert queued
+    assert await told() == f"the task of its search, {task.id}, waits: {queued}"
+    [listed], _ = await world.services.experiments.list(ALICE)
+    assert listed.pending_reason == await told()
+    await world.add_agent(slots=1)
+
+    async def runs():
+        return await told() is None
+
+    await world.until(runs)
+
+
 async def test_answer_makes_trials_once_and_survives_a_reboot(make_world):
     world = await make_world(training(2))
     number = await submitted(world)
@@ -199,5 +221,5 @@ async def test_code_is_replaced_by_those_who_may_and_only_where_there_is_a_class
     with pytest.raises(NotFound):
         await world.services.steering.steer(BOB, number, SteerSearch(act="code", bundle="tree:0"))
     plain = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 1}))
-    with pytest.raises(Conflict, match="only a custom search has code"):
+    with pytest.raises(Conflict, match="its trials may run"):
         await world.services.steering.steer(ALICE, plain.id, SteerSearch(act="code", bundle="tree:0"))

@@ -198,8 +198,12 @@ async def test_services_an_experiment_with_one_good_trial_is_completed(make_worl
     assert view.trials == {"COMPLETED": 2, "ERROR": 1}
 
 
-async def test_services_no_metrics_is_a_failure_under_asha(make_world):
-    world = await make_world(failing(0))
+async def test_services_no_metrics_is_a_failure_under_asha_of_a_trial_that_stopped_itself(make_world):
+    def script(launch):
+        yield ("early_exit", "USER_REQUESTED_STOP")
+        yield ("exit", 0)
+
+    world = await make_world(script)
     await world.add_agent()
     made = await world.submit(config(asha(trials=2)))
     view = await world.finish(made.id)

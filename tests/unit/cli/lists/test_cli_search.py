@@ -16,7 +16,7 @@ from detlab.schemas.wire import JournalEntry, ReplayedSearch, ReplayedTrial
 from detlab.testing.api import FakeMaster, Fault
 
 HOSTILE = "eve\x1b[31m\x07"
-COMMANDS = ("extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "journal", "replay")
+COMMANDS = ("extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "metric", "journal", "replay")
 
 
 @pytest.fixture
@@ -53,6 +53,7 @@ def last(master: FakeMaster) -> dict[str, Any]:
         (("concurrency", 1, 0), "any number of trials at a time", {"act": "concurrency", "limit": 0}),
         (("stop", 1, 31), "trial 31 is stopped", {"act": "stop", "trial_ids": [31]}),
         (("promote", 1, 31), "trial 31 is promoted", {"act": "promote", "trial_ids": [31]}),
+        (("metric", 1, "val_loss"), "its metric is 'val_loss'", {"act": "metric", "metric": "val_loss"}),
     ],
 )
 def test_an_act_reaches_the_master_and_is_said(

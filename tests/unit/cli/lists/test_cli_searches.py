@@ -11,6 +11,7 @@ from detlab.schemas.wire import (
     CreateExperiment,
     ExperimentState,
     ExperimentView,
+    FailureView,
     SeriesView,
     TrialState,
     TrialView,
@@ -79,6 +80,21 @@ def test_following_tells_once_what_a_policy_would_have_stopped() -> None:
     assert story.trial(noted) == []
 
 
+def test_following_tells_why_a_search_is_paused_and_what_helps() -> None:
+    active = ExperimentView(id=7, name="x", owner="alice", state=ExperimentState.ACTIVE)
+    story = Story()
+    story.experiment(active)
+    card = FailureView(kind="searcher", message="no metric", hint="Mend it.", command="det experiment activate 7")
+    paused = active.model_copy(update={"state": ExperimentState.PAUSED, "failure": card})
+    assert story.experiment(paused) == [
+        "experiment 7: PAUSED",
+        "experiment 7: no metric",
+        "  → Mend it.",
+        "  → det experiment activate 7",
+    ]
+    assert story.experiment(paused) == []
+
+
 def test_following_tells_what_is_left_of_budgets_with_each_new_best() -> None:
     best = BestView(trial_id=3, trial_index=0, steps_completed=5, value=0.5)
     budget = BudgetView(name="slot_hours", limit=4, used=1)
@@ -96,5 +112,8 @@ def test_the_best_point_of_several_seeds_is_told_by_mean_and_deviation(master, d
         master.add_trial(number, hparams={"lr": lr}, best_validation=value)
     told = det("e", "describe", number).stdout
     assert " 0.3 ± 0.071 over 2 seeds (trials 3, 4)" in told  # not the trial with the best value, nor one seed alone
+    listed = det("trial", "list", number).stdout.splitlines()
+    assert "Mean ± sd" in listed[0]
+    assert ["0.3 ± 0.071" in line for line in listed[2:]] == [False, False, True, True, False]
     master.create(CreateExperiment(config={"name": "y", "searcher": {"name": "random", "metric": "loss"}}))
     assert "best point" not in det("e", "describe", max(master.experiments)).stdout

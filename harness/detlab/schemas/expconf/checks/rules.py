@@ -322,6 +322,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     search_spaces.exponents,
     search_spaces.searched_choices,
     search_points.space,
+    search_points.few_points,
     search_costs.rungs,
     search_costs.at_once,
     search_plans.plans,

@@ -69,6 +69,39 @@ def space(raw: dict[str, Any]) -> Iterator[Problem]:
         yield from _results(made, settings)
 
 
+def few_points(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of a space without conditions that has fewer points than the search makes trials."""
+    searcher = raw.get("searcher")
+    if not isinstance(searcher, dict) or searcher.get("name") in ("grid", "custom"):
+        return
+    most = searcher.get("max_trials")
+    if type(most) is not int:
+        return
+    block = _sound(raw.get("hyperparameters") or {})
+    count = None if block is None else _number_of_points(leaves_of(block))
+    if count is not None and 1 < count < most:
+        message = f"is {most:,}, but the hyperparameters have only {count:,} points: some are tried again"
+        hint = "use `grid`, which tries each point once, or fewer trials; to repeat each point, use `seeds`"
+        yield Problem("searcher.max_trials", message, hint, "warning")
+
+
+def _number_of_points(leaves: Sequence[Leaf]) -> int | None:
+    """Count the points of a space; None if it has conditions, or infinitely many."""
+    count = 1
+    for leaf in leaves:
+        if leaf.conditions:
+            return None
+        if leaf.kind not in ("int", "double", "log", "categorical", "ordinal"):
+            continue
+        steps = steps_of(leaf.spec)
+        if steps is None and leaf.kind == "int":
+            steps = int(leaf.spec["maxval"]) - int(leaf.spec["minval"]) + 1
+        if steps is None:
+            return None
+        count *= steps
+    return count
+
+
 def _more_than_ranges(value: object) -> bool:
     """Return whether any hyperparameter has a condition, a step or a prior."""
     if not isinstance(value, dict):

@@ -1,5 +1,6 @@
 """Searches have budgets; custom ones the task that runs their class, with code of its own; trials that are evaluated by
-hand have who asked for them, when, with which key; steered ones how many trials they make since."""
+hand have who asked for them, when, with which key; steered ones how many trials they make since. Trials that begin
+anew have their first attempt since."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -19,6 +20,7 @@ def upgrade() -> None:
     op.add_column("experiments", sa.Column("search_bundle", sa.Text(), nullable=True))
     op.add_column("experiments", sa.Column("trials_planned", sa.Integer(), nullable=True))
     op.add_column("trials", sa.Column("asked_at", sa.Double(), nullable=True))
+    op.add_column("trials", sa.Column("first_run", sa.Integer(), nullable=False, server_default="0"))
     for name in _TEXTS:
         op.add_column("trials", sa.Column(name, sa.Text(), nullable=False, server_default=""))
 
@@ -27,6 +29,6 @@ def downgrade() -> None:
     op.drop_column("experiments", "trials_planned")
     op.drop_column("experiments", "search_bundle")
     op.drop_column("experiments", "search_task")
-    for name in (*_TEXTS, "asked_at"):
+    for name in (*_TEXTS, "first_run", "asked_at"):
         op.drop_column("trials", name)
     op.drop_column("experiments", "budget")

@@ -49,6 +49,7 @@ __all__ = [
     "insert_report",
     "insert_reports",
     "names",
+    "newest_step",
     "series",
     "summaries",
     "summaries_of",
@@ -327,6 +328,12 @@ def value_at(s: Session, trial_id: int, group: str, name: str, step: int) -> flo
 def _diverged(smaller_is_better: bool) -> float:
     """Return the value that beats every number, and is none."""
     return -math.inf if smaller_is_better else math.inf
+
+
+def newest_step(s: Session, trial_id: int, group: str) -> int | None:
+    """Return the greatest step at which a trial has values of a group; None if it has none."""
+    query = select(func.max(Series.last_step)).where(Series.trial_id == trial_id, Series.group_name == group)
+    return s.scalar(query)
 
 
 def trial_best(s: Session, trial_id: int, group: str, name: str, smaller_is_better: bool) -> tuple[int, float] | None:
