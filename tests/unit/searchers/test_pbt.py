@@ -183,6 +183,14 @@ def test_pbt_explores_by_perturbing_numbers_inside_of_their_range() -> None:
     assert {one["act"] for one in drawn} == {"relu", "tanh"}
 
 
+@pytest.mark.parametrize("value", ["relu", None, True, [1]])
+def test_pbt_draws_a_number_anew_whose_parent_had_none(value: Any) -> None:
+    """Bounds may be edited while a population trains: a choice becomes a range."""
+    space = {"x": {"type": "int", "minval": 3, "maxval": 5}}
+    explore = Explore(resample=0.0, factor=0.2)
+    assert explore.changed(space, {"x": value}, SearchRandom(3))["x"] in (3, 4, 5)
+
+
 def test_pbt_no_parent_is_lost_over_a_thousand_schedules_that_delete_what_may_be_deleted() -> None:
     block = {**BLOCK, "population_size": 4, "num_rounds": 3, "length_per_round": 1}
     block["replace_function"] = {"truncate_fraction": 0.5}
