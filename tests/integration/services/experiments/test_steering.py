@@ -136,6 +136,18 @@ async def test_numbers_that_no_trial_can_have_are_refused(number):
             wire(trial_id=number)
 
 
+async def test_bounds_that_the_code_cannot_read_are_refused_by_name(make_world):
+    world = await make_world(training(1))
+    made = await world.submit(config(RANDOM))
+    block = {"lr": {"min": 0.1, "max": 3.0}, "batch": 16}
+    with pytest.raises(ConfigError) as refused:
+        await steer(world, made.id, act="bounds", hyperparameters=block)
+    said = {one.path: one.message for one in refused.value.problems}
+    assert said["hyperparameters.lr"] == "is not in the new block, and the code reads it"
+    assert said["hyperparameters.lr.min"].startswith("is new")
+    assert said["hyperparameters.batch"].startswith("is new")
+
+
 async def test_hostile_points_are_refused(make_world):
     world = await make_world(training(1))
     made = await world.submit(config(RANDOM))
