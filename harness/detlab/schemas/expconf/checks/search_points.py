@@ -84,8 +84,10 @@ def space(raw: dict[str, Any]) -> Iterator[Problem]:
 def few_points(raw: dict[str, Any]) -> Iterator[Problem]:
     """Warn of a space without conditions that has fewer points than the search makes trials."""
     searcher = raw.get("searcher")
-    most = searcher.get("max_trials") if isinstance(searcher, dict) else None
-    if type(most) is not int or searcher.get("name") in ("grid", "custom"):
+    if not isinstance(searcher, dict) or searcher.get("name") in ("grid", "custom"):
+        return
+    most = searcher.get("max_trials")
+    if type(most) is not int:
         return
     block = _sound(raw.get("hyperparameters") or {})
     count = None if block is None else _number_of_points(leaves_of(block))
