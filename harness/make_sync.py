@@ -19,10 +19,11 @@ from pathlib import Path
 CLIENT = Path(__file__).parent / "detlab" / "client"
 MODULES = {
     "aclient.py": "client.py",
-    "aedits.py": "edits.py",
     "aresources.py": "resources.py",
     "asearch.py": "search.py",
     "atasks.py": "tasks.py",
+    "parts/aedits.py": "parts/edits.py",
+    "parts/aoutput.py": "parts/output.py",
     "transport/afeeds.py": "transport/feeds.py",
 }
 """By the written module the one that is made from it."""
@@ -40,7 +41,7 @@ REPLACEMENTS = [
         (r"\bAwaitable\[(\w+)\]", r"\1"),
         (r"\bAsync(?=[A-Z])", ""),
         (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
-        (r"\ba(client|edits|resources|search|tasks|feeds|read|iter_bytes)\b", r"\1"),
+        (r"\ba(client|edits|output|resources|search|tasks|feeds|read|iter_bytes)\b", r"\1"),
         (r"\b([Aa])n asynchronous\b", r"\1 blocking"),
         (r"\basynchronous\b", "blocking"),
     )

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from detlab.client import tabular
-from detlab.client.aedits import AsyncCheckpointEdits, AsyncExperimentEdits
 from detlab.client.facts import (
-    TrialFacts,
     TrialMetrics,
     first_page,
     front_reports,
@@ -22,33 +16,29 @@ from detlab.client.facts import (
     granted_to,
     last_known,
     no_checkpoint,
-    reports,
     states_feed,
     timed_out,
-    wanted,
     write_code,
 )
 from detlab.client.operations import experiments
-from detlab.client.operations import logs as log_operations
 from detlab.client.ordering import (
     CheckpointSortBy,
-    LogLevel,
     OrderBy,
     TrialSortBy,
-    line_filter,
     newest_checkpoint,
     other_metric,
     sort_views,
 )
+from detlab.client.parts.aedits import AsyncCheckpointEdits, AsyncExperimentEdits
+from detlab.client.parts.aoutput import AsyncTrialOutput
 from detlab.client.submission import clone_of
-from detlab.client.transport.afeeds import Notice, follow, log_lines
+from detlab.client.transport.afeeds import Notice, follow
 from detlab.client.transport.calls import Flow, Progress
 from detlab.client.transport.downloads import AnyMode, download
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import AsyncSession
-from detlab.client.transport.streaming import Feed, event_feed, log_feed
+from detlab.client.transport.streaming import Feed, event_feed
 from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
-from detlab.schemas.logwire import RemovedLogs
 from detlab.schemas.wire import (
     CheckpointView,
     CurvesView,
@@ -56,7 +46,6 @@ from detlab.schemas.wire import (
     ExperimentState,
     ExperimentView,
     GrantView,
-    LogLine,
     TrialView,
 )
 
@@ -455,7 +444,7 @@ class AsyncExperiment(AsyncExperimentEdits):
                 return
 
 
-class AsyncTrial(TrialFacts):
+class AsyncTrial(AsyncTrialOutput):
     """A trial, asynchronous."""
 
     def __init__(self, session: AsyncSession, view: TrialView) -> None:
@@ -474,192 +463,6 @@ class AsyncTrial(TrialFacts):
     async def get_experiment(self) -> AsyncExperiment:
         """Return its experiment."""
         return AsyncExperiment(self._session, await self._session.run(experiments.experiment(self.experiment_id)))
-
-    async def logs(
-        self, tail: int | None = None, *, rank: int | None = None, search: str | None = None, node: str | None = None
-    ) -> list[LogLine]:
-        """Return its last `tail` lines of output, or all of them."""
-        if tail is not None:
-            call = experiments.trial_logs(self.id, tail=tail, rank=rank, search=search, node=node)
-            return (await self._session.run(call))[0]
-        return [line async for line in self.iter_logs(rank=rank, search=search, node=node)]
-
-    async def iter_logs(
-        self,
-        follow: bool = False,
-        *,
-        head: int | None = None,
-        tail: int | None = None,
-        rank_ids: Collection[int] | None = None,
-        stdtypes: Collection[str] | None = None,
-        min_level: LogLevel | str | None = None,
-        timestamp_before: datetime | float | str | None = None,
-        timestamp_after: datetime | float | str | None = None,
-        search_text: str | None = None,
-        after: int | None = None,
-        rank: int | None = None,
-        search: str | None = None,
-        node: str | None = None,
-        notice: Notice | None = None,
-    ) -> AsyncIterator[LogLine]:
-        """Yield its output line by line.
-
-        Args:
-            follow: Continue until the trial has ended, through disconnects.
-            head: Yield at most this many lines.
-            tail: Yield the last lines only, this many; with `follow`, those that come, too.
-            rank_ids: Only these ranks' lines.
-            stdtypes: Only lines written to these: `stdout`, `stderr`, `launcher`.
-            min_level: Only lines at least this severe; those without a level count as INFO.
-            timestamp_before: Only lines written before: a time, seconds since the epoch, or text in ISO 8601.
-            timestamp_after: Only lines written at or after.
-            search_text: The same as `search`, under Determined's name.
-            after: Id of the last line that is already known.
-            rank: Only this rank's lines.
-            search: Only lines that contain this text.
-            node: Only lines that were written on this agent.
-            notice: Called whenever the connection breaks while following.
-
-        Raises:
-            ValueError: There is no such level, or a time cannot be read.
-        """
-        passes = line_filter(
-            rank_ids=rank_ids,
-            stdtypes=stdtypes,
-            min_level=min_level,
-            timestamp_before=timestamp_before,
-            timestamp_after=timestamp_after,
-        )
-        text = search if search is not None else search_text
-        count = 0
-        if tail is not None:
-            last: deque[LogLine] = deque(maxlen=tail)
-            async for line in self._lines(False, after, rank, text, node, notice):
-                after = line.id
-                if passes(line):
-                    last.append(line)
-            for line in itertools.islice(last, head):
-                count += 1
-                yield line
-            if not follow:
-                return
-        if head is not None and count >= head:
-            return
-        async for line in self._lines(follow, after, rank, text, node, notice):
-            if passes(line):
-                count += 1
-                yield line
-                if head is not None and count >= head:
-                    return
-
-    async def _lines(
-        self,
-        follow: bool,
-        after: int | None,
-        rank: int | None,
-        search: str | None,
-        node: str | None,
-        notice: Notice | None,
-    ) -> AsyncIterator[LogLine]:
-        if follow:
-            async for line in self._follow_logs(after, notice):
-                if wanted(line, rank, search, node):
-                    yield line
-            return
-        async for line in log_lines(
-            self._session, partial(experiments.trial_logs_after, self.id, rank=rank, search=search, node=node), after
-        ):
-            yield line
-
-    async def removed_logs(self) -> RemovedLogs:
-        """Return how much of its output retention has removed, and when."""
-        return await self._session.run(log_operations.removed(self.id))
-
-    async def search_logs(
-        self,
-        search: str | None = None,
-        *,
-        regex: str | None = None,
-        rank: int | None = None,
-        level: str | None = None,
-        stream: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-        node: str | None = None,
-    ) -> AsyncIterator[LogLine]:
-        """Yield the lines of its output so far that match all of these conditions; the master does the search.
-
-        Args:
-            search: Lines that contain this text; the case of ASCII letters does not matter.
-            regex: Lines in which this regular expression (RE2 syntax) is found.
-            rank: Lines of this rank.
-            level: Lines at least this severe: DEBUG, INFO, WARNING, ERROR or CRITICAL.
-            stream: Lines written to this stream: stdout, stderr or launcher.
-            since: Lines written at or after this time, in seconds since the epoch.
-            until: Lines written before this time, in seconds since the epoch.
-            node: Lines written on this agent.
-        """
-        like: dict[str, Any] = {
-            "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
-            "since": since, "until": until,
-        }  # fmt: skip
-        async for line in log_lines(self._session, partial(experiments.trial_logs_after, self.id, **like)):
-            yield line
-
-    def _follow_logs(self, after: int | None, notice: Notice | None) -> AsyncIterator[LogLine]:
-        return follow(
-            self._session,
-            log_feed(self.id, after),
-            self._ended,
-            notice=notice,
-        )
-
-    async def _ended(self) -> bool:
-        return (await self._session.run(experiments.trial(self.id))).state.terminal
-
-    async def iter_metrics(
-        self, group: str | None = None, *, names: Sequence[str] | None = None, max_points: int | None = None
-    ) -> AsyncIterator[TrialMetrics]:
-        """Yield its reports in order of step, of one group or of all, with these metrics or with all."""
-        flow = experiments.trial_metrics(self.id, group=group, names=names, max_points=max_points)
-        series = await self._session.run(flow)
-        for report in reports(series):
-            yield report
-
-    async def metrics_frame(self, group: str | None = None, *, max_points: int | None = None) -> Any:
-        """Return its metrics as a pandas frame, a row for each value.
-
-        Args:
-            group: Only this group: `training`, `validation` or one of the code's own.
-            max_points: Most points of a curve; longer ones are thinned. None: 10,000.
-
-        Raises:
-            DetlabError: pandas is not installed.
-        """
-        return tabular.frame(await self.metric_rows(group, max_points=max_points), tabular.METRIC_COLUMNS)
-
-    async def metric_rows(
-        self, group: str | None = None, *, names: Sequence[str] | None = None, max_points: int | None = None
-    ) -> list[dict[str, Any]]:
-        """Return its metrics as plain rows, as `metrics_frame` has them; with `names` these alone."""
-        most = max_points or tabular.MOST_POINTS
-        flow = experiments.trial_metrics(self.id, group=group, names=names, max_points=most)
-        return tabular.metric_rows(await self._session.run(flow))
-
-    async def stream_metrics(self, group: str) -> AsyncIterator[TrialMetrics]:
-        """Do the same as `iter_metrics`, which replaced it in Determined."""
-        async for report in self.iter_metrics(group):
-            yield report
-
-    async def stream_training_metrics(self) -> AsyncIterator[TrialMetrics]:
-        """Do the same as `iter_metrics("training")`, which replaced it in Determined."""
-        async for report in self.iter_metrics("training"):
-            yield report
-
-    async def stream_validation_metrics(self) -> AsyncIterator[TrialMetrics]:
-        """Do the same as `iter_metrics("validation")`, which replaced it in Determined."""
-        async for report in self.iter_metrics("validation"):
-            yield report
 
     async def plot(self, **options: Any) -> Any:
         """Return a plotly figure of its metrics, with the options of `detlab.viz.trial_metrics`.

@@ -21,31 +21,31 @@ WAIT = 60.0
 
 
 class Search(Experiment):
-    """An unmanaged experiment, blocking: the search is the master's, its trials are evaluated where you are.
+    """An unmanaged experiment, blocking: the master chooses the points, and this program evaluates them.
 
-    It is an experiment in all else: `pause`, `cancel`, `list_trials`, `plot`, `extend_search`, pages and figures.
+    Everything else works as for any experiment: `pause`, `cancel`, `list_trials`, `plot`, `extend_search`.
     """
 
     def __init__(self, session: Session, view: ExperimentView) -> None:
         super().__init__(session, view)
         self._untold: set[int] = set()
-        """Trials that were asked for here, and whose evaluation has not ended."""
+        """Trials that this program asked for and has not finished."""
 
     def ask(
         self, timeout: float = WAIT, *, again: bool = False, trial: AskedTrial | int | None = None
     ) -> AskedTrial | None:
         """Return the next trial to evaluate, or None if the search is over.
 
-        Several may be open at a time, here and in other programs.
+        Several trials may be open at a time, in this program and in others.
 
         Args:
-            timeout: Seconds to wait at most until there is one; the next point may have to be computed.
-            again: Return one that is being evaluated already, since whoever asked for it is gone. What they tell later
-                is refused.
-            trial: With `again`: which one; default: the one that was asked for first.
+            timeout: Most seconds to wait for a trial; the next point may have to be computed.
+            again: Take over a trial that is being evaluated, because the program that asked for it has died. What that
+                program tells later is refused.
+            trial: With `again`: the trial to take over; default: the one that was asked for first.
 
         Raises:
-            Conflict: There is none at present (the message says why), or the experiment is paused.
+            Conflict: No trial is available now (the message gives the reason), or the experiment is paused.
         """
         key, deadline = experiments.new_key(), time.monotonic() + timeout
         while True:
@@ -57,7 +57,7 @@ class Search(Experiment):
                 self.reload()
                 return None
             if left <= 0:
-                raise Conflict(f"experiment {self.id}: {asked.why}", hint="Tell that, or ask again later.")
+                raise Conflict(f"experiment {self.id}: {asked.why}", hint="Tell its value, or ask again later.")
 
     def _ask(self, timeout: float, *, again: bool, trial_id: int | None, key: str) -> Asked:
         asked = self._session.run(searches.ask(self.id, timeout, again=again, trial_id=trial_id, key=key))
@@ -73,43 +73,31 @@ class Search(Experiment):
         step: int | None = None,
         state: Outcome | None = None,
         message: str = "",
-    ) -> bool:
-        """Tell the search what a trial gave; return whether its evaluation is to end here.
+    ) -> Told:
+        """Report the result of a trial; return a reply that is true if its evaluation is to stop, and that has `why`.
 
-        The same can be told twice: after a lost connection, or when a cell is run again.
+        The same result can be told twice, such as after a lost connection or when a cell is run again.
 
         Args:
             trial: From `ask`, or its id.
-            value: The searcher's metric, or a mapping with it and any others. None at the end of a trial that reported
-                by steps.
-            step: How far it has trained. The trial then goes on, unless the search stops it.
+            value: The searcher's metric, or a mapping of it and other metrics. None to end a trial that has
+                reported step by step.
+            step: How far it has trained. The trial continues, unless the search stops it.
             state: How it ended: `completed`, `failed`, or `invalid` if its hyperparameters cannot be evaluated;
                 `running` if it has not ended. Default: `running` with a step, else `completed`.
             message: Why it failed.
 
         Raises:
-            ConfigError: A metric of the search is missing, or is no number.
-            Conflict: The trial has ended, or was told something else for this step.
-            StaleAttempt: It was handed out again since.
+            ConfigError: A metric of the search is missing, or is not a number.
+            Conflict: The trial has ended, or another value was told for this step.
+            StaleAttempt: Another program has taken over the trial.
 
         Examples:
             for epoch in range(1, 28):
-                if search.tell(trial, train_one_epoch(), step=epoch):
+                if told := search.tell(trial, train_one_epoch(), step=epoch):
+                    print(told.why)  # such as: stopped at epochs 3: place 5 of 7, the best 2 continue
                     break
         """
-        told = self.report(trial, value, step=step, state=state, message=message)
-        return told.stop
-
-    def report(
-        self,
-        trial: AskedTrial | int,
-        value: float | Mapping[str, Any] | None = None,
-        *,
-        step: int | None = None,
-        state: Outcome | None = None,
-        message: str = "",
-    ) -> Told:
-        """Do the same as `tell`, and return the trial's state and why its evaluation is to end, too."""
         metrics = {} if value is None else dict(value) if isinstance(value, Mapping) else {self.view.metric: value}
         outcome: Outcome = state or ("completed" if step is None else "running")
         told: Told = self._session.run(
@@ -128,15 +116,15 @@ class Search(Experiment):
         return told
 
     def enqueue(self, hyperparameters: Mapping[str, Any]) -> None:
-        """Have the next trial be at this point, beyond the budget so far.
+        """Try this point next, in addition to `max_trials`.
 
         Raises:
-            Conflict: The search is over, or the point does not lie in its space.
+            Conflict: The search is over, or the point is outside its space.
         """
         self.add_points([hyperparameters])
 
     def __iter__(self) -> Iterator[AskedTrial]:
-        """Yield trials to evaluate until the search is over; wait while what is left is being evaluated.
+        """Yield trials until the search is over; wait while other programs evaluate the last ones.
 
         Raises:
             Conflict: The experiment is paused.
@@ -159,19 +147,19 @@ class Search(Experiment):
                 warned = True
 
     def open_trials(self) -> list[Trial]:
-        """Return the trials that are being evaluated, here or elsewhere: asked for, and not told."""
+        """Return the trials that were asked for and have not ended, of this program and of others."""
         return [one for one in self.list_trials() if one.view.asked_at is not None and not one.state.terminal]
 
     @property
     def best_trial(self) -> Trial | None:
-        """The trial with the best value so far, None before the first; fetched anew each time."""
+        """The trial with the best value so far, None before the first; fetched each time."""
         self.reload()
         if self.view.best is None:
             return None
         return Trial(self._session, self._session.run(experiments.trial(self.view.best.trial_id)))
 
     def describe(self) -> str:
-        """Return a line or two on how far it is, and its best trial."""
+        """Return one or two lines: how many trials have ended, and the best one."""
         best = self.best_trial
         trials = self.list_trials()
         ended = sum(one.state.terminal for one in trials)

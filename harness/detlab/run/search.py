@@ -1,8 +1,8 @@
-"""The task of a custom search: `python -m detlab.run.search` asks the master for events and answers them.
+"""The task of a custom search: `python -m detlab.run.search` fetches events from the master and answers them.
 
-The class itself is in a child process (`detlab.run.search_class`), so that one that hangs, runs out of memory or ends
-the interpreter is told as what it is. This process has the token. A restarted task gets all events again, with what was
-answered: the class is told them in order, and only what is new is answered.
+The class runs in a child process (`detlab.run.search_class`), so that this one can report when it hangs, runs out of
+memory or ends the interpreter. This process has the token. A restarted task gets all events again, with the earlier
+answers: the class receives them in order, and only new events are answered.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NoAnswer(Exception):
 
 
 class Master:
-    """The master's two requests, repeated while it does not answer.
+    """The two requests to the master, repeated while it does not reply.
 
     Args:
         info: What the task knows about itself.
@@ -89,7 +89,7 @@ class Child:
     """The process with the class.
 
     Args:
-        setup: What it needs to make the class.
+        setup: What it needs to create the class.
         command: Starts it; the two descriptors are appended.
     """
 
@@ -109,13 +109,13 @@ class Child:
         self._send(setup)
 
     def _send(self, value: Any) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has ended: the reply that is missing says so
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the missing reply shows that
             data = memoryview((json.dumps(value) + "\n").encode())
             while data:
                 data = data[os.write(self._in, data) :]
 
     def answer(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the class says to an event.
+        """Return the answer of the class to an event.
 
         Raises:
             NoAnswer: It raised, took too long, or its process has ended.
@@ -156,7 +156,7 @@ class Child:
         return "\n".join([f"the process of the class {how} ({doing})", *self._errors.tail(6)])
 
     def _hangs(self, doing: str) -> str:
-        """Say where the class is, and end it."""
+        """Return where the class hangs, and end it."""
         self._errors.mark()
         self._process.send_signal(signal.SIGUSR1)
         until = time.monotonic() + _TRACE_SECONDS
@@ -170,7 +170,7 @@ class Child:
         return "\n".join([said, *frames])
 
     def close(self) -> None:
-        """End the process, without its consent."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
         for one in (self._in, self._out):
@@ -197,7 +197,7 @@ class Errors:
         return self._pipe.fileno()
 
     def read(self) -> bool:
-        """Pass on what is there; False at the end."""
+        """Pass on the available output; return False at the end."""
         got = os.read(self._pipe.fileno(), 1 << 16)
         if got:
             sys.stderr.buffer.write(got)
@@ -218,7 +218,7 @@ class Errors:
         return self._lines[-count:]
 
     def mark(self) -> None:
-        """Begin to look for a stack here."""
+        """Look for a stack from here on."""
         self._mark = len(self._lines)
 
     @property
@@ -276,7 +276,7 @@ def run(master: Master, *, wait: float = WAIT, command: list[str] | None = None)
 
 
 def doing_of(event: Mapping[str, Any]) -> str:
-    """Name an event, for people; the master puts the trial's number in place of its id."""
+    """Name an event, for people; the master replaces the trial's id by its number."""
     about = f" of trial {event['trial']}" if event.get("trial") else ""
     return f"event {event['number']}: {event['type']}{about}"
 
@@ -291,8 +291,8 @@ def _post(master: Master, event: Mapping[str, Any], said: Mapping[str, Any]) -> 
     if event["operations"] is not None:
         if said.get("differs"):
             _say(
-                f"the class answers event {number} ({event['type']}) otherwise than before it was restarted;"
-                " what it answered then stands. Draw random numbers from a generator that is seeded with"
+                f"the class now answers event {number} ({event['type']}) differently from before its restart;"
+                " the earlier answer stands. Draw random numbers from a generator that is seeded with"
                 " searcher_state.seed."
             )
         return {"over": False}
@@ -300,7 +300,7 @@ def _post(master: Master, event: Mapping[str, Any], said: Mapping[str, Any]) -> 
         return master.answer(number, operations=said["operations"])
     except ConfigError as error:
         wrong = [problem.message for problem in error.problems] or [str(error)]
-        first = f"the class asks for what is impossible: {wrong[0]} ({doing_of(event)})"
+        first = f"the answer of the class is impossible: {wrong[0]} ({doing_of(event)})"
         text = "\n".join([first, *wrong[1:]])
         _say(f"{text}")
         return {**master.answer(number, failure=text), "refused": True, "over": True}

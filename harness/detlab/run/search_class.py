@@ -1,8 +1,8 @@
 """The process that holds the class of a custom search: `python -m detlab.run.search_class IN OUT`.
 
 It reads one JSON line per event from the descriptor IN, calls the class, and writes one line to OUT: its operations, or
-the text of what went wrong. `detlab.run.search` above it has the token, watches the time, and talks to the master.
-SIGUSR1 writes where the class is at the moment to standard error, even while it computes.
+an error text. `detlab.run.search` above it has the token, watches the time, and talks to the master.
+SIGUSR1 writes the current stack of the class to standard error, even while it computes.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from detlab.searcher import (
 )
 
 _FRAMES = 8
-"""Frames of a traceback that are told."""
+"""Frames of a traceback in an error."""
 _CHARS = 500
 _HERE = str(Path(__file__).resolve())
 
 
 class Wrong(Exception):
-    """The class, or what it returned, is not what it must be; for people."""
+    """The class, or what it returned, is invalid; the text is for people."""
 
 
 def load(entrypoint: str, options: Mapping[str, Any]) -> SearchMethod:
-    """Import the class and make it.
+    """Import the class and create an instance.
 
     Raises:
-        Wrong: There is no such class, or it is no `SearchMethod`.
+        Wrong: There is no such class, or it is not a `SearchMethod`.
     """
     module_name, _, name = entrypoint.partition(":")
     try:
@@ -72,7 +72,7 @@ def load(entrypoint: str, options: Mapping[str, Any]) -> SearchMethod:
 
 
 class Host:
-    """The class, and what it knows.
+    """The class, with the state it is given.
 
     Args:
         setup: `schemas.wire.SearchSetup`, as JSON values.
@@ -82,7 +82,7 @@ class Host:
         self._setup = setup
         self._method: SearchMethod | None = None
         self._theirs: dict[str, RequestId] = {}
-        """The ids of the class by those that the master has: they differ after a restart, if the class draws them."""
+        """The class's ids by those of the master: they differ after a restart if the class draws them at random."""
         self._ours: dict[str, str] = {}
         self.state = SearcherState(
             hyperparameters=setup["hyperparameters"],
@@ -178,7 +178,7 @@ class Host:
         return self._ours.get(str(request_id), str(request_id))
 
     def _settled(self, event: Mapping[str, Any], wanted: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the answer; to an event that was answered before the restart, that answer stands."""
+        """Return the answer; if the event was answered before a restart, the earlier answer."""
         recorded = event.get("operations")
         if recorded is None:
             return {"operations": wanted}
@@ -203,10 +203,10 @@ def _listed(said: Any, event: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: NumPy's numbers and arrays too.
+    """Return a value as a JSON value; NumPy's numbers and arrays are converted.
 
     Raises:
-        Wrong: JSON has nothing like it.
+        Wrong: It has no counterpart in JSON.
     """
     if isinstance(value, Mapping):
         return {str(key): plain(one) for key, one in value.items()}
@@ -220,7 +220,7 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, int):  # an enum, for example
         return int(value)
-    raise Wrong(f"the class returned a {type(value).__name__} ({value!r:.80}), which is no hyperparameter value")
+    raise Wrong(f"the class returned a {type(value).__name__} ({value!r:.80}), which cannot be a hyperparameter value")
 
 
 def _doing(event: Mapping[str, Any]) -> str:
@@ -229,7 +229,7 @@ def _doing(event: Mapping[str, Any]) -> str:
 
 
 def failure_text(error: BaseException, doing: str) -> str:
-    """Say what the class raised and where, and below it the last frames."""
+    """Return what the class raised and where, followed by the last frames."""
     frames = _frames(error.__traceback__)
     if isinstance(error, SyntaxError) and error.filename:
         where = f"{Path(error.filename).name}, line {error.lineno}: "

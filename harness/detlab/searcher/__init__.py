@@ -1,7 +1,7 @@
-"""Write a search method of your own: a `SearchMethod`, or an `AskTell`, which `searcher.entrypoint` names.
+"""Base classes for your own search method, which `searcher.entrypoint` names: `SearchMethod` and the shorter `AskTell`.
 
 The class runs in a task of the cluster and decides which trials an experiment has. The names are those of Determined's
-former custom searcher. Nothing that talks to a master lives here.
+former custom searcher. Nothing here talks to a master.
 """
 
 from detlab.searcher.asking import AskTell

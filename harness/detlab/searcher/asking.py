@@ -1,4 +1,4 @@
-"""Ask and tell: the short form of a search method, for optimisers that suggest one point after the other."""
+"""Ask and tell: the short form of a search method, for optimisers that suggest one point at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from detlab.searcher.method import Create, Operation, RequestId, SearcherState, 
 
 
 class AskTell(SearchMethod):
-    """Keeps `max_concurrent_trials` trials running: `ask` for each new one, `tell` when one has ended.
+    """Keep `max_concurrent_trials` trials running: `ask` is called for each new one, `tell` when one has ended.
 
     The search ends when `ask` returns None and no trial is left, or after `max_trials` trials.
     """
@@ -23,7 +23,7 @@ class AskTell(SearchMethod):
     def tell(
         self, state: SearcherState, request_id: RequestId, hyperparameters: Mapping[str, Any], metric: float | None
     ) -> None:
-        """Take the result of a point: the best metric of its trial; None if it failed without one."""
+        """Record the result of a point: the best metric of its trial; None if it failed without one."""
 
     def initial_operations(self, searcher_state: SearcherState) -> Sequence[Operation]:
         """Ask for the first trials."""

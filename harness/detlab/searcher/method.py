@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from detlab.schemas.space import Space
 
 RequestId: TypeAlias = uuid.UUID | str
-"""Names a trial from its `Create` on: chosen by the method, different for each trial."""
+"""The name of a trial: chosen by the method in `Create`, unique in the search."""
 
 
 class ExitedReason(StrEnum):
@@ -31,7 +31,7 @@ class Create:
 
     Attributes:
         hparams: A point of the space; constants may be left out.
-        request_id: How the method calls the trial; by default drawn.
+        request_id: The method's name for the trial; random by default.
     """
 
     hparams: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Create:
 
 @dataclass(frozen=True)
 class ValidateAfter:
-    """Let a trial train until it has trained `length`, and tell the method of its validation there.
+    """Let a trial train up to `length`, then report its validation to the method.
 
     Attributes:
         request_id: The trial.
@@ -53,21 +53,21 @@ class ValidateAfter:
 
 @dataclass(frozen=True)
 class Close:
-    """End a trial, after the lengths that it was asked to train."""
+    """End a trial once it has trained the lengths requested so far."""
 
     request_id: RequestId
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Say how much of the search is done, 0 to 1."""
+    """Report how much of the search is done, 0 to 1."""
 
     progress: float
 
 
 @dataclass(frozen=True)
 class Shutdown:
-    """End the search: trials that run are stopped, and the class is told nothing any more.
+    """End the search: running trials are stopped, and the class receives no more events.
 
     Attributes:
         cancel: Whether the experiment counts as canceled.
@@ -97,22 +97,22 @@ class _Draws:
 
 @dataclass
 class SearcherState:
-    """What is known of the search; kept up to date before each call.
+    """The state of the search, updated before each call.
 
     Attributes:
         hyperparameters: The `hyperparameters` block of the experiment, as users have edited it.
         seed: The experiment's seed. `random`, and NumPy's old generator if NumPy is imported, are seeded with it.
         metric: The searcher's metric.
         smaller_is_better: Whether a smaller metric is better.
-        time_metric: What lengths count; None: validation reports.
-        max_trials: Trials that may be created at most.
+        time_metric: The unit of lengths; None: validation reports.
+        max_trials: Most trials that may be created.
         max_concurrent_trials: Trials at a time, 0 for no limit; further ones wait.
         trials_created: Trials that exist.
         trials_closed: Trials that have ended.
         failures: Trials that failed or were canceled.
         trial_progress: 0.0 for each trial that exists, 1.0 once it has ended.
         hparams: The hyperparameters of each trial.
-        metrics: The metrics of each trial of which the method was told, oldest first.
+        metrics: The metrics of each trial that the method has received, oldest first.
         last_event_id: The number of the newest event.
     """
 
@@ -136,7 +136,7 @@ class SearcherState:
         self._draws = _Draws(self.seed)
 
     def sample(self) -> dict[str, Any]:
-        """Draw a random point of the space; the same ones in the same order for the same seed."""
+        """Draw a random point of the space; the same seed gives the same points in the same order."""
         return Space(self.hyperparameters, self.require).sample(self._draws)
 
     def best(self, request_id: RequestId) -> float | None:
@@ -148,18 +148,18 @@ class SearcherState:
 
 
 class SearchMethod(ABC):
-    """A search method. Each call returns the operations that it wants, in order; none is fine.
+    """A search method. Each call returns a list of operations, in order; it may be empty.
 
-    The class is made with `searcher.options` as keyword arguments. It should be a function of what it is told: after a
-    restart it is told everything again, and its answers of then stand.
+    The class is created with `searcher.options` as keyword arguments. It should depend on its events alone: after a
+    restart it receives all of them again, and its earlier answers stand.
     """
 
     @abstractmethod
     def initial_operations(self, searcher_state: SearcherState) -> Sequence[Operation]:
-        """Return the operations with which the search begins; at least one `Create`."""
+        """Return the first operations of the search; at least one `Create`."""
 
     def on_trial_created(self, searcher_state: SearcherState, request_id: RequestId) -> Sequence[Operation]:
-        """React to a trial that exists now."""
+        """React to a new trial."""
         return []
 
     def on_validation_completed(
@@ -167,20 +167,20 @@ class SearchMethod(ABC):
     ) -> Sequence[Operation]:
         """React to a validation.
 
-        A trial that was asked for a length comes here once it has trained that long. If nothing more is asked of it, it
-        saves, leaves its slots and waits for a `ValidateAfter` or a `Close`. Any other trial comes here with each of
-        its reports, and trains on.
+        For a trial with a `ValidateAfter`, this is called once it has trained that long. Without another one it then
+        saves, frees its slots and waits for a `ValidateAfter` or a `Close`. For any other trial it is called at each
+        report, and the trial continues.
 
         Args:
-            searcher_state: What is known.
+            searcher_state: The state of the search.
             request_id: The trial.
-            metric: The searcher's metric, as it was reported; it may be NaN or infinite.
+            metric: The searcher's metric as reported; it may be NaN or infinite.
             train_length: How long it has trained.
         """
         return []
 
     def on_trial_closed(self, searcher_state: SearcherState, request_id: RequestId) -> Sequence[Operation]:
-        """React to the end of a trial, whatever its reason."""
+        """React to the end of a trial, for any reason."""
         return []
 
     def on_trial_exited_early(
@@ -190,5 +190,5 @@ class SearchMethod(ABC):
         return []
 
     def progress(self, searcher_state: SearcherState) -> float | None:
-        """Return how much of the search is done, 0 to 1; None: the part of the trials so far that have ended."""
+        """Return how much of the search is done, 0 to 1; None: the share of the created trials that have ended."""
         return None

@@ -221,7 +221,7 @@ def drive(
                 case StopTrial(request_id):
                     stopped.add(request_id)
                 case PauseSearch():
-                    waiting.append(Continued("somebody"))
+                    waiting.append(Continued("ada"))
                 case Suggest():
                     waiting.append(_answer(driven.search, config, decision, lost=draw.random() < lost_answers))
         number = driven.search.waits_for
@@ -247,7 +247,7 @@ class _Acts:
         if self._left[kind] == 0:
             return None
         self._left[kind] -= 1
-        some = self._draw.choice(list(driven.created)) if driven.created else "nobody"
+        some = self._draw.choice(list(driven.created)) if driven.created else "no-such-trial"
         match kind:
             case "extend":
                 return Extended(*self._draw.choice([(1, 0), (3, 0), (0, 2), (2, 1)]), author="ada")

@@ -50,7 +50,8 @@ def test_a_notebook_searches_by_hand_while_its_master_is_killed(cluster: Cluster
     assert first is not None
     assert first.hyperparameters == {"x": 3.5}
     os.kill(cluster.pid("master") or 0, signal.SIGKILL)  # between ask and tell
-    assert search.tell(first, 3.5**2)
+    assert not search.tell(first, step=1, value=12.5), "it continues: the reply is false"
+    assert search.tell(first, 3.5**2), "it has ended: the reply is true"
     search = client.get_search(search.id)  # the notebook's kernel was restarted
     for trial in search:
         if trial.number == 6:
@@ -85,7 +86,7 @@ def test_errors_say_what_is_expected(client: Client) -> None:
     assert trial is not None
     with pytest.raises(ConfigError, match="lacks 'loss'; it has los"):
         search.tell(trial, {"los": 0.5})
-    with pytest.raises(Conflict, match=f"told the value of trial {trial.id}"):
+    with pytest.raises(Conflict, match=f"knows the value of trial {trial.id}"):
         search.ask(timeout=0)
     with pytest.raises(NotFound):
         search.tell(2**40, 0.5)

@@ -18,8 +18,9 @@ from types import ModuleType
 import httpx
 import pytest
 
-from detlab.client import aclient, aresources, atasks, client, resources, tasks
+from detlab.client import aclient, aresources, asearch, atasks, client, resources, search, tasks
 from detlab.client.client import Client
+from detlab.client.parts import aedits, aoutput, edits, output
 from detlab.schemas.wire import ExperimentState
 from detlab.testing.api import FakeMaster
 
@@ -74,9 +75,16 @@ def test_each_form_has_its_blocking_one(make_sync: ModuleType, written: str, mad
 
 
 def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
-    modules = ((aclient, client), (aresources, resources), (atasks, tasks))
+    modules = (
+        (aclient, client),
+        (aedits, edits),
+        (aoutput, output),
+        (aresources, resources),
+        (asearch, search),
+        (atasks, tasks),
+    )
     pairs = [(getattr(a, n), getattr(b, n.removeprefix("Async"))) for a, b in modules for n in vars(a) if _own(a, n)]
-    assert len(pairs) == 7
+    assert len(pairs) == 11
     for one, other in pairs:
         public = [name for name in vars(one) if not name.startswith("_")]
         assert public == [name for name in vars(other) if not name.startswith("_")]

@@ -257,8 +257,8 @@ def test_module_that_is_not_there_is_explained(folder: Path) -> None:
     [
         ("3", "the class returned 3 instead of a list of operations"),
         ("['go']", "the class returned 'go'; operations are Create, ValidateAfter"),
-        ("[Create({'x': object(), 'y': 0})]", "which is no hyperparameter value"),
-        ("[Create({'x': 99, 'y': 0}), Close('nobody')]", "asks for what is impossible: operation 1 (create)"),
+        ("[Create({'x': object(), 'y': 0})]", "which cannot be a hyperparameter value"),
+        ("[Create({'x': 99, 'y': 0}), Close('nobody')]", "the answer of the class is impossible: operation 1 (create)"),
         ("[]", "no trial is created"),
     ],
 )
@@ -298,7 +298,7 @@ def test_restarted_class_knows_its_trials_although_it_draws_their_ids_anew(folde
 
 def test_restarted_class_that_answers_otherwise_is_told_of_in_the_log(folder: Path, capfd) -> None:
     said = restarted(folder, capfd, "random.SystemRandom().uniform(0, 1)")
-    assert "answers event 1 (initial_operations) otherwise than before it was restarted" in said
+    assert "now answers event 1 (initial_operations) differently from before its restart" in said
 
 
 def test_values_of_numpy_are_plain_and_others_are_refused() -> None:
@@ -311,5 +311,5 @@ def test_values_of_numpy_are_plain_and_others_are_refused() -> None:
         "c": [1, 2],
         "d": [True, None, "x"],
     }
-    with pytest.raises(Wrong, match="no hyperparameter value"):
+    with pytest.raises(Wrong, match="cannot be a hyperparameter value"):
         plain(sys)

@@ -312,6 +312,8 @@ def test_what_check_accepts_can_be_searched_and_has_as_many_points_as_it_counts(
         ({"base": 10, "minval": 1e-4, "maxval": 1e-1}, "minval: -4, maxval: -1"),
         ({"base": 10, "minval": 0.0001, "maxval": 1}, "minval: -4, maxval: 0"),
         ({"base": 2, "minval": 16, "maxval": 512}, "minval: 4, maxval: 9"),
+        ({"base": 10, "minval": 0, "maxval": 0.1}, "0.0001 to 0.1 write {type: log, base: 10, minval: -4, maxval: -1}"),
+        ({"base": 10, "minval": 0, "maxval": 100}, "minval: -1, maxval: 2"),
     ],
 )
 def test_exponents_that_look_like_values_are_warned_about_with_the_right_line(
@@ -328,6 +330,67 @@ def test_exponents_that_look_like_values_are_warned_about_with_the_right_line(
 )
 def test_exponents_that_may_be_meant_are_not_warned_about(base: float, low: float, high: float) -> None:
     assert check({"hyperparameters": {"x": {"type": "log", "base": base, "minval": low, "maxval": high}}}) == []
+
+
+@pytest.mark.parametrize(
+    ("group", "meant"),
+    [
+        ({"min": 0.001, "max": 0.1}, "{type: double, minval: 0.001, maxval: 0.1}"),
+        ({"low": 1, "high": 8, "step": 2}, "{type: int, minval: 1, maxval: 8}"),
+        ({"values": [16, 32]}, "{type: categorical, vals: [16, 32]}"),
+        (
+            {"distribution": "log_uniform_values", "min": 0.001, "max": 1},
+            "{type: log, base: 10, minval: -3, maxval: 0}",
+        ),
+    ],
+)
+def test_a_range_in_the_words_of_another_tool_is_shown_in_ours(group: dict[str, Any], meant: str) -> None:
+    raw = {"hyperparameters": {"net": {"lr": group}}}
+    assert "group of constants" in warnings(raw)["hyperparameters.net.lr"]
+    assert meant in str(hints(raw)["hyperparameters.net.lr"])
+    assert errors(raw) == {}, "it may be meant"
+
+
+@pytest.mark.parametrize("group", [{"min": 1, "max": 2, "pad": 0}, {"values": 3}, {"min": [1], "max": [2]}, {"max": 3}])
+def test_constants_that_are_no_range_are_not_warned_about(group: dict[str, Any]) -> None:
+    assert warnings({"hyperparameters": {"clip": group}}) == {}
+
+
+def test_keys_of_other_tools_and_of_small_blocks_are_answered_with_ours() -> None:
+    raw = {
+        "hyperparameters": {"n": {"type": "int", "min": 1, "max": 3}, "c": {"type": "categorical", "values": [1]}},
+        "searcher": {"name": "random", "metric": "loss", "n_trials": 3, "budget": {"gpu_hours": 3, "money": 2}},
+        "resources": {"gpus": 2},
+    }
+    found = hints(raw)
+    assert found["hyperparameters.n.min"] == "did you mean `minval`?"
+    assert found["hyperparameters.n.max"] == "did you mean `maxval`?"
+    assert found["hyperparameters.c.values"] == "did you mean `vals`?"
+    assert found["searcher.n_trials"] == "did you mean `max_trials`?"
+    assert found["searcher.budget.gpu_hours"] == "did you mean `slot_hours`?"
+    assert "there are slot_hours, wall_clock" in str(found["searcher.budget.money"])
+    assert found["resources.gpus"] == "did you mean `slots_per_trial`?"
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("grid_search", "`grid`"),
+        ("random_search", "`random`"),
+        ("RandomSearch", "`random`"),
+        ("optuna", "`tpe`"),
+        ("hyperopt", "`tpe`"),
+        ("bayes", "`bayesian`"),
+        ("bayesianoptimization", "`bayesian`"),
+        ("successive-halving", "`async_halving`"),
+        ("PopulationBasedTraining", "`pbt`"),
+        ("nsga-ii", "`nsga2`"),
+        ("medianstop", "`stopping: [{name: median}]`"),
+        ("randm", "`random`"),
+    ],
+)
+def test_a_method_by_its_name_elsewhere_is_answered_with_ours(name: str, method: str) -> None:
+    assert method in str(hints({"searcher": {"name": name}})["searcher.name"])
 
 
 def test_a_range_inside_a_choice_is_warned_about_by_its_path() -> None:

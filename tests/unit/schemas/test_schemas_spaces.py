@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.schemas.expconf import check, merge, parse, resolve, to_dict
-from detlab.schemas.space import RelationError, parse_relation
+from detlab.schemas.space import FixedDraws, RelationError, Space, parse_relation
 
 OPTIMIZER = {"type": "categorical", "vals": ["sgd", "adam"]}
 MOMENTUM = {"type": "double", "minval": 0, "maxval": 1, "when": {"optimizer": "sgd"}}
@@ -184,7 +185,7 @@ def test_unknown_names_and_bad_relations_are_reported_at_once() -> None:
         {"width": width(), "net": {"d": width()}}, require=["widht > 9", "net > 1", "width = 9", "net.d > 9"]
     )
     assert found.keys() == {f"searcher.require[{place}]" for place in range(3)}
-    assert found["searcher.require[0]"] == "there is no hyperparameter 'widht'"
+    assert found["searcher.require[0]"] == "\"widht > 9\": there is no hyperparameter 'widht'"
     assert "write `==`" in found["searcher.require[2]"]
 
 
@@ -201,16 +202,87 @@ def test_every_relation_that_no_point_meets_is_named_beside_unknown_names() -> N
     assert "cannot be computed" in said["searcher.require[2]"]
 
 
+def test_relations_are_quoted_and_their_errors_come_in_the_order_of_the_list() -> None:
+    raw = {"hyperparameters": {"w": width()}, "searcher": RANDOM | {"require": ["w > 64", "w >", "x < 1", 5, "w < 0"]}}
+    found = {problem.path: problem.message for problem in check(raw) if problem.level == "error"}
+    assert list(found) == [f"searcher.require[{place}]" for place in range(5)]
+    assert found["searcher.require[1]"] == '"w >" is not an expression: invalid syntax'
+    assert found["searcher.require[4]"] == 'none of 10,000 random points meets "w < 0"'
+
+
+@pytest.mark.parametrize(
+    ("spec", "value"),
+    [
+        ({"type": "log", "base": 1, "minval": -4, "maxval": -1, "prior": {"center": 1, "confidence": 1}}, 1.0),
+        ({"type": "int", "minval": 2**60, "maxval": 2**60 + 3, "prior": {"center": 2**60, "confidence": 1}}, 2**60),
+        ({"type": "double", "minval": 0, "maxval": 5e-324, "prior": {"center": 0, "confidence": 1}}, 0.0),
+    ],
+)
+def test_ranges_too_narrow_for_floats_are_drawn_from(spec: dict[str, Any], value: float) -> None:
+    assert problems({"x": spec}) == {}
+    assert Space(resolve({"hyperparameters": {"x": spec}})["hyperparameters"]).sample(FixedDraws()) == {"x": value}
+
+
+@pytest.mark.parametrize("high", [1, 1e300])
+@pytest.mark.parametrize("searcher", [RANDOM, GRID])
+def test_steps_too_small_to_be_counted_are_refused(high: float, searcher: dict[str, Any]) -> None:
+    space = {"x": {"type": "double", "minval": 0, "maxval": high, "step": 1e-300}}
+    assert "more than 2**53 values" in problems(space, **searcher)["hyperparameters.x.step"]
+
+
+@pytest.mark.parametrize("text", ["~" + "-" * 490 + "w", "(lambda:" + "-" * 200 + "w)", "(" + "-" * 400 + "w)(1)"])
+def test_relations_that_are_nested_deeply_are_refused(text: str) -> None:
+    assert problems({"w": width()}, require=[text]).keys() == {"searcher.require[0]"}
+
+
+def test_two_hyperparameters_of_one_dotted_name_are_refused() -> None:
+    found = problems({"a.b": width(), "a": {"b": width(), "c": 1}})
+    assert found == {"hyperparameters.a.b": "has the same dotted name as hyperparameters['a.b']"}
+    assert problems({"a.b": width(), "a": {"c": width()}}) == {}
+
+
+def test_large_spaces_are_judged_with_bounded_effort() -> None:
+    """Each of these took minutes, or gigabytes: the master judges what anybody sends."""
+    slow = [" or ".join(["w ** 64 < 0"] * 33)] * 50
+    assert "none of 100 random points" in problems({"w": width()}, require=slow)["searcher.require[49]"]
+    chain = {f"h{at:04}": width(when={f"h{at + 1:04}": [8, 9]}) if at < 2999 else width() for at in range(3000)}
+    assert problems(chain) == {}
+    many = {name: {"type": "categorical", "vals": list(range(300))} for name in "abc"}
+    grid = {**many, "z": width(count=2, when={"a": 1, "b": 1, "c": 1})}
+    assert "a grid may have 100,000" in problems(grid, **GRID)["hyperparameters"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_space_that_is_accepted_has_a_point_for_every_seed(seed: int) -> None:
+    """One point of ten thousand meets the relation: the search's own draws may find none of them."""
+    space = {name: {"type": "double", "minval": 0.0, "maxval": 1.0} for name in ("lr", "b")}
+    rare = ["lr < 0.0001"]
+    assert problems(space, require=rare) == {}
+    draws = random.Random(seed)
+
+    class Draws:
+        def below(self, n: int) -> int:
+            return draws.randrange(n)
+
+        def uniform(self, low: float, high: float) -> float:
+            return draws.uniform(low, high)
+
+    made = Space(space, rare)
+    assert made.sample(Draws())["lr"] < 0.0001
+    assert made.sample(Draws(), {"b": 0.5})["lr"] < 0.0001
+
+
 def test_relation_that_is_too_rare_is_told_from_one_that_no_point_meets() -> None:
     space = {"lr": {"type": "double", "minval": 0, "maxval": 1}}
     rare = problems(space, require=["lr > 0.99999"])["searcher.require[0]"]
     assert rare.startswith("is too rare: ")
-    assert problems(space, require=["lr > 5"])["searcher.require[0]"] == "none of 10,000 random points meets it"
+    never = problems(space, require=["lr > 5"])["searcher.require[0]"]
+    assert never == 'none of 10,000 random points meets "lr > 5"'
 
 
 def test_impossible_space_is_refused() -> None:
     found = problems({"w": width()}, require=["w > 9", "w > 64"])
-    assert found == {"searcher.require[1]": "none of 10,000 random points meets it"}
+    assert found == {"searcher.require[1]": 'none of 10,000 random points meets "w > 64"'}
 
 
 def test_relations_that_exclude_each_other_are_refused_together() -> None:

@@ -197,13 +197,21 @@ def test_answers_become_decisions_in_order() -> None:
     live.settle()
 
 
+@pytest.mark.parametrize("length", [0, -1, math.inf, 10**400, "4", None])
+def test_length_that_no_trial_can_train_is_refused(length: Any) -> None:
+    live = Live(time_metric="epochs")
+    with pytest.raises(OperationsRefused, match="length is "):
+        live.answer(create("a"), after("a", length))
+    assert live.answer(create("a"), after("a", 4))
+
+
 def test_trial_that_waits_is_resumed_and_closed_after_its_last_length() -> None:
     live = Live(time_metric="epochs")
     one, _two = live.answer(create("a"), after("a", 1), create("b"), after("b", 5))
     live.settle()
     live.search.step(ValidationReported(one.request_id, 0.8, 1.0))
     assert live.answer() == [PauseTrial(one.request_id)]
-    assert "waits for more" in live.search.method.explain(one.request_id)
+    assert "waits for its next operation" in live.search.method.explain(one.request_id)
     live.search.step(ValidationReported(_two.request_id, 0.8, 5.0))
     assert live.answer(after("a", 2), close("a"), close("b")) == [
         StopTrial(_two.request_id),
@@ -240,14 +248,14 @@ def test_every_mistake_of_an_answer_is_named_and_nothing_is_carried_out() -> Non
         "operation 1 (create): hyperparameters of trial a: x",
         "y: is no hyperparameter of this space",
         "hyperparameters of trial c: x: is missing",
-        "operation 4 (create): there is a trial c already",
+        "operation 4 (create): trial c exists already",
         "operation 5 (create): has no request_id",
         "operation 6 (create): hyperparameters of trial d: is not a mapping",
         "operation 7 (validate_after): there is no trial nobody",
         "operation 8 (validate_after): length is -1",
-        "operation 9 (close): trial d would end before it has begun",
+        "operation 9 (close): trial d would end before it starts",
         "operation 10 (progress): progress is 3",
-        "operation 11 (dance): there is no such operation",
+        "operation 11 (dance): is not an operation",
         "operation 13 (create): comes after a shutdown",
         "4 trials are created, but only 2 are left of searcher.max_trials (2)",
     ):
@@ -257,12 +265,12 @@ def test_every_mistake_of_an_answer_is_named_and_nothing_is_carried_out() -> Non
 
 def test_search_without_trials_and_one_where_all_wait_are_refused() -> None:
     live = Live()
-    assert live.refused() == ["no trial is created: the search would end without one; answer with a shutdown"]
+    assert live.refused() == ["no trial is created: the search would end without one; return a Shutdown to end it"]
     [made] = live.answer(create("a"), after("a", 1))
     live.settle()
     live.search.step(ValidationReported(made.request_id, 0.5))
     [said] = live.refused()
-    assert said == "no trial would train any more: 1 wait for a validate_after or a close (a)"
+    assert said == "no trial would train again: 1 wait for a validate_after or a close (a)"
     assert live.answer(close("a")) == [StopTrial(made.request_id)]
 
 
@@ -336,7 +344,7 @@ def test_users_extend_the_budget_but_add_no_points() -> None:
     live.answer(create("a"))
     live.search.step(Extended(2, 0, "ada"))
     assert len(live.answer(create("b"), create("c"))) == 2
-    with pytest.raises(SteeringRefused, match="from its class alone"):
+    with pytest.raises(SteeringRefused, match="from its class only"):
         live.search.step(PointsAdded(({"x": 0.1},), "ada"))
     with pytest.raises(SteeringRefused, match="no rungs"):
         live.search.step(Extended(0, 2, "ada"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -139,6 +140,9 @@ def _yaml(imported: Imported, source: str) -> str:
     for title, outcome in _HEADINGS:
         notes = imported.with_outcome(outcome)
         lines += ["", f"{title}:", *(f"  {note}" for note in notes)] if notes else []
+    if needless := imported.with_outcome("not_needed"):
+        named = ", ".join(note.path for note in needless)
+        lines += ["", *textwrap.wrap(f"Not needed here: {named}", 110, subsequent_indent="  ", break_long_words=False)]
     if imported.to_do:
         lines += ["", "Left to do:", *(f"  {text}" for text in imported.to_do)]
     head = "".join("# {}".format(visible(line, keep="")).rstrip() + "\n" for line in lines)
@@ -147,8 +151,10 @@ def _yaml(imported: Imported, source: str) -> str:
 
 def _summary(imported: Imported) -> str:
     counts = [f"{len(imported.with_outcome(outcome))} {title.lower()}" for title, outcome in _HEADINGS]
-    kept = len(imported.with_outcome("kept"))
-    return f"{imported.title}: {kept} kept, {', '.join(counts)}, {len(imported.to_do)} left to do"
+    kept, needless = (len(imported.with_outcome(outcome)) for outcome in ("kept", "not_needed"))
+    return (
+        f"{imported.title}: {kept} kept, {needless} not needed, {', '.join(counts)}, {len(imported.to_do)} left to do"
+    )
 
 
 @config.command(name="import", short_help="Convert a Katib Experiment or a W&B sweep.")

@@ -1,4 +1,4 @@
-"""`det search`: steer a search while it runs, and see what it decided and why."""
+"""`det search`: steer a search while it runs, and see its decisions and their reasons."""
 
 from __future__ import annotations
 
@@ -53,11 +53,16 @@ def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[
 @search.command()
 @ID
 @click.option("--trials", type=click.IntRange(min=0), default=0, help="Further trials.")
-@click.option("--units", type=click.IntRange(min=0), default=0, help="Further units of the time metric.")
+@click.option(
+    "--units",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Further units of the time metric for the longest trials.",
+)
 @json_option
 @pass_invocation
 def extend(invocation: Invocation, experiment_id: int, trials: int, units: int) -> None:
-    """Make further trials, or train the longest ones further.
+    """Make more trials, or train the longest ones further.
 
     \b
     Examples:
@@ -72,7 +77,7 @@ def extend(invocation: Invocation, experiment_id: int, trials: int, units: int) 
 
 
 def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _point(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -94,7 +99,7 @@ def _point(_context: click.Context, _option: click.Parameter, values: tuple[str,
 @json_option
 @pass_invocation
 def add(invocation: Invocation, experiment_id: int, points: list[dict[str, Any]]) -> None:
-    """Add points: each becomes one of the next trials, beyond the budget so far.
+    """Add points: each becomes one of the next trials, in addition to max_trials.
 
     \b
     Examples:
@@ -111,11 +116,11 @@ def add(invocation: Invocation, experiment_id: int, points: list[dict[str, Any]]
 @json_option
 @pass_invocation
 def code(invocation: Invocation, experiment_id: int, folder: Path, includes: tuple[str, ...]) -> None:
-    """Replace the code of a paused search, such as after a mend.
+    """Replace the code of a paused search, such as after a bug fix.
 
-    Of a custom search it is the code of its class, which is started again with it and told everything that has
-    happened; answers it gave before still hold, and trials keep their code. Of every other search it is the code of
-    the trials: each uses it from its next attempt on.
+    For a custom search this is the code of its class, which is restarted and receives all events again; its earlier
+    answers stand, and trials keep their code. For other searches it is the code of the trials, used from the next
+    attempt of each.
 
     \b
     Examples:
@@ -145,7 +150,7 @@ def metric(invocation: Invocation, experiment_id: int, name: str) -> None:
 @json_option
 @pass_invocation
 def retry(invocation: Invocation, experiment_id: int, trial_ids: tuple[int, ...]) -> None:
-    """Make new trials at the points of failed ones, by default of all.
+    """Make new trials at the points of failed trials, by default of all.
 
     \b
     Examples:
@@ -187,7 +192,7 @@ def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
 @json_option
 @pass_invocation
 def concurrency(invocation: Invocation, experiment_id: int, limit: int) -> None:
-    """Change how many trials run at a time, 0 for no limit; those that run are left to.
+    """Change how many trials run at a time, 0 for no limit; running trials continue.
 
     \b
     Example:
@@ -218,7 +223,7 @@ def stop(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
 @json_option
 @pass_invocation
 def promote(invocation: Invocation, experiment_id: int, trial_id: int) -> None:
-    """Let a trial train on to the next rung although the search would not.
+    """Let a trial continue to the next rung although the search would stop it.
 
     \b
     Example:
@@ -261,7 +266,7 @@ def _metrics(_context: click.Context, _option: click.Parameter, values: tuple[st
         try:
             found[name] = float(value)
         except ValueError as error:
-            raise click.BadParameter(f"{value[:80]!r} is no number") from error
+            raise click.BadParameter(f"{value[:80]!r} is not a number") from error
     return found
 
 
@@ -283,7 +288,7 @@ def tell(
     state: Outcome | None,
     message: str,
 ) -> None:
-    """Tell what a trial of an unmanaged experiment gave.
+    """Report the result of a trial of an unmanaged experiment.
 
     \b
     Examples:
@@ -292,7 +297,7 @@ def tell(
       det search tell 7 32 --state failed --message "out of memory"
     """
     item = invocation.client.get_search(experiment_id)
-    told = item.report(trial_id, metrics, step=step, state=state, message=message)
+    told = item.tell(trial_id, metrics, step=step, state=state, message=message)
     if invocation.as_json:
         say_json(told)
     elif not told.stop:
@@ -307,7 +312,7 @@ def tell(
 @json_option
 @pass_invocation
 def journal(invocation: Invocation, experiment_id: int) -> None:
-    """List the events of a search and what it decided on each.
+    """List the events of a search and the decisions each of them caused.
 
     \b
     Examples:
@@ -347,9 +352,9 @@ def _decisions(entry: JournalEntry) -> str:
 @json_option
 @pass_invocation
 def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
-    """Compute the state of a search at one of its events, and say why trials were stopped.
+    """Compute the state of a search at one of its events, and show why trials were stopped.
 
-    It also shows the best trial until then, and what was left of the budgets. The master replays the search's journal;
+    It also shows the best trial and the remaining budgets at that event. The master replays the search's journal;
     nothing is changed.
 
     \b

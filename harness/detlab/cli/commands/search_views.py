@@ -1,4 +1,4 @@
-"""`det search show | plot | clone`: a search at a glance, its figures, and another one like it."""
+"""`det search show | plot | clone`: an overview of a search, its figures, and a copy of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExperimentId(click.types.IntParamType):
     """The id of an experiment; Tab offers the newest ones."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the ids that begin like that; none if no cluster answers at once."""
+        """Return the ids with this beginning; none if the cluster does not answer at once."""
         from detlab.client.client import Client
         from detlab.client.transport.calls import Retries
 
@@ -57,7 +57,7 @@ ID = click.argument("experiment_id", metavar="ID", type=ExperimentId())
 @json_option
 @pass_invocation
 def show(invocation: Invocation, experiment_id: int) -> None:
-    """Show a search: its method, what it did, the best so far, what is left, and what people did to it.
+    """Show a search: its method, progress, best trial, remaining budget, and what users did to it.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def _facts(view: ExperimentView) -> list[tuple[str, Any]]:
 
 
 def _rungs(searcher: Mapping[str, Any]) -> list[str]:
-    """Return at which units of the time metric trials are compared, where the config says that."""
+    """Return the units of the time metric at which trials are compared, if the config gives them."""
     count, divisor, longest = (searcher.get(key) for key in ("num_rungs", "divisor", "max_time"))
     if not (count and divisor and longest):
         return []
@@ -108,7 +108,7 @@ def _rungs(searcher: Mapping[str, Any]) -> list[str]:
 
 
 def trial_numbers(item: Experiment, entries: list[JournalEntry]) -> dict[str, int]:
-    """Return the ids of trials by the names that a journal has for them; nothing is asked if no entry has one."""
+    """Return the ids of trials by their request ids in a journal; fetch nothing if no entry has one."""
     if not any(_named(one.event) for one in entries):
         return {}
     return {trial.view.request_id: trial.id for trial in item.list_trials()}
@@ -119,7 +119,7 @@ def _named(event: Mapping[str, Any]) -> list[str]:
 
 
 def act_text(event: Mapping[str, Any], trials: Mapping[str, int]) -> str:
-    """Say what somebody did to a search, from the event of its journal."""
+    """Describe what a user did to a search, from the event in its journal."""
     who = ", ".join(str(trials.get(name, name[:8])) for name in _named(event))
     match event.get("type"):
         case "extended":
@@ -215,7 +215,7 @@ def plot(invocation: Invocation, experiment_id: int, kind: str, output: Path | N
     "--set", "changes", multiple=True, metavar="K=V", callback=_values,
     help="Change a key of the config: searcher.max_trials=50 (repeatable).",
 )  # fmt: skip
-@click.option("--warm-start", is_flag=True, help="Begin with the results of its trials; for methods that have a model.")
+@click.option("--warm-start", is_flag=True, help="Start from the results of its trials; for methods that have a model.")
 @click.option("--name", metavar="TEXT", help="Another name.")
 @click.option("--paused", is_flag=True, help="Do not start it.")
 @json_option
@@ -228,7 +228,7 @@ def clone(
     name: str | None,
     paused: bool,
 ) -> None:
-    """Begin another search with the same config and code.
+    """Start another search with the same config and code.
 
     \b
     Examples:

@@ -76,7 +76,7 @@ def replace_code(experiment_id: int, bundle: Bundle | None) -> Flow[ExperimentVi
 
 
 def ask(experiment_id: int, timeout: float, *, again: bool, trial_id: int | None, key: str) -> Flow[Asked]:
-    """Ask for a trial to evaluate; with the same key the same one is returned, however often it is sent."""
+    """Ask for a trial to evaluate; a repeated request with the same key returns the same trial."""
     body = AskTrial(timeout=min(timeout, MOST_WAIT), again=again, trial_id=trial_id, idempotency_key=key)
     return one(Call("POST", f"experiments/{int(experiment_id)}/search/ask", json=body, parse=model(Asked)))
 
@@ -91,7 +91,7 @@ def tell(
     state: Outcome,
     message: str,
 ) -> Flow[Told]:
-    """Tell what a trial gave; can safely be repeated."""
+    """Report the result of a trial; can safely be repeated."""
     body = TellTrial(
         trial_id=trial_id, run=run, metrics=dict(metrics), steps_completed=step, state=state, message=message
     )
@@ -99,7 +99,7 @@ def tell(
 
 
 def journal(experiment_id: int, *, acts: bool = False) -> Flow[list[JournalEntry]]:
-    """Fetch the events of a search and what it decided, page by page; only what people did to it if asked so."""
+    """Fetch the events of a search and its decisions, page by page; with `acts` only what users did."""
     found: list[JournalEntry] = []
     while True:
         params = {"after": found[-1].seq if found else 0, "limit": JOURNAL_PAGE, "only": "acts" if acts else None}

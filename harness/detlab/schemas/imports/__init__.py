@@ -16,6 +16,7 @@ from typing import Any
 
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.expconf import check, errors_of
+from detlab.schemas.expconf.raw import structure
 from detlab.schemas.imports import katib, wandb
 from detlab.schemas.imports.ledger import Imported, Leaf, Ledger, Note, Outcome, leaves
 
@@ -89,6 +90,9 @@ def import_config(raw: object) -> Imported:
     Raises:
         ConfigError: The file is of no known kind, or has mistakes; all of them are named.
     """
+    found, safe = structure.inspect(raw)
+    if found and not (safe and isinstance(raw, dict)):
+        raise ConfigError(found)
     name = kind_of(raw)
     assert isinstance(raw, dict)
     kind = KINDS[name]

@@ -207,7 +207,12 @@ def _note_algorithm(ledger: Ledger, algorithm: Algorithm, block: dict[str, Any],
         ledger.changed(path, differs)
     else:
         ledger.kept(path)
-    for place, target in _setting_places(ledger, algorithm):
+    known = dict(_setting_places(ledger, algorithm))
+    above: Path = ("spec", "algorithm", "algorithmSettings")
+    for index, item in enumerate(ledger.items(above)):
+        if (*above, index) not in known and isinstance(item, dict):
+            ledger.left_out((*above, index), f"{item.get('name')}: {block['name']} has no such setting")
+    for place, target in known.items():
         if target != SEED and target.partition(".")[0] not in block:
             ledger.left_out((*place, "name"), f"{block['name']} has no such setting")
             ledger.left_out((*place, "value"), f"{block['name']} has no such setting")
@@ -324,6 +329,8 @@ def _early_stopping(ledger: Ledger, config: dict[str, Any]) -> None:
         key = item.get("name") if isinstance(item, dict) else None
         value = number(item.get("value")) if isinstance(item, dict) else None
         if not isinstance(key, str) or key not in _MEDIAN:
+            if key is not None:
+                ledger.left_out(place, f"{key}: the policy has no such setting")
             continue
         if value is None:
             ledger.mistake((*place, "value"), "must be a number")
@@ -414,7 +421,7 @@ def _choices(ledger: Ledger, at: Path, *, numeric: bool) -> Axis | None:
     if None in numbers:
         ledger.mistake((*at, "feasibleSpace", "list"), "must have numbers, since the type is discrete")
         return None
-    return spaces.choice(numbers)
+    return spaces.choice(sorted(one for one in numbers if one is not None), ordered=True)
 
 
 def _bounds(ledger: Ledger, at: Path, kind: str) -> tuple[Any, Any, Any] | None:
@@ -452,14 +459,13 @@ def _range(ledger: Ledger, at: Path, kind: str, *, grid: bool) -> Axis | None:
     if logarithm and low <= 0:
         ledger.mistake((*at, "feasibleSpace", "min"), "must be above 0 on a logarithmic scale")
         return None
-    differs = f"drawn evenly between min and max, not {distribution}" if "ormal" in distribution else ""
     if kind == "int":
         axis = spaces.whole(low, high, step, grid=grid)
         if logarithm:
-            differs = f"drawn evenly, not {distribution}: integers have no logarithmic scale"
+            why = f"drawn evenly, not {distribution}: integers have no logarithmic scale"
+            return Axis(axis.spec, spaces.joined(axis.differs, why), axis.unused)
     elif logarithm:
         axis = spaces.logarithmic(low, high, step, grid=grid)
-        differs = differs and "drawn evenly on a logarithmic scale, not logNormal"
     else:
         axis = spaces.real(low, high, step, grid=grid)
-    return Axis(axis.spec, spaces.joined(axis.differs, differs), axis.unused)
+    return spaces.around_middle(axis) if distribution in ("normal", "logNormal") else axis

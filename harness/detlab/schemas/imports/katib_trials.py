@@ -65,6 +65,37 @@ def _add_job(ledger: Ledger, config: dict[str, Any], names: dict[str, str]) -> N
     _environment(ledger, config, container, names)
     _command(ledger, config, container, names, slots)
     _restarts(ledger, config)
+    _deadline(ledger, config, main)
+    for pod, _ in pods:
+        _pod_by_hand(ledger, pod)
+    _variables_by_hand(ledger, container)
+
+
+def _pod_by_hand(ledger: Ledger, pod: Path) -> None:
+    """Say what is left to do for what a pod brought along."""
+    for key, what, instead in (
+        ("volumes", "volume", "mount a directory of the nodes that has what it held: `bind_mounts`"),
+        ("initContainers", "init container", "have the entrypoint do what it did"),
+    ):
+        value = ledger.at((*pod, key))
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            name = item.get("name") if isinstance(item, dict) else None
+            text = f"{what} {name!r}: {instead}" if name else f"{what} number {index + 1}: {instead}"
+            if text not in ledger.to_do:
+                ledger.to_do.append(text)
+
+
+def _variables_by_hand(ledger: Ledger, main: Path) -> None:
+    """Say which variables the cluster filled in."""
+    for key in ("env", "envFrom"):
+        value = ledger.at((*main, key))
+        for item in value if isinstance(value, list) else ():
+            if not isinstance(item, dict) or (key == "env" and not isinstance(item.get("valueFrom"), dict)):
+                continue
+            source = item.get("valueFrom") if key == "env" else item
+            kinds = ", ".join(str(kind) for kind in source) if isinstance(source, dict) else "?"
+            name = f"variable {item.get('name')}" if key == "env" else "variables"
+            ledger.to_do.append(f"{name} from {kinds}: set by hand in `environment.environment_variables`")
 
 
 def _trial_parameters(ledger: Ledger, hyperparameters: dict[str, Any]) -> dict[str, str]:
@@ -181,7 +212,8 @@ def _gpus(ledger: Ledger, pod: Path) -> int | None:
         for group in ("limits", "requests"):
             above = (*pod, "containers", index, "resources", group)
             amounts = container.get("resources", {}) if isinstance(container, dict) else {}
-            for key, raw in (amounts.get(group) or {}).items() if isinstance(amounts, dict) else ():
+            given = amounts.get(group) if isinstance(amounts, dict) else None
+            for key, raw in given.items() if isinstance(given, dict) else ():
                 if not str(key).endswith("/gpu"):
                     continue
                 value = quantity(raw)
@@ -287,3 +319,22 @@ def _restarts(ledger: Ledger, config: dict[str, Any]) -> None:
         return
     config["max_restarts"] = value
     ledger.kept(place)
+
+
+def _deadline(ledger: Ledger, config: dict[str, Any], pod: Path) -> None:
+    """Take the shorter deadline of the job and of its pod."""
+    found: list[tuple[int, Path]] = []
+    for place in ((*TRIAL_SPEC, "spec", "activeDeadlineSeconds"), (*pod, "activeDeadlineSeconds")):
+        value = ledger.at(place)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            ledger.mistake(place, "must be a whole number of at least 1")
+            continue
+        found.append((value, place))
+    for value, place in sorted(found):
+        if value == min(found)[0]:
+            config.setdefault("resources", {})["max_time"] = value
+            ledger.changed(place, "of each attempt of a trial, which then stops at its next checkpoint")
+        else:
+            ledger.left_out(place, "the other deadline is shorter")

@@ -9,7 +9,10 @@ from typing import Any, Literal
 from detlab.errors import Problem
 from detlab.schemas.expconf.raw.paths import Path, render
 
-Outcome = Literal["kept", "changed", "left_out", "added"]
+Outcome = Literal["kept", "changed", "left_out", "not_needed", "added"]
+
+NEEDLESS = ("not needed", "says what", "it is the default")
+"""How the reasons begin for which nothing is lost."""
 
 NO_COUNTERPART = "unknown here: it has no counterpart"
 """Why a leaf is left out that no rule names."""
@@ -41,7 +44,8 @@ class Note:
 
     Attributes:
         path: Place in the file; empty for what was added.
-        outcome: `kept` (it means the same), `changed`, `left_out`, or `added` (the file does not say it).
+        outcome: `kept` (it means the same), `changed`, `left_out`, `not_needed` (left out, and nothing is lost), or
+            `added` (the file does not say it).
         to: Place in the config; empty if it was left out.
         why: What differs, or why it was left out or added.
     """
@@ -89,6 +93,10 @@ class Imported:
             "to_do": list(self.to_do),
             "problems": [problem.to_dict() for problem in self.problems],
         }
+
+
+def _without(path: Path, why: str) -> Note:
+    return Note(render(path), "not_needed" if why.startswith(NEEDLESS) else "left_out", "", why)
 
 
 @dataclass
@@ -156,7 +164,7 @@ class Ledger:
 
     def left_out(self, path: Path, why: str | None = None) -> None:
         """Say that a leaf is not in the config; by default the format's reason for it."""
-        self._notes[path] = Note(render(path), "left_out", "", why or self._reason(path))
+        self._notes[path] = _without(path, why or self._reason(path))
 
     def added(self, to: str, why: str) -> None:
         """Say that the config has something that the file does not say."""
@@ -171,7 +179,7 @@ class Ledger:
         found: dict[Path, Note] = {}
         for leaf in leaves(self.raw):
             place = self._covering(leaf.path)
-            found[place] = self._notes.get(place) or Note(render(place), "left_out", "", self._reason(place))
+            found[place] = self._notes.get(place) or _without(place, self._reason(place))
         return (*found.values(), *self._added)
 
     def _note(self, path: Path, outcome: Outcome, to: str | None, why: str = "") -> None:

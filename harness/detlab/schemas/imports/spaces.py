@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detlab.schemas.imports import present
+from detlab.schemas.space.values import at_step, steps_of
 
 MOST_CHOICES = 64
 """Points of a stepped range that become choices, where ranges have no `step`."""
@@ -48,9 +49,9 @@ def const(value: Any) -> Axis:
     return Axis({"type": "const", "val": value} if isinstance(value, dict) or value is None else value)
 
 
-def choice(values: list[Any], differs: str = "") -> Axis:
-    """Return a categorical."""
-    return Axis({"type": "categorical", "vals": list(values)}, differs)
+def choice(values: list[Any], differs: str = "", *, ordered: bool = False) -> Axis:
+    """Return a categorical, or an ordinal: its neighbours are expected to do alike."""
+    return Axis({"type": "ordinal" if ordered else "categorical", "vals": list(values)}, differs)
 
 
 def whole(low: int, high: int, step: int | None, *, grid: bool) -> Axis:
@@ -71,7 +72,10 @@ def real(low: float, high: float, step: float | None, *, grid: bool) -> Axis:
         return const(as_float(low))
     if not step:
         return on_grid({"type": "double", "minval": as_float(low), "maxval": as_float(high)}, grid=grid)
-    count = math.floor((high - low) / step + 1e-9) + 1
+    steps = (high - low) / step
+    if not math.isfinite(steps):
+        return without_step(real(low, high, None, grid=grid), "drawn without its step, which is too small")
+    count = math.floor(steps + 1e-9) + 1
     if count == 1:
         return const(as_float(low))
     spec = {"type": "double", "minval": as_float(low), "maxval": as_float(low + (count - 1) * step)}
@@ -92,16 +96,58 @@ def powers(base: float, low: float, high: float) -> dict[str, Any]:
     return {"type": "log", "base": shown, "minval": as_float(low), "maxval": as_float(high)}
 
 
-def normal(mean: float, deviation: float, *, logarithm: bool, grid: bool) -> Axis:
-    """Return the range that covers a normal distribution (of the natural logarithm) nearly always."""
+def normal(mean: float, deviation: float, step: float | None, *, logarithm: bool, grid: bool) -> Axis:
+    """Return a normal distribution (of the natural logarithm), cut off where nearly no draw is."""
+    center = _power_of_e(mean) if logarithm else mean
     if deviation == 0:
-        return const(as_float(math.exp(mean) if logarithm else mean))
+        return const(as_float(center))
     low, high = mean - WIDTH * deviation, mean + WIDTH * deviation
-    why = f"drawn evenly from {WIDTH:g} standard deviations around the mean: there is no normal distribution"
-    if logarithm:
-        return on_grid(powers(math.e, low, high), grid=grid, differs=why)
-    spec = {"type": "double", "minval": as_float(low), "maxval": as_float(high)}
-    return on_grid(spec, grid=grid, differs=why)
+    if grid:
+        why = f"evenly from {WIDTH:g} standard deviations around the mean: a grid draws nothing"
+        spec = powers(math.e, low, high) if logarithm else _double(low, high)
+        return on_grid(spec, grid=True, differs=why)
+    why = f"cut off at {WIDTH:g} standard deviations"
+    if step and not logarithm and math.isfinite(high / step) and math.isfinite(low / step):
+        return _normal_in_steps(low, mean, high, step, why)
+    spec = powers(math.e, low, high) if logarithm else _double(low, high)
+    axis = Axis({**spec, "prior": {"center": as_float(center), "confidence": 1}}, why)
+    return without_step(axis, "drawn without its q") if step else axis
+
+
+def _double(low: float, high: float) -> dict[str, Any]:
+    return {"type": "double", "minval": as_float(low), "maxval": as_float(high)}
+
+
+def _power_of_e(exponent: float) -> float:
+    try:
+        return math.exp(exponent)
+    except OverflowError:  # the check refuses the range
+        return exponent
+
+
+def _normal_in_steps(low: float, mean: float, high: float, step: float, why: str) -> Axis:
+    number = (lambda value: int(value * step)) if float(step).is_integer() else (lambda value: as_float(value * step))
+    least, middle, most = (number(round(value / step)) for value in (low, mean, high))
+    if least == most:
+        return const(middle)
+    kind = "int" if isinstance(least, int) else "double"
+    spec = {"type": kind, "minval": least, "maxval": most, "prior": {"center": middle, "confidence": 1}}
+    return Axis(spec if kind == "int" and step == 1 else {**spec, "step": rounded(step)}, why)
+
+
+def around_middle(axis: Axis) -> Axis:
+    """Return a range as Katib's normal distribution: around its middle, a sixth of it as the standard deviation."""
+    spec = axis.spec
+    if not isinstance(spec, dict) or spec.get("type") not in ("int", "double", "log") or "count" in spec:
+        return Axis(spec, joined(axis.differs, "evenly between min and max: a grid draws nothing"), axis.unused)
+    steps = steps_of({"step": 1, **spec}) if spec["type"] == "int" else steps_of(spec)
+    if steps is not None:
+        center = at_step({"step": 1, **spec}, (steps - 1) // 2)
+    else:
+        middle = (spec["minval"] + spec["maxval"]) / 2
+        center = as_float(math.pow(spec["base"], middle) if spec["type"] == "log" else middle)
+    prior = {"center": center, "confidence": 1}
+    return Axis({**spec, "prior": prior}, joined(axis.differs, "cut off at min and max"), axis.unused)
 
 
 def without_step(axis: Axis, why: str) -> Axis:
@@ -128,4 +174,7 @@ def _stepped(spec: dict[str, Any], step: float, count: int) -> Axis:
 
 def is_number(value: object) -> bool:
     """Whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond floats
+        return False

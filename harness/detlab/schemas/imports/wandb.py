@@ -20,6 +20,10 @@ RUNGS = 4
 TIME = "steps"
 """The time metric of a sweep: its iterations are the reports of a run."""
 
+LENGTHS = frozenset(
+    {"epochs", "num_epochs", "n_epochs", "max_epochs", "steps", "max_steps", "num_steps", "iterations", "max_iter"}
+)
+"""What sweeps call how long a run trains."""
 FIXED = {"${interpreter}": "python3", "${args_json_file}": "${args_json}"}
 """Macros of a command that are the same for all sweeps."""
 _MACROS = re.compile(r"\$\{[a-z_]+\}")
@@ -62,6 +66,7 @@ REASONS: dict[str, str] = {
     "controller": "the master is the controller",
     "job": "jobs of W&B Launch are not known here",
     "metrics": "name one metric: `searcher.metric`",
+    "prior_runs": "name earlier experiments of yours in `searcher.warm_start`",
     "scheduler": "the search method is `searcher.name`",
     "settings": "no such setting here",
     "metric.impute": "a trial that failed counts as the worst",
@@ -124,12 +129,30 @@ def convert(ledger: Ledger) -> dict[str, Any]:
     config["hyperparameters"] = hyperparameters(ledger, grid=searcher.get("name") == "grid")
     config["searcher"] = searcher
     _target(ledger, config)
+    _by_hand(ledger, config)
     if "metric" in searcher:
         ledger.to_do.append(
             f"report {searcher['metric']!r} by core.train.report_validation_metrics: wandb.log does not reach here"
         )
         ledger.to_do.append("wandb.config of an agent is not set: read the arguments, or info.trial.hparams")
     return config
+
+
+def _by_hand(ledger: Ledger, config: dict[str, Any]) -> None:
+    """Say what is left to do for earlier runs, and where the file says twice how long a trial trains."""
+    if ledger.at(("prior_runs",)):
+        ledger.to_do.append(
+            "prior_runs: results of W&B are not here; give them as `searcher.results`, or experiments of this cluster"
+            " as `searcher.warm_start` (of tpe, gp, cmaes, nsga2, bayesian)"
+        )
+    longest = config["searcher"].get("max_time")
+    for name, value in config["hyperparameters"].items():
+        if longest is None or name.lower() not in LENGTHS or not spaces.is_number(value) or value == longest:
+            continue
+        ledger.to_do.append(
+            f"{name} is {value:g}, but `searcher.max_time` {longest}, from early_terminate: make them the same if a"
+            f" report is one of the {name}; a trial that ends earlier never reaches the last rung"
+        )
 
 
 def _project(ledger: Ledger, config: dict[str, Any]) -> None:

@@ -79,8 +79,9 @@ def _log_normal(spec: Spec, grid: bool) -> Axis:
 
 
 def _around_mean(spec: Spec, grid: bool, *, logarithm: bool) -> Axis:
-    axis = spaces.normal(spec.get("mu", 0), spec.get("sigma", 1), logarithm=logarithm, grid=grid)
-    return spaces.without_step(axis, "drawn without its q") if spec["distribution"].startswith("q_") else axis
+    step = spec.get("q", 1) if spec["distribution"].startswith("q_") else None
+    axis = spaces.normal(spec.get("mu", 0), spec.get("sigma", 1), step, logarithm=logarithm, grid=grid)
+    return spaces.without_step(axis, "without its q") if step and grid else axis
 
 
 def _beta(spec: Spec, grid: bool) -> Axis:
@@ -101,10 +102,10 @@ DISTRIBUTIONS: dict[str, tuple[Convert, tuple[str, ...], str]] = {
     "q_log_uniform_values": (_stepped_values, ("min", "max"), "int, drawn evenly; log, if `q` is a fraction"),
     "inv_log_uniform": (_inverse_exponents, ("min", "max"), "log with base e"),
     "inv_log_uniform_values": (_values, ("min", "max"), "log"),
-    "normal": (_normal, (), "double, evenly from 3 standard deviations around the mean"),
-    "q_normal": (_normal, (), "double, evenly from 3 standard deviations around the mean"),
-    "log_normal": (_log_normal, (), "log with base e, evenly from 3 standard deviations around the mean"),
-    "q_log_normal": (_log_normal, (), "log with base e, evenly from 3 standard deviations around the mean"),
+    "normal": (_normal, (), "double with a `prior` of confidence 1, cut off at 3 standard deviations"),
+    "q_normal": (_normal, (), "the same with a step; int, if `q` is whole"),
+    "log_normal": (_log_normal, (), "log with base e and such a `prior`"),
+    "q_log_normal": (_log_normal, (), "the same, without `q`"),
     "beta": (_beta, (), "double, evenly from 0 to 1"),
     "q_beta": (_beta, (), "double with a step, evenly from 0 to 1"),
     "constant": (lambda spec, grid: spaces.const(spec["value"]), ("value",), "const"),

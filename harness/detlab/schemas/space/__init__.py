@@ -5,7 +5,7 @@ live here.
 """
 
 from detlab.schemas.space.grid import Grid, count_points
-from detlab.schemas.space.points import MAX_TRIES, Space, SpaceError
+from detlab.schemas.space.points import MAX_TRIES, FixedDraws, Space, SpaceError
 from detlab.schemas.space.relations import Relation, RelationError, parse_relation
 from detlab.schemas.space.tree import Leaf, is_condition, is_group, leaves_of
 from detlab.schemas.space.values import Draws
@@ -13,6 +13,7 @@ from detlab.schemas.space.values import Draws
 __all__ = [
     "MAX_TRIES",
     "Draws",
+    "FixedDraws",
     "Grid",
     "Leaf",
     "Relation",

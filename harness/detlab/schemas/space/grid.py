@@ -112,8 +112,8 @@ def count_points(space: Space) -> int | None:
             for found, more, many in _branches(axis, key, values, named):
                 before = grown.get(found, (more, 0))[1]
                 grown[found] = (more, before + points * many)
-        if len(grown) > MAX_STATES:
-            return None
+                if len(grown) > MAX_STATES:
+                    return None
         states = grown
     return sum(points for _, points in states.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,21 @@ MAX_TRIES = 10_000
 
 Flat = dict[str, Any]
 """A point as dotted names and values."""
+
+
+class FixedDraws:
+    """Random numbers, always the same: by them a space is judged at submit."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(0)  # noqa: S311 - not for secrets
+
+    def below(self, n: int) -> int:
+        """Draw an integer in [0, n)."""
+        return self._random.randrange(n)
+
+    def uniform(self, low: float, high: float) -> float:
+        """Draw a float in [low, high)."""
+        return self._random.uniform(low, high)
 
 
 class SpaceError(ValueError):
@@ -60,7 +76,7 @@ class Space:
         try:
             relation = parse_relation(text)
         except RelationError as error:
-            raise SpaceError(f"{path}: {error}") from error
+            raise SpaceError(f"{path}: {text!r:.80} {error}") from error
         unknown = [name for name in relation.names if name not in {leaf.name for leaf in self.leaves}]
         if unknown:
             raise SpaceError(f"{path}: there is no hyperparameter {unknown[0]!r}")
@@ -77,15 +93,18 @@ class Space:
                 that could be drawn beside it meets the relations.
 
         Returns:
-            The point. If none of `MAX_TRIES` meets the relations, it is the last one that did, again.
+            The point. If none of `MAX_TRIES` meets the relations, it is the last one that did, again; if there is none
+            yet, it is the one by which the space was accepted at submit (`FixedDraws`).
 
         Raises:
-            SpaceError: No point met the relations yet.
+            SpaceError: No point meets the relations, so that the space was refused at submit.
         """
         if fixed and (found := self._try(rng, self.flat(fixed))) is not None:
             return self.tree(found)
         if (found := self._try(rng, {})) is not None:
             self._met = found
+        elif self._met is None and (accepted := self._try(FixedDraws(), {})) is not None:
+            self._met = accepted
         elif self._met is None:
             raise SpaceError(f"searcher.require: none of {MAX_TRIES:,} random points meets it")
         return copy.deepcopy(self.tree(self._met if found is None else found))

@@ -128,21 +128,28 @@ def _inspect(node: ast.expr, names: dict[str, None], depth: int) -> None:
         case ast.Name() | ast.Attribute():
             names.setdefault(_name(node))
         case ast.BinOp(op=op) if type(op) not in _BINARY:
-            raise RelationError(f"uses an operator that is not available: {ast.unparse(node)[:60]}")
+            raise RelationError(f"uses an operator that is not available: {_shown(node)}")
         case ast.UnaryOp(op=op) if not isinstance(op, ast.USub | ast.UAdd | ast.Not):
-            raise RelationError(f"uses an operator that is not available: {ast.unparse(node)[:60]}")
+            raise RelationError(f"uses an operator that is not available: {_shown(node)}")
         case ast.Compare(ops=ops) if any(type(op) not in _COMPARE for op in ops):
             raise RelationError("compares with `is`: write `==`")
         case ast.Call(func=ast.Name(id=called), keywords=[]) if called in _FUNCTIONS:
             for argument in node.args:
                 _inspect(argument, names, depth - 1)
         case ast.Call():
-            raise RelationError(f"calls {ast.unparse(node.func)[:40]}: the functions are {', '.join(FUNCTIONS)}")
+            raise RelationError(f"calls {_shown(node.func)}: the functions are {', '.join(FUNCTIONS)}")
         case ast.BinOp() | ast.UnaryOp() | ast.BoolOp() | ast.Compare() | ast.List() | ast.Tuple():
             for inner in _operands(node):
                 _inspect(inner, names, depth - 1)
         case _:
-            raise RelationError(f"uses what relations do not have: {ast.unparse(node)[:60]}")
+            raise RelationError(f"uses what relations do not have: {_shown(node)}")
+
+
+def _shown(node: ast.AST) -> str:
+    try:
+        return ast.unparse(node)[:60]
+    except RecursionError:  # of Python's own writer: it is judged before the depth is
+        return "something nested deeply"
 
 
 def _operands(node: ast.expr) -> Iterator[ast.expr]:
@@ -156,7 +163,7 @@ def _name(node: ast.expr) -> str:
         case ast.Attribute(value=inner, attr=name):
             return f"{_name(inner)}.{name}"
         case _:
-            raise RelationError(f"is no name of a hyperparameter: {ast.unparse(node)[:60]}")
+            raise RelationError(f"is no name of a hyperparameter: {_shown(node)}")
 
 
 def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
@@ -181,7 +188,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             return [_value(part, values) for part in parts]
         case _:
-            raise TypeError(f"what is {ast.unparse(node)[:60]}")
+            raise TypeError(f"what is {_shown(node)}")
 
 
 def _either(parts: list[ast.expr], values: Mapping[str, Any], *, until: bool) -> bool:

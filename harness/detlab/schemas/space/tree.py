@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 Route = tuple[str, ...]
@@ -65,7 +66,7 @@ def is_group(value: object) -> bool:
 
 
 def is_condition(key: str, value: object, depth: int) -> bool:
-    """Return whether an entry of a group says when the group exists; at the top, `when` is a name like any other.
+    """Return whether an entry of a group is its condition; at the top level, `when` is an ordinary name.
 
     Args:
         key: Of the entry.
@@ -119,14 +120,20 @@ def in_order(leaves: Sequence[Leaf]) -> list[Leaf]:
     if not any(leaf.conditions for leaf in leaves):
         return list(leaves)
     known = {leaf.name for leaf in leaves}
-    waiting, placed, ordered = list(leaves), set[str](), list[Leaf]()
-    while waiting:
-        ready = next((leaf for leaf in waiting if _needs(leaf, known) <= placed), None)
-        if ready is None:
-            break
-        waiting.remove(ready)
-        placed.add(ready.name)
-        ordered.append(ready)
+    needs = [_needs(leaf, known) for leaf in leaves]
+    waiting: dict[str, list[int]] = {}
+    for at, names in enumerate(needs):
+        for name in names:
+            waiting.setdefault(name, []).append(at)
+    ready = [at for at, names in enumerate(needs) if not names]  # a heap, since it is sorted
+    ordered: list[Leaf] = []
+    while ready:
+        leaf = leaves[heappop(ready)]
+        ordered.append(leaf)
+        for at in waiting.pop(leaf.name, ()):
+            needs[at].discard(leaf.name)
+            if not needs[at]:
+                heappush(ready, at)
     return ordered
 
 
@@ -140,9 +147,8 @@ def cycle(leaves: Sequence[Leaf]) -> list[str]:
     left = {leaf.name for leaf in leaves} - {leaf.name for leaf in in_order(leaves)}
     if not left:
         return []
-    walked: list[str] = [min(left)]
-    while True:
-        following = min(_needs(known[walked[-1]], left))
-        if following in walked:
-            return [*walked[walked.index(following) :], following]
-        walked.append(following)
+    walked = {min(left): 0}
+    following = min(left)
+    while (following := min(_needs(known[following], left))) not in walked:
+        walked[following] = len(walked)
+    return [*list(walked)[walked[following] :], following]

@@ -12,6 +12,8 @@ from detlab.schemas.space.tree import same
 NUMBERS = ("int", "double", "log")
 CHOICES = ("categorical", "ordinal")
 _TOLERANCE = 1e-9
+MOST_STEPS = 2**53
+"""Of a stepped number: beyond, floats do not tell its values apart."""
 _DEVIATIONS = 6.0
 """Widths of the normal distribution around a prior's center in the range of a number."""
 
@@ -27,12 +29,13 @@ class Draws(Protocol):
 
 
 def steps_of(spec: Mapping[str, Any]) -> int | None:
-    """Return how many values a stepped number or a choice has; None for a number without a step."""
+    """Return how many values a stepped number or a choice has; None for a number without a step, or with too many."""
     if spec["type"] in CHOICES:
         return len(spec["vals"])
     if spec["type"] not in NUMBERS or spec.get("step") is None:
         return None
-    return math.floor((spec["maxval"] - spec["minval"]) / spec["step"] + _TOLERANCE) + 1
+    steps = (spec["maxval"] - spec["minval"]) / spec["step"] + _TOLERANCE
+    return math.floor(steps) + 1 if steps < MOST_STEPS else None
 
 
 def at_step(spec: Mapping[str, Any], place: int) -> Any:
@@ -99,7 +102,10 @@ def _near(spec: Mapping[str, Any], center: Any, rng: Draws) -> Any:
 def _cut_normal(center: float, low: float, high: float, rng: Draws, most: float) -> float:
     from statistics import NormalDist  # takes milliseconds to import
 
-    normal = NormalDist(center, (high - low) / _DEVIATIONS)
+    deviation = (high - low) / _DEVIATIONS
+    if not deviation > 0:  # floats do not tell the ends apart
+        return min(center, most)
+    normal = NormalDist(center, deviation)
     first, last = normal.cdf(low), normal.cdf(high)
     part = min(max(rng.uniform(first, last), 1e-12), 1 - 1e-12)
     return min(max(normal.inv_cdf(part), math.ceil(low) if low % 1 == 0.5 else low), most)
@@ -107,7 +113,8 @@ def _cut_normal(center: float, low: float, high: float, rng: Draws, most: float)
 
 def exponent_of(spec: Mapping[str, Any], value: Any) -> float:
     """Return the exponent of a value of a log, within its range."""
-    found = math.log(float(value)) / math.log(float(spec["base"]))
+    scale = math.log(float(spec["base"]))
+    found = math.log(float(value)) / scale if scale else 0.0  # every power of 1 is 1
     return min(max(found, float(spec["minval"])), float(spec["maxval"]))
 
 

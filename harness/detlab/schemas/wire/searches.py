@@ -11,7 +11,7 @@ from detlab.schemas.wire.views import BestView, BudgetView
 
 MOST_POINTS = 1000
 MOST_OPERATIONS = 20_000
-MOST_TRIALS_MORE = 10_000
+MOST_TRIALS_MORE = 1000
 """As many as a search may have at a time: they may all be made in one transaction."""
 SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "code", "metric"]
 
@@ -27,10 +27,10 @@ class SteerSearch(Wire):
     points: list[dict[str, Any]] = Field(default=[], max_length=MOST_POINTS)
     """Of `add`: hyperparameters of the next trials."""
     hyperparameters: dict[str, Any] | None = None
-    """Of `bounds`: the whole block as it is from now on."""
+    """Of `bounds`: the complete new block."""
     limit: int | None = Field(None, ge=0, le=MOST_TRIALS_MORE)
     """Of `concurrency`: trials at a time, 0 for no limit."""
-    trial_ids: list[int] = Field(default=[], max_length=MOST_POINTS)
+    trial_ids: list[Annotated[int, Field(ge=1, lt=2**63)]] = Field(default=[], max_length=MOST_POINTS)
     """Of `retry`: failed trials, all of them if empty; of `stop` and `promote`: one trial."""
     bundle: Annotated[str, Field(max_length=200)] | None = None
     """Of `code`: the uploaded code, in place of what the class of a custom search has, or the trials of another one."""
@@ -41,7 +41,7 @@ class SteerSearch(Wire):
 
 
 class SearchSetup(Wire):
-    """What the task of a custom search needs to make its class."""
+    """What the task of a custom search needs to create its class."""
 
     experiment_id: int
     entrypoint: str
@@ -58,7 +58,7 @@ class SearchSetup(Wire):
 
 
 class FeedEvent(Wire):
-    """An event of which the class of a custom search is told, and what it answered."""
+    """An event that the class of a custom search receives, and its answer."""
 
     number: int
     """From 1, without gaps."""
@@ -75,7 +75,7 @@ class FeedEvent(Wire):
     hyperparameters: dict[str, Any] | None = None
     """Of `space_edited`: the new block."""
     operations: list[dict[str, Any]] | None = None
-    """What it answered; None: the event is to be answered."""
+    """Its answer; None if it has not answered yet."""
 
 
 class SearchFeed(Wire):
@@ -84,13 +84,13 @@ class SearchFeed(Wire):
     setup: SearchSetup
     events: list[FeedEvent]
     over: bool = False
-    """No answer is wanted any more: the task may end."""
+    """The search needs no more answers: the task may end."""
     why: str = ""
     """Why not, for people."""
 
 
 class SearchAnswer(Wire):
-    """POST task/search: what the class answers to an event, or why it does not."""
+    """POST task/search: the answer of the class to an event, or why it has none."""
 
     number: int = Field(ge=1, le=10**9)
     operations: list[dict[str, Any]] = Field(default=[], max_length=MOST_OPERATIONS)
@@ -102,7 +102,7 @@ class SearchAnswerReply(Wire):
     """What became of an answer."""
 
     accepted: bool
-    """Whether it was carried out now; not if the event had been answered before."""
+    """Whether it was carried out; False if the event had been answered before."""
     over: bool = False
     why: str = ""
 
@@ -118,17 +118,17 @@ class AskTrial(Wire):
     """POST experiments/{id}/search/ask: a trial of an unmanaged experiment, to be evaluated by the caller."""
 
     timeout: float = Field(0.0, ge=0.0, le=MOST_WAIT)
-    """Seconds to wait at most until there is one: the next point may have to be computed."""
+    """Most seconds to wait for a trial: the next point may have to be computed."""
     again: bool = False
-    """Hand out a trial that is being evaluated already, because whoever asked for it is gone."""
-    trial_id: int | None = None
-    """With `again`: which one; default: the one that was asked for first."""
+    """Hand out a trial that is being evaluated, because the program that asked for it has died."""
+    trial_id: int | None = Field(None, ge=1, lt=2**63)
+    """With `again`: the trial; default: the one that was asked for first."""
     idempotency_key: Annotated[str, Field(max_length=300)] | None = None
     """The same request with the same key gets the same trial, until that has ended."""
 
 
 class AskedTrial(Wire):
-    """A trial to be evaluated by whoever asked for it."""
+    """A trial that the caller is to evaluate."""
 
     id: int
     number: int
@@ -136,13 +136,13 @@ class AskedTrial(Wire):
     hyperparameters: dict[str, Any]
     seed: int
     run: int
-    """How often it was handed out: once it is handed out again, nothing is taken from earlier evaluations of it."""
+    """How many times it was handed out: results of an earlier time are refused."""
     steps_completed: int = 0
-    """The step until which it was told before: it may continue there if you have kept its state."""
+    """The last step that was told: the evaluation may continue there if its state was kept."""
 
 
 class Asked(Wire):
-    """What there is to evaluate."""
+    """The next trial to evaluate, or why there is none."""
 
     trial: AskedTrial | None = None
     over: bool = False
@@ -150,33 +150,37 @@ class Asked(Wire):
     why: str = ""
     """Why there is none, for people."""
     waits_for: list[int] = []
-    """Trials of which one must be told before there is a further one."""
+    """Trials being evaluated; one of them must end before the search makes another."""
 
 
 class TellTrial(Wire):
-    """POST experiments/{id}/search/tell: what the evaluation of a trial gave."""
+    """POST experiments/{id}/search/tell: the result of a trial."""
 
-    trial_id: int
-    run: int | None = None
+    trial_id: int = Field(ge=1, lt=2**63)
+    run: int | None = Field(None, ge=0, lt=2**63)
     """`run` of the `AskedTrial`; default: the newest."""
     metrics: dict[Annotated[str, Field(max_length=1000)], Any] = Field(default={}, max_length=MOST_TOLD_METRICS)
     """Validation metrics: the searcher's, and any others."""
     steps_completed: int | None = Field(None, ge=0, le=MOST_STEPS)
-    """How far it has trained; default: one step beyond the last report."""
+    """How far it has trained; default: one step after the last report."""
     state: Outcome = "completed"
     """How it ended: `running` if it has not, `invalid` if its hyperparameters cannot be evaluated."""
     message: Annotated[str, Field(max_length=10_000)] = ""
-    """Of a trial that failed: why."""
+    """Why the trial failed."""
 
 
 class Told(Wire):
-    """What the search makes of it."""
+    """How the search reacts to a result."""
 
     stop: bool
-    """Whether the evaluation is to end here: the trial has ended, or is paused at a rung."""
+    """Whether to stop evaluating the trial: it has ended, or is paused at a rung."""
     state: TrialState
     why: str = ""
-    """Why it is to end, for people; empty if that is nobody's decision but yours."""
+    """Why, for people; empty if the caller ended it."""
+
+    def __bool__(self) -> bool:
+        """Whether to stop evaluating the trial."""
+        return self.stop
 
 
 class JournalEntry(Wire):
@@ -203,16 +207,16 @@ class ReplayedTrial(Wire):
     best: float | None = None
     """Its best value of the searcher metric until then."""
     reports: int = 0
-    """Reports that the journal has."""
+    """Reports in the journal."""
 
 
 class ReplayedSearch(Wire):
-    """A search at one of its events, computed anew from its journal."""
+    """A search at one of its events, computed from its journal."""
 
     at: int
-    """The event: it is the last one that was replayed."""
+    """The last event that was replayed."""
     events: int
-    """Events that the journal has."""
+    """Events in the journal."""
     time: float | None = None
     last: dict[str, Any] | None = None
     """The event itself."""

@@ -1,9 +1,9 @@
 """`custom`: a search that a class of the user's decides, in a task of the cluster.
 
-The method decides nothing of itself. It keeps a numbered *feed* of what the class is to be told; the class answers one
-event after the other with operations, each answer is journaled (`Answered`), and the operations become decisions here.
+The method itself decides nothing. It keeps a numbered *feed* of events for the class; the class answers them one by one
+with operations, each answer is journaled (`Answered`), and the operations become decisions here.
 The operations are those of Determined's former `SearchMethod` interface: create, validate_after, close, progress,
-shutdown. An answer with a mistake is refused as a whole.
+shutdown. An answer with an error is refused as a whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import CustomConfig, SearcherBlock
-from detlab_hub.core.searchers.errors import OperationsRefused, SearcherConfigError, SearcherInputError, SteeringRefused
+from detlab_hub.core.searchers.errors import OperationsRefused, SearcherConfigError, SteeringRefused
 from detlab_hub.core.searchers.events import (
     CreateTrial,
     Decision,
@@ -28,12 +28,14 @@ from detlab_hub.core.searchers.events import (
 )
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
-from detlab_hub.core.searchers.objectives import Score
+from detlab_hub.core.searchers.objectives import Score, time_of
 from detlab_hub.core.searchers.sweep import refuse_units
 
 DEFAULT_MAX_TRIALS = 1000
 _MISTAKES = 20
-"""Mistakes of one answer that are named; the others are counted."""
+"""Errors of one answer that are reported; the others are counted."""
+_LONGEST = 2.0**53
+"""Units of a length, at most: as of steps."""
 
 
 @dataclass
@@ -45,13 +47,13 @@ class _Trial:
         hparams: Its point.
         request_id: Of the trial; None while it waits for a place.
         lengths: Training lengths after which the class wants a validation, the next one first.
-        by_length: Whether the class ever asked for a length; if not, it is told of every report.
+        by_length: Whether the class ever asked for a length; if not, it receives every report.
         closing: Whether it is to end after the last of them.
-        asked: The length of which the class was told last, as long as it has not answered.
-        held: Whether it is off its slots, until the class wants more of it.
-        stopped: Whether it was told to end.
-        ended: Whether it has.
-        reports: How many it made.
+        asked: The length last reported to the class, until it has answered.
+        held: Whether it has freed its slots and waits for the class.
+        stopped: Whether it was stopped.
+        ended: Whether it has ended.
+        reports: How many reports it has made.
     """
 
     key: str
@@ -66,26 +68,26 @@ class _Trial:
     ended: bool = False
     reports: int = 0
     closed_at: int = 0
-    """The number of the event that tells the class of its end."""
+    """The number of the event that reports its end."""
 
     @property
     def running(self) -> bool:
-        """Whether it takes a place among the trials that run at a time."""
+        """Whether it counts towards the limit of concurrent trials."""
         return self.request_id is not None and not self.ended and not self.held
 
     @property
     def over(self) -> bool:
-        """Whether the class can ask nothing more of it."""
+        """Whether operations on it have no effect any more."""
         return self.ended or self.stopped
 
 
 class CustomSearch(SearchMethod):
-    """Passes events to the class, and carries out what it answers.
+    """Passes events to the class, and carries out its answers.
 
     Args:
         max_trials: Trials that the class may create.
         max_concurrent: Trials at a time; 0 for no limit. Further ones wait.
-        time_metric: What lengths count; None: reports.
+        time_metric: The unit of lengths; None: reports.
         sign: 1 if a smaller metric is better, else -1.
     """
 
@@ -118,7 +120,7 @@ class CustomSearch(SearchMethod):
             SearcherConfigError: It has starting points, which the class would have to make.
         """
         if fields.starting_points:
-            raise SearcherConfigError("searcher.starting_points: custom has none: the class makes all points itself")
+            raise SearcherConfigError("searcher.starting_points: custom has none: its class makes all points")
         time_metric = fields.text("time_metric")
         return cls(
             fields.count("max_trials", DEFAULT_MAX_TRIALS), fields.max_concurrent, time_metric, fields.objectives.sign
@@ -158,15 +160,13 @@ class CustomSearch(SearchMethod):
         return []
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
-        """Tell the class of a report; of a trial with lengths, only if it has reached the next one.
+        """Report a validation to the class; for a trial with lengths, only at the next length.
 
         Raises:
             SearcherInputError: The report lacks the time metric.
         """
-        if self._time_metric is not None and (time is None or not math.isfinite(time)):
-            raise SearcherInputError(
-                f"a validation report must carry the searcher's time_metric {self._time_metric!r} as a finite number"
-            )
+        if self._time_metric is not None:
+            time = time_of(self._time_metric, time, request_id)
         trial = self._by_request[request_id]
         trial.reports += 1
         trained = float(trial.reports) if time is None or self._time_metric is None else time
@@ -188,14 +188,14 @@ class CustomSearch(SearchMethod):
         self._tell("validation_completed", request_id=trial.key, metric=told, train_length=trained)
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
-        """Tell the class why a trial ended."""
+        """Report to the class why a trial ended."""
         if reason in ("invalid_hp", "init_invalid_hp"):
             self._invalid += 1
         self._tell("trial_exited_early", request_id=self._by_request[request_id].key, reason=reason)
         return []
 
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
-        """Tell the class of a trial's end, and fill its place."""
+        """Report a trial's end to the class, and fill its place."""
         trial = self._by_request[request_id]
         self._end(trial)
         return self._fill(factory)
@@ -216,10 +216,10 @@ class CustomSearch(SearchMethod):
     def answered(
         self, factory: TrialFactory, number: int, operations: Sequence[Mapping[str, Any]], failure: str
     ) -> list[Decision]:
-        """Carry out the answer to the event that waits; a failure pauses the experiment.
+        """Carry out the answer to the next event; a failure pauses the experiment.
 
         Raises:
-            OperationsRefused: With every operation that is impossible; nothing has changed then.
+            OperationsRefused: Names every impossible operation; nothing has changed.
         """
         if failure:
             self._failure = failure
@@ -258,7 +258,7 @@ class CustomSearch(SearchMethod):
         return decisions
 
     def _lengthen(self, trial: _Trial, length: float) -> None:
-        if trial.over:  # the class is about to be told
+        if trial.over:  # the event for the class is already in the feed
             return
         trial.by_length = True
         trial.lengths.append(length)
@@ -266,7 +266,7 @@ class CustomSearch(SearchMethod):
             self._resuming.append(trial)
 
     def _close(self, trial: _Trial) -> list[Decision]:
-        """End a trial, after the lengths that the class still wants."""
+        """End a trial after the lengths that are still open."""
         trial.closing = True
         return [] if trial.lengths or trial.over else self._stop(trial, finished=False)
 
@@ -286,7 +286,7 @@ class CustomSearch(SearchMethod):
         return [decision for trial in running for decision in self._stop(trial, finished=True)]
 
     def _hold(self, trial: _Trial) -> list[Decision]:
-        """Take a trial off its slots if the class wants nothing of it for now."""
+        """Pause a trial if the class has requested no other length."""
         if trial.asked is None or trial.over:
             return []
         if trial.lengths:
@@ -322,21 +322,21 @@ class CustomSearch(SearchMethod):
         """Let the class create further trials.
 
         Raises:
-            SteeringRefused: Units, or points, which the class alone makes.
+            SteeringRefused: Units were given, or points, which only the class makes.
         """
         refuse_units(self.name, units)
         if factory.enqueued:
-            raise SteeringRefused("a custom search gets its points from its class alone: none can be added")
+            raise SteeringRefused("a custom search takes points from its class only: none can be added")
         self._max_trials += trials
         return []
 
     def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
-        """Fill the places that are new, or leave those empty that are too many."""
+        """Fill new places; with a lower limit, leave places empty as trials end."""
         self._max_concurrent = limit
         return self._fill(factory)
 
     def respaced(self, factory: TrialFactory, space: Mapping[str, Any]) -> list[Decision]:
-        """Tell the class of the new space."""
+        """Report the new space to the class."""
         self._tell("space_edited", hyperparameters=dict(space))
         return []
 
@@ -348,18 +348,18 @@ class CustomSearch(SearchMethod):
     # --- looked at
 
     def level_of(self, request_id: str) -> int:
-        """Return how many reports the trial made: each may be the one that the class is told of."""
+        """Return how many reports the trial has made: the class may receive each of them."""
         return self._by_request[request_id].reports
 
     def explain(self, request_id: str) -> str:
-        """Say what the class wants of the trial."""
+        """Return what the class has decided for the trial."""
         trial = self._by_request[request_id]
         if trial.held:
-            return "has trained as long as the class asked for; it waits for more"
+            return "has trained the length that the class requested; waits for its next operation"
         return "closed by the class" if trial.closing else ""
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
-        """Return what the class says, or else the part of the trials so far that is done."""
+        """Return the class's own progress, or else the share of the created trials that is done."""
         if self._progress is not None:
             return self._progress
         if not self._trials:
@@ -405,7 +405,7 @@ class CustomSearch(SearchMethod):
 
     @property
     def last(self) -> bool:
-        """Whether no event waits behind the one that is being answered."""
+        """Whether the event being answered is the newest."""
         return self._answered + 1 == len(self._feed)
 
     @property
@@ -420,7 +420,7 @@ class _Answer:
 
     Attributes:
         mistakes: One sentence for each.
-        points: Of the trials that it creates, complete.
+        points: Complete points of the trials that it creates.
     """
 
     def __init__(self, search: CustomSearch, factory: TrialFactory, operations: Sequence[Mapping[str, Any]]) -> None:
@@ -439,7 +439,7 @@ class _Answer:
 
     @property
     def mistakes(self) -> list[str]:
-        """One sentence for each mistake; of very many, the first ones."""
+        """One sentence for each error; of very many, the first ones."""
         more = len(self._found) - _MISTAKES
         return self._found if more <= 0 else [*self._found[:_MISTAKES], f"and {more} more"]
 
@@ -461,13 +461,13 @@ class _Answer:
             case "shutdown":
                 self._shut = True
                 return []
-        return ["there is no such operation"]
+        return ["is not an operation"]
 
     def _create(self, key: str, hparams: Any) -> list[str]:
         if not key:
             return ["has no request_id"]
         if key in self._search.trials or key in self.points:
-            return [f"there is a trial {key} already"]
+            return [f"trial {key} exists already"]
         self.points[key] = {}
         point, wrong = self._factory.completed(hparams)
         self.points[key] = point
@@ -475,8 +475,8 @@ class _Answer:
 
     def _validate_after(self, key: str, length: Any) -> list[str]:
         wrong = self._unknown(key)
-        if not isinstance(length, int | float) or not math.isfinite(length) or length <= 0:
-            wrong.append(f"length is {length!r}; it must be a number above 0")
+        if not isinstance(length, int | float) or not 0 < length <= _LONGEST:
+            wrong.append(f"length is {length!r:.40}; it must be a number above 0")
         if not wrong:
             self._lengths[key] = self._lengths.get(key, 0) + 1
         return wrong
@@ -484,7 +484,7 @@ class _Answer:
     def _close(self, key: str) -> list[str]:
         wrong = self._unknown(key)
         if not wrong and key in self.points and not self._lengths.get(key):
-            wrong.append(f"trial {key} would end before it has begun: it needs a validate_after first")
+            wrong.append(f"trial {key} would end before it starts: it needs a validate_after first")
         if not wrong:
             self._closed.add(key)
         return wrong
@@ -507,11 +507,11 @@ class _Answer:
             )
 
     def _deadlock(self) -> None:
-        """Refuse an answer after which nothing could ever happen, although trials are open or none was made."""
+        """Refuse an answer after which the search would wait for ever, or would end without a trial."""
         if not self._search.last or self.points:
             return
         if not self._search.trials:
-            self._found.append("no trial is created: the search would end without one; answer with a shutdown")
+            self._found.append("no trial is created: the search would end without one; return a Shutdown to end it")
             return
         known = self._search.open
         opened = [one for one in known if not one.over and one.key not in self._closed]
@@ -521,5 +521,5 @@ class _Answer:
         if opened and len(left) == len(opened) and not ending and not self._closed:
             names = ", ".join(one.key for one in left[:3]) + (" ..." if len(left) > 3 else "")
             self._found.append(
-                f"no trial would train any more: {len(left)} wait for a validate_after or a close ({names})"
+                f"no trial would train again: {len(left)} wait for a validate_after or a close ({names})"
             )

@@ -1,27 +1,27 @@
 """Errors of a search.
 
 ValueError
-├── SearcherConfigError   the configuration names no search that can run
+├── SearcherConfigError   no search can run with this configuration
 │   └── SearcherNotInstalled   its method is a plug-in that is not installed
 └── SearcherInputError    an event that the search cannot use; the search is unchanged
-    └── SteeringRefused      a user's act that the search, or its method, does not allow
+    └── SteeringRefused      an act that the search or its method does not allow
 """
 
 from collections.abc import Sequence
 
 
 class SearcherConfigError(ValueError):
-    """A searcher or hyperparameter block from which no search can be made."""
+    """A searcher or hyperparameter block with which no search can run."""
 
 
 class SearcherNotInstalled(SearcherConfigError):
-    """No method of that name is installed, or it cannot be imported; its experiments wait until it is."""
+    """No method of that name is installed, or it cannot be imported; its experiments wait for it."""
 
 
 class SearcherInputError(ValueError):
     """An event that the search cannot use.
 
-    The state of the search is what it was before the event: the caller decides whether the trial or the
+    The state of the search is unchanged: the caller decides whether the trial or the
     experiment fails.
     """
 
@@ -31,7 +31,7 @@ class SteeringRefused(SearcherInputError):
 
 
 class OperationsRefused(SearcherInputError):
-    """The class of a custom search asks for what is impossible; nothing has changed.
+    """The class of a custom search returned an impossible operation; nothing has changed.
 
     Attributes:
         mistakes: One sentence for each.
@@ -43,10 +43,10 @@ class OperationsRefused(SearcherInputError):
 
 
 class ReplayMismatch(Exception):
-    """The search now decides otherwise than its journal records: its algorithm or its config has changed.
+    """The search now decides differently from its journal: its algorithm or its config has changed.
 
     Attributes:
-        place: Which event of the journal, from 1.
+        place: Number of the event in the journal, from 1.
     """
 
     def __init__(self, place: int, event: object, recorded: Sequence[object], decided: Sequence[object]) -> None:

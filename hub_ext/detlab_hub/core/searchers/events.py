@@ -33,7 +33,7 @@ class ValidationReported:
         metric: The value as reported (not negated); may be NaN or infinite.
         time: The value of the searcher's `time_metric` in the same report, None where the report has none.
         values: The other metrics that the search is about, by name: further objectives and constraints.
-        elapsed: Seconds that the trial has run until then; None where nothing asks for it.
+        elapsed: Seconds that the trial has run until then; None if nothing needs it.
     """
 
     request_id: str
@@ -87,8 +87,8 @@ class Suggested:
 
     Attributes:
         ticket: The ticket of the `Suggest`.
-        points: Hyperparameters, plain JSON values. If there are fewer than requested, the rest is drawn at random.
-        failure: Why there are fewer; empty if all are there.
+        points: Hyperparameters, plain JSON values. If there are too few, the rest is drawn at random.
+        failure: Why there are too few; empty if there are enough.
     """
 
     ticket: int
@@ -102,8 +102,8 @@ class Answered:
 
     Attributes:
         number: Of the event that was answered.
-        operations: What the class wants, plain JSON values, in order.
-        failure: Why there is no answer: it raised, took too long, or asked for what is impossible; for people.
+        operations: The operations, plain JSON values, in order.
+        failure: Why there is no answer: it raised, took too long, or returned an impossible operation; for people.
     """
 
     number: int
@@ -125,7 +125,7 @@ class Extended:
     Attributes:
         trials: Further trials.
         units: Further units of the time metric for the longest trials.
-        author: Who did.
+        author: The user.
     """
 
     trials: int = 0
@@ -135,7 +135,7 @@ class Extended:
 
 @dataclass(frozen=True, slots=True)
 class PointsAdded:
-    """A user added points: they become the next trials, beyond the budget so far."""
+    """A user added points: they become the next trials, in addition to `max_trials`."""
 
     points: tuple[dict[str, Any], ...]
     author: str = ""
@@ -146,8 +146,8 @@ class SpaceEdited:
     """A user changed the space: further trials come from it.
 
     Attributes:
-        space: The whole `hyperparameters` block as it is from now on.
-        author: Who did.
+        space: The complete new `hyperparameters` block.
+        author: The user.
     """
 
     space: dict[str, Any]
@@ -180,7 +180,7 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class PromotionRequested:
-    """A user promoted a trial by hand: it trains on to the next rung."""
+    """A user promoted a trial by hand: it continues to the next rung."""
 
     request_id: str
     author: str = ""
@@ -195,10 +195,10 @@ class Continued:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpent:
-    """The experiment has used up a budget: no trial is created any more, and those that run are stopped.
+    """The experiment has used up a budget: no more trials are created, and running ones are stopped.
 
     Attributes:
-        reason: Which one, with its numbers, for people.
+        reason: The budget, with its numbers, for people.
     """
 
     reason: str
@@ -251,12 +251,12 @@ class CreateTrial:
 
 @dataclass(frozen=True, slots=True)
 class StopTrial:
-    """End a trial that the search does not need any longer.
+    """End a trial that the search no longer needs.
 
     Attributes:
         request_id: The trial.
         finished: Whether it trained as long as the search ever trains one (the top rung), not stopped early.
-        evidence: What a stopping policy based it on, for people; empty where the method decided.
+        evidence: The stopping policy's reason, for people; empty if the method decided.
     """
 
     request_id: str
@@ -270,7 +270,7 @@ class Suggest:
 
     Attributes:
         ticket: Counts the questions of a search, from 0.
-        count: Points that are wanted.
+        count: Points wanted.
     """
 
     ticket: int
@@ -299,7 +299,7 @@ class PauseTrial:
 
 @dataclass(frozen=True, slots=True)
 class ResumeTrial:
-    """Let a paused trial train on from its checkpoint."""
+    """Let a paused trial continue from its checkpoint."""
 
     request_id: str
 
@@ -310,7 +310,7 @@ class WouldStop:
 
     Attributes:
         request_id: The trial.
-        evidence: What the policy bases it on, for people.
+        evidence: The policy's reason, for people.
     """
 
     request_id: str
@@ -319,7 +319,7 @@ class WouldStop:
 
 @dataclass(frozen=True, slots=True)
 class PauseSearch:
-    """Pause the experiment until a user mends the cause; its activation is a `Continued`.
+    """Pause the experiment until a user fixes the cause; its activation is a `Continued`.
 
     Attributes:
         reason: What is wrong, and what to do, for people.

@@ -36,7 +36,7 @@ class TrialHistory:
 
     Attributes:
         trial: As the search created it.
-        phase: What it was doing; one that waits for slots counts as running.
+        phase: Its phase; a trial that waits for slots counts as running.
         why: Why it was stopped, or how it ended.
         metrics: The values of the searcher metric that were journaled.
         failed: Whether it failed.
@@ -61,10 +61,10 @@ class History:
         self.trials: dict[str, TrialHistory] = {}
 
     def follow(self, entries: Iterable[tuple[Event, Sequence[Decision]]]) -> None:
-        """Give the search its next events, and compare what it decides with what was recorded.
+        """Give the search its next events, and compare its decisions with the recorded ones.
 
         Raises:
-            ReplayMismatch: It decides otherwise than recorded.
+            ReplayMismatch: It decides differently from the record.
             SearcherInputError: The search cannot use an event.
         """
         for place, (event, recorded) in enumerate(entries, start=1):

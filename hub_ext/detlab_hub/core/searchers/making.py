@@ -75,7 +75,7 @@ def replay(
     Raises:
         SearcherConfigError: If no search can be made from it.
         SearcherInputError: The search cannot use an event.
-        ReplayMismatch: The search decides otherwise than recorded.
+        ReplayMismatch: The search decides differently from the record.
     """
     search = make_searcher(searcher, hyperparameters, seed, stopping=stopping)
     decided = []

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import SearcherBlock
-from detlab.schemas.space import Space, SpaceError
-from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
+from detlab.schemas.space import Space
+from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason, Shutdown
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.objectives import Score
@@ -75,10 +75,7 @@ class TrialFactory:
         return self._sample(None)
 
     def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
-        try:
-            return self._space.sample(self.rng, fixed)
-        except SpaceError as error:
-            raise SearcherInputError(str(error)) from error
+        return self._space.sample(self.rng, fixed)
 
     def allowed(self, hparams: dict[str, Any]) -> dict[str, Any]:
         """Return a point if it meets the relations of the space, else a random one that does."""
@@ -178,7 +175,7 @@ class SearchMethod(ABC):
             time: The value of the searcher's `time_metric`, None where the report has none.
 
         Raises:
-            SearcherInputError: If the report lacks what the method needs; nothing has changed then.
+            SearcherInputError: The report lacks a value that the method needs; nothing has changed.
         """
         return []
 
@@ -204,7 +201,7 @@ class SearchMethod(ABC):
 
     def known(self, ticket: int) -> Any:
         """Return the input of `suggest` for a ticket, plain JSON values; called in the transaction of the `Suggest`."""
-        raise NotImplementedError(f"{type(self).__name__} made a Suggest decision without saying what it knows")
+        raise NotImplementedError(f"{type(self).__name__} made a Suggest decision but does not define `known`")
 
     @classmethod
     def suggest(cls, question: Question) -> Sequence[dict[str, Any]]:
@@ -215,7 +212,7 @@ class SearchMethod(ABC):
         raise NotImplementedError(f"{cls.__name__} makes no suggestions")
 
     def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
-        """Take the answer to a ticket, with as many points as were requested."""
+        """Use the answer to a ticket, which has as many points as requested."""
         raise NotImplementedError(f"{type(self).__name__} made a Suggest decision and takes no answer")
 
     @property
@@ -238,7 +235,7 @@ class SearchMethod(ABC):
         """Take the answer of the class to the event that it has to answer next.
 
         Raises:
-            OperationsRefused: With every operation that is impossible; nothing has changed then.
+            OperationsRefused: Names every impossible operation; nothing has changed.
         """
         raise NotImplementedError(f"{type(self).__name__} takes no answers")
 
@@ -246,12 +243,12 @@ class SearchMethod(ABC):
         """Enlarge the search by further trials, and the longest trials by further units of the time metric.
 
         Raises:
-            SteeringRefused: It cannot be; nothing has changed then.
+            SteeringRefused: The method does not support it; nothing has changed.
         """
         raise SteeringRefused(f"a search by {self.name} cannot be extended")
 
     def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
-        """Change how many trials run at a time, 0 for no limit; those that run are left to.
+        """Change how many trials run at a time, 0 for no limit; running trials continue.
 
         Raises:
             SteeringRefused: It cannot be changed.
@@ -279,7 +276,7 @@ class SearchMethod(ABC):
         return []
 
     def needs_checkpoints(self) -> Set[str]:
-        """Return the checkpoints that a trial may still start from: nobody can delete them."""
+        """Return the checkpoints that a trial may still start from: they cannot be deleted."""
         return frozenset()
 
     def notes(self) -> list[str]:
@@ -287,11 +284,11 @@ class SearchMethod(ABC):
         return []
 
     def level_of(self, request_id: str) -> int:
-        """Return how far a trial has come in the method's records; a report that does not change it changed nothing."""
+        """Return how far a trial is in the method's records; a report that does not change this changed nothing."""
         return 0
 
     def explain(self, request_id: str) -> str:
-        """Say how a trial compares with the others at this moment, for people; empty if there is nothing to say."""
+        """Return how a trial compares with the others now, for people; empty if there is nothing to tell."""
         return ""
 
     def units_of(self, request_id: str) -> list[int]:
@@ -318,5 +315,5 @@ class SearchMethod(ABC):
 
 
 def create_many(count: int, create: Callable[[], CreateTrial]) -> list[Decision]:
-    """Create `count` trials, one after the other."""
+    """Create `count` trials."""
     return [create() for _ in range(count)]

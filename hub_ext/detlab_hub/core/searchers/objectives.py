@@ -16,7 +16,7 @@ from detlab_hub.core.searchers.errors import SearcherInputError
 
 
 class Score(NamedTuple):
-    """How good a report is, comparable only through `scores.order` if it has several losses.
+    """The score of a report; with several losses it is comparable only through `scores.order`.
 
     Attributes:
         violation: By how much it breaks the constraints; 0 if it keeps them all.
@@ -93,3 +93,22 @@ class Objectives:
     def worst(self, loss: float) -> Score:
         """Return a score for a trial without one: this loss in each objective, and behind all infeasible ones."""
         return Score(math.inf if self.bounds else 0.0, (loss,) * (1 + len(self.others)))
+
+
+def time_of(name: str, time: float | None, request_id: str, purpose: str = "") -> float:
+    """Return the value of the time metric in a report.
+
+    Args:
+        name: The searcher's `time_metric`.
+        time: Its value; None if the report has none.
+        request_id: The reporting trial.
+        purpose: Why it is needed, if the method itself does not need it.
+
+    Raises:
+        SearcherInputError: It is missing or not finite.
+    """
+    if time is not None and math.isfinite(time):
+        return time
+    given = "has none" if time is None else f"has {time}"
+    wanted = f"a validation report must carry the searcher's time_metric {name!r} as a finite number{purpose}"
+    raise SearcherInputError(f"{wanted}; the report of trial {request_id} {given}")

@@ -39,7 +39,7 @@ class _Point:
         reports: Of each replica: the reports that are not part of a mean yet, oldest first.
         counted: Of each replica: how many reports it made.
         reasons: Of each replica that ended early: why.
-        stopped: Those that were told to stop.
+        stopped: Those that were asked to stop.
         paused: Those that have left their slots.
     """
 
@@ -79,7 +79,7 @@ class Repeated(SearchMethod):
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
         """Refuse: `make_method` makes it around the method that the config names."""
-        raise SearcherConfigError("searcher.name: repeated is no method; write `seeds` beside one")
+        raise SearcherConfigError("searcher.name: 'repeated' is not a method; add `seeds` to another one")
 
     @property
     def budget(self) -> int:
@@ -187,7 +187,7 @@ class Repeated(SearchMethod):
         return self._repeated(factory, self._inner.extended(factory, trials, units))
 
     def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
-        """Let as many points run at a time as their trials have places."""
+        """Let as many points run at a time as there are places for their trials."""
         return self._repeated(factory, self._inner.resized(factory, max(1, limit // self._seeds) if limit else 0))
 
     def respaced(self, factory: TrialFactory, space: Mapping[str, Any]) -> list[Decision]:
@@ -246,7 +246,7 @@ class Repeated(SearchMethod):
         return self._repeated(factory, self._inner.suggested(factory, ticket, points))
 
     def level_of(self, request_id: str) -> int:
-        """Return how many reports the trial made: each of them changes what is known."""
+        """Return how many reports the trial made: each of them may change the mean."""
         return self._points[request_id].counted[request_id]
 
     def explain(self, request_id: str) -> str:

@@ -48,7 +48,7 @@ from detlab_hub.core.searchers.events import (
 )
 from detlab_hub.core.searchers.hyperparameters import check_space, make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
-from detlab_hub.core.searchers.objectives import Objectives, Score
+from detlab_hub.core.searchers.objectives import Objectives, Score, time_of
 from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.stopping import Report, StopPolicy
 
@@ -184,7 +184,7 @@ class Searcher:
 
         Raises:
             SearcherInputError: If the trial is unknown, or the report lacks the searcher's time metric; the
-                search is then as it was.
+                search is then unchanged.
         """
         match event:
             case Started():
@@ -260,12 +260,7 @@ class Searcher:
         """Require the time metric if a policy compares by it: a misspelt one would let all trials continue."""
         if self._time_metric is None or not any(policy.wants_time for policy in self._policies):
             return
-        if event.time is None or not math.isfinite(event.time):
-            given = "has none" if event.time is None else f"has {event.time}"
-            raise SearcherInputError(
-                f"a validation report must carry the searcher's time_metric {self._time_metric!r} as a finite number,"
-                f" by which stopping policies compare; this one {given}"
-            )
+        time_of(self._time_metric, event.time, event.request_id, ", which its stopping policies compare")
 
     def _judged(self, event: ValidationReported, score: Score, decisions: list[Decision]) -> list[Decision]:
         """Return the method's decisions, and a policy's stop if the method lets the trial continue."""
@@ -307,7 +302,7 @@ class Searcher:
         return self._or_over(stops)
 
     def _steered(self, event: Steering) -> list[Decision]:
-        """Carry out what a user asked for; the search is as it was if it is refused."""
+        """Carry out an act of a user; if it is refused, the search is unchanged."""
         if self._shutdown is not None or self._spent:
             raise SteeringRefused(f"the search is over{self._spent and f': {self._spent}'}")
         match event:
@@ -367,7 +362,7 @@ class Searcher:
     def _stop_by_hand(self, request_id: str, author: str) -> list[Decision]:
         self._known(request_id)
         if request_id in self._closed or request_id in self._stopped:
-            raise SteeringRefused("the trial has ended, or is about to")
+            raise SteeringRefused("the trial has ended or is about to end")
         return self._stop(request_id, f"stopped by {author}" if author else _BY_HAND)
 
     def _checkpointed(self, event: CheckpointCommitted) -> list[Decision]:
@@ -424,7 +419,7 @@ class Searcher:
         return decisions
 
     def _record(self, decisions: list[Decision]) -> list[Decision]:
-        """Note what was decided; a search whose budget is spent begins nothing any more."""
+        """Record the decisions; a search whose budget is spent starts nothing more."""
         if self._spent:
             decisions = [one for one in decisions if not isinstance(one, CreateTrial | ResumeTrial | Suggest)]
         for decision in decisions:

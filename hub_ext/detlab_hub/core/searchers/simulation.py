@@ -1,4 +1,4 @@
-"""A search without training: an objective function takes the place of the trials, one after another.
+"""A search without training: an objective function replaces the trials, one at a time.
 
 Useful to see, before any GPU is spent, how many trials a search makes, how long each trains, and what a
 `divisor` or a `mode` costs.
@@ -86,7 +86,7 @@ def simulate(searcher: Searcher, objective: Objective, report_every: int, length
     """Run a fresh search to its end, one trial after another in creation order.
 
     Each trial reports at `report_every`, twice that, … until the searcher stops or pauses it or it has trained `length`
-    units. A resumed trial comes before new ones; a clone trains on from where its parent was. Further objectives and
+    units. A resumed trial comes before new ones; a clone continues where its parent was. Further objectives and
     constrained metrics have the value of the searcher metric; time does not pass.
 
     Args:
@@ -118,7 +118,7 @@ class _Course:
         stopped: Whether the search stopped it.
         evidence: What a stopping policy based that on.
         paused: Whether it is off its slots.
-        ended: Whether its end was told.
+        ended: Whether its end was reported.
     """
 
     trial: CreateTrial
@@ -162,7 +162,7 @@ class _Simulation:
         return sorted(self._done, key=lambda done: done.trial.index)
 
     def _tell(self, event: Event) -> None:
-        """Give the search an event, and carry out what it decides."""
+        """Give the search an event, and carry out its decisions."""
         for decision in self._searcher.step(event):
             match decision:
                 case CreateTrial(request_id, parent=parent):

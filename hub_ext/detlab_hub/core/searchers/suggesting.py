@@ -27,7 +27,7 @@ def answer(raw: bytes | str) -> list[dict[str, Any]]:
 
 
 def serve(questions: Iterable[str], answers: TextIO) -> None:
-    """Answer each line of `questions`; a method that raises gives an answer that says so."""
+    """Answer each line of `questions`; if a method raises, the answer has the error."""
     for line in questions:
         try:
             told = json.dumps({"points": answer(line)}, allow_nan=False)

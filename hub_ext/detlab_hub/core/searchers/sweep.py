@@ -19,7 +19,7 @@ class RandomSearch(SearchMethod):
     Args:
         max_trials: Trials whose hyperparameters turned out valid.
         max_concurrent: Trials at a time; 0 for no limit.
-        replace_invalid: Whether a trial that raised InvalidHP is drawn anew.
+        replace_invalid: Whether a trial that raised InvalidHP is replaced by a random one.
     """
 
     name = "random"
@@ -66,7 +66,7 @@ class RandomSearch(SearchMethod):
         return self._fill(factory, trials)
 
     def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
-        """Fill the places that are new, or leave those empty that are too many."""
+        """Fill new places; with a lower limit, leave places empty as trials end."""
         self._max_concurrent = limit
         return self._fill(factory, self._max_trials)
 
@@ -100,7 +100,7 @@ class SingleSearch(RandomSearch):
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
-        """Make the method; there is nothing to configure."""
+        """Make the method; it has no fields."""
         return cls(max_trials=1, max_concurrent=1, replace_invalid=False)
 
 
@@ -147,13 +147,13 @@ class GridSearch(SearchMethod):
         """Make trials at points that users added; they come before the rest of the grid."""
         refuse_units(self.name, units)
         if len(factory.enqueued) < self._added_left + trials:
-            raise SteeringRefused("a grid has no points beyond its own: add the points that you want")
+            raise SteeringRefused("a grid has no further points: add points of your own (det search add)")
         self._added += trials
         self._added_left += trials
         return self._fill(factory, trials)
 
     def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
-        """Fill the places that are new, or leave those empty that are too many."""
+        """Fill new places; with a lower limit, leave places empty as trials end."""
         self._max_concurrent = limit
         return self._fill(factory, self._remaining + self._added_left)
 
@@ -164,7 +164,7 @@ class GridSearch(SearchMethod):
             SteeringRefused: Always.
         """
         raise SteeringRefused(
-            "the space of a grid cannot be changed: its points are counted from the start; add points"
+            "the space of a grid cannot be changed: it is enumerated from its first point; add points instead"
         )
 
     def _fill(self, factory: TrialFactory, most: int) -> list[Decision]:
@@ -203,4 +203,4 @@ def refuse_units(name: str, units: int) -> None:
         SteeringRefused: There are units.
     """
     if units:
-        raise SteeringRefused(f"{name} has no rungs that could be longer: its trials train as long as their code says")
+        raise SteeringRefused(f"{name} has no rungs to lengthen: its trials train as long as their code decides")

@@ -1,4 +1,4 @@
-"""The stopping policies that compare a trial with the others, or with where its own curve leads."""
+"""The stopping policies that compare a trial with the others, or with a forecast of its own curve."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Curve:
         self.best.append(smallest)
 
     def until(self, time: float) -> float | None:
-        """Return the smallest loss until then; None if the trial has not come so far."""
+        """Return the smallest loss until then; None if the trial has not trained as far."""
         if not self.at or self.at[-1] < time:
             return None
         place = bisect.bisect_right(self.at, time)
@@ -57,7 +57,7 @@ class _Curves:
         return time, curve
 
     def others(self, key: str, time: float) -> list[float]:
-        """Return the smallest loss until then of each other trial that has come so far."""
+        """Return the smallest loss until then of each other trial that has trained as far."""
         found = (curve.until(time) for other, curve in self._by_trial.items() if other != key)
         return [loss for loss in found if loss is not None]
 
@@ -66,7 +66,7 @@ class _Curves:
 
 
 class Percentile(StopPolicy):
-    """Stop a trial whose best metric is worse than that of `percentile` percent of the trials that came as far.
+    """Stop a trial whose best metric is worse than that of `percentile` percent of the trials that have trained as far.
 
     Golovin et al., "Google Vizier" (KDD 2017), section 3.2, has the rule with the median.
     """
@@ -89,7 +89,7 @@ class Percentile(StopPolicy):
         )
 
     def reported(self, report: Report) -> str | None:
-        """Compare with the trials that have come as far."""
+        """Compare with the trials that have trained as far."""
         time, curve = self._curves.add(report)
         if time < self._warmup:
             return None
@@ -109,7 +109,7 @@ class Percentile(StopPolicy):
 
 
 class Median(Percentile):
-    """Stop a trial whose best metric is worse than the median of the trials that came as far."""
+    """Stop a trial whose best metric is worse than the median of the trials that have trained as far."""
 
     name = "median"
     Config: ClassVar[type[StoppingBlock]] = MedianStopping

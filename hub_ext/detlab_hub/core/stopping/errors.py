@@ -1,9 +1,9 @@
 """Errors of stopping policies.
 
 ValueError
-└── StoppingConfigError   the `stopping` list names no policy that can run
+└── StoppingConfigError   no policy can run with this `stopping` list
 """
 
 
 class StoppingConfigError(ValueError):
-    """An entry of `stopping` from which no policy can be made."""
+    """An entry of `stopping` with which no policy can run."""

@@ -1,4 +1,4 @@
-"""The stopping policies that judge a trial by its own reports: no improvement, thresholds, divergence, time."""
+"""The stopping policies that evaluate a trial by its own reports: no improvement, thresholds, divergence, time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class NoImprovement(StopPolicy):
 class Threshold(StopPolicy):
     """Stop at a metric outside of `lower` and `upper`, from report number `after` on.
 
-    The good end reaches a goal, the bad end gives up: both save what is left of the training.
+    On the good side a goal is reached, on the bad side the trial is given up: both save the rest of the training.
     """
 
     name = "threshold"
@@ -162,5 +162,5 @@ class WallClock(StopPolicy):
         return f"it has run for {report.elapsed:.0f} s, the limit is {self._seconds:g} s"
 
     def state(self) -> Any:
-        """Return nothing: each report says how long its trial has run."""
+        """Return nothing: each report has its trial's running time."""
         return None

@@ -20,7 +20,7 @@ class Report:
         metric: As it was reported, for the evidence.
         time: The value of the searcher's `time_metric`, None where the report has none.
         sign: 1 if smaller is better, else -1: `metric` is `sign * loss`.
-        elapsed: Seconds that the trial has run until the report; None where nobody counted them.
+        elapsed: Seconds that the trial has run until the report; None if unknown.
     """
 
     request_id: str

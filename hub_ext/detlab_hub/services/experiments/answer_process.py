@@ -72,7 +72,7 @@ class LineProcess:
         process = self._process or await self._start()
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(ConnectionError):  # it ended: that it gives no answer says so
+        with suppress(ConnectionError):  # it ended: the missing answer shows that
             process.stdin.write(raw + b"\n")
             await process.stdin.drain()
         line = await process.stdout.readline()
@@ -109,7 +109,7 @@ class LineProcess:
             self._timer = None
 
     def _end_idle(self) -> None:
-        """End it gently if no question has come meanwhile: its input ends."""
+        """End it by closing its input, unless a question arrived meanwhile."""
         if self._process is not None and self._process.stdin is not None and not self._turn.locked():
             self._process.stdin.close()
             self._process = None

@@ -1,4 +1,4 @@
-"""Budgets of searches (`searcher.budget`): what is used, what is left, and the end when one is used up.
+"""Budgets of searches (`searcher.budget`): what is used, what remains, and the end when one is used up.
 
 Slot hours count from the assignment of slots to their release, as in the usage of users; wall-clock time from the start
 of the first trial, without pauses. Both follow from rows, so that a master that was down notices when it is back.
@@ -23,7 +23,7 @@ _SPENT = "spent"
 
 
 def due(s: Session, now: float) -> list[tuple[int, str]]:
-    """Return the active experiments of which a budget is used up, with which one."""
+    """Return the active experiments with a used-up budget, and that budget."""
     query = select(ExperimentRow).where(
         ExperimentRow.state == ExperimentState.ACTIVE.value, ExperimentRow.budget.is_not(None)
     )
@@ -38,7 +38,7 @@ def due(s: Session, now: float) -> list[tuple[int, str]]:
 
 
 def act(turn: Turn, experiment_id: int, reason: str) -> None:
-    """Tell a search that a budget is used up; once is enough."""
+    """Tell a search once that a budget is used up."""
     row = turn.experiment(experiment_id)
     if row.state != ExperimentState.ACTIVE or row.budget is None or row.budget.get(_SPENT):
         return

@@ -1,8 +1,8 @@
 """Ask and tell: the trials of unmanaged experiments, which users evaluate themselves.
 
-The search is like any other: journaled, steered, replayed. Its trials never request an allocation; each waits until
-somebody asks for it, and ends when its value is told. What was acknowledged is in the database: after a crash of the
-master, or of the notebook, the same trials are open as before.
+The search is like any other: journaled, steered, replayed. Its trials never request an allocation; each waits until a
+user asks for it, and ends when its value is told. Whatever was acknowledged is in the database: after a crash of the
+master or of the notebook, the same trials are still open.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from detlab_hub.store.values import as_scalar
 _MOST_NAMES = 8
 """Metrics that an error names."""
 _OWN_ENDS = frozenset({EndReason.COMPLETED.value, EndReason.INVALID_HP.value, EndReason.ERROR.value})
-"""Ends that follow from what was told; a trial that ended otherwise was stopped by somebody or something else."""
+"""Ends that a told result causes; a trial with another one was stopped by a user, a policy or a budget."""
 
 
 class ByHand:
-    """Use cases of trials that users evaluate. All raise NotFound for an experiment that the caller may not know of."""
+    """Use cases of trials that users evaluate. All raise NotFound for an experiment that the caller may not see."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
     async def ask(self, caller: Caller, experiment_id: int, wanted: AskTrial) -> Asked:
-        """Hand out a trial, or say why there is none; wait for one as long as the caller allows.
+        """Hand out a trial, or return why there is none; wait for one as long as the caller allows.
 
         Raises:
-            Conflict: The experiment is not unmanaged, or is paused; or no trial is open that could be handed out again.
-            Forbidden: The caller may read the experiment, not change it.
+            Conflict: The experiment is not unmanaged, or is paused; or no open trial can be handed out again.
+            Forbidden: The caller may read the experiment but not change it.
         """
         loop_time = self._shell.wakeups
         with loop_time.listen(("search", experiment_id)) as news:
@@ -76,14 +76,14 @@ class ByHand:
         return await self._shell.write(lambda turn: _ask(turn, caller, experiment_id, wanted, more=False))
 
     async def tell(self, caller: Caller, experiment_id: int, told: TellTrial) -> Told:
-        """Take what the evaluation of a trial gave. The same told again changes nothing.
+        """Record the result of a trial. Telling the same result again changes nothing.
 
         Raises:
-            ConfigError: It lacks a metric of the search, or has one that is no number.
-            Conflict: The trial was not asked for, has ended, or was told something else for this step.
-            Forbidden: The caller may read the experiment, not change it.
+            ConfigError: A metric of the search is missing, or is not a number.
+            Conflict: The trial was not asked for, has ended, or another value was told for this step.
+            Forbidden: The caller may read the experiment but not change it.
             NotFound: The experiment has no such trial.
-            StaleAttempt: The trial was handed out again since.
+            StaleAttempt: The trial was handed out again.
         """
         return await self._shell.write(lambda turn: _tell(turn, caller, experiment_id, told))
 
@@ -110,17 +110,18 @@ def _ask(turn: Turn, caller: Caller, experiment_id: int, wanted: AskTrial, *, mo
 
     Args:
         turn: The transaction.
-        caller: Who asks.
-        experiment_id: Of which experiment.
+        caller: The user who asks.
+        experiment_id: The experiment.
         wanted: The request.
-        more: Whether the search is to make a further trial if none waits.
+        more: Whether the search may make another trial if none is waiting.
     """
     row = _unmanaged(turn, caller, experiment_id)
     state = ExperimentState(row.state)
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
         return Asked(over=True, why=f"experiment {row.id} is {state}")
     living = _living(turn, row)
-    known = [one for one in living if wanted.idempotency_key and one.asked_key == wanted.idempotency_key]
+    theirs = [one for one in living if one.asked_by == caller.name]
+    known = [one for one in theirs if wanted.idempotency_key and one.asked_key == wanted.idempotency_key]
     if known:
         return Asked(trial=_asked_trial(known[0]))
     _refuse_paused(row, state)
@@ -158,7 +159,7 @@ def _turn_of(row: TrialRow) -> tuple[bool, bool, int]:
 def _refuse_paused(row: ExperimentRow, state: ExperimentState) -> None:
     if state is ExperimentState.PAUSED:
         why = (row.failure or {}).get("message")
-        told = f"experiment {row.id} is paused{f': {why}' if why else ''}; no trial is handed out"
+        told = f"experiment {row.id} is paused{f': {why}' if why else ''}; it hands out no trials"
         raise Conflict(told, hint=f"Activate it: det experiment activate {row.id}")
 
 
@@ -166,7 +167,7 @@ def _open_one(row: ExperimentRow, living: Sequence[TrialRow], trial_id: int | No
     open_ones = [one for one in living if one.asked_at is not None and trial_id in (None, one.id)]
     if not open_ones:
         which = "no trial" if trial_id is None else f"no trial {trial_id}"
-        raise Conflict(f"experiment {row.id} has {which} that is being evaluated", hint="Ask for a new one.")
+        raise Conflict(f"experiment {row.id} has {which} that is being evaluated", hint="Ask for a new trial.")
     return min(open_ones, key=lambda one: (one.asked_at, one.idx))
 
 
@@ -210,15 +211,15 @@ def _asked_trial(row: TrialRow) -> AskedTrial:
 
 def _none(turn: Turn, row: ExperimentRow, living: Sequence[TrialRow]) -> Asked:
     if turn.searches.get(turn.session, row).questions():
-        return Asked(why="the search still computes its next point")
+        return Asked(why="the search is still computing its next point")
     open_ones = [one for one in living if one.asked_at is not None]
     first = min(open_ones, key=lambda one: (one.asked_at, one.idx), default=None)
     if first is None or first.asked_at is None:
-        return Asked(why="the search has no further trial at present")
+        return Asked(why="the search has no trial to hand out now")
     minutes = (turn.now - first.asked_at) / 60
     others = f" and {len(open_ones) - 1} more" if len(open_ones) > 1 else ""
     who = f"trial {first.id}{others}, which {first.asked_by} asked for {minutes:.0f} min ago"
-    why = f"the search makes no further trial until it is told the value of {who}"
+    why = f"the search makes no other trial until it knows the value of {who}"
     return Asked(why=why, waits_for=[one.id for one in open_ones])
 
 
@@ -232,11 +233,11 @@ def _tell(turn: Turn, caller: Caller, experiment_id: int, told: TellTrial) -> To
         raise NotFound(f"experiment {experiment.id} has no trial {told.trial_id}")
     if told.run is not None and told.run != row.run:
         who = f" to {row.asked_by}" if row.asked_by else ""
-        raise StaleAttempt(f"trial {row.id} was handed out again{who}: what earlier evaluations tell does not count")
+        raise StaleAttempt(f"trial {row.id} was handed out again{who}: results of earlier evaluations are refused")
     if TrialState(row.state).terminal or row.hold == lifecycle.Hold.SEARCH:
         return _told_late(turn, experiment, row, told)
     if row.asked_at is None:
-        hint = "Ask first; trials are handed out in the order that the search wants."
+        hint = "Ask first: the search decides the order of its trials."
         raise Conflict(f"trial {row.id} has not been asked for", hint=hint)
     if told.metrics:
         _report(turn, experiment, row, told)
@@ -264,7 +265,7 @@ def _end(experiment: ExperimentRow, row: TrialRow, told: TellTrial) -> None:
         hint = "Tell its value, or how else it ended: failed, or invalid."
         raise ConfigError([Problem("metrics", f"lacks {experiment.metric!r}", hint)], _headline(row))
     if told.state == "failed":
-        why = told.message or "whoever evaluated it says that it failed"
+        why = told.message or "reported as failed, without a message"
         row.failure = FailureView(kind="exception", message=why, trial_id=row.id, hint="").model_dump()
 
 
@@ -279,7 +280,7 @@ def _end_of(turn: Turn, row: TrialRow, told: TellTrial) -> lifecycle.AttemptEnde
 def _report(turn: Turn, experiment: ExperimentRow, row: TrialRow, told: TellTrial) -> None:
     metrics, step = _with_time(experiment, told), told.steps_completed
     value = _value_of(experiment, row, metrics)
-    fresh = row.metrics_run < row.run  # nothing was told since it was handed out
+    fresh = row.metrics_run < row.run  # no result since it was handed out
     if not fresh:
         at = row.steps_completed if step is None else step
         if _is_known(turn, row, at, metrics) and (step is not None or told.state != "running"):
@@ -300,11 +301,11 @@ def _report(turn: Turn, experiment: ExperimentRow, row: TrialRow, told: TellTria
 
 
 def _headline(row: TrialRow) -> str:
-    return f"trial {row.id} cannot be told this"
+    return f"trial {row.id} cannot take this result"
 
 
 def _with_time(experiment: ExperimentRow, told: TellTrial) -> dict[str, Any]:
-    """Return the metrics, with the searcher's time metric: it is the step unless it is among them."""
+    """Return the metrics with the searcher's time metric, which is the step unless the metrics contain it."""
     name = (experiment.config.get("searcher") or {}).get("time_metric")
     if name is None or told.steps_completed is None or name in told.metrics:
         return told.metrics
@@ -312,14 +313,14 @@ def _with_time(experiment: ExperimentRow, told: TellTrial) -> dict[str, Any]:
 
 
 def _value_of(experiment: ExperimentRow, row: TrialRow, metrics: dict[str, Any]) -> float:
-    """Return the searcher metric; every metric that the search is about must be there, and be a number."""
+    """Return the searcher metric; every metric of the search must be present and a number."""
     expected = list(dict.fromkeys([experiment.metric, *scoring.metrics_of(experiment)]))
     named = ", ".join(name[:80] for name in sorted(metrics)[:_MOST_NAMES])
     problems = []
     for name in expected:
         if name not in metrics:
             near = closest(next((one for one in metrics if closest(one, [name])), ""), [name])
-            hint = f"was {name!r} meant by one of them?" if near else f"expected: {', '.join(expected)}"
+            hint = f"is one of them a misspelt {name!r}?" if near else f"expected: {', '.join(expected)}"
             problems.append(Problem("metrics", f"lacks {name!r}; it has {named or 'nothing'}", hint))
         elif as_scalar(metrics[name]) is None:
             problems.append(Problem(f"metrics.{name[:80]}", f"must be a number, not a {type(metrics[name]).__name__}"))
@@ -330,7 +331,7 @@ def _value_of(experiment: ExperimentRow, row: TrialRow, metrics: dict[str, Any])
 
 
 def _is_known(turn: Turn, row: TrialRow, step: int, metrics: dict[str, Any]) -> bool:
-    """Whether these very values were told for a step before."""
+    """Whether exactly these values were told for a step."""
     turn.session.flush()
     known = {one.name: one.values[0] for one in curves.at_step(turn.session, row.id, step, records.VALIDATION, 10_000)}
     told = {name: number for name, value in metrics.items() if (number := as_scalar(value)) is not None}
@@ -345,14 +346,14 @@ def _check_step(turn: Turn, row: TrialRow, step: int) -> None:
     known = curves.at_step(turn.session, row.id, step, records.VALIDATION, _MOST_NAMES)
     if known:
         values = ", ".join(f"{one.name[:80]}={one.values[0]:g}" for one in known)
-        raise Conflict(f"trial {row.id} was told {values} for step {step}, and now other values")
+        raise Conflict(f"trial {row.id} already has other values for step {step}: {values}")
     if step < row.steps_completed:
-        hint = "Steps go up. After a crash, ask for the trial again: it may then begin at any step."
-        raise Conflict(f"trial {row.id} is at step {row.steps_completed}, and is now told step {step}", hint=hint)
+        hint = "Steps must increase. After a crash, ask with again=True: the trial may then start at any step."
+        raise Conflict(f"trial {row.id} is at step {row.steps_completed} and cannot go back to step {step}", hint=hint)
 
 
 def _told_late(turn: Turn, experiment: ExperimentRow, row: TrialRow, told: TellTrial) -> Told:
-    """Answer for a trial that needs no further value: the same told again, or a report after somebody stopped it."""
+    """Reply for a trial that needs no more values: a repeated result, or a report after it was stopped."""
     reply = _reply(turn, row)
     own = row.end_reason in _OWN_ENDS
     if told.state == "running" and not own and row.hold != lifecycle.Hold.SEARCH:
@@ -374,6 +375,6 @@ def _told_late(turn: Turn, experiment: ExperimentRow, row: TrialRow, told: TellT
     if row.latest_validation is not None:
         how += f" with {experiment.metric}={row.latest_validation:g}"
     raise Conflict(
-        f"trial {row.id} {how}: what is told now is not taken",
-        hint=f"The same can be told twice, something else cannot. Its values: det trial metrics {row.id}",
+        f"trial {row.id} {how}: this result is refused",
+        hint=f"Only the same result can be told twice. See its values: det trial metrics {row.id}",
     )

@@ -1,7 +1,7 @@
 """Figures of a search as plotly's JSON, for front ends that draw and do not compute.
 
-The data come from one read of the database; a process draws, since plotly and Optuna take longer, and more memory, than
-the master's own process may.
+The data come from one read of the database; a separate process draws, since plotly and Optuna would take too much time
+and memory in the master's own.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Figures:
     """Draws figures, one at a time, for users in turn.
 
     Args:
-        experiments: Has the data.
-        process: Draws.
+        experiments: The source of the data.
+        process: Draws the figures.
     """
 
     def __init__(self, experiments: Experiments, process: LineProcess | None = None) -> None:
@@ -46,10 +46,10 @@ class Figures:
             caller: Who asks.
             experiment_id: The experiment.
             kind: One of `detlab.viz.kinds.KINDS`.
-            options: Those of the function of that kind.
+            options: Options of that kind's function.
 
         Raises:
-            ConfigError: The kind has no such option, or not such a value of it.
+            ConfigError: The kind has no such option, or the value is invalid.
             NotFound: There is no such experiment for the caller, or no such figure.
             Unavailable: It took too long, or a library that draws is missing or failed.
         """

@@ -20,7 +20,7 @@ MOST = 500
 
 
 class Grants:
-    """Use cases of grants. All raise NotFound for an experiment that the caller may not know of."""
+    """Use cases of grants. All raise NotFound for an experiment that the caller may not see."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell

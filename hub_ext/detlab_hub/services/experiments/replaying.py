@@ -35,11 +35,11 @@ MOST_EVENTS = 100_000
 
 @dataclass(frozen=True)
 class _Moment:
-    """When a search is looked at.
+    """The moment of a replay.
 
     Attributes:
-        at: Number of the last event that counts.
-        events: Events that the journal has.
+        at: Number of the last event replayed.
+        events: Events in the journal.
         time: Seconds since the epoch: of the event, or now if it is the newest one.
         last: The event; None before the first.
     """
@@ -59,7 +59,7 @@ def replayed(s: Session, row: ExperimentRow, at: int | None, now: float) -> Repl
     """Replay a search up to an event, by default the newest.
 
     Raises:
-        Conflict: The journal is too long, or this version of detlab does not decide as it records.
+        Conflict: The journal is too long, or this version of detlab decides differently.
         NotFound: There is no such event.
     """
     events = journal_length(s, row.id)
@@ -121,13 +121,13 @@ def _trial(one: TrialHistory, experiment: ExperimentRow, row: TrialRow | None, h
 
 
 def _why(one: TrialHistory, row: TrialRow | None) -> str:
-    """Say why a trial stopped, for one that failed with what its failure says."""
+    """Return why a trial stopped; for a failed one with its failure."""
     message = ((row and row.failure) or {}).get("message")
     return f"{one.why}: {message}" if one.failed and message else one.why
 
 
 def _best(s: Session, row: ExperimentRow, indices: dict[int, int], moment: _Moment) -> BestView | None:
-    """Return the best report until then; reports that the search needed no event for count, too."""
+    """Return the best report until then; also of reports that the search has no event for."""
     found: tuple[int, int, float] | None
     if moment.past:
         bounds = Objectives.from_config(row.config.get("searcher") or {}).bounds
@@ -145,7 +145,7 @@ def _best(s: Session, row: ExperimentRow, indices: dict[int, int], moment: _Mome
 
 
 def _budgets(s: Session, row: ExperimentRow, moment: _Moment) -> list[BudgetView]:
-    """Return what was used of each budget; how long pauses took is known as a sum only, so not of an earlier moment."""
+    """Return what was used of each budget; only the sum of pauses is known, so a past moment may have no wall-clock."""
     found = budget_views.views(s, row, moment.time)
     unsure = moment.past and row.paused_seconds > 0
     return [one for one in found if one.name != "wall_clock" or not unsure]

@@ -1,6 +1,6 @@
-"""What users do to a search while it runs, its journal, and the replay of it.
+"""Steer a search while it runs; read its journal; replay it.
 
-Each act is an event of the search, journaled with its author and with what the search decided on it.
+Each act is an event of the search, journaled with its author and the decisions it caused.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
 class SearchSteering:
-    """Use cases of searches that are active. All raise NotFound for an experiment that the caller may not know of."""
+    """Use cases of searches that are active. All raise NotFound for an experiment that the caller may not see."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -66,8 +66,10 @@ class SearchSteering:
         Raises:
             ConfigError: A field that the act needs is missing.
             Conflict: The search, or its method, does not allow it.
-            Forbidden: The caller may read the experiment, not change it.
+            Forbidden: The caller may read the experiment but not change it.
         """
+        if wanted.act == "bounds":
+            wanted = await self._with_checked_bounds(caller, experiment_id, wanted)
 
         def steer(turn: Turn) -> ExperimentView:
             # Code runs with the rights of the experiment's owner: nobody else may send it.
@@ -81,12 +83,24 @@ class SearchSteering:
 
         return await self._shell.write(steer)
 
+    async def _with_checked_bounds(self, caller: Caller, experiment_id: int, wanted: SteerSearch) -> SteerSearch:
+        """Check a `hyperparameters` block outside of the writer's transaction: a large one takes seconds."""
+        _need(wanted.hyperparameters is not None, "hyperparameters", "is missing: give the whole block")
+
+        def searcher(s: Session) -> dict[str, Any]:
+            row = experiment_for(s, caller, experiment_id, Right.WRITE)
+            _refuse_ended(row)
+            block: dict[str, Any] = row.config["searcher"]
+            return block
+
+        known = await self._shell.read(searcher)
+        run = self._shell.workers.submissions.run
+        block = await run(caller.name, _checked, known, wanted.hyperparameters or {})
+        return wanted.model_copy(update={"hyperparameters": block})
+
     @staticmethod
     def _act(turn: Turn, row: ExperimentRow, caller: Caller, wanted: SteerSearch) -> None:
-        state = ExperimentState(row.state)
-        if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
-            hint = f"Begin another search from it: det experiment describe {row.id} --json has its config."
-            raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
+        _refuse_ended(row)
         if wanted.act in ("code", "metric"):
             if wanted.act == "code":
                 mending.replace_code(turn, row, caller, wanted.bundle)
@@ -118,7 +132,7 @@ class SearchSteering:
     async def journal(
         self, caller: Caller, experiment_id: int, after: int, limit: int, *, acts: bool = False
     ) -> list[JournalEntry]:
-        """Return events of the search and what it decided, after a number, in order; `acts`: only those of people."""
+        """Return the events after a number, in order, with their decisions; with `acts` only those of users."""
 
         def read(s: Session) -> list[JournalEntry]:
             experiment_for(s, caller, experiment_id)
@@ -131,22 +145,29 @@ class SearchSteering:
         """Compute the state of a search at one of its events, by default the newest.
 
         Raises:
-            Conflict: The journal is too long, or this version of detlab does not decide as it records.
+            Conflict: The journal is too long, or this version of detlab decides differently.
             NotFound: There is no such event.
         """
         now = self._shell.clock()
         return await self._shell.read(lambda s: replayed(s, experiment_for(s, caller, experiment_id), at, now))
 
 
+def _refuse_ended(row: ExperimentRow) -> None:
+    state = ExperimentState(row.state)
+    if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
+        hint = f"Start another one from it: det search clone {row.id}"
+        raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
+
+
 def _enqueue(turn: Turn, row: ExperimentRow, event: PointsAdded, made_before: int) -> None:
-    """Have the trials at the added points be the next ones that are handed out, in their order."""
+    """Hand out the trials at the added points next, in their order."""
     here = TrialRow.experiment_id == row.id
     turn.session.flush()
     lacking = len(event.points) - (next_index(turn.session, row.id) - made_before)
     if lacking > 0:
         living = select(func.count()).where(here, TrialRow.state.not_in(TERMINAL_TRIALS))
         places = (turn.session.scalar(living) or 0) + lacking
-        with suppress(SteeringRefused):  # of a method with a fixed number they are made when places are free
+        with suppress(SteeringRefused):  # a method with a fixed number makes them when places are free
             tell_search(turn, row, ConcurrencySet(places, event.author))
     turn.session.flush()
     made = turn.session.scalars(select(TrialRow).where(here, TrialRow.idx >= made_before).order_by(TrialRow.idx))
@@ -166,10 +187,9 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
         case "retry":
             return TrialsRetried(tuple(_failed(s, row, wanted.trial_ids)), author)
         case "bounds":
-            _need(wanted.hyperparameters is not None, "hyperparameters", "the whole block is needed")
-            return SpaceEdited(_checked(row, wanted.hyperparameters or {}), author)
+            return SpaceEdited(wanted.hyperparameters or {}, author)
         case "concurrency":
-            _need(wanted.limit is not None, "limit", "trials at a time are needed, 0 for no limit")
+            _need(wanted.limit is not None, "limit", "is missing: trials at a time, 0 for no limit")
             return ConcurrencySet(wanted.limit or 0, author)
         case "stop":
             return StopRequested(_one(s, row, wanted.trial_ids).request_id, author)
@@ -179,9 +199,9 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             raise AssertionError(f"{wanted.act} is no event of the search")
 
 
-def _checked(row: ExperimentRow, block: dict[str, Any]) -> dict[str, Any]:
-    """Return a `hyperparameters` block as a config with it has it; the core only takes blocks that were checked so."""
-    raw = {"entrypoint": ["true"], "searcher": row.config["searcher"], "hyperparameters": block}
+def _checked(searcher: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
+    """Check and complete a `hyperparameters` block as part of a config; the core takes checked blocks only."""
+    raw = {"entrypoint": ["true"], "searcher": searcher, "hyperparameters": block}
     places = ("hyperparameters", "searcher.require")
     if wrong := [one for one in expconf.errors_of(expconf.check(raw)) if one.path.startswith(places)]:
         raise ConfigError(wrong)
@@ -221,7 +241,7 @@ def _of(s: Session, row: ExperimentRow, trial_ids: list[int]) -> list[TrialRow]:
 
 
 def _failed(s: Session, row: ExperimentRow, trial_ids: list[int]) -> list[str]:
-    """Return the failed trials that are meant, by default all."""
+    """Return the failed trials to retry, by default all."""
     if trial_ids:
         chosen = _of(s, row, trial_ids)
     else:

@@ -1,7 +1,7 @@
 """Answers to the questions of searches (`Suggest` decisions), computed outside of the writer's transactions.
 
 The question was journaled; the answer is an event like any other, journaled with the search's decisions on it. So a
-master that restarts in between asks again, and a replay needs no second answer. For a method that fails, or exceeds its
+master that restarts in between asks again, and a replay needs no new answer. For a method that fails, or exceeds its
 time, the answer is empty: the search then draws at random, and the experiment reports so once.
 """
 
@@ -28,7 +28,7 @@ from detlab_hub.store.tables import ExperimentRow
 
 _log = logging.getLogger(__name__)
 RETRY = 1.0
-"""Seconds until an answer is written again for which the database had no time."""
+"""Seconds until an answer that the database could not take is written again."""
 _TOLD_CHARS = 200
 
 Answerer = Callable[[str, Question], Awaitable[list[dict[str, Any]]]]
@@ -38,8 +38,8 @@ class Suggestions:
     """The loop that answers questions.
 
     Args:
-        shell: Has the questions.
-        answer: Answers one; the default is a process.
+        shell: The source of the questions.
+        answer: Answers one question; by default in a process.
     """
 
     def __init__(self, shell: Shell, answer: Answerer | None = None) -> None:
@@ -47,7 +47,7 @@ class Suggestions:
         self._process = AnswerProcess()
         self._answer: Answerer = answer or self._process
         self._asked: set[tuple[int, int]] = set()
-        """(experiment, ticket) of what is being answered."""
+        """(experiment, ticket) of the questions being answered."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def recover(self) -> None:
@@ -77,7 +77,7 @@ class Suggestions:
             await self._process.close()
 
     def take(self) -> list[asyncio.Task[None]]:
-        """Begin to answer all questions that wait; return a task for each."""
+        """Start to answer all pending questions; return a task for each."""
         begun = []
         while self._shell.questions:
             experiment_id, searcher, question = self._shell.questions.popleft()

@@ -18,7 +18,7 @@ from detlab_hub.store.queries.trials import stopping_of
 from detlab_hub.store.tables import AllocationRow, AuditRow, CheckpointRow, ExperimentRow, TrialRow
 
 LIMIT = 1000
-"""Most rows of a kind that are looked at, and most items that are shown: the newest."""
+"""Most rows of a kind that are read, and most entries that are shown: the newest."""
 _ORDER = {
     what: place
     for place, what in enumerate(
@@ -63,7 +63,7 @@ class Timeline:
         self._shell = shell
 
     async def view(self, caller: Caller, experiment_id: int) -> TimelineView:
-        """Return the history, oldest first; of a long one the newest thousand entries.
+        """Return the history, oldest first; at most the newest thousand entries.
 
         Raises:
             NotFound: There is no such experiment for the caller.
@@ -124,7 +124,7 @@ def _of_search(s: Session, experiment_id: int) -> Iterator[TimelineItem]:
     for at, decision in decided:
         key, why = known.get(decision["request_id"], (None, ""))
         detail = str(decision.get("evidence") or why)
-        if detail:  # a trial that is told to stop at its end has none
+        if detail:  # a trial that is stopped at its end has none
             yield TimelineItem(time=at, what=_STOPS[decision["type"]], trial_id=key, detail=detail)
 
 

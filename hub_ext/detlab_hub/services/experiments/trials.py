@@ -24,7 +24,7 @@ from detlab_hub.store.queries.metrics import curves as metrics
 
 
 class Trials:
-    """Use cases of trials. All raise NotFound for a trial that the caller may not know of."""
+    """Use cases of trials. All raise NotFound for a trial that the caller may not see."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell

@@ -18,7 +18,7 @@ def event_of(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -
     """Return the event of a report of the searcher metric, and whether the report keeps all constraints.
 
     Raises:
-        SearcherInputError: A further metric of the search is missing, or is no number.
+        SearcherInputError: A further metric of the search is missing, or is not a number.
     """
     experiment = turn.experiment(trial.experiment_id)
     objectives = _objectives(experiment)

@@ -2,7 +2,7 @@
 
 Used only inside the writer's transactions. Each entry remembers its journal number; an entry that does not match the
 database (a transaction failed after the search had moved on) is rebuilt by replay, which must decide each event as the
-journal records. A mismatch means that the algorithm differs from the one that decided so far: events are then journaled
+journal records. A mismatch means that the algorithm has changed since: events are then journaled
 without decisions, and decided when the search can be replayed again (`catch_up`).
 """
 
@@ -45,7 +45,7 @@ from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 _log = logging.getLogger(__name__)
 _KEEP = 500
-"""Searches, of a quarter of a megabyte each after a thousand trials; one that is not kept is replayed."""
+"""Searches, each a quarter of a megabyte after a thousand trials; one that was dropped is replayed."""
 _JOURNAL: Table = SearcherJournal.__table__
 _APPEND = Prepared(insert(_JOURNAL), ("experiment_id", "seq", "event", "decisions", "at"))
 _LENGTH = Prepared(select(func.max(_JOURNAL.c.seq)).where(_JOURNAL.c.experiment_id == bindparam("experiment")))
@@ -55,20 +55,20 @@ _EVENTS = Prepared(
     .order_by(_JOURNAL.c.seq)
 )
 UNDECIDED: list[Any] = [{"type": "undecided"}]
-"""In place of the decisions of an event that came while the search could not be replayed."""
+"""Stands for the decisions on an event that arrived while the search could not be replayed."""
 REFUSED: list[Any] = [{"type": "refused"}]
-"""In place of the decisions of such an event that the search could not use when it was decided at last."""
+"""Stands for the decisions on such an event if the search could not use it later."""
 _PROGRESS = Prepared(
     select(TrialRow.request_id, TrialRow.progress).where(TrialRow.experiment_id == bindparam("experiment"))
 )
 
 
 class SearchLostError(Exception):
-    """The journal does not give a search: it was written by an incompatible version, or damaged."""
+    """No search can be rebuilt from the journal: it is damaged, or from an incompatible version."""
 
 
 class SearchMismatch(SearchLostError):
-    """The journal was decided by another version of the algorithm than this one: nothing is lost, but it must wait."""
+    """Another version of the algorithm decided the journal: nothing is lost, but the search must wait."""
 
 
 class SearchFailed(SearchMismatch):
@@ -86,7 +86,7 @@ class _Entry:
     Attributes:
         searcher: The search.
         seq: The newest event of the journal.
-        undecided: Events that came while it could not be replayed, with their numbers.
+        undecided: Events that arrived while it could not be replayed, with their numbers.
     """
 
     searcher: Searcher
@@ -142,12 +142,12 @@ class Searches:
             SearcherInputError: If the search cannot use the event; it is then unchanged.
             SearchFailed: The method raised an error. The event is journaled, to be decided later.
             SearchMismatch: The search cannot be replayed by this version. The event is journaled, to be decided later.
-            SearchLostError: The journal gives no search at all.
+            SearchLostError: No search can be rebuilt from the journal.
         """
         try:
             entry = self._entry(s, row)
             if entry.undecided:
-                raise SearchMismatch("events wait that came while it could not be replayed")
+                raise SearchMismatch("events are undecided: they arrived while it could not be replayed")
         except SearchMismatch:
             self._keep_for_later(s, row, event, now)
             raise
@@ -163,7 +163,7 @@ class Searches:
         return decisions
 
     def catch_up(self, s: Session, row: ExperimentRow) -> list[tuple[Event, list[Decision] | SearcherInputError]]:
-        """Decide the events that came while the search could not be replayed, in order; usually there are none.
+        """Decide the events that arrived while the search could not be replayed, in order; usually there are none.
 
         Returns:
             Each event with its decisions, which the caller carries out, or with why the search cannot use it.
@@ -171,7 +171,7 @@ class Searches:
         Raises:
             SearchFailed: The method raised an error at one of them.
             SearchMismatch: It still cannot be replayed.
-            SearchLostError: The journal gives no search at all.
+            SearchLostError: No search can be rebuilt from the journal.
         """
         entry = self._entry(s, row)
         caught: list[tuple[Event, list[Decision] | SearcherInputError]] = []
@@ -253,7 +253,7 @@ class Searches:
         except (ReplayMismatch, SearcherNotInstalled) as error:
             raise SearchMismatch(str(error)) from error
         except (SearcherConfigError, SearcherInputError, KeyError) as error:
-            raise SearchLostError(f"the search cannot be brought back from its journal: {error}") from error
+            raise SearchLostError(f"the search cannot be rebuilt from its journal: {error}") from error
         # Progress is not journaled: it is in the rows of the trials.
         for request_id, progress in _PROGRESS.all(s, {"experiment": row.id}):
             searcher.step(ProgressReported(request_id, progress))

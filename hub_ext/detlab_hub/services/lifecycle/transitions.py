@@ -33,6 +33,7 @@ from detlab_hub.core.searchers import (
     PauseTrial,
     PointsAdded,
     ResumeTrial,
+    Searcher,
     SearcherInputError,
     SearcherNotInstalled,
     Shutdown,
@@ -275,17 +276,26 @@ def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> No
     turn.search_queue.append((experiment, event))
     if len(turn.search_queue) > 1:
         return
+    stepped: dict[int, tuple[ExperimentRow, Searcher]] = {}
     while turn.search_queue:
         owner, first = turn.search_queue[0]
         try:
-            decisions = _step_search(turn, owner, first)
+            decisions = _step_search(turn, owner, first, stepped)
             for decision in decisions:
                 _carry_out(turn, owner, decision)
         finally:
             turn.search_queue.popleft()
+    for owner, search in stepped.values():  # once, not after each of the thousand trials that it may have made
+        progress = search.progress()
+        if progress != owner.progress:
+            owner.progress = progress
+            turn.changed_experiment(owner.id)
 
 
-def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> list[Decision]:
+def _step_search(
+    turn: Turn, experiment: ExperimentRow, event: SearchEvent, stepped: dict[int, tuple[ExperimentRow, Searcher]]
+) -> list[Decision]:
+    """Give a search one event, and note that it has taken a step; what it cannot do pauses or ends its experiment."""
     state = ExperimentState(experiment.state)
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
         # The search is over for this experiment: it must not create further trials.
@@ -308,10 +318,7 @@ def _step_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> l
     if isinstance(event, Extended | PointsAdded | TrialsRetried):
         experiment.trials_planned = search.trials_total
         turn.changed_experiment(experiment.id)
-    progress = search.progress()
-    if progress != experiment.progress:
-        experiment.progress = progress
-        turn.changed_experiment(experiment.id)
+    stepped[experiment.id] = experiment, search
     return decisions
 
 
@@ -344,7 +351,7 @@ def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) 
     """
     _log.error("experiment %d: %s", experiment.id, error)
     if experiment.failure is None:
-        message = f"this version of detlab decides otherwise than the journal of the search records: {error}"
+        message = f"this version of detlab decides differently from the journal of the search: {error}"
         mend = "It continues under the version that began it: install that, then activate it"
         if isinstance(error, SearchFailed):
             message = f"{experiment.searcher_name}: {error}"

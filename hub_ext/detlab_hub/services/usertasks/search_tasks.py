@@ -1,9 +1,9 @@
-"""Custom searches: the user task that runs the class, what it is told, and what it answers.
+"""Custom searches: the user task that runs the class, the events it receives, and its answers.
 
-The master runs no code of users. The class is in a task of the owner's, without slots, that has the experiment's code
-and the token of its own attempt: it reads the events of this one search and answers them one by one. Each answer is an
-event of the search, journaled with its decisions; an answer that comes twice is carried out once. A task that ends
-without an answer pauses the experiment; one that is lost with its node is begun again and told everything anew.
+The master runs no user code. The class runs in a task of the owner, without slots, which has the experiment's code and
+the token of its own attempt: it reads the events of this one search and answers them one by one. Each answer is an
+event of the search, journaled with its decisions; a repeated answer is carried out once. A task that ends without an
+answer pauses the experiment; one that is lost with its node is restarted and receives all events again.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ CUSTOM = "custom"
 PROGRAM = ["python3", "-m", "detlab.run.search"]
 MAX_WAIT = 300.0
 PER_READ = 500
-"""Events that are told at a time."""
+"""Events in one reply."""
 AGAIN = 10.0
-"""Seconds after which a task that ended although nothing was asked of it is begun again."""
+"""Seconds until a task that ended while no answer was due is restarted."""
 _AGAIN_AFTER = frozenset({TaskEnd.LOST.value, TaskEnd.KILLED.value, TaskEnd.CANCELED.value, TaskEnd.MAX_TIME.value})
-"""Ends of a task that say nothing of the class."""
+"""Ends of a task that are no fault of the class."""
 _ASKED = frozenset({ExperimentState.ACTIVE.value, ExperimentState.PAUSED.value})
 _OF_TASK = ("runtime", "environment", "bind_mounts")
 
 
 class SearchTasks:
-    """What the task of a custom search may ask of the master."""
+    """The requests of a custom search's task."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -90,12 +90,12 @@ def _experiment(turn: Turn, task: TaskCaller) -> ExperimentRow:
     number = next(iter(holder.experiment_ids), None) if isinstance(holder, TaskRow) else None
     row = None if number is None else turn.session.get(ExperimentRow, number)
     if row is None or row.search_task != holder.id:
-        raise NotFound("this task runs no search", hint="searcher.name: custom begins such tasks")
+        raise NotFound("this task runs no search", hint="only searcher.name: custom starts such tasks")
     return row
 
 
 def _over(turn: Turn, row: ExperimentRow) -> str:
-    """Say why no answer is wanted of the class; empty if one is, or will be."""
+    """Return why the search needs no more answers; empty if it does."""
     if row.state not in _ASKED:
         return f"experiment {row.id} is {row.state}"
     verdict = turn.searches.get(turn.session, row).method.verdict
@@ -165,7 +165,7 @@ def due(s: Session) -> list[int]:
 
 
 def act(turn: Turn, experiment_id: int) -> None:
-    """Begin the task of a custom search; pause the experiment if the last one ended without an answer."""
+    """Start the task of a custom search; pause the experiment if the last one ended without an answer."""
     row = turn.experiment(experiment_id)
     if row.state != ExperimentState.ACTIVE or row.searcher_name != CUSTOM:
         return
@@ -190,19 +190,19 @@ def act(turn: Turn, experiment_id: int) -> None:
 
 
 def _stale(row: ExperimentRow, last: TaskRow) -> bool:
-    """Whether a task's end is known already: the experiment was paused for it, and activated since."""
+    """Whether the experiment was already paused for this task's end, and activated since."""
     return last.source.get("told") is True
 
 
 def _ended_without_answer(last: TaskRow) -> str:
     last.source = {**last.source, "told": True}
     code = "" if last.exit_code is None else f" with exit code {last.exit_code}"
-    told = f"the task of the search, {last.id}, ended{code} without an answer: its output says why"
+    told = f"the task of the search, {last.id}, ended{code} without an answer: its output shows why"
     return f"{told}\ndet task logs {last.id}"
 
 
 def replace_code(turn: Turn, row: ExperimentRow, bundle: str) -> None:
-    """Let the class of a custom search come from other code; its task begins anew with it, trials keep theirs."""
+    """Replace the code of a custom search's class and restart its task; the trials keep their code."""
     row.search_bundle = bundle
     task = None if row.search_task is None else turn.session.get(TaskRow, row.search_task)
     if task is not None and not TrialState(task.state).terminal:
@@ -240,7 +240,7 @@ def _begin(turn: Turn, row: ExperimentRow) -> None:
 
 
 def _config(row: ExperimentRow) -> dict[str, Any]:
-    """Return the config of the task: where and how trials run, without their slots and demands."""
+    """Return the config of the task: where and how trials run, without their slots and requirements."""
     kept = {key: row.config[key] for key in _OF_TASK if row.config.get(key) is not None}
     resources = row.config.get("resources") or {}
     where = {key: resources[key] for key in ("resource_pool", "constraints", "devices") if resources.get(key)}

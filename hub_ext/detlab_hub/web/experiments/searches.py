@@ -78,7 +78,7 @@ class Journal(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: JournalQuery) -> JournalPage:
-        """List the events of a search and what it decided on each."""
+        """List the events of a search and the decisions each of them caused."""
         items = await self.services.steering.journal(
             self.person, experiment_id, query.after, query.limit, acts=query.only == "acts"
         )

@@ -106,6 +106,14 @@ async def test_a_crash_between_ask_and_tell_loses_nothing(make_world):
     assert (await world.view(made.id)).best.value == 0.5
 
 
+async def test_the_same_key_of_two_people_gives_two_trials(make_world):
+    world = await make_world(training(1))
+    made = await world.submit(by_hand())
+    mine = (await ask(world, made.id, idempotency_key="1")).trial
+    theirs = (await ask(world, made.id, ROOT, idempotency_key="1")).trial
+    assert mine.id != theirs.id
+
+
 async def test_a_trial_of_a_notebook_that_died_is_handed_out_again(make_world):
     world = await make_world(training(1))
     made = await world.submit(by_hand())
@@ -173,9 +181,9 @@ async def test_steps_go_up_and_are_told_once(make_world):
     trial = (await ask(world, made.id)).trial
     await tell(world, made.id, trial, 0.5, 3)
     assert not (await tell(world, made.id, trial, 0.5, 3)).stop
-    with pytest.raises(Conflict, match=r"was told loss=0\.5 for step 3, and now other values"):
+    with pytest.raises(Conflict, match=r"already has other values for step 3: loss=0\.5"):
         await tell(world, made.id, trial, 0.6, 3)
-    with pytest.raises(Conflict, match="is at step 3, and is now told step 2"):
+    with pytest.raises(Conflict, match="is at step 3 and cannot go back to step 2"):
         await tell(world, made.id, trial, 0.6, 2)
 
 
@@ -204,7 +212,7 @@ async def test_a_trial_stopped_by_somebody_else_says_so_when_it_is_told(make_wor
     await world.services.steering.steer(ALICE, made.id, SteerSearch(act="stop", trial_ids=[trial.id]))
     told = await tell(world, made.id, trial, 0.4, 2)
     assert (told.stop, told.why) == (True, "stopped by alice")
-    with pytest.raises(Conflict, match="is not taken"):
+    with pytest.raises(Conflict, match="this result is refused"):
         await tell(world, made.id, trial, 0.4)
     other = (await ask(world, made.id)).trial
     await world.services.experiments.cancel(ALICE, made.id)
@@ -217,7 +225,7 @@ async def test_a_paused_experiment_takes_values_and_hands_out_nothing(make_world
     made = await world.submit(by_hand())
     trial = (await ask(world, made.id)).trial
     await world.services.experiments.pause(ALICE, made.id)
-    with pytest.raises(Conflict, match="is paused; no trial is handed out"):
+    with pytest.raises(Conflict, match="is paused; it hands out no trials"):
         await ask(world, made.id)
     await tell(world, made.id, trial, 0.5)
     await world.services.experiments.activate(ALICE, made.id)
@@ -230,7 +238,7 @@ async def test_who_asks_waits_for_the_trial_that_becomes_free(make_world):
     trial = (await ask(world, made.id)).trial
     none = await ask(world, made.id)
     assert (none.trial, none.over) == (None, False)
-    assert f"told the value of trial {trial.id}, which alice asked for" in none.why
+    assert f"knows the value of trial {trial.id}, which alice asked for" in none.why
     waiting = asyncio.ensure_future(ask(world, made.id, timeout=30))
     await until(lambda: world.services.shell.wakeups.has_waiters(("search", made.id)))
     await tell(world, made.id, trial, state="invalid")  # a replacement is drawn

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from pydantic import ValidationError
 from services_scripted import ALICE, BOB, World, asha, config, report, training
 from sqlalchemy import update
 
 from detlab.errors import ConfigError, Conflict, NotFound
-from detlab.schemas.wire import ExperimentState, GrantRequest, SteerSearch
+from detlab.schemas.wire import AskTrial, ExperimentState, GrantRequest, SteerSearch, TellTrial
 from detlab_hub.store.tables import SearcherJournal
 
 RANDOM = {"name": "random", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 1}
@@ -129,6 +130,16 @@ async def test_bounds_are_checked_as_those_of_a_config(make_world, block):
     assert (await finished(world, made.id)).state is ExperimentState.COMPLETED
 
 
+@pytest.mark.parametrize("number", [2**63, 10**400, 0, -1])
+async def test_numbers_that_no_trial_can_have_are_refused(number):
+    for act in ("stop", "promote", "retry"):
+        with pytest.raises(ValidationError, match="trial_ids"):
+            SteerSearch(act=act, trial_ids=[number])
+    for wire in (AskTrial, TellTrial):
+        with pytest.raises(ValidationError, match="trial_id"):
+            wire(trial_id=number)
+
+
 async def test_hostile_points_are_refused(make_world):
     world = await make_world(training(1))
     made = await world.submit(config(RANDOM))
@@ -189,7 +200,7 @@ async def test_acts_that_come_too_late_for_a_trial_are_refused_whatever_order_th
     )
     refused = [one for one in told if isinstance(one, Conflict)]
     assert len(refused) == 3
-    assert all("has ended, or is about to" in str(one) for one in refused), refused
+    assert all("has ended or is about to end" in str(one) for one in refused), refused
     assert (await finished(world, made.id)).state is ExperimentState.COMPLETED
 
 

@@ -31,7 +31,10 @@ def test_what_is_printed_is_the_config_and_passes_the_check(file):
     assert load_yaml(result.stdout) == (wanted.config, [])
     assert det("check", "-", stdin=result.stdout).exit_code == 0
     comments = [line for line in result.stdout.splitlines() if line.startswith("#")]
-    assert [note for note in wanted.notes if note.outcome != "kept" and f"#   {note}" not in comments] == []
+    told = ("changed", "left_out", "added")
+    assert [note for note in wanted.notes if note.outcome in told and f"#   {note}" not in comments] == []
+    needless = [note.path for note in wanted.with_outcome("not_needed")]
+    assert [path for path in needless if not any(path in line for line in comments)] == []
     assert f"{len(wanted.with_outcome('left_out'))} left out" in result.stderr
 
 

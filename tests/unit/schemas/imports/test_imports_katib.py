@@ -125,7 +125,7 @@ def test_a_setting_without_a_counterpart_is_named_by_its_place():
     settings = [{"name": "n_startup_trials", "value": "5"}, {"name": "gamma", "value": "0.25"}]
     result = import_config(experiment("tpe", settings=settings))
     assert result.config["searcher"]["startup_trials"] == 5
-    assert why(result, "spec.algorithm.algorithmSettings[1]") == "the search method has no such setting"
+    assert why(result, "spec.algorithm.algorithmSettings[1]") == "gamma: tpe has no such setting"
 
 
 def test_a_step_stays_a_step_where_ranges_have_one():
@@ -138,8 +138,8 @@ def test_a_step_stays_a_step_where_ranges_have_one():
 
 def test_numbers_of_a_discrete_parameter_are_numbers_and_texts_of_a_categorical_stay_texts():
     assert searched(experiment("random", space("discrete", list=["16", "0.5"]))) == {
-        "type": "categorical",
-        "vals": [16, 0.5],
+        "type": "ordinal",
+        "vals": [0.5, 16],
     }
     assert searched(experiment("random", space("categorical", list=["16", "1e-4"])))["vals"] == ["16", "1e-4"]
     assert searched(experiment("random", space("int", min="3", max="3"))) == 3
@@ -157,6 +157,63 @@ def test_a_goal_and_a_median_rule_are_stopping_policies_where_there_are_any():
     else:
         assert "stopping" not in result.config
         assert "no stopping policies" in why(result, "spec.objective.goal")
+
+
+def test_normal_distributions_are_priors_around_the_middle() -> None:
+    double = space("double", min="0", max="6", distribution="normal")
+    assert searched(experiment("random", double))["prior"] == {"center": 3.0, "confidence": 1}
+    whole = space("int", min="1", max="9", step="2", distribution="normal")
+    assert searched(experiment("random", whole))["prior"] == {"center": 5, "confidence": 1}
+    log = searched(experiment("random", space("double", min="0.01", max="1", distribution="logNormal")))
+    assert log == {"type": "log", "base": 10, "minval": -2.0, "maxval": 0.0, "prior": {"center": 0.1, "confidence": 1}}
+    evenly = import_config(experiment("grid", double))
+    assert "prior" not in evenly.config["hyperparameters"]["x"]
+    assert "a grid draws nothing" in why(evenly, "spec.parameters[0].feasibleSpace.distribution")
+
+
+def job(pod: dict[str, Any], container: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    main = {"name": "main", "image": "a:1", "command": ["python3"], **container}
+    spec = {"template": {"spec": {"containers": [main], **pod}}, **keys}
+    return experiment(trialTemplate={"trialSpec": {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}})
+
+
+def test_a_deadline_is_the_longest_time_of_an_attempt() -> None:
+    result = import_config(job({"activeDeadlineSeconds": 600}, {}, activeDeadlineSeconds=3600))
+    assert result.config["resources"]["max_time"] == 600
+    assert why(result, "spec.trialTemplate.trialSpec.spec.activeDeadlineSeconds") == "the other deadline is shorter"
+    assert list(mistakes(job({}, {}, activeDeadlineSeconds="soon"))) == [
+        "spec.trialTemplate.trialSpec.spec.activeDeadlineSeconds"
+    ]
+
+
+def test_volumes_secrets_and_init_containers_are_left_to_do_by_name() -> None:
+    secret = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    pod = {"volumes": [{"name": "data", "emptyDir": {}}], "initContainers": [{"name": "fetch", "image": "b"}]}
+    to_do = import_config(job(pod, {"env": [secret], "envFrom": [{"configMapRef": {"name": "c"}}]})).to_do
+    for begins in (
+        "volume 'data': ",
+        "init container 'fetch': ",
+        "variable TOKEN from secretKeyRef: ",
+        "variables from",
+    ):
+        assert [line for line in to_do if line.startswith(begins)], begins
+
+
+def test_what_is_not_needed_here_is_no_loss() -> None:
+    result = import_config(job({"restartPolicy": "Never", "serviceAccountName": "x"}, {}))
+    needless = {note.path for note in result.with_outcome("not_needed")}
+    assert {"apiVersion", "kind"} <= needless
+    assert any(path.endswith("serviceAccountName") for path in needless)
+    assert not any(note.why.startswith("not needed") for note in result.with_outcome("left_out"))
+
+
+@pytest.mark.parametrize("resources", [{"limits": -1}, {"requests": "x"}, 3, {"limits": {"nvidia.com/gpu": None}}])
+def test_resources_that_are_none_are_no_crash(resources: Any) -> None:
+    raw = job({}, {"resources": resources})
+    if resources == {"limits": {"nvidia.com/gpu": None}}:
+        assert "must be a whole number" in str(mistakes(raw))
+    else:
+        assert "resources" not in import_config(raw).config
 
 
 def test_all_mistakes_are_named_at_once():

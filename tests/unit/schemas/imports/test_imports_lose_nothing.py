@@ -71,7 +71,7 @@ def test_each_leaf_has_a_note_and_each_note_a_reason(file):
     unnamed = [render(leaf.path) for leaf in leaves(raw) if not speaking_for(imported, leaf)]
     assert unnamed == []
     assert [note for note in imported.notes if note.outcome != "kept" and not note.why] == []
-    assert [note for note in imported.notes if note.outcome != "left_out" and not note.to] == []
+    assert [note for note in imported.notes if note.outcome not in ("left_out", "not_needed") and not note.to] == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=NAMES)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detlab.errors import ConfigError
-from detlab.schemas.expconf import load_yaml
+from detlab.schemas.expconf import load_yaml, resolve
 from detlab.schemas.expconf.blocks.searchers import BUILT_IN
 from detlab.schemas.imports import Imported, import_config, present
 from detlab.schemas.imports.wandb import METHODS
 from detlab.schemas.imports.wandb_spaces import DISTRIBUTIONS
+from detlab.schemas.space import FixedDraws, Space
 
 FILES = Path(__file__).parent / "files"
 START = ["python3", "-m", "detlab.launch.hparams", "--"]
@@ -79,6 +81,10 @@ def test_a_grid_has_every_point_of_the_sweep():
     assert config["searcher"] == {"name": "grid", "metric": "loss", "smaller_is_better": True}
 
 
+def prior(center: float) -> dict[str, float]:
+    return {"center": center, "confidence": 1}
+
+
 EXACT = {
     "uniform": ({"min": 0, "max": 2}, {"type": "double", "minval": 0.0, "maxval": 2.0}),
     "int_uniform": ({"min": 0, "max": 2}, {"type": "int", "minval": 0, "maxval": 2}),
@@ -92,10 +98,13 @@ EXACT = {
 NEAR = {
     "q_log_uniform_values": ({"min": 16, "max": 20, "q": 1}, {"type": "int", "minval": 16, "maxval": 20}),
     "q_log_uniform": ({"min": 0, "max": 2, "q": 1}, {"type": "int", "minval": 1, "maxval": 7}),
-    "normal": ({"mu": 5, "sigma": 1}, {"type": "double", "minval": 2.0, "maxval": 8.0}),
-    "q_normal": ({"mu": 5, "sigma": 1}, {"type": "double", "minval": 2.0, "maxval": 8.0}),
-    "log_normal": ({"sigma": 1}, {"type": "log", "base": math.e, "minval": -3.0, "maxval": 3.0}),
-    "q_log_normal": ({"sigma": 1}, {"type": "log", "base": math.e, "minval": -3.0, "maxval": 3.0}),
+    "normal": ({"mu": 5, "sigma": 1}, {"type": "double", "minval": 2.0, "maxval": 8.0, "prior": prior(5.0)}),
+    "q_normal": (
+        {"mu": 5, "sigma": 1, "q": 0.5},
+        {"type": "double", "minval": 2.0, "maxval": 8.0, "step": 0.5, "prior": prior(5.0)},
+    ),
+    "log_normal": ({"sigma": 1}, {"type": "log", "base": math.e, "minval": -3.0, "maxval": 3.0, "prior": prior(1.0)}),
+    "q_log_normal": ({"sigma": 1}, {"type": "log", "base": math.e, "minval": -3.0, "maxval": 3.0, "prior": prior(1.0)}),
     "beta": ({"a": 2, "b": 3}, {"type": "double", "minval": 0.0, "maxval": 1.0}),
     "categorical_w_probabilities": (
         {"values": [1, 2], "probabilities": [0.1, 0.9]},
@@ -169,3 +178,47 @@ def test_all_mistakes_are_named_at_once():
 
 def test_a_method_of_ones_own_is_refused():
     assert list(mistakes(sweep({"value": 1}, method="custom"))) == ["method"]
+
+
+def test_a_normal_distribution_of_whole_numbers_stays_one_of_whole_numbers() -> None:
+    found = searched(distribution="q_normal", mu=40, sigma=4, q=1)
+    assert found == {"type": "int", "minval": 28, "maxval": 52, "prior": prior(40)}
+    assert searched(distribution="q_normal", mu=40, sigma=0.01, q=8) == 40
+
+
+def test_a_normal_distribution_is_drawn_with_its_deviation() -> None:
+    space = Space(
+        resolve({"hyperparameters": {"x": searched(distribution="normal", mu=5, sigma=2)}})["hyperparameters"]
+    )
+    draws = FixedDraws()
+    values = [space.sample(draws)["x"] for _ in range(2000)]
+    assert statistics.mean(values) == pytest.approx(5, abs=0.2)
+    assert statistics.stdev(values) == pytest.approx(2, abs=0.1)
+
+
+def test_earlier_runs_and_a_length_that_is_said_twice_are_left_to_do() -> None:
+    stop = {"type": "hyperband", "min_iter": 3}
+    raw = sweep({"min": 0, "max": 1}, prior_runs=["a/b/c"], early_terminate=stop)
+    raw["parameters"]["epochs"] = {"value": 30}
+    result = import_config(raw)
+    assert [line for line in result.to_do if "`searcher.warm_start`" in line and line.startswith("prior_runs")]
+    assert [line for line in result.to_do if line.startswith("epochs is 30, but `searcher.max_time` 81")]
+    (note,) = (note for note in result.notes if note.path.startswith("prior_runs"))
+    assert (note.outcome, "searcher.warm_start" in note.why) == ("left_out", True)
+    raw["parameters"]["epochs"] = {"value": 81}
+    assert [line for line in import_config(raw).to_do if line.startswith("epochs")] == []
+
+
+@pytest.mark.parametrize("value", [10**400, float("nan"), "\0"])
+def test_values_that_no_config_holds_are_refused(value: Any) -> None:
+    assert mistakes(sweep({"value": value}))
+
+
+def test_aliases_that_stand_for_too_much_or_for_themselves_are_refused() -> None:
+    bomb: list[Any] = ["x"] * 9
+    for _ in range(9):
+        bomb = [bomb] * 9
+    assert "more than 50,000 values" in mistakes(sweep({"value": bomb}))[""]
+    around = sweep({"value": 1})
+    around["again"] = around
+    assert "levels deep" in mistakes(around)[""]

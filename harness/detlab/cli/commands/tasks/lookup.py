@@ -48,7 +48,7 @@ class TaskId(click.types.StringParamType):
         self.live = live
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the ids that begin like that; none if no cluster answers at once."""
+        """Return the ids with this beginning; none if the cluster does not answer at once."""
         try:
             found = _quick_list(ctx.find_object(Invocation) or Invocation(), self.kind)
         except Exception:  # whatever is wrong, a Tab key is no place to say it: a traceback would end up in the prompt

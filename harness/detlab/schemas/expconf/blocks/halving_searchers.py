@@ -1,4 +1,4 @@
-"""The searcher blocks with rungs: trials are compared at them, and the best train on."""
+"""The searcher blocks with rungs: trials are compared at them, and the best continue."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ASHAConfig(SearcherBlock):
     name: Literal["asha"] = "asha"
     variant: Literal["promotion", "stopping"] = Field(
         "promotion",
-        description="`promotion`: a trial pauses at its rung and trains on from its checkpoint when it is among"
+        description="`promotion`: a trial pauses at its rung and continues from its checkpoint when it is among"
         " the best of it. `stopping`: it is stopped for good unless it is among the best so far (`async_halving`).",
     )
     max_trials: PositiveInt | None = needed("Number of trials.")

@@ -29,10 +29,10 @@ class ExploreFunction(Block):
     """How the hyperparameters of a clone differ from its parent's."""
 
     resample_probability: float = Field(
-        0.2, ge=0, le=1, description="How likely it is that a hyperparameter is drawn anew."
+        0.2, ge=0, le=1, description="Probability that a hyperparameter is drawn again at random."
     )
     perturb_factor: float = Field(
-        0.2, ge=0, le=1, description="A number that is not drawn anew is multiplied by 1 - this or 1 + this."
+        0.2, ge=0, le=1, description="A number that is not drawn again is multiplied by 1 - this or 1 + this."
     )
 
 

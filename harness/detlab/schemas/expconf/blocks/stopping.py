@@ -56,7 +56,7 @@ class DivergenceStopping(StoppingBlock):
 
 
 class MedianStopping(StoppingBlock):
-    """Stop a trial whose best metric is worse than the median of the trials that have come as far."""
+    """Stop a trial whose best metric is worse than the median of the trials that have trained as far."""
 
     name: Literal["median"] = "median"
     min_trials: PositiveInt = Field(5, description="Trials to compare with.")
@@ -64,7 +64,7 @@ class MedianStopping(StoppingBlock):
 
 
 class PercentileStopping(StoppingBlock):
-    """Stop a trial that is not among the best `percentile` percent of the trials that have come as far."""
+    """Stop a trial that is not among the best `percentile` percent of the trials that have trained as far."""
 
     name: Literal["percentile"] = "percentile"
     percentile: Annotated[PositiveNumber, Field(lt=100)] = Field(description="Percent that continue.")

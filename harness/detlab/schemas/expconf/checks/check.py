@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -23,6 +24,9 @@ HONOURED_PERIODS = frozenset({"min_checkpoint_period", "min_validation_period", 
 """Deprecated keys by which a trial class named as the entrypoint is trained."""
 
 _HYPERPARAMETER: TypeAdapter[Any] = TypeAdapter(Hyperparameter)
+
+_ENTRY = re.compile(r"([^\[]*)\[(\d{1,9})\]")
+"""An entry of a list, at the beginning of a path."""
 
 _SAID_ELSEWHERE = {"extra_forbidden", "union_tag_not_found", "union_tag_invalid"}
 """Errors of pydantic that `rules` and the walk over the blocks say better."""
@@ -187,10 +191,21 @@ def check_yaml(text: str, source_name: str = "config", *, complete: bool = False
 
 
 def in_order(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems without repetition, errors first."""
+    """Return the problems without repetition, errors first; those of one list in its order."""
     unique = list(dict.fromkeys(problems))
     levels: tuple[Literal["error", "warning"], ...] = ("error", "warning")
-    return [problem for level in levels for problem in unique if problem.level == level]
+    return [problem for level in levels for problem in _by_entry([one for one in unique if one.level == level])]
+
+
+def _by_entry(problems: list[Problem]) -> list[Problem]:
+    """Bring the problems of each list together, where its first one is, in the order of the entries."""
+    places = [_ENTRY.match(problem.path) for problem in problems]
+    first: dict[str, int] = {}
+    keys = []
+    for at, place in enumerate(places):
+        name = place.group(1) if place else ""
+        keys.append((first.setdefault(name, at) if place else at, int(place.group(2)) if place else -1, at))
+    return [problems[at] for *_, at in sorted(keys)]
 
 
 def errors_of(problems: Iterable[Problem]) -> list[Problem]:

@@ -15,8 +15,15 @@ from detlab.errors import Problem
 from detlab.schemas.expconf.blocks import searchers, storage
 from detlab.schemas.expconf.blocks.hyperparameters import TYPES
 from detlab.schemas.expconf.blocks.scalars import describe
-from detlab.schemas.expconf.checks import objectives, search_costs, search_plans, search_points, search_spaces, stopping
-from detlab.schemas.expconf.checks.suggestions import closest
+from detlab.schemas.expconf.checks import (
+    objectives,
+    search_costs,
+    search_plans,
+    search_points,
+    search_spaces,
+    stopping,
+    suggestions,
+)
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import Part, Path, render
 from detlab.schemas.patterns import BadPattern, check_pattern
@@ -70,21 +77,28 @@ def _number(value: object) -> float | None:
 def union_names(raw: Raw) -> Iterator[Problem]:
     """`searcher.name` and `checkpoint_storage.type` are known, and not of the past."""
     name = _block(raw, "searcher").get("name")
-    yield from _union_name("searcher.name", name, searchers.MEMBERS, searchers.REMOVED, searchers.REMOVED_HINTS)
+    yield from _union_name(
+        "searcher.name", name, searchers.MEMBERS, searchers.REMOVED, searchers.REMOVED_HINTS, suggestions.METHODS
+    )
     kind = _block(raw, "checkpoint_storage").get("type")
-    yield from _union_name("checkpoint_storage.type", kind, storage.TYPES, storage.REMOVED, {})
+    yield from _union_name("checkpoint_storage.type", kind, storage.TYPES, storage.REMOVED, {}, {})
 
 
 def _union_name(
-    path: str, name: object, members: Mapping[str, Any], removed: dict[str, str], hints: dict[str, str]
+    path: str,
+    name: object,
+    members: Mapping[str, Any],
+    removed: dict[str, str],
+    hints: Mapping[str, str],
+    elsewhere: Mapping[str, str],
 ) -> Iterator[Problem]:
     if name is None or (isinstance(name, str) and name in members):
         return
     if isinstance(name, str) and name in removed:
         yield Problem(path, removed[name], hints.get(name))
         return
-    near = closest(name, members)
-    hint = f"did you mean `{near}`?" if near else None
+    near = None if suggestions.normal(name) in elsewhere else suggestions.closest(name, members)
+    hint = f"did you mean `{near}`?" if near else elsewhere.get(suggestions.normal(name))
     yield Problem(path, f"must be one of {', '.join(members)}, not {describe(name)}", hint)
 
 
@@ -107,13 +121,18 @@ def ranges(raw: Raw) -> Iterator[Problem]:
 
 
 def forgotten_types(raw: Raw) -> Iterator[Problem]:
-    """Warn of groups with `minval` and `maxval`, or with `vals`: most likely each is a range that lacks its `type`."""
-    groups: dict[Path, set[Part]] = {}
-    for path, _ in visit_hyperparameters(raw.get("hyperparameters")):
-        groups.setdefault(path[:-1], set()).add(path[-1])
-    for path, keys in groups.items():
-        if len(path) > 1 and ({"minval", "maxval"} <= keys or "vals" in keys):
-            hint = f"add `type: {'categorical' if 'vals' in keys else 'int, double or log'}`"
+    """Warn of groups that look like ranges: with `minval` and `maxval`, or in the words of other tools."""
+    groups: dict[Path, dict[Part, Any]] = {}
+    for path, value in visit_hyperparameters(raw.get("hyperparameters")):
+        groups.setdefault(path[:-1], {})[path[-1]] = value
+    for path, group in groups.items():
+        if len(path) < 2 or any(isinstance(part, int) for part in (*path, *group)):
+            continue
+        if {"minval", "maxval"} <= group.keys() or "vals" in group:
+            hint: str | None = f"add `type: {'categorical' if 'vals' in group else 'int, double or log'}`"
+        else:
+            hint = suggestions.for_group({str(key): value for key, value in group.items()})
+        if hint:
             yield Problem(render(path), "has no `type`, so it is a group of constants, not a range", hint, "warning")
 
 
@@ -299,6 +318,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     grid_counts,
     search_spaces.grid_size,
     search_spaces.widths,
+    search_spaces.names,
     search_spaces.exponents,
     search_spaces.searched_choices,
     search_points.space,

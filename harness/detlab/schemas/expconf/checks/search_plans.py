@@ -21,7 +21,7 @@ _TRUNCATED = 0.2
 
 
 def plans(raw: dict[str, Any]) -> Iterator[Problem]:
-    """Warn of rungs that do not fit, of populations that nobody leaves, of missing checkpoints and limits."""
+    """Warn of rungs that do not fit, populations in which no trial is replaced, missing checkpoints and limits."""
     searcher = raw.get("searcher")
     if not isinstance(searcher, dict):
         return

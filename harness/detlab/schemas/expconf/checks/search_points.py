@@ -7,7 +7,6 @@ points, always the same ones.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from detlab.schemas.expconf.blocks.hyperparameters import Hyperparameters
 from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path, render
-from detlab.schemas.space import MAX_TRIES, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
+from detlab.schemas.space import MAX_TRIES, FixedDraws, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
 from detlab.schemas.space.relations import Relation, RelationError
 from detlab.schemas.space.tree import Condition, cycle
 from detlab.schemas.space.values import ends, objection, steps_of
@@ -31,26 +30,15 @@ _FEW = 0.01
 _ENOUGH = 20
 """Points that meet the relations, after which no more are drawn."""
 _LEAVES = 2_000_000
-"""Hyperparameters that are drawn at most to judge a space."""
+"""Hyperparameters that are drawn at most to judge a space; a letter of a relation counts as one."""
 _MOST_ENDS = 1_000
 """Points at the ends of the ranges that are tried where no random point meets the relations."""
 _FEW_CHOICES = 10
 """Choices of which each is tried; of more, and of integers, the ends."""
 _LISTED = 10
+_SHOWN = 80
+"""Characters of a relation that a message quotes."""
 _BLOCK: TypeAdapter[Any] = TypeAdapter(Hyperparameters)
-
-
-class _Draws:
-    """Random numbers, always the same."""
-
-    def __init__(self) -> None:
-        self._random = random.Random(0)  # noqa: S311 - not for secrets
-
-    def below(self, n: int) -> int:
-        return self._random.randrange(n)
-
-    def uniform(self, low: float, high: float) -> float:
-        return self._random.uniform(low, high)
 
 
 def space(raw: dict[str, Any]) -> Iterator[Problem]:
@@ -191,7 +179,10 @@ def _numbers(leaves: Sequence[Leaf]) -> Iterator[Problem]:
         if not isinstance(leaf.spec, Mapping):
             continue
         step, prior = leaf.spec.get("step"), leaf.spec.get("prior")
-        if step is not None and step > leaf.spec["maxval"] - leaf.spec["minval"]:
+        if step is not None and steps_of(leaf.spec) is None:
+            message = f"is {step:g}, so small that there are more than 2**53 values"
+            yield Problem(_at(leaf.route, "step"), message, "leave it out: every value of the range may be drawn then")
+        elif step is not None and step > leaf.spec["maxval"] - leaf.spec["minval"]:
             yield Problem(_at(leaf.route, "step"), f"is {step:g}, wider than the range, so minval is the only value")
         elif prior and (wrong := objection(leaf.spec, prior["center"])):
             yield Problem(_at(leaf.route, "prior", "center"), wrong)
@@ -210,10 +201,18 @@ def _relations(relations: Sequence[Any], names: Sequence[str], *, known: bool) -
         try:
             relation = parse_relation(text)
         except RelationError as error:
-            yield Problem(path, str(error), 'such as "width % heads == 0"')
+            yield Problem(path, f"{_quoted(text)} {error}", 'such as "width % heads == 0"')
             continue
         if known:  # else a template has them
-            yield from (_unknown(path, name, names) for name in relation.names if name not in names)
+            for name in relation.names:
+                if name not in names:
+                    unknown = _unknown(path, name, names)
+                    yield Problem(path, f"{_quoted(text)}: {unknown.message}", unknown.hint)
+
+
+def _quoted(text: str) -> str:
+    short = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return json.dumps(short, ensure_ascii=False)
 
 
 def _meant(relations: Sequence[Any], names: Sequence[str]) -> dict[int, str]:
@@ -243,15 +242,16 @@ def _possible(
                 "searcher.require", f"none of the grid's {points:,} points meets it", _advice(made, made.relations)
             )
         return
-    draws, met, tried = _Draws(), 0, 0
+    draws, met, tried = FixedDraws(), 0, 0
     broken: dict[str, int] = {}
     faults: dict[str, str] = {}
-    while met < _ENOUGH and tried < max(100, min(MAX_TRIES, _LEAVES // max(len(made.leaves), 1))):
+    cost = len(made.leaves) + sum(len(one.text) for one in made.relations)
+    while met < _ENOUGH and tried < max(100, min(MAX_TRIES, _LEAVES // max(cost, 1))):
         values = made.draws(draws)
         tried += 1
         wrong = [(one.text, fault) for one in made.relations if (fault := one.fault(values))]
         met += not wrong
-        for text, fault in wrong:
+        for text, fault in dict(wrong).items():
             broken[text] = broken.get(text, 0) + 1
             faults.setdefault(text, fault)
     if not met:
@@ -266,7 +266,7 @@ def _possible(
         yield Problem("searcher.require", message, "narrow the ranges, or use `step`, a choice or `when`", "warning")
 
 
-class _Ends(_Draws):
+class _Ends(FixedDraws):
     """Ends of the ranges, at random."""
 
     def below(self, n: int) -> int:
@@ -278,14 +278,17 @@ class _Ends(_Draws):
 
 def _unmet(made: Space, path: str, relations: Sequence[Relation], fault: str, tried: int) -> Problem:
     """Say that no random point meets relations, and whether points at the ends of the ranges do."""
+    which = _quoted(relations[0].text) if len(relations) == 1 else "it"
     if fault != "is false":
-        return Problem(path, f"none of {tried:,} random points meets it ({fault})", _advice(made, relations))
+        return Problem(path, f"none of {tried:,} random points meets {which} ({fault})", _advice(made, relations))
     draws = _Ends()
     ends = (made.draws(draws) for _ in range(min(_MOST_ENDS, tried)))
     if any(all(one.holds(values) for one in relations) for values in ends):
-        message = f"is too rare: none of {tried:,} random points meets it, only points at the ends of the ranges do"
+        message = (
+            f"is too rare: none of {tried:,} random points meets {which}, only points at the ends of the ranges do"
+        )
         return Problem(path, message, "make the ranges end there, or move them: " + _ranges(made, relations))
-    return Problem(path, f"none of {tried:,} random points meets it", _advice(made, relations))
+    return Problem(path, f"none of {tried:,} random points meets {which}", _advice(made, relations))
 
 
 def _advice(made: Space, relations: Sequence[Relation]) -> str:

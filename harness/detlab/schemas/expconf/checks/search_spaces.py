@@ -23,6 +23,8 @@ _LARGEST_SHOWN = 10**30
 _INT_RANGE_LIMIT = 2**63
 _WIDE = 10
 """How many times larger than `minval` a `maxval` of at most 1 is where both are values rather than exponents."""
+_FROM_ZERO = 1_000
+"""How many times smaller than `maxval` a log begins that is proposed for values from 0."""
 _HUGE = 1e18
 """A largest value beyond this is no hyperparameter: its exponent was meant as a value."""
 _DEEP = 20
@@ -119,26 +121,46 @@ def widths(raw: dict[str, Any]) -> Iterator[Problem]:
             yield Problem(render(path), message)
 
 
+def names(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Refuse two hyperparameters with one dotted name: conditions, relations and results could not tell them apart."""
+    seen: dict[str, Path] = {}
+    for path, _ in visit_hyperparameters(raw.get("hyperparameters")):
+        if any(isinstance(part, int) for part in path):
+            continue
+        name = ".".join(str(part) for part in path[1:])
+        if name in seen:
+            yield Problem(render(path), f"has the same dotted name as {render(seen[name])}", "rename one of them")
+        seen.setdefault(name, path)
+
+
 def exponents(raw: dict[str, Any]) -> Iterator[Problem]:
     """Warn of a log range whose ends are values, where Determined's configuration has exponents of `base`."""
     for path, spec in visit_hyperparameters(raw.get("hyperparameters")):
         if not isinstance(spec, dict) or spec.get("type") != "log" or any(isinstance(part, int) for part in path):
             continue
         base, low, high = (finite_number(spec.get(key)) for key in ("base", "minval", "maxval"))
-        if base is None or low is None or high is None or base <= 1 or not 0 < low < high:
+        if base is None or low is None or high is None or base <= 1 or not 0 <= low < high:
             continue
         if _overflows(float(base), float(high)):
             continue  # refused by `widths`
         first, last = math.pow(base, low), math.pow(base, high)
-        if not (high <= 1 and high >= _WIDE * low) and last <= _HUGE:
+        fraction = high < 1 if low == 0 else high <= 1 and high >= _WIDE * low
+        if not fraction and last <= _HUGE:
             continue
-        meant = f"minval: {_exponent(low, base)}, maxval: {_exponent(high, base)}"
         yield Problem(
             render(path),
             f"minval and maxval of a log are exponents: this searches from {first:g} to {last:g}",
-            f"for values from {low:g} to {high:g} write {{type: log, base: {base:g}, {meant}}}",
+            _in_exponents(base, low, high),
             "warning",
         )
+
+
+def _in_exponents(base: float, low: float, high: float) -> str:
+    """Return what to write for values from `low` to `high`; 0 has no exponent."""
+    least = low or high / _FROM_ZERO
+    meant = f"minval: {_exponent(least, base)}, maxval: {_exponent(high, base)}"
+    written = f"for values from {least:g} to {high:g} write {{type: log, base: {base:g}, {meant}}}"
+    return written if low else f"a log never reaches 0; {written}"
 
 
 def _exponent(value: float, base: float) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import json
+import math
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from detlab.schemas.expconf.blocks import searchers, stopping, storage
 from detlab.schemas.expconf.blocks.environment import EnvironmentConfig, EnvironmentVariablesMap, ResourcesConfig
@@ -23,8 +26,54 @@ RENAMED: dict[str, str] = {
     "slots": "it is `resources.slots_per_trial`",
     "actions": "one policy has one `action`; write a second policy for a second action",
     "max_steps": "lengths are in training code, or `searcher.max_time` for adaptive searchers",
-    "warm_start": "use `searcher.source_trial_id` or `searcher.source_checkpoint_uuid`",
+    "warm_start": "it is `searcher.warm_start` for results, `searcher.source_trial_id` for weights",
 }
+
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "minval": ("min", "low", "lower", "min_value"),
+    "maxval": ("max", "high", "upper", "max_value"),
+    "vals": ("values", "choices", "list", "options"),
+    "val": ("value",),
+    "step": ("q",),
+    "center": ("mean", "mu", "default"),
+    "slot_hours": ("gpu_hours", "hours"),
+    "wall_clock": ("time", "timeout", "max_time", "seconds", "time_budget"),
+    "max_trials": ("n_trials", "num_trials", "num_samples", "run_cap", "budget_trials"),
+    "max_concurrent_trials": ("n_jobs", "parallel_trials", "max_parallel", "parallelism"),
+    "slots_per_trial": ("gpu", "gpus", "num_gpus", "n_gpus"),
+    "smaller_is_better": ("direction", "goal", "minimize", "maximize", "mode"),
+}
+"""Keys by the names that other tools have for them."""
+
+_BAYESIAN = "use `bayesian`: a Gaussian process or TPE, chosen by space and budget"
+METHODS: dict[str, str] = {
+    "gridsearch": "use `grid`",
+    "randomsearch": "use `random`",
+    "sobol": "use `random`; there are no quasi-random points",
+    "optuna": "use `tpe`, `gp`, `cmaes` or `nsga2`, Optuna's samplers, or `bayesian`, which chooses",
+    "hyperopt": "use `tpe`",
+    "multivariatetpe": "use `tpe`, which is multivariate",
+    **dict.fromkeys(("bayes", "bayesopt", "bayesianoptimization", "bo", "skopt", "ax", "smac", "auto"), _BAYESIAN),
+    **dict.fromkeys(("gaussianprocess", "gpsampler", "botorch"), "use `gp`"),
+    "nsgaii": "use `nsga2`",
+    "evolution": "use `cmaes`, `dehb`, or `nsga2` for several metrics",
+    "populationbasedtraining": "use `pbt`",
+    **dict.fromkeys(("successivehalving", "sha"), "use `async_halving`, or `asha`"),
+    "asynchyperband": "use `hyperband`, which is asynchronous",
+    **dict.fromkeys(("median", "medianstop", "medianstopping"), "it is a policy: `stopping: [{name: median}]`"),
+}
+"""Which search method other tools' names stand for, by the name in small letters alone."""
+
+MOST_LISTED = 16
+"""Keys of a block that are listed for one that it does not know."""
+_LOW, _HIGH, _CHOICES = ("min", "low", "lower"), ("max", "high", "upper"), ("values", "choices", "list")
+_BESIDE = {"distribution", "q", "step", "log", "base", "count", "dtype"}
+
+
+def normal(name: object) -> str:
+    """Return a name in small letters, without what separates its words."""
+    return "".join(letter for letter in str(name).lower() if letter.isalnum())
+
 
 _BLOCKS: dict[str, type[Block]] = {
     "": ExperimentConfig,
@@ -72,14 +121,42 @@ def closest(word: object, known: Iterable[str]) -> str | None:
     return next((name for name in names if len(given) > 2 and sorted(name) == sorted(given)), None)
 
 
+def _synonym(key: str, model: type[Block]) -> str | None:
+    return next((own for own, others in SYNONYMS.items() if key.lower() in others and own in model.model_fields), None)
+
+
 @cache
-def _of_another_version() -> str:
+def _of_another_version(model: type[Block]) -> str:
     """Return the hint for a key that resembles no known one: client and master may differ in version."""
     try:
         here = f"detlab {version('detlab')}"
     except PackageNotFoundError:
         here = "this detlab"
-    return f"{here} has no such key; a newer version may: compare client and master with `det version`"
+    known = list(model.model_fields)
+    listed = f" here (there are {', '.join(known)})" if 0 < len(known) <= MOST_LISTED else ""
+    return f"{here} has no such key{listed}; a newer version may: compare client and master with `det version`"
+
+
+def for_group(group: Mapping[str, Any]) -> str | None:
+    """Return how a group of constants is written that looks like a range of another tool; None if it does not."""
+    low, high, choices = (
+        next((group[word] for word in words if word in group), None) for words in (_LOW, _HIGH, _CHOICES)
+    )
+    if not group.keys() <= {*_LOW, *_HIGH, *_CHOICES, *_BESIDE}:
+        return None
+    if isinstance(choices, list) and low is None and high is None:
+        return f"for a choice write {{type: categorical, vals: {json.dumps(choices, default=str)[:60]}}}"
+    if not (_is_number(low) and _is_number(high)):
+        return None
+    if "log" in str(group.get("distribution", "")).lower() or group.get("log"):
+        ends = [f"{round(math.log10(end), 4) + 0.0:g}" if end > 0 else "…" for end in (low, high)]
+        return f"for a range write {{type: log, base: 10, minval: {ends[0]}, maxval: {ends[1]}}}, in exponents"
+    kind = "int" if isinstance(low, int) and isinstance(high, int) else "double"
+    return f"for a range write {{type: {kind}, minval: {low}, maxval: {high}}}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def for_key(key: object, model: type[Block], where: str) -> str:
@@ -95,7 +172,7 @@ def for_key(key: object, model: type[Block], where: str) -> str:
         return f"write NAME=VALUE texts, all in a list (or a list for each of cpu, cuda, rocm): [{text}=…]"
     if (others := _of_siblings(text, model)) is not None:
         return others
-    near = closest(text, model.model_fields)
+    near = _synonym(text, model) or closest(text, model.model_fields)
     if near is not None:
         return f"did you mean `{near}`?"
     if text in RENAMED:
@@ -103,4 +180,4 @@ def for_key(key: object, model: type[Block], where: str) -> str:
     elsewhere = [home for home in _homes().get(text, []) if home.rpartition(".")[0] != where]
     if len(elsewhere) == 1:
         return f"it belongs at `{elsewhere[0]}`"
-    return _of_another_version()
+    return _of_another_version(model)

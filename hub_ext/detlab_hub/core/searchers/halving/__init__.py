@@ -1,1 +1,1 @@
-"""Successive halving: trials compared at rungs, of which the best train on."""
+"""Successive halving: trials are compared at rungs, and the best continue."""

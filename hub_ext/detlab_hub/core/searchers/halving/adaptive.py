@@ -171,7 +171,9 @@ class Tournament(SearchMethod):
             SteeringRefused: There are fewer places than brackets.
         """
         if 0 < limit < len(self._brackets):
-            raise SteeringRefused(f"each of the {len(self._brackets)} brackets needs a place, {limit} are too few")
+            raise SteeringRefused(
+                f"each of the {len(self._brackets)} brackets needs one trial at a time, {limit} are too few"
+            )
         places = _places(self._brackets[-1].budget, len(self._brackets), limit, self._brackets[0].divisor)
         decisions: list[Decision] = []
         for number, (bracket, share) in enumerate(zip(self._brackets, places, strict=True)):

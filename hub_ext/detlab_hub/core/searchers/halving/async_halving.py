@@ -2,7 +2,7 @@
 
 Li et al., "A System for Massively Parallel Hyperparameter Tuning" (MLSys 2020), section 3, but without
 promotion: a trial that is not among the best 1/divisor of those that reached its rung so far is stopped for
-good, the others train on. Decisions use only what is known so far and are never revisited.
+good, the others continue. Decisions use only what is known so far and are never revisited.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from detlab.schemas.expconf import AsyncHalvingConfig
-from detlab_hub.core.searchers.errors import SearcherInputError, SteeringRefused
+from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
 from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.halving.rungs import Rung, rung_units
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
-from detlab_hub.core.searchers.objectives import Score
+from detlab_hub.core.searchers.objectives import Score, time_of
 
 EXITED_METRIC = sys.float_info.max
 """The loss of a trial that ended early in its rung: worse than all except infinity and NaN."""
@@ -91,7 +91,7 @@ class AsyncHalving(SearchMethod):
     def bracket(
         cls, fields: Fields, num_rungs: int, max_trials: int, max_concurrent: int, divisor: float | None = None
     ) -> Self:
-        """Make a bracket with a size of its own, in all else as `searcher` says.
+        """Make a bracket of the given size; everything else comes from `searcher`.
 
         Raises:
             SearcherConfigError: A field is missing or out of range.
@@ -135,7 +135,7 @@ class AsyncHalving(SearchMethod):
         return self._level[request_id]
 
     def explain(self, request_id: str) -> str:
-        """Say which place the trial has in the highest rung that it has reached, and how many of it continue."""
+        """Return the trial's place in the highest rung that it has reached, and how many continue from there."""
         for rung in reversed(self._rungs):
             names = [name for _, name in rung.entries]
             if request_id in names:
@@ -190,13 +190,7 @@ class AsyncHalving(SearchMethod):
         return [StopTrial(request_id, finished), *self._fill_place(factory)]
 
     def _units_reached(self, request_id: str, time: float | None) -> int:
-        if time is None or not math.isfinite(time):
-            given = "has none" if time is None else f"has {time}"
-            raise SearcherInputError(
-                f"a validation report must carry the searcher's time_metric {self._config.time_metric!r} as a"
-                f" finite number; the report of trial {request_id} {given}"
-            )
-        return int(time)
+        return int(time_of(self._config.time_metric, time, request_id))
 
     def _falls_behind(self, request_id: str, score: Score, time: int) -> bool:
         top = len(self._rungs) - 1
@@ -229,7 +223,7 @@ class AsyncHalving(SearchMethod):
         return decisions + self._fill_place(factory)
 
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
-        """Free the place of a trial that a stopping policy ended; what it scored stays."""
+        """Free the place of a trial that a stopping policy ended; its scores stay."""
         self._active.discard(request_id)
         return self._fill_place(factory)
 
@@ -254,19 +248,19 @@ class AsyncHalving(SearchMethod):
         return self._fill_places(factory)
 
     def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
-        """Fill the places that are new, or leave those empty that are too many."""
+        """Fill new places; with a lower limit, leave places empty as trials end."""
         self._config = replace(self._config, max_concurrent=limit)
         return self._fill_places(factory)
 
     def promoted(self, factory: TrialFactory, request_id: str) -> list[Decision]:
-        """Let a running trial pass its next rung, how good it may be.
+        """Let a running trial pass its next rung, however it compares.
 
         Raises:
             SteeringRefused: It was stopped, has ended, or is on its way to the top rung.
         """
         if request_id not in self._active:
             raise SteeringRefused(
-                f"the trial was stopped or has ended: {self.name} stops for good; add its point to train it again"
+                f"the trial was stopped or has ended, and {self.name} resumes none; add its point to train it again"
             )
         if self._level[request_id] == len(self._rungs) - 1:
             raise SteeringRefused(

@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Any, Self
 
 from detlab.schemas.expconf import BOHBConfig
-from detlab_hub.core.searchers.errors import SearcherConfigError, SteeringRefused
+from detlab_hub.core.searchers.errors import SearcherConfigError
 from detlab_hub.core.searchers.events import CreateTrial, Decision, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.halving.async_halving import HalvingConfig
 from detlab_hub.core.searchers.halving.hyperband import Hyperband
 from detlab_hub.core.searchers.halving.promoting import PromotingBracket
 from detlab_hub.core.searchers.method import Question, TrialFactory
-from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, alike, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, axes_of, coordinates, with_new_bounds
 from detlab_hub.core.searchers.model_based.records import Record
 from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.scores import comparable, order
@@ -144,10 +144,7 @@ class BOHB(Hyperband):
         Raises:
             SteeringRefused: The hyperparameters themselves, or their choices, are others.
         """
-        axes = axes_of(space)
-        if not alike(self._axes, axes):
-            raise SteeringRefused(f"{self.name} can take new bounds, but no other hyperparameters or choices")
-        self._axes = axes
+        self._axes = with_new_bounds(self._axes, space, self.name)
         return []
 
     def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:

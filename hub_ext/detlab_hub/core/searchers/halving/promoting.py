@@ -171,7 +171,7 @@ class PromotingBracket(AsyncHalving):
         self._chosen.discard(request_id)
 
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
-        """Free the place of a trial that a stopping policy or a user ended; what it scored stays."""
+        """Free the place of a trial that a stopping policy or a user ended; its scores stay."""
         self._forget(request_id)
         return self._settle(factory)
 
@@ -201,9 +201,9 @@ class PromotingBracket(AsyncHalving):
         if request_id in self._paused:
             return [self._resume(request_id)]
         if request_id not in self._active:
-            raise SteeringRefused("the trial has ended, or is about to")
+            raise SteeringRefused("the trial has ended or is about to end")
         if self._level[request_id] == len(self._rungs) - 1:
-            raise SteeringRefused("the trial trains to the top rung; there is none beyond")
+            raise SteeringRefused("the trial trains to the top rung already")
         self._chosen.add(request_id)
         return []
 

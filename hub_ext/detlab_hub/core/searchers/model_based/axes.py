@@ -15,6 +15,7 @@ from typing import Any, Literal
 from detlab.schemas.space import Leaf, Space, leaves_of
 from detlab.schemas.space.tree import in_order
 from detlab.schemas.space.values import at_step, place_of, steps_of
+from detlab_hub.core.searchers.errors import SteeringRefused
 
 Coordinate = float | int
 """On one axis."""
@@ -107,6 +108,23 @@ def axes_of(space: Mapping[str, Any]) -> list[Axis]:
 def alike(one: Sequence[Axis], other: Sequence[Axis]) -> bool:
     """Whether two spaces have the same axes, apart from bounds: coordinates mean the same on both."""
     return [_meaning(axis) for axis in one] == [_meaning(axis) for axis in other]
+
+
+def with_new_bounds(axes: Sequence[Axis], space: Mapping[str, Any], method: str) -> list[Axis]:
+    """Return the axes of an edited space.
+
+    Args:
+        axes: Those of the space until now.
+        space: The edited `hyperparameters` block.
+        method: Its name, for the error.
+
+    Raises:
+        SteeringRefused: Not only bounds were edited.
+    """
+    edited = axes_of(space)
+    if not alike(axes, edited):
+        raise SteeringRefused(f"{method} can take new bounds, but no other hyperparameters or choices")
+    return edited
 
 
 def _meaning(axis: Axis) -> tuple[Any, ...]:

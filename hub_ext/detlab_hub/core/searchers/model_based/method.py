@@ -15,12 +15,11 @@ from detlab.schemas.expconf.blocks.model_searchers import (
     TPEConfig,
 )
 from detlab.schemas.space import leaves_of
-from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
-from detlab_hub.core.searchers.model_based.axes import Axis, alike, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.axes import Axis, axes_of, coordinates, with_new_bounds
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
 from detlab_hub.core.searchers.objectives import Objectives, Score
 from detlab_hub.core.searchers.scores import better
@@ -33,9 +32,9 @@ class ModelBased(SearchMethod):
     Args:
         axes: Of the space.
         max_trials: Trials whose hyperparameters turned out valid.
-        max_concurrent: Trials at a time; 0 for all at once, which learns nothing.
+        max_concurrent: Trials at a time; 0 for all at once, from which the model learns nothing.
         startup: Random trials before the first suggestion.
-        options: What the sampler is told beside the trials, plain JSON values.
+        options: Further input of the sampler besides the trials, plain JSON values.
         results: Points and losses that are known before the search begins.
         expected: What priors expect to be good, a part of a point; it is tried among the first.
     """
@@ -103,7 +102,7 @@ class ModelBased(SearchMethod):
 
     @classmethod
     def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
-        """Return what the sampler is told: its name and its settings."""
+        """Return the sampler's name and settings."""
         return {"sampler": cls.name}
 
     @property
@@ -114,7 +113,7 @@ class ModelBased(SearchMethod):
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create as many trials as may run at a time.
 
-        They are random unless the sampler begins in a way of its own, or results are known already.
+        They are random unless the sampler has its own first points, or results are known already.
         """
         if self._expected:
             factory.enqueue([self._expected])
@@ -133,7 +132,7 @@ class ModelBased(SearchMethod):
         return self._fill(factory)
 
     def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
-        """Fill the places that are new, or leave those empty that are too many."""
+        """Fill new places; with a lower limit, leave places empty as trials end."""
         self._max_concurrent = limit
         return self._fill(factory)
 
@@ -200,7 +199,7 @@ class ModelBased(SearchMethod):
         return [self._take(factory.at(found)) for found in points]
 
     def notes(self) -> list[str]:
-        """Say when another sampler answers than the one that the config names."""
+        """Return a note if another sampler answers than the config names."""
         if self._options["sampler"] == "gp" and len(self._given) + len(self._order) > GP_MOST:
             return [f"searcher {self.name}: tpe has suggested since {GP_MOST} results: a Gaussian process is too slow"]
         return []
@@ -211,10 +210,7 @@ class ModelBased(SearchMethod):
         Raises:
             SteeringRefused: The hyperparameters themselves, or their choices, are others.
         """
-        axes = axes_of(space)
-        if not alike(self._axes, axes):
-            raise SteeringRefused(f"{self.name} can take new bounds, but no other hyperparameters or choices")
-        self._axes = axes
+        self._axes = with_new_bounds(self._axes, space, self.name)
         return []
 
     def known(self, ticket: int) -> Any:
@@ -253,7 +249,7 @@ class ModelBased(SearchMethod):
 
 
 def _aims(objectives: Objectives) -> dict[str, Any]:
-    """Return what a sampler is told of several objectives, and of constraints; nothing for a single objective."""
+    """Return a sampler's settings for several objectives and constraints; none for a single objective."""
     found: dict[str, Any] = {"objectives": 1 + len(objectives.others)} if objectives.others else {}
     return found | ({"constrained": True} if objectives.bounds else {})
 
@@ -322,7 +318,7 @@ class NSGA2(ModelBased):
 
     @classmethod
     def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
-        """Tell the sampler the population, too: a fifth of the budget where the config says nothing, 10 to 50."""
+        """Add the population to the sampler's settings; by default a fifth of the budget, 10 to 50."""
         chosen = fields.count("population", min(50, max(10, max_trials // 5)))
         return {"sampler": cls.name, "population": chosen}
 

@@ -12,7 +12,7 @@ Outcome = Literal["running", "done", "failed", "invalid"]
 
 
 class Record(NamedTuple):
-    """What is known of a trial; replaced when more is known, never changed.
+    """The results of a trial so far; replaced by newer ones, never changed.
 
     Attributes:
         at: Its coordinates; None on an axis that it does not have.

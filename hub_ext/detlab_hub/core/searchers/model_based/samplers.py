@@ -1,4 +1,4 @@
-"""The answers: Optuna's samplers, told all trials with each question. Imported only in the process that answers."""
+"""The answers: Optuna's samplers, given all trials with each question. Imported only in the process that answers."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _cma(
 ) -> Ask:
     """CMA-ES on the axes with an order, scaled to 0..1; choices are drawn at random.
 
-    The state is a function of the results in order, so it is computed anew instead of being kept: `Record.ended` says
+    The state is a function of the results in order, so it is recomputed instead of being kept: `Record.ended` says
     from which generation a trial is.
     """
     if options.get("constrained"):  # the strategy goes by ranks only

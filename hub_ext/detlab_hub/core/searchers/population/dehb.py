@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from detlab.schemas.expconf import DEHBConfig
 from detlab.schemas.space import Space
-from detlab_hub.core.searchers.errors import SearcherConfigError, SearcherInputError, SteeringRefused
+from detlab_hub.core.searchers.errors import SearcherConfigError, SteeringRefused
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.halving.adaptive import DEFAULT_MAX_RUNGS
@@ -25,7 +25,7 @@ from detlab_hub.core.searchers.halving.hyperband import DIVISOR, bracket_sizes
 from detlab_hub.core.searchers.halving.rungs import rung_units
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of, coordinates
-from detlab_hub.core.searchers.objectives import Score
+from detlab_hub.core.searchers.objectives import Score, time_of
 from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.searchers.scores import order
 
@@ -190,7 +190,7 @@ class DEHB(SearchMethod):
         return self._crossed(own.members[slot][0], self._mutant(parents, rng), rng)
 
     def _mutant(self, parents: list[Vector], rng: SearchRandom) -> Vector:
-        """DE/rand/1: one parent, moved by the difference of two others; out of range it is drawn anew."""
+        """DE/rand/1: one parent, moved by the difference of two others; out of range it is drawn at random."""
         left = list(parents)
         one, two, three = (left.pop(rng.below(len(left))) for _ in range(3))
         moved = [a + self._plan.factor * (b - c) for a, b, c in zip(one, two, three, strict=True)]
@@ -215,12 +215,7 @@ class DEHB(SearchMethod):
         run = self._runs[request_id]
         if not run.active:
             return []
-        if time is None or not math.isfinite(time):
-            given = "has none" if time is None else f"has {time}"
-            raise SearcherInputError(
-                f"a validation report must carry the searcher's time_metric {self._plan.time_metric!r} as a"
-                f" finite number; the report of trial {request_id} {given}"
-            )
+        time = time_of(self._plan.time_metric, time, request_id)
         if time < self._plan.units[run.level]:
             return []
         self._populations[run.level].challenge(run.slot, run.vector, score)
@@ -271,7 +266,7 @@ class DEHB(SearchMethod):
         Raises:
             SteeringRefused: Always.
         """
-        raise SteeringRefused(f"the space of {self.name} cannot be changed while it searches")
+        raise SteeringRefused(f"the space of {self.name} cannot be changed during the search")
 
     def level_of(self, request_id: str) -> int:
         """Return the rung of a trial."""

@@ -1,6 +1,6 @@
 """How the hyperparameters of a clone differ from its parent's.
 
-Jaderberg et al., "Population Based Training of Neural Networks" (2017), section 4.1: each one is drawn anew, or
+Jaderberg et al., "Population Based Training of Neural Networks" (2017), section 4.1: each one is drawn again, or
 perturbed.
 """
 
@@ -22,7 +22,7 @@ class Explore:
     """The settings of `explore_function`.
 
     Attributes:
-        resample: How likely it is that a hyperparameter is drawn anew.
+        resample: Probability that a hyperparameter is drawn again.
         factor: A number is multiplied by 1 - this or 1 + this; an ordinal moves by one place.
     """
 

@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import PB2Config, SearcherBlock
-from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import CreateTrial, Decision, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import Question, TrialFactory
-from detlab_hub.core.searchers.model_based.axes import alike, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.axes import axes_of, coordinates, with_new_bounds
 from detlab_hub.core.searchers.population.members import Gain, Member, Origin
 from detlab_hub.core.searchers.population.pbt import PBT, Plan
 
@@ -98,10 +97,7 @@ class PB2(PBT):
         Raises:
             SteeringRefused: The hyperparameters themselves, or their choices, are others.
         """
-        axes = axes_of(space)
-        if not alike(self._axes, axes):
-            raise SteeringRefused(f"{self.name} can take new bounds, but no other hyperparameters or choices")
-        self._axes = axes
+        self._axes = with_new_bounds(self._axes, space, self.name)
         return []
 
     def needs_checkpoints(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Population based training: `pbt`.
 
 Jaderberg et al., "Population Based Training of Neural Networks" (2017), with truncation selection, in rounds, as
-Determined had it: after each round the worst trials are replaced by clones of as many of the best, which train on from
+Determined had it: after each round the worst trials are replaced by clones of as many of the best, which continue from
 their parent's checkpoint with changed hyperparameters.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import PBTConfig, SearcherBlock
-from detlab_hub.core.searchers.errors import SearcherConfigError, SearcherInputError, SteeringRefused
+from detlab_hub.core.searchers.errors import SearcherConfigError, SteeringRefused
 from detlab_hub.core.searchers.events import (
     INVALID_REASONS,
     CreateTrial,
@@ -27,7 +27,7 @@ from detlab_hub.core.searchers.events import (
 )
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
-from detlab_hub.core.searchers.objectives import Score
+from detlab_hub.core.searchers.objectives import Score, time_of
 from detlab_hub.core.searchers.population.explore import Explore
 from detlab_hub.core.searchers.population.members import Member, Origin
 from detlab_hub.core.searchers.scores import order
@@ -131,12 +131,7 @@ class PBT(SearchMethod):
         member = self._members.get(request_id)
         if member is None or member.place != "training":
             return []
-        if time is None or not math.isfinite(time):
-            given = "has none" if time is None else f"has {time}"
-            raise SearcherInputError(
-                f"a validation report must carry the searcher's time_metric {self._plan.time_metric!r} as a"
-                f" finite number; the report of trial {request_id} {given}"
-            )
+        time = time_of(self._plan.time_metric, time, request_id)
         length = self._plan.length
         if member.units(time, self._round * length) < (self._round + 1) * length:
             return []
@@ -253,13 +248,13 @@ class PBT(SearchMethod):
         return [self._another(factory, origin) for origin in origins]
 
     def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
-        """Add as many rounds as the units make, unless a trial has finished the last.
+        """Add the rounds that the units amount to, unless a trial has finished the last round.
 
         Raises:
             SteeringRefused: It has, or further trials are asked for.
         """
         if trials:
-            raise SteeringRefused(f"the population of {self.name} keeps its size: trials cannot be added, rounds can")
+            raise SteeringRefused(f"the population of {self.name} keeps its size: rounds can be added, trials cannot")
         if any(trained == self._rounds - 1 for trained in self._trained.values()):
             raise SteeringRefused("a trial has finished the last round")
         self._rounds += math.ceil(units / self._plan.length)
@@ -317,8 +312,8 @@ def _share(fields: Fields, block: str, key: str, most: float) -> float:
 
 def _without_checkpoint(request_id: str, number: int) -> str:
     return (
-        f"trial {request_id} left round {number + 1} without a checkpoint: neither it nor a clone of it can train on."
-        " Let the training code save when it is told to leave (the Core API: save a checkpoint once"
+        f"trial {request_id} left round {number + 1} without a checkpoint: neither it nor a clone of it can continue."
+        " Let the training code save when it is asked to stop (the Core API: save a checkpoint once"
         " `core.preempt.should_preempt()` is true; the Trainer does so), then activate the experiment: the trial"
         " trains the round again"
     )

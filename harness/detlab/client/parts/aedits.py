@@ -1,8 +1,8 @@
-# Made from aedits.py by harness/make_sync.py: edit that one, not this.
 """What people change of experiments and checkpoints: names, notes, labels, the archive, metadata, files."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,112 +10,112 @@ from typing import Any
 from detlab.client.facts import CheckpointFacts, ExperimentFacts, TrialMetrics, at_step
 from detlab.client.operations import edits, searches
 from detlab.client.submission import pack
-from detlab.client.transport.session import Session
+from detlab.client.transport.session import AsyncSession
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, SearchAct
 
 
-class ExperimentEdits(ExperimentFacts):
-    """The part of a blocking experiment that changes what people wrote about it."""
+class AsyncExperimentEdits(ExperimentFacts):
+    """The part of an asynchronous experiment that changes what people wrote about it."""
 
-    _session: Session
+    _session: AsyncSession
 
-    def set_name(self, name: str) -> None:
+    async def set_name(self, name: str) -> None:
         """Give it another name; its config keeps the one it was submitted with."""
-        self._edit(name=name)
+        await self._edit(name=name)
 
-    def set_description(self, description: str) -> None:
+    async def set_description(self, description: str) -> None:
         """Describe it; an empty text removes the description."""
-        self._edit(description=description)
+        await self._edit(description=description)
 
-    def set_notes(self, notes: str) -> None:
+    async def set_notes(self, notes: str) -> None:
         """Replace its notes, of up to 100,000 characters."""
-        self._edit(notes=notes)
+        await self._edit(notes=notes)
 
-    def set_labels(self, labels: Collection[str]) -> None:
+    async def set_labels(self, labels: Collection[str]) -> None:
         """Replace all its labels."""
-        self._edit(labels=list(labels))
+        await self._edit(labels=list(labels))
 
-    def add_label(self, label: str) -> None:
+    async def add_label(self, label: str) -> None:
         """Add a label; nothing changes if it has it."""
-        self._edit(add_labels=[label])
+        await self._edit(add_labels=[label])
 
-    def remove_label(self, label: str) -> None:
+    async def remove_label(self, label: str) -> None:
         """Remove a label; nothing changes if it does not have it."""
-        self._edit(remove_labels=[label])
+        await self._edit(remove_labels=[label])
 
-    def archive(self) -> None:
+    async def archive(self) -> None:
         """Have lists leave it out.
 
         Raises:
             Conflict: It has not ended.
         """
-        self._edit(archived=True)
+        await self._edit(archived=True)
 
-    def unarchive(self) -> None:
+    async def unarchive(self) -> None:
         """Have lists show it again."""
-        self._edit(archived=False)
+        await self._edit(archived=False)
 
-    def extend_search(self, trials: int = 0, units: int = 0) -> None:
+    async def extend_search(self, trials: int = 0, units: int = 0) -> None:
         """Have its search make further trials, or train the longest ones further.
 
         Args:
             trials: Further trials.
-            units: Further units of the time metric.
+            units: Further units of the time metric for the longest trials.
 
         Raises:
             Conflict: The search is over, or its method cannot be extended.
         """
-        self._steer("extend", trials=trials, units=units)
+        await self._steer("extend", trials=trials, units=units)
 
-    def add_points(self, points: Sequence[Mapping[str, Any]]) -> None:
+    async def add_points(self, points: Sequence[Mapping[str, Any]]) -> None:
         """Have its next trials train at these hyperparameters, beyond its budget so far.
 
         Raises:
             Conflict: The search is over, or a point does not lie in its space.
         """
-        self._steer("add", points=points)
+        await self._steer("add", points=points)
 
-    def retry_failed(self, trial_ids: Sequence[int] = ()) -> None:
-        """Make new trials at the points of failed ones, by default of all.
+    async def retry_failed(self, trial_ids: Sequence[int] = ()) -> None:
+        """Make new trials at the points of failed trials, by default of all.
 
         Raises:
             Conflict: The search is over, or no such trial has failed.
         """
-        self._steer("retry", trial_ids=trial_ids)
+        await self._steer("retry", trial_ids=trial_ids)
 
-    def edit_bounds(self, hyperparameters: Mapping[str, Any]) -> None:
+    async def edit_bounds(self, hyperparameters: Mapping[str, Any]) -> None:
         """Draw further trials from this `hyperparameters` block.
 
         Raises:
             Conflict: The search is over, or its method cannot take the block.
         """
-        self._steer("bounds", hyperparameters=hyperparameters)
+        await self._steer("bounds", hyperparameters=hyperparameters)
 
-    def set_concurrency(self, limit: int) -> None:
+    async def set_concurrency(self, limit: int) -> None:
         """Change how many of its trials run at a time, 0 for no limit; those that run are left to.
 
         Raises:
             Conflict: The search is over, or its method runs a fixed number.
         """
-        self._steer("concurrency", limit=limit)
+        await self._steer("concurrency", limit=limit)
 
-    def stop_trial(self, trial_id: int) -> None:
+    async def stop_trial(self, trial_id: int) -> None:
         """Stop one of its trials; what the trial has reported counts.
 
         Raises:
             Conflict: The search is over, or the trial has ended.
         """
-        self._steer("stop", trial_ids=[trial_id])
+        await self._steer("stop", trial_ids=[trial_id])
 
-    def promote_trial(self, trial_id: int) -> None:
+    async def promote_trial(self, trial_id: int) -> None:
         """Let one of its trials train on to the next rung.
 
         Raises:
             Conflict: The search is over, or its method has no rung for the trial.
         """
-        self._steer("promote", trial_ids=[trial_id])
+        await self._steer("promote", trial_ids=[trial_id])
 
-    def replace_search_code(self, model_dir: str | Path, includes: Iterable[str | Path] = ()) -> None:
+    async def replace_search_code(self, model_dir: str | Path, includes: Iterable[str | Path] = ()) -> None:
         """Replace the code of a custom search's class, or that of the trials of another search that is paused.
 
         Args:
@@ -127,63 +127,63 @@ class ExperimentEdits(ExperimentFacts):
             Conflict: The search is over, or its trials may run.
             Forbidden: It is another user's, who shares it.
         """
-        bundle = pack(model_dir, includes, None)
-        self.view = self._session.run(searches.replace_code(self.id, bundle))
+        bundle = await asyncio.to_thread(pack, model_dir, includes, None)
+        self.view = await self._session.run(searches.replace_code(self.id, bundle))
 
-    def correct_metric(self, name: str) -> None:
+    async def correct_metric(self, name: str) -> None:
         """Say the right name of the searcher's metric, as long as no trial has reported it by the one it has.
 
         Raises:
             Conflict: The search is over, has values of its metric, or has several metrics.
         """
-        self._steer("metric", metric=name)
+        await self._steer("metric", metric=name)
 
-    def search_journal(self, *, acts: bool = False) -> list[JournalEntry]:
+    async def search_journal(self, *, acts: bool = False) -> list[JournalEntry]:
         """Return the events of its search, each with what the search decided on it.
 
         Args:
             acts: Only what people did to it.
         """
-        return self._session.run(searches.journal(self.id, acts=acts))
+        return await self._session.run(searches.journal(self.id, acts=acts))
 
-    def replay_search(self, at: int | None = None) -> ReplayedSearch:
+    async def replay_search(self, at: int | None = None) -> ReplayedSearch:
         """Return the state of its search at an event, by default the newest: each trial, and why it was stopped.
 
         Raises:
             NotFound: There is no such event.
         """
-        return self._session.run(searches.replay(self.id, at))
+        return await self._session.run(searches.replay(self.id, at))
 
-    def _steer(self, act: SearchAct, **fields: Any) -> None:
-        self.view = self._session.run(searches.steer(self.id, act, **fields))
+    async def _steer(self, act: SearchAct, **fields: Any) -> None:
+        self.view = await self._session.run(searches.steer(self.id, act, **fields))
 
-    def _edit(self, **changes: Any) -> None:
-        self.view = self._session.run(edits.experiment(self.id, **changes))
+    async def _edit(self, **changes: Any) -> None:
+        self.view = await self._session.run(edits.experiment(self.id, **changes))
 
 
-class CheckpointEdits(CheckpointFacts):
-    """The part of a blocking checkpoint that changes it, and reads the metrics of its step."""
+class AsyncCheckpointEdits(CheckpointFacts):
+    """The part of an asynchronous checkpoint that changes it, and reads the metrics of its step."""
 
-    _session: Session
+    _session: AsyncSession
 
-    def add_metadata(self, metadata: Mapping[str, Any]) -> None:
+    async def add_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Set keys of its metadata; other keys stay. `metadata.json` in the storage stays as the trial wrote it."""
-        self.view = self._session.run(edits.checkpoint(self.uuid, metadata=dict(metadata)))
+        self.view = await self._session.run(edits.checkpoint(self.uuid, metadata=dict(metadata)))
 
-    def remove_metadata(self, keys: Sequence[str]) -> None:
+    async def remove_metadata(self, keys: Sequence[str]) -> None:
         """Remove keys of its metadata; those that it does not have are no mistake."""
-        self.view = self._session.run(edits.checkpoint(self.uuid, remove_metadata=list(keys)))
+        self.view = await self._session.run(edits.checkpoint(self.uuid, remove_metadata=list(keys)))
 
-    def delete(self) -> None:
+    async def delete(self) -> None:
         """Delete its files for good; its record stays, as DELETED. To delete it again changes nothing.
 
         Raises:
             Conflict: A trial that has not ended would resume from it, or start from it.
             StorageError: The master cannot reach its storage.
         """
-        self.view = self._session.run(edits.delete_checkpoint(self.uuid))
+        self.view = await self._session.run(edits.delete_checkpoint(self.uuid))
 
-    def remove_files(self, globs: Sequence[str]) -> None:
+    async def remove_files(self, globs: Sequence[str]) -> None:
         """Delete those of its files that match a pattern; it can no longer be resumed from.
 
         Args:
@@ -193,8 +193,8 @@ class CheckpointEdits(CheckpointFacts):
             Conflict: A trial that has not ended would resume from it, or start from it.
             StorageError: The master cannot reach its storage.
         """
-        self.view = self._session.run(edits.remove_files(self.uuid, globs))
+        self.view = await self._session.run(edits.remove_files(self.uuid, globs))
 
-    def get_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
+    async def get_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
         """Return the reports that its trial made at its step, of one group or of all; values are exact."""
-        return at_step(self.view, self._session.run(edits.checkpoint_metrics(self.uuid, group)))
+        return at_step(self.view, await self._session.run(edits.checkpoint_metrics(self.uuid, group)))
