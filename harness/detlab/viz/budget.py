@@ -10,7 +10,7 @@ from typing import Any
 from detlab.schemas.wire import AttemptSpan, CurvesView, TrialState, TrialView
 from detlab.viz.data import ExperimentLike, Search, curves_wanted, search_of, stopped_or_failed, trials_wanted
 from detlab.viz.drawing import BEST, COLOURS, GREY, duration_unit, empty, finite, plotly_module, safe
-from detlab.viz.marks import MOST_TRIALS, described, titled
+from detlab.viz.marks import MOST_TRIALS, described, error_bars, named, titled
 
 BUDGETS = ("trials", "time", "slot_time")
 MOST_ROWS = 64
@@ -19,6 +19,7 @@ MOST_BARS = 3000
 """Attempts of a timeline: the newest."""
 _POINTS = 50
 """Points of each trial's curve from which the best value at a time is known."""
+_FEW = 10
 _ROW_HEIGHT = 26
 _EDGE = "rgba(127,127,127,0.9)"
 
@@ -51,22 +52,24 @@ def best_so_far(
     name = (source.experiment if isinstance(source, CurvesView) else source.view).metric
     search = search_of(source, wanted(name, max_trials=max_trials))
     title = f"Best {safe(search.metric)} so far in experiment {search.experiment.id}"
-    values = search.ranked()
+    merged = search.by_point()
+    values = merged.ranked()
     if not values:
         return empty(title, f"No trial has reported {safe(search.metric)} yet." if search.snapshot.trials else _NONE)
     trials = {trial.id: trial for trial in search.snapshot.trials}
-    found = _found(search, against)
+    found = _found(search, merged, against)
     if not found:
         return empty(title, _UNKNOWN[against])
     found.sort(key=lambda event: event[0])
     divisor, unit = (1.0, "") if against == "trials" else duration_unit(found[-1][0])
     figure = plotly_module("graph_objects").Figure()
-    figure.add_scatter(**_dots(search, found, divisor, trials))
+    figure.add_scatter(**_dots(merged, found, divisor, trials))
     figure.add_scatter(**_steps(search, found, divisor))
-    left_out = len(search.snapshot.trials) - len({key for _, _, key in found})
-    figure.update_layout(title=titled(title, search, left_out=left_out))
-    figure.update_xaxes(title=_AXES[against].format(unit=unit), rangemode="tozero")
-    figure.update_yaxes(title=safe(search.metric), type="log" if log_y else "linear")
+    left_out = len(merged.snapshot.trials) - len({key for _, _, key in found})
+    figure.update_layout(title=titled(title, merged, left_out=left_out))
+    few = {"dtick": 1} if against == "trials" and found[-1][0] <= _FEW else {}  # no half trials
+    figure.update_xaxes(title=_AXES[against].format(unit=unit), rangemode="tozero", **few)
+    figure.update_yaxes(title=named(merged), type="log" if log_y else "linear")
     return figure
 
 
@@ -84,8 +87,24 @@ _UNKNOWN = {
 }
 
 
-def _found(search: Search, against: str) -> list[tuple[float, float, int]]:
-    """Return (spent, value, trial) of each value that is known with its place on the budget's axis."""
+def _found(search: Search, merged: Search, against: str) -> list[tuple[float, float, int]]:
+    """Return (spent, value, trial) of each value that is known with its place on the budget's axis.
+
+    With seeds the mean of a point, where the last of its trials reached its best value.
+    """
+    found = _by_trial(search, against)
+    if not merged.points:
+        return found
+    reached = _first_best(search, found)
+    means = merged.ranked()
+    return [
+        (max(reached[one.id][0] for one in point.trials if one.id in reached), means[key], key)
+        for key, point in merged.points.items()
+        if key in means and any(one.id in reached for one in point.trials)
+    ]
+
+
+def _by_trial(search: Search, against: str) -> list[tuple[float, float, int]]:
     values = search.ranked()
     if against == "trials":
         return [(t.index + 1.0, values[t.id], t.id) for t in search.snapshot.trials if t.id in values]
@@ -135,28 +154,35 @@ def slot_seconds(attempts: Sequence[AttemptSpan], times: Sequence[float]) -> lis
     return found
 
 
+def _first_best(search: Search, found: list[tuple[float, float, int]]) -> dict[int, tuple[float, float]]:
+    """Return (spent, value) of each trial's best value, where it was first reported."""
+    smaller = search.experiment.smaller_is_better
+    best: dict[int, tuple[float, float]] = {}
+    for spent, value, key in sorted(found, key=lambda event: event[0]):
+        if key not in best or (value < best[key][1] if smaller else value > best[key][1]):
+            best[key] = (spent, value)
+    return best
+
+
 def _dots(
     search: Search, found: list[tuple[float, float, int]], divisor: float, trials: dict[int, TrialView]
 ) -> dict[str, Any]:
     """Draw a point per trial at its best value, where that was first reported."""
-    smaller = search.experiment.smaller_is_better
-    best: dict[int, tuple[float, float]] = {}
-    for spent, value, key in found:
-        if key not in best or (value < best[key][1] if smaller else value > best[key][1]):
-            best[key] = (spent, value)
+    best = _first_best(search, found)
     shown = list(best)
     return {
         "x": [best[key][0] / divisor for key in shown],
         "y": [best[key][1] for key in shown],
-        "name": "best of each trial",
+        "name": "mean of each point" if search.points else "best of each trial",
         "mode": "markers",
         "marker": {
             "color": [GREY if stopped_or_failed(trials[key]) else COLOURS[0] for key in shown],
             "size": 6,
             "opacity": 0.75,
         },
-        "text": [described(trials[key]) for key in shown],
+        "text": [described(trials[key], search.points.get(key)) for key in shown],
         "hovertemplate": "%{text}<br>%{y:.6g}<extra></extra>",
+        **error_bars(search, [trials[key] for key in shown]),
     }
 
 

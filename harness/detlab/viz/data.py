@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from detlab.schemas.wire import CurvesView, EndReason, ExperimentView, SeriesView, TrialState, TrialView
 from detlab.viz.drawing import finite
+from detlab.viz.seeds import SeededPoint, best_point, points_of, seeds_of
 
 Value = float | str | None
 _NO_CURVES = "-"
@@ -64,10 +65,21 @@ class Search:
     Attributes:
         snapshot: As the master sent it.
         config: The resolved config; empty if it is unknown.
+        points: With `seeds`, in a search `by_point`: the trials of each point by the id of the first, which stands
+            for the point and has the mean as its value.
     """
 
     snapshot: CurvesView
     config: Mapping[str, Any]
+    points: Mapping[int, SeededPoint] = field(default_factory=dict)
+
+    def by_point(self) -> Search:
+        """Return the search with one trial for each point, if it trains points with several seeds; else itself."""
+        if seeds_of(self.config) < 2:
+            return self
+        points = {point.trials[0].id: point for point in points_of(self.snapshot.trials)}
+        trials = [point.trials[0].model_copy(update={"best_validation": point.mean}) for point in points.values()]
+        return Search(self.snapshot.model_copy(update={"trials": trials}), self.config, points)
 
     @property
     def experiment(self) -> ExperimentView:
@@ -81,7 +93,10 @@ class Search:
 
     @property
     def best(self) -> int | None:
-        """Id of the trial with the best validation, if there is one."""
+        """Id of the trial with the best validation, if there is one; of the point with the best mean."""
+        if self.points:
+            best = best_point(self.points.values(), smaller_is_better=self.experiment.smaller_is_better)
+            return best.trials[0].id if best else next(iter(self.ranked()), None)
         if self.experiment.best:
             return self.experiment.best.trial_id
         return next(iter(self.ranked()), None)

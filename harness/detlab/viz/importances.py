@@ -41,15 +41,15 @@ def importance(source: ExperimentLike | CurvesView, *, method: str = "ped_anova"
         ValueError: There is no such method.
         DetlabError: plotly or Optuna is not installed.
     """
-    search = search_of(source, trials_wanted(max_trials))
+    search = search_of(source, trials_wanted(max_trials)).by_point()
     title = f"Importance for {safe(search.metric)} in experiment {search.experiment.id}"
     if reason := nothing_to_compare(search, search.axes()):
         _checked(method)
         return empty(title, reason)
-    count = len(search.ranked())
+    count, kind = len(search.ranked()), "points" if search.points else "trials"
     if count < LEAST_TRIALS:
         _checked(method)
-        return empty(title, f"Importance needs {LEAST_TRIALS} trials with a value; there are {count}.")
+        return empty(title, f"Importance needs {LEAST_TRIALS} {kind} with a value; there are {count}.")
     found, used = importances(search, method)
     if not found:
         return empty(title, "No hyperparameter differs between the trials with a value.")
@@ -66,7 +66,7 @@ def importance(source: ExperimentLike | CurvesView, *, method: str = "ped_anova"
         customdata=[safe(name) for name, _ in shares],
         hovertemplate="%{customdata}: %{x:.3f}<extra></extra>",
     )
-    about = _NO_FOREST if used != method else f"{_NAMES[used]} of {count} trials"
+    about = _NO_FOREST if used != method else f"{_NAMES[used]} of {count} {kind}"
     figure.update_layout(title={"text": title, "subtitle": {"text": about}}, height=max(320, 170 + 34 * len(shares)))
     figure.update_xaxes(title="share of the differences", range=[0, max(1e-9, shares[-1][1]) * 1.15])
     texts = [safe(name, 28) for name, _ in shares]

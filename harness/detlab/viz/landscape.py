@@ -11,7 +11,7 @@ from detlab.schemas.wire import CurvesView, TrialView
 from detlab.viz.data import Axis, ExperimentLike, Search, search_of, trials_wanted
 from detlab.viz.drawing import BEST, GOODNESS, empty, plotly_module, safe
 from detlab.viz.importances import importances
-from detlab.viz.marks import MOST_PANELS, MOST_TRIALS, described, nothing_to_compare, points, scale, titled
+from detlab.viz.marks import MOST_PANELS, MOST_TRIALS, described, named, nothing_to_compare, points, scale, titled
 
 MOST_ON_SURFACE = 300
 """Trials between which a surface is interpolated: the best ones."""
@@ -37,7 +37,7 @@ def slice_plot(
     Raises:
         DetlabError: plotly is not installed.
     """
-    search = search_of(source, trials_wanted(max_trials))
+    search = search_of(source, trials_wanted(max_trials)).by_point()
     title = f"{safe(search.metric)} over the course of experiment {search.experiment.id}"
     axes, reason = chosen(search, params)
     if reason:
@@ -51,12 +51,10 @@ def slice_plot(
     for at, axis in enumerate(axes):
         cell = {"row": at // columns + 1, "col": at % columns + 1}
         shown = [trial for trial in trials if axis.values[trial.id] is not None]
-        figure.add_scatter(
-            **{**points(axis, shown, values, search.best), "marker": _by_order(shown, search.best)}, **cell
-        )
+        figure.add_scatter(**{**points(axis, shown, search), "marker": _by_order(shown, search.best)}, **cell)
         figure.update_xaxes(title=safe(axis.name), **scale(axis), **cell)
         if cell["col"] == 1:
-            figure.update_yaxes(title=safe(search.metric), **cell)
+            figure.update_yaxes(title=named(search), **cell)
     figure.update_layout(
         title=titled(title, search, left_out=len(search.snapshot.trials) - len(trials)),
         showlegend=False,
@@ -102,7 +100,7 @@ def contour(
     """
     if params is not None and len(set(params)) != 2:
         raise ValueError(f"a contour has two hyperparameters, not {', '.join(params) or 'none'}")
-    search = search_of(source, trials_wanted(max_trials))
+    search = search_of(source, trials_wanted(max_trials)).by_point()
     title = f"{safe(search.metric)} over two hyperparameters of experiment {search.experiment.id}"
     axes, reason = chosen(search, params)
     if reason:
@@ -234,6 +232,9 @@ def _trials(
             "size": [12 if trial.id == best else 6 for trial in trials],
             "line": {"color": "#ffffff", "width": 1},
         },
-        "text": [f"{described(trial)}<br>{safe(search.metric)} {values[trial.id]:.6g}" for trial in trials],
+        "text": [
+            f"{described(trial, search.points.get(trial.id))}<br>{safe(search.metric)} {values[trial.id]:.6g}"
+            for trial in trials
+        ],
         "hovertemplate": "%{text}<extra></extra>",
     }

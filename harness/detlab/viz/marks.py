@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from detlab.schemas.wire import TrialView
 from detlab.viz.data import Axis, Search, flatten
 from detlab.viz.drawing import BEST, COLOURS, number, safe
+from detlab.viz.seeds import SeededPoint
 
 MOST_TRIALS = 1000
 """Trials of figures other than learning curves."""
+_BAR = "rgba(127,127,127,0.9)"
 MOST_PANELS = 12
 """Hyperparameters among small multiples, and at a trial's hover box."""
 
 
-def described(trial: TrialView) -> str:
-    """Return the text of a trial's hover box: its id and its hyperparameters."""
+def described(trial: TrialView, point: SeededPoint | None = None) -> str:
+    """Return the text of the hover box of a trial, or of a point and its trials: with the hyperparameters."""
     settings = [f"{safe(name)} = {safe(value)}" for name, value in flatten(trial.hparams).items()]
-    return "<br>".join([f"<b>trial {trial.id}</b>", *settings[:MOST_PANELS]])
+    head = f"<b>trial {trial.id}</b>" if point is None else f"<b>{point.text}</b>"
+    return "<br>".join([head, *settings[:MOST_PANELS]])
 
 
-def points(axis: Axis, trials: list[TrialView], values: Mapping[int, float], best: int | None) -> dict[str, Any]:
+def points(axis: Axis, trials: list[TrialView], search: Search) -> dict[str, Any]:
     """Return the arguments of a scatter of the metric over one hyperparameter; the best trial is highlighted."""
+    values, best = search.ranked(), search.best
     places = [axis.values[trial.id] for trial in trials]
     if axis.kind == "category":
         places = [axis.choices.index(str(place)) for place in places]
@@ -35,9 +39,23 @@ def points(axis: Axis, trials: list[TrialView], values: Mapping[int, float], bes
             "size": [12 if trial.id == best else 7 for trial in trials],
             "opacity": 1,
         },
-        "text": [described(trial) for trial in trials],
+        "text": [described(trial, search.points.get(trial.id)) for trial in trials],
         "hovertemplate": "%{text}<br>%{y:.6g}<extra></extra>",
+        **error_bars(search, trials),
     }
+
+
+def error_bars(search: Search, trials: Sequence[TrialView]) -> dict[str, Any]:
+    """Return the arguments of a scatter that draw the standard deviation of each point's seeds."""
+    if not search.points:
+        return {}
+    spread = [search.points[trial.id].deviation or 0.0 for trial in trials]
+    return {"error_y": {"type": "data", "array": spread, "thickness": 1, "width": 3, "color": _BAR}}
+
+
+def named(search: Search) -> str:
+    """Return the label of the metric's axis."""
+    return f"{safe(search.metric)} (mean ± sd)" if search.points else safe(search.metric)
 
 
 def scale(axis: Axis) -> dict[str, Any]:
@@ -66,7 +84,11 @@ def nothing_to_compare(search: Search, axes: list[Axis]) -> str:
 def titled(title: str, search: Search, *, left_out: int = 0) -> dict[str, Any]:
     """Return a figure's title, with a subtitle that gives the best value and the number of trials left out."""
     best = search.experiment.best
-    parts = [f"best {number(best.value)} (trial {best.trial_id})"] if best else []
+    if search.points:
+        parts = [f"best point {search.points[search.best].text}"] if search.best is not None else []
+    else:
+        parts = [f"best {number(best.value)} (trial {best.trial_id})"] if best else []
     if left_out:
-        parts.append(f"{left_out} {'trial' if left_out == 1 else 'trials'} without a value left out")
+        one = "point" if search.points else "trial"
+        parts.append(f"{left_out} {one if left_out == 1 else f'{one}s'} without a value left out")
     return {"text": title, "subtitle": {"text": " · ".join(parts)}} if parts else {"text": title}

@@ -8,7 +8,7 @@ from typing import Any
 from detlab.schemas.wire import CurvesView, SeriesView, TrialView
 from detlab.viz.data import Axis, ExperimentLike, curves_wanted, search_of, stopped_or_failed, trials_wanted
 from detlab.viz.drawing import BEST, COLOURS, GOODNESS, GREY, MOST_IN_LEGEND, empty, number, plotly_module, safe
-from detlab.viz.marks import MOST_PANELS, MOST_TRIALS, described, nothing_to_compare, points, scale, titled
+from detlab.viz.marks import MOST_PANELS, MOST_TRIALS, described, named, nothing_to_compare, points, scale, titled
 
 MOST_AXES = 24
 """Hyperparameters in parallel coordinates; more could not be read."""
@@ -74,7 +74,7 @@ def parallel_coordinates(source: ExperimentLike | CurvesView, *, max_trials: int
     Raises:
         DetlabError: plotly is not installed.
     """
-    search = search_of(source, trials_wanted(max_trials))
+    search = search_of(source, trials_wanted(max_trials)).by_point()
     title = f"Hyperparameters and {safe(search.metric)} of experiment {search.experiment.id}"
     axes, values = search.axes()[:MOST_AXES], search.ranked()
     if reason := nothing_to_compare(search, axes):
@@ -87,7 +87,7 @@ def parallel_coordinates(source: ExperimentLike | CurvesView, *, max_trials: int
     metric = [values[trial.id] for trial in trials]
     figure = plotly_module("graph_objects").Figure()
     figure.add_parcoords(
-        dimensions=[*(_dimension(axis, trials) for axis in axes), {"label": safe(search.metric), "values": metric}],
+        dimensions=[*(_dimension(axis, trials) for axis in axes), {"label": named(search), "values": metric}],
         line={
             "color": metric,
             "colorscale": [list(stop) for stop in GOODNESS],
@@ -115,7 +115,7 @@ def metric_by_hyperparameter(source: ExperimentLike | CurvesView, *, max_trials:
     Raises:
         DetlabError: plotly is not installed.
     """
-    search = search_of(source, trials_wanted(max_trials))
+    search = search_of(source, trials_wanted(max_trials)).by_point()
     title = f"{safe(search.metric)} by hyperparameter in experiment {search.experiment.id}"
     axes, values = search.axes()[:MOST_PANELS], search.ranked()
     if reason := nothing_to_compare(search, axes):
@@ -127,10 +127,10 @@ def metric_by_hyperparameter(source: ExperimentLike | CurvesView, *, max_trials:
     for at, axis in enumerate(axes):
         cell = {"row": at // columns + 1, "col": at % columns + 1}
         shown = [trial for trial in trials if axis.values[trial.id] is not None]
-        figure.add_scatter(**points(axis, shown, values, search.best), **cell)
+        figure.add_scatter(**points(axis, shown, search), **cell)
         figure.update_xaxes(title=safe(axis.name), **scale(axis), **cell)
         if cell["col"] == 1:
-            figure.update_yaxes(title=safe(search.metric), **cell)
+            figure.update_yaxes(title=named(search), **cell)
     figure.update_layout(
         title=titled(title, search, left_out=len(search.snapshot.trials) - len(trials)),
         showlegend=False,

@@ -185,7 +185,19 @@ def _marks(trace: Any, box: tuple[float, float, float, float], across: Scale, up
     if "lines" in mode:
         yield _line(places, trace)
     if "markers" in mode:
+        yield from _bars_of_error(places, trace, (y0, y1), up)
         yield from _dots(places, trace)
+
+
+def _bars_of_error(
+    places: Sequence[tuple[float, float] | None], trace: Any, side: tuple[float, float], up: Scale
+) -> Iterator[str]:
+    for place, value, spread in zip(places, trace.y, trace.error_y.array or (), strict=False):
+        low, high = up.place(value - spread), up.place(value + spread)
+        if place is not None and spread and low is not None and high is not None:
+            ends = [min(max(side[1] - at * (side[1] - side[0]), side[0]), side[1]) for at in (low, high)]
+            path = f"M{place[0]:.1f} {ends[0]:.1f}V{ends[1]:.1f}"
+            yield f'<path d="{path}" stroke="#888888" stroke-width="1"/>'
 
 
 def _line(places: Sequence[tuple[float, float] | None], trace: Any) -> str:

@@ -14,7 +14,9 @@ export function EarlierCode({ chosen, onChoose }: {
 }): ReactElement | null {
   const id = useId();
   const experiments = useStore(snapshot => snapshot.experiments);
-  const withCode = experiments.filter(one => one.bundle !== null).slice(0, MOST_EXPERIMENTS);
+  const recent = experiments.filter(one => one.bundle !== null).slice(0, MOST_EXPERIMENTS);
+  // A clone begins with the code of any experiment, listed here or not.
+  const withCode = chosen && !recent.some(one => one.id === chosen.id) ? [chosen, ...recent] : recent;
   if (!withCode.length) return null;
   return (
     <div className="det-field">

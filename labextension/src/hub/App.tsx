@@ -138,7 +138,7 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
     case 'task':
       return <TaskView id={place.id} />;
     case 'new':
-      return <NewExperiment page={page} api={api} />;
+      return <NewExperiment page={page} api={api} from={place.from} />;
     case 'nowhere':
       return (
         <View title="Page not found">

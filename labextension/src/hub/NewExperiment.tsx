@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 import { View } from '../components/admin';
 import { ErrorBanner, Loading, useLoaded } from '../components/common';
 import { nameText } from '../components/common/text';
-import { EXPERIMENT_SECTIONS, ExperimentForm, experimentText, type Schema } from '../form';
+import { cloneText, EXPERIMENT_SECTIONS, ExperimentForm, experimentText, maskedIn, type Schema } from '../form';
 import type { Validation } from '../form/useDryRun';
 import { asApiError, read } from '../state/api';
 import { useApp, useStore } from '../state/context';
@@ -26,13 +26,30 @@ interface Start {
   text: string;
 }
 
-export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): ReactElement {
+export function NewExperiment({ page, api, from }: {
+  page: PageInfo; api: HubApi;
+  /** The experiment to clone. */
+  from?: number;
+}): ReactElement {
+  const cloned = useLoaded(from === undefined ? null : `${from}`, signal => api.get<ExperimentView>(`experiments/${from}`, signal));
+  if (from === undefined) return <Filled page={page} api={api} cloned={null} />;
+  if (cloned.data) return <Filled page={page} api={api} cloned={cloned.data} />;
+  const what = `Experiment ${from}`;
+  return (
+    <View title={`Clone experiment ${from}`}>
+      {cloned.error ? <ErrorBanner error={cloned.error} what={what} onRetry={cloned.reload} /> : <Loading what={`Loading experiment ${from}`} />}
+    </View>
+  );
+}
+
+function Filled({ page, api, cloned }: { page: PageInfo; api: HubApi; cloned: ExperimentView | null }): ReactElement {
   const { store, navigate } = useApp();
-  const [source, setSource] = useState<ExperimentView | null>(null);
+  const [source, setSource] = useState<ExperimentView | null>(cloned?.bundle ? cloned : null);
   const [paused, setPaused] = useState(false);
-  const [start, setStart] = useState<Start>(() => ({ key: 0, file: '', text: experimentText(null) }));
+  const [start, setStart] = useState<Start>(() => ({ key: 0, file: '', text: cloned ? cloneText(cloned) : experimentText(null) }));
   const typed = useRef(start.text);
   const coded = useCode(api, page.bundleLimit);
+  const title = cloned ? `Clone experiment ${cloned.id}` : 'New experiment';
   const key = useSubmitKey();
   const schema = useLoaded<Schema>(page.schema, signal => load(page.schema, signal));
   const agents = useStore(snapshot => snapshot.agents);
@@ -46,15 +63,15 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
     typed.current = text;
     setStart(old => ({ key: old.key + 1, file, text }));
   };
-  useStartingPoint(coded, begin, () => typed.current === start.text);
+  useStartingPoint(coded, begin, () => !cloned && typed.current === start.text);
   const validate = async (text: string): Promise<Validation> => {
     typed.current = text;
     if (busy) return new Promise(() => undefined); // validated together with the code, once it is uploaded
     const reply = await api.post<CreateExperimentReply>('experiments', { config_yaml: text, bundle, dry_run: true });
-    return { problems: reply.warnings, config: reply.config };
+    return { problems: [...maskedIn(text), ...reply.warnings], config: reply.config };
   };
   const submit = async (text: string): Promise<void> => {
-    const body = { config_yaml: text, bundle, activate: !paused, idempotency_key: key, source: { from: 'hub page' } };
+    const body = { config_yaml: text, bundle, activate: !paused, idempotency_key: key, source: { from: 'hub page', ...(cloned && { clone_of: cloned.id }) } };
     const reply = await api.post<CreateExperimentReply>('experiments', body);
     if (!reply.experiment) return;
     store.learn({ experiment: reply.experiment });
@@ -62,14 +79,14 @@ export function NewExperiment({ page, api }: { page: PageInfo; api: HubApi }): R
   };
   if (!offered) {
     return (
-      <View title="New experiment">
+      <View title={title}>
         {schema.error ? <ErrorBanner error={schema.error} onRetry={schema.reload} /> : <Loading what="Loading the form" />}
       </View>
     );
   }
   return (
     <ExperimentForm
-      key={start.key} title="New experiment" schema={offered} sections={EXPERIMENT_SECTIONS} initial={start.text} template={start.file === ''}
+      key={start.key} title={title} schema={offered} sections={EXPERIMENT_SECTIONS} initial={start.text} template={start.file === '' && !cloned}
       dependsOn={busy ? 'busy' : bundle} submitLabel={paused ? 'Submit paused' : 'Submit'} validate={validate} submit={submit}
       extra={
         <>

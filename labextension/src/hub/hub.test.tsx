@@ -32,7 +32,8 @@ function open(path: string, api: FakeApi, page = PAGE): Router {
 test('every place has an address that leads back to it', () => {
   const places: HubPlace[] = [
     { kind: 'list', view: 'work' }, { kind: 'list', view: 'audit' }, { kind: 'experiment', id: 12 },
-    { kind: 'trial', id: 3, tab: 'logs' }, { kind: 'trial', id: 3 }, { kind: 'task', id: 'nb/../x y' }, { kind: 'new' }
+    { kind: 'trial', id: 3, tab: 'logs' }, { kind: 'trial', id: 3 }, { kind: 'task', id: 'nb/../x y' }, { kind: 'new' },
+    { kind: 'new', from: 7 }
   ];
   for (const place of places) {
     const [path, search] = pathOf(place).split('?');

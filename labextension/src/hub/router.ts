@@ -24,7 +24,7 @@ export function placeOf(path: string, search = ''): HubPlace {
   const parts = path.split('/').filter(part => part !== '');
   const [first = 'work', second] = parts;
   if (parts.length <= 1) {
-    if (first === 'new') return { kind: 'new' };
+    if (first === 'new') return { kind: 'new', ...fromOf(search) };
     if ((LISTS as readonly string[]).includes(first) || isAdminView(first)) {
       return { kind: 'list', view: first as ListView | AdminView };
     }
@@ -36,6 +36,11 @@ export function placeOf(path: string, search = ''): HubPlace {
     if (first === 'tasks') return { kind: 'task', id: decoded(second) };
   }
   return { kind: 'nowhere', path };
+}
+
+function fromOf(search: string): { from?: number } {
+  const from = new URLSearchParams(search).get('from') ?? '';
+  return /^\d{1,15}$/.test(from) ? { from: Number(from) } : {};
 }
 
 function tabOf(search: string): { tab?: 'metrics' | 'logs' | 'checkpoints' } {
@@ -53,7 +58,7 @@ export function pathOf(place: HubPlace): string {
     case 'task':
       return `tasks/${encodeURIComponent(place.id)}`;
     case 'new':
-      return 'new';
+      return place.from ? `new?from=${place.from}` : 'new';
     case 'nowhere':
       return place.path;
     case 'list':

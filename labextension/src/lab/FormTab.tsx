@@ -5,7 +5,7 @@ import { ReactElement, useId, useMemo, useRef, useState } from 'react';
 import { ActionButton, ErrorBanner, formatBytes, plural, useLoaded } from '../components/common';
 import { nameText } from '../components/common/text';
 import { EarlierCode } from '../form/EarlierCode';
-import { ExperimentForm, EXPERIMENT_SECTIONS, experimentText, RUN_SECTIONS, RUN_TEXT } from '../form';
+import { cloneText, ExperimentForm, EXPERIMENT_SECTIONS, experimentText, maskedIn, RUN_SECTIONS, RUN_TEXT } from '../form';
 import { Problems } from '../form/Field';
 import { withRuntimes } from '../form/runtimes';
 import type { Schema } from '../form';
@@ -27,6 +27,8 @@ export interface Chosen {
   schema: Schema;
   /** The YAML that was chosen, or null. */
   text: string | null;
+  /** The experiment whose config and code the form begins with. */
+  cloned?: ExperimentView | null;
 }
 
 /** A parameter of the notebook, as its cell tagged `parameters` sets it. */
@@ -46,7 +48,7 @@ function codeText({ files, size }: Code): string {
 /** What is submitted: a file or folder of the Jupyter server, or the code of an earlier experiment. */
 export type Submission =
   | { code: 'server'; body: Record<string, unknown> }
-  | { code: 'earlier'; body: { config_yaml: string; bundle: string; activate: boolean } };
+  | { code: 'earlier'; body: { config_yaml: string; bundle: string; activate: boolean }; source?: { clone_of: number } };
 
 export function FormTab({ chosen, api, pick, onFile, submit }: {
   chosen: Chosen; api: LabApi;
@@ -56,7 +58,7 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
   onFile(path: string): void;
   submit(made: Submission): Promise<void>;
 }): ReactElement {
-  const { kind, path } = chosen;
+  const { kind, path, cloned = null } = chosen;
   const agents = useStore(s => s.agents);
   const me = useStore(s => s.me?.name ?? '');
   const ready = useStore(s => s.ready);
@@ -67,7 +69,7 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
   const script = path !== null && !/\.ya?ml$/.test(path);
   const [context, setContext] = useState<Context>(path === null ? 'none' : script ? 'file' : 'folder');
   const [folder, setFolder] = useState(chosen.folder);
-  const [earlier, setEarlier] = useState<ExperimentView | null>(null);
+  const [earlier, setEarlier] = useState<ExperimentView | null>(cloned?.bundle ? cloned : null);
   const [paused, setPaused] = useState(false);
   const [typed, setTyped] = useState('');
   const [known, setKnown] = useState<Parameter[] | null>();
@@ -87,7 +89,7 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
         setKnown(judged.parameters);
         setWrong(judged.problems.filter(p => p.path === 'parameters'));
       }
-      return judged;
+      return { ...judged, problems: [...maskedIn(text), ...judged.problems] };
     });
   };
   const file = path && base(path);
@@ -107,14 +109,14 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
   };
   const made = (text: string): Submission =>
     earlier
-      ? { code: 'earlier', body: { config_yaml: text, bundle: earlier.bundle!, activate: !paused } }
+      ? { code: 'earlier', body: { config_yaml: text, bundle: earlier.bundle!, activate: !paused }, ...(cloned && { source: { clone_of: cloned.id } }) }
       : { code: 'server', body: { config: text, kind, ...source, activate: !paused, parameters: run ? parameters.values : {} } };
   const now = earlier ? null : context;
   return (
     <ExperimentForm
-      title={run ? `Run ${file} on the cluster` : file ? `Run ${file} as an experiment` : 'New experiment'}
+      title={run ? `Run ${file} on the cluster` : file ? `Run ${file} as an experiment` : cloned ? `Clone experiment ${cloned.id}` : 'New experiment'}
       schema={schema} sections={run ? RUN_SECTIONS : EXPERIMENT_SECTIONS}
-      dependsOn={run ? `${bundle ?? ''} ${JSON.stringify(parameters.values)}` : bundle} initial={chosen.text ?? (run ? RUN_TEXT : experimentText(path))} template={path === null}
+      dependsOn={run ? `${bundle ?? ''} ${JSON.stringify(parameters.values)}` : bundle} initial={chosen.text ?? (run ? RUN_TEXT : cloned ? cloneText(cloned) : experimentText(path))} template={path === null && !cloned}
       submitLabel={run ? 'Run' : paused ? 'Submit paused' : 'Submit'} validate={validate}
       submit={text => submit(made(text))}
       ownProblems={run ? parameters.problems : []}

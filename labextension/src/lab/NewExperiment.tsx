@@ -9,7 +9,7 @@ import type { Schema } from '../form';
 import type { AppContext } from '../state/context';
 import { useStore } from '../state/context';
 import { useSubmitKey } from '../state/submitkey';
-import type { CreateExperimentReply, ProblemView } from '../state/wire';
+import type { CreateExperimentReply, ExperimentView, ProblemView } from '../state/wire';
 import type { LabApi } from './api';
 import type { Chosen, Submission } from './FormTab';
 import type { Picker } from './pick';
@@ -24,8 +24,11 @@ export interface Submitted {
   warnings: ProblemView[];
 }
 
-export function NewExperiment({ app, api, contents, pick, path: first, folder, onDone }: {
-  app: AppContext; api: LabApi; contents: Contents.IManager; pick: Picker | null; path?: string; folder: string; onDone(): void;
+export function NewExperiment({ app, api, contents, pick, path: first, from, folder, onDone }: {
+  app: AppContext; api: LabApi; contents: Contents.IManager; pick: Picker | null; path?: string;
+  /** The experiment to clone. */
+  from?: number;
+  folder: string; onDone(): void;
 }): ReactElement {
   const [path, setPath] = useState(first);
   const key = useSubmitKey();
@@ -38,13 +41,14 @@ export function NewExperiment({ app, api, contents, pick, path: first, folder, o
     path: local,
     folder: local === null ? contents.localPath(folder) : PathExt.dirname(local),
     schema: await api.own<Schema>(`schema?kind=${kind}`),
+    cloned: from !== undefined && path === undefined ? await api.get<ExperimentView>(`experiments/${from}`) : null,
     text: path && /\.ya?ml$/.test(path) ? String((await contents.get(path, { type: 'file', format: 'text', content: true })).content) : null
   }));
   const submit = async (submission: Submission): Promise<void> => {
     const made = submission.code === 'server'
       ? await api.own<Submitted>('submit', { ...submission.body, idempotency_key: key })
       : submitted(await api.post<CreateExperimentReply>(
-        'experiments', { ...submission.body, idempotency_key: key, source: { from: 'jupyterlab' } }
+        'experiments', { ...submission.body, idempotency_key: key, source: { from: 'jupyterlab', ...submission.source } }
       ));
     const warning = made.warnings[0];
     if (warning) app.notify(`${warning.path ? `${warning.path}: ` : ''}${warning.message}`);

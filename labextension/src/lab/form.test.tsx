@@ -1,12 +1,13 @@
 /** JupyterLab's form: files and folders by its file dialog, and the code of an earlier experiment. */
 
-import { screen, waitFor } from '@testing-library/react';
+import { fireEvent, screen, waitFor } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
 import { describe, expect, it, vi } from 'vitest';
 
 import schema from '../../../docs/reference/experiment-config.schema.json';
 import { show, Shown } from '../testing/app';
 import { experiment, overview } from '../testing/fixtures';
+import type { ExperimentView } from '../state/wire';
 import type { LabApi } from './api';
 import { NewExperiment } from './NewExperiment';
 import type { Picker } from './pick';
@@ -27,7 +28,7 @@ function server(): { own: LabApi['own']; asked: [string, unknown][] } {
   return { own: own as LabApi['own'], asked };
 }
 
-function opened(pick: Partial<Picker>): Shown & { asked: [string, unknown][]; posted: unknown[] } {
+function opened(pick: Partial<Picker>, cloned: ExperimentView | null = null): Shown & { asked: [string, unknown][]; posted: unknown[] } {
   const { own, asked } = server();
   const posted: unknown[] = [];
   const post = async (path: string, body: unknown): Promise<unknown> => {
@@ -41,7 +42,7 @@ function opened(pick: Partial<Picker>): Shown & { asked: [string, unknown][]; po
   let shown: Shown;
   const Form = (): React.ReactElement => (
     <NewExperiment
-      app={shown?.app ?? ({ navigate: vi.fn() } as never)} api={{ own, post } as unknown as LabApi} contents={contents as never}
+      app={shown?.app ?? ({ navigate: vi.fn() } as never)} api={{ own, post, get: async () => cloned } as unknown as LabApi} from={cloned?.id} contents={contents as never}
       pick={{ file: none, folder: none, ...pick }} folder="work" onDone={() => undefined}
     />
   );
@@ -91,5 +92,26 @@ describe('a new experiment in JupyterLab', () => {
     await userEvent.click(screen.getByRole('button', { name: 'Submit' }));
     await waitFor(() => expect(posted.length).toBe(1));
     expect(posted[0]).toMatchObject(['experiments', { bundle: 'tree:old', activate: true, source: { from: 'jupyterlab' } }]);
+  });
+
+  it('clones an experiment: its config to change, its code, and where it is from', async () => {
+    const config = { entrypoint: 'python3 train.py', name: 'first', searcher: { name: 'tpe' } };
+    const { posted } = opened({}, experiment(1, { bundle: 'tree:its', config: config as never }));
+    await screen.findByRole('heading', { name: 'Clone experiment 1' });
+    const yaml = screen.getByLabelText<HTMLTextAreaElement>('YAML');
+    expect(yaml.value).toBe('name: first\nentrypoint: python3 train.py\nsearcher:\n  name: tpe\n');
+    fireEvent.change(yaml, { target: { value: yaml.value.replace('first', 'second') } });
+    await screen.findByText('no errors');
+    await userEvent.click(screen.getByRole('button', { name: 'Submit' }));
+    await waitFor(() => expect(posted.length).toBe(1));
+    expect(posted[0]).toMatchObject(['experiments', { bundle: 'tree:its', source: { from: 'jupyterlab', clone_of: 1 } }]);
+    expect((posted[0] as [string, { config_yaml: string }])[1].config_yaml).toContain('name: second');
+  });
+
+  it('asks for the secrets that a clone cannot read back', async () => {
+    const config = { entrypoint: 'true', environment: { registry_auth: { password: '********' } } };
+    opened({}, experiment(1, { bundle: 'tree:its', config: config as never }));
+    await screen.findByText('1 error');
+    expect(screen.getByRole('list', { name: 'Errors and warnings' }).textContent).toContain('environment.registry_auth.password: is a secret, which cannot be read back');
   });
 });

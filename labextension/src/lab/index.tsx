@@ -85,7 +85,7 @@ function addTabs(
       open?.dispose();
       const tab = makeTab(app, place, asked => (
         <NewExperiment
-          app={app} api={api} contents={lab.serviceManager.contents} pick={files ? pickerOf(files) : null} path={asked.path}
+          app={app} api={api} contents={lab.serviceManager.contents} pick={files ? pickerOf(files) : null} path={asked.path} from={asked.from}
           folder={files?.model.path ?? ''} onDone={() => tab.close()}
         />
       ));

@@ -25,7 +25,7 @@ export class View extends ReactWidget {
 }
 
 export function placeKey(place: Place): string {
-  return place.kind === 'new' ? `new:${place.path ?? ''}` : `${place.kind}:${place.id}`;
+  return place.kind === 'new' ? `new:${place.from ?? ''}${place.path ?? ''}` : `${place.kind}:${place.id}`;
 }
 
 export function placeTitle(place: Place): string {

@@ -9,7 +9,11 @@ export type Place =
   | { kind: 'experiment'; id: number }
   | { kind: 'trial'; id: number; experiment?: number; tab?: 'metrics' | 'logs' | 'checkpoints' }
   | { kind: 'task'; id: string }
-  | { kind: 'new'; path?: string };
+  | {
+    kind: 'new'; path?: string;
+    /** The experiment whose config and code it begins with. */
+    from?: number;
+  };
 
 export interface Question {
   title: string;

@@ -85,6 +85,9 @@ def test_a_running_search_is_seen_as_it_goes(operator: Lab, admin: HubTab) -> No
     expect(page.locator("main h1")).to_contain_text(HOSTILE)
     expect(page.locator("main canvas").first).to_be_visible(timeout=60_000)
     expect(page.locator("main")).to_contain_text("4/4 trials", timeout=60_000)
+    page.get_by_role("tab", name="Search").click()
+    page.get_by_label("Figure", exact=True).select_option("slice")
+    expect(page.locator("main .cbfills").first).to_be_attached(timeout=60_000)  # a scale of colours, with styles inline
     assert page.locator("main img").count() == 0
     page.go_back()
     expect(page.locator("main h1")).to_have_text("My work")

@@ -21,7 +21,9 @@ from testbed.front.browsing import log_in, xsrf_of
 pytestmark = pytest.mark.hub
 
 EXACT = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self';"
+    "default-src 'none'; script-src 'self'; style-src 'self';"
+    " style-src-attr 'unsafe-hashes' 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+    " 'sha256-S+l+cz1wXqs2B0FcjqqT7NvjwGmhD1UjJswXjlSkj0s='; img-src 'self' data:; font-src 'self';"
     " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 SHELLS = ["", *pages.VIEWS, "experiments/1", "trials/1", "tasks/nb-1a2b"]

@@ -176,6 +176,21 @@ def test_pb2_trial_that_failed_has_gained_nothing() -> None:
         assert all(abs(gain.gain) < 10 for gain in driven.search.method.state()["gains"])
 
 
+@pytest.mark.parametrize("chosen", ["gp", "tpe"])
+def test_bayesian_asks_what_the_method_that_it_chose_asks(chosen: str) -> None:
+    choices = {"x": {"type": "categorical", "vals": [1, 2, 3]}}
+    asked = []
+    for name in ("bayesian", chosen):
+        block = {"name": name, "metric": "loss", "max_trials": 20, "max_concurrent_trials": 2, "startup_trials": 2}
+        search = make_searcher(block, choices if chosen == "tpe" else SPACE, 1)
+        first, _ = [one for one in search.step(Started()) if isinstance(one, CreateTrial)]
+        search.step(ValidationReported(first.request_id, 0.5))
+        search.step(TrialExited(first.request_id))
+        asked.append(search.questions())
+    assert len(asked[0]) == 1
+    assert asked[0] == asked[1]
+
+
 def test_bayesian_says_which_sampler_it_chose_and_gp_when_it_hands_over() -> None:
     block = {"name": "bayesian", "metric": "loss", "max_trials": 20}
     assert make_searcher(block, SPACE, 1).method.notes() == ["searcher bayesian: suggestions come from gp"]

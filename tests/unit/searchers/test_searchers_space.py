@@ -107,11 +107,7 @@ def test_impossible_grid_is_refused() -> None:
     [
         ({"a": {"type": "int", "minval": 0, "maxval": 1, "when": {"b": 1}}}, [], "hyperparameters.a.when: there is no"),
         ({"a": {"type": "int", "minval": 0, "maxval": 1, "when": {"a": 1}}}, [], "form a cycle: a -> a"),
-        (
-            {"a": {"type": "int", "minval": 0, "maxval": 1}},
-            ["a +"],
-            r"searcher.require\[0\]: 'a \+' is not an expression",
-        ),
+        ({"a": {"type": "int", "minval": 0, "maxval": 1}}, ["a +"], r"require\[0\]: 'a \+' is not an expression"),
         ({"a": {"type": "int", "minval": 0, "maxval": 1}}, ["b > 1"], r"searcher.require\[0\]: there is no"),
         ({"a": {"type": "int", "minval": 0, "maxval": 1, "step": 0}}, [], "hyperparameters.a: step 0"),
     ],

@@ -348,3 +348,53 @@ def test_a_thousand_trials_are_drawn_in_seconds_and_a_few_megabytes(kind: str) -
     assert not said(figure) or kind == "learning_curves"
     assert len(text) < 4_000_000
     json.loads(text)
+
+
+def seeded(**more: Any) -> CurvesView:
+    """Points of two seeds: 0.5 +- 0.57 with the best trial, 0.3 +- 0.07, and one whose second seed has no value yet."""
+    values = [0.1, 0.9, 0.25, 0.35, 0.01, None]
+    trials = [
+        trial(at, {"lr": 10.0 ** -(1 + at // 2), "layers": at // 2}, value, state="COMPLETED")
+        for at, value in enumerate(values)
+    ]
+    config = {"hyperparameters": SPACE, "searcher": {"name": "random", "seeds": 2}}
+    return snapshot(
+        trials, config=config, best=BestView(trial_id=14, trial_index=4, steps_completed=1, value=0.01), **more
+    )
+
+
+def test_seeds_of_a_point_are_one_mark_with_their_deviation() -> None:
+    figure = viz.best_so_far(seeded())
+    dots = line(figure, "mean of each point")
+    assert (list(dots.x), list(dots.y)) == ([2, 4, 5], pytest.approx([0.5, 0.3, 0.01]))
+    assert list(dots.error_y.array) == pytest.approx([0.5657, 0.0707, 0.0], abs=1e-4)
+    assert "0.3 ± 0.071 over 2 seeds (trials 12, 13)" in dots.text[1]
+    assert "best point 0.3 ± 0.071" in figure.layout.title.subtitle.text
+    for panels in (viz.slice_plot(seeded()), viz.metric_by_hyperparameter(seeded())):
+        assert [len(trace.x) for trace in panels.data] == [3, 3]
+        assert [max(trace.marker.size) == trace.marker.size[1] for trace in panels.data] == [True, True]
+    lines = viz.parallel_coordinates(seeded()).data[0]
+    assert list(lines.dimensions[-1].values) == pytest.approx([0.5, 0.3, 0.01])
+
+
+def test_deviations_are_in_a_still_picture() -> None:
+    drawn = static.svg(viz.best_so_far(seeded()))
+    assert drawn.count('stroke="#888888"') == 2
+
+
+def test_without_seeds_equal_points_stay_trials_of_their_own() -> None:
+    shown = seeded()
+    shown = shown.model_copy(update={"experiment": shown.experiment.model_copy(update={"config": {}})})
+    assert len(line(viz.best_so_far(shown), "best of each trial").x) == 5
+
+
+def test_a_mean_over_time_is_known_when_the_last_seed_is() -> None:
+    curves = [
+        reported(10, [0.4, 0.1], [5.0, 10.0]),
+        reported(11, [0.9], [30.0]),
+        reported(12, [0.25], [20.0]),
+        reported(13, [0.35], [25.0]),
+    ]
+    shown = seeded(started_at=0.0).model_copy(update={"curves": curves})
+    dots = line(viz.best_so_far(shown, against="time"), "mean of each point")
+    assert dict(zip(dots.x, dots.y, strict=True)) == pytest.approx({25.0: 0.3, 30.0: 0.5})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -197,24 +196,12 @@ def _print_front(item: Experiment) -> None:
 
 def _best_point(view: ExperimentView, trials: list[Trial]) -> str | None:
     """Return the best point of a search with `seeds`: mean and standard deviation over its trials; None: none yet."""
-    from statistics import mean, stdev  # takes milliseconds to import
+    from detlab.viz.seeds import best_point, points_of, seeds_of
 
-    if int(((view.config or {}).get("searcher") or {}).get("seeds") or 1) < 2:
+    if seeds_of(view.config) < 2:
         return None
-    points: dict[str, list[Trial]] = {}
-    for trial in trials:
-        if trial.view.best_validation is not None and math.isfinite(trial.view.best_validation):
-            points.setdefault(json.dumps(trial.hparams, sort_keys=True, default=str), []).append(trial)
-    known = [(_values(some), [one.id for one in some]) for some in points.values() if len(some) > 1]
-    if not known:
-        return None
-    values, ids = (min if view.smaller_is_better else max)(known, key=lambda one: (mean(one[0]), one[1]))
-    numbers = ", ".join(map(str, ids))
-    return f"{view.metric} {show(mean(values))} ± {stdev(values):.2g} over {len(values)} seeds (trials {numbers})"
-
-
-def _values(trials: list[Trial]) -> list[float]:
-    return [float(trial.view.best_validation or 0.0) for trial in trials]
+    best = best_point(points_of(trial.view for trial in trials), smaller_is_better=view.smaller_is_better)
+    return f"{view.metric} {best.text}" if best else None
 
 
 def _describe(item: Experiment) -> None:
@@ -257,7 +244,7 @@ def _describe(item: Experiment) -> None:
     _print_front(item)
     if trials:
         say()
-        print_trials(trials)
+        print_trials(trials, item.config)
     say()
     if not view.state.terminal:
         say(f"→ follow it: det experiment wait {view.id}")
@@ -272,11 +259,13 @@ def trial_order(function: Callable[..., None]) -> Callable[..., None]:
     return by_key(direction(function))
 
 
-def print_trials(trials: list[Trial]) -> None:
-    """Print a table of trials; why they were stopped has a column if one was."""
+def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
+    """Print a table of trials; why they were stopped has a column if one was, and the means of points with seeds."""
+    means = _means(trials, config)
+    mean = ("Mean ± sd",) if means else ()
     stopped = any(trial.view.why_stopped for trial in trials)
     why = ("Why",) if stopped else ()
-    columns = ("Trial", "State", "Ended", "Steps", "Best", "Latest", "Restarts", *why, "Hyperparameters")
+    columns = ("Trial", "State", "Ended", "Steps", "Best", *mean, "Latest", "Restarts", *why, "Hyperparameters")
     rows = [
         (
             trial.id,
@@ -284,6 +273,7 @@ def print_trials(trials: list[Trial]) -> None:
             trial.view.end_reason.value if trial.view.end_reason else "",
             trial.view.steps_completed,
             trial.view.best_validation,
+            *((means[trial.id],) if means else ()),
             trial.view.latest_validation,
             trial.view.restarts,
             *((trial.view.why_stopped,) if stopped else ()),
@@ -291,10 +281,19 @@ def print_trials(trials: list[Trial]) -> None:
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", "Steps", "Best", "Latest", "Restarts"))
+    table(columns, rows, right=("Trial", "Steps", "Best", "Mean ± sd", "Latest", "Restarts"))
 
 
-def tell_trials(invocation: Invocation, trials: list[Trial]) -> None:
+def _means(trials: list[Trial], config: Mapping[str, Any] | None) -> dict[int, str]:
+    """Return the mean and the standard deviation of each trial's point, if the search trains points with seeds."""
+    from detlab.viz.seeds import points_of, seeds_of
+
+    if seeds_of(config) < 2:
+        return {}
+    return {one.id: point.spread for point in points_of(trial.view for trial in trials) for one in point.trials}
+
+
+def tell_trials(invocation: Invocation, trials: list[Trial], config: Mapping[str, Any] | None) -> None:
     """Print trials as the command was asked to: a table, JSON, or CSV with a column for each hyperparameter."""
     if invocation.as_csv:
         say(csv_text(trial_rows(trial.view for trial in trials), TRIAL_COLUMNS).removesuffix("\n"))
@@ -303,7 +302,7 @@ def tell_trials(invocation: Invocation, trials: list[Trial]) -> None:
     elif not trials:
         say("No trials yet.")
     else:
-        print_trials(trials)
+        print_trials(trials, config)
 
 
 @experiment.command(name="list-trials")
@@ -322,8 +321,8 @@ def list_trials(invocation: Invocation, experiment_id: int, sort_by: str, order_
       det experiment list-trials 7
       det e list-trials 7 --sort-by best_validation_metric --csv > trials.csv
     """
-    trials = invocation.client.get_experiment(experiment_id).list_trials(TrialSortBy[sort_by.upper()], order_by.lower())
-    tell_trials(invocation, trials)
+    item = invocation.client.get_experiment(experiment_id)
+    tell_trials(invocation, item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower()), item.config)
 
 
 @experiment.command(name="list-checkpoints")

@@ -118,9 +118,9 @@ def add(invocation: Invocation, experiment_id: int, points: list[dict[str, Any]]
 def code(invocation: Invocation, experiment_id: int, folder: Path, includes: tuple[str, ...]) -> None:
     """Replace the code of a paused search, such as after a bug fix.
 
-    For a custom search this is the code of its class, which is restarted and receives all events again; its earlier
-    answers stand, and trials keep their code. For other searches it is the code of the trials, used from the next
-    attempt of each.
+    For a custom search it is the code of its class: the class is restarted with it and receives all events again; its
+    earlier answers stand, and trials keep their code. For every other search it is the code of the trials: each uses it
+    from its next attempt on.
 
     \b
     Examples:

@@ -47,8 +47,8 @@ def list_command(invocation: Invocation, experiment_id: int, sort_by: str, order
     Example:
       det trial list 7
     """
-    trials = invocation.client.get_experiment(experiment_id).list_trials(TrialSortBy[sort_by.upper()], order_by.lower())
-    tell_trials(invocation, trials)
+    item = invocation.client.get_experiment(experiment_id)
+    tell_trials(invocation, item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower()), item.config)
 
 
 @trial.command()

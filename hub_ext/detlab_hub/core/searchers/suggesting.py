@@ -5,6 +5,7 @@ for each answer, {"points": [...]} or {"error": "..."}, until its input ends. A 
 take its time: the master waits outside of transactions, and not for ever. What a method prints goes to standard error.
 """
 
+import gc
 import json
 import os
 import sys
@@ -34,6 +35,13 @@ def serve(questions: Iterable[str], answers: TextIO) -> None:
         except Exception as error:  # of the method, which may be third-party code: the search is told
             told = json.dumps({"error": f"{type(error).__name__}: {error}"})
         print(told, file=answers, flush=True)
+        _tidy()
+
+
+def _tidy() -> None:
+    """Collect garbage between two questions, and spare the next one a look at all trials that are kept."""
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

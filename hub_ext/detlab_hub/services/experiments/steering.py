@@ -178,7 +178,7 @@ def _enqueue(turn: Turn, row: ExperimentRow, event: PointsAdded, made_before: in
 def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> Steering:
     match wanted.act:
         case "extend":
-            _need(bool(wanted.trials or wanted.units), "trials", "or units must be above 0")
+            _need(bool(wanted.trials or wanted.units), "trials", "must be above 0, or `units` must be")
             return Extended(wanted.trials, wanted.units, author)
         case "add":
             _need(bool(wanted.points), "points", "there must be at least one")

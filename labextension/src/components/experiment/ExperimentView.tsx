@@ -5,10 +5,10 @@ import { ReactElement, useMemo, useRef, useState } from 'react';
 import { experimentState, isOver, missedMetric, stateTone } from '../../state/states';
 import { Question, useApp, useStore } from '../../state/context';
 import type { ExperimentView as Experiment, GrantList } from '../../state/wire';
-import { formatAgo, Loading, Notice, Progress, useFeed, useLoaded, useNow, useVisible } from '../common';
+import { ActionButton, formatAgo, Loading, Notice, Progress, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { nameText } from '../common/text';
 import { FailureCard } from '../view/FailureCard';
-import { experimentActions } from '../view/actions';
+import { experimentActions, readOnly } from '../view/actions';
 import { Annotations } from './Annotations';
 import { CheckpointsTab } from './CheckpointsTab';
 import { CodeTab } from './CodeTab';
@@ -23,6 +23,7 @@ import { ParallelTab } from './ParallelTab';
 import { progressParts } from '../view/progress';
 import { pauseQuestion } from '../view/unsaved';
 import { Tabs } from '../view/Tabs';
+import { bestPointText, seedsOf, withPoints } from './seeds';
 import { RowCache } from './trialtable';
 import { SearchTab } from './SearchTab';
 import { TrialsTab } from './TrialsTab';
@@ -43,19 +44,21 @@ export function ExperimentView({ id, tab: first = 'curves' }: { id: number; tab?
 function Shown({ feed, state, tab, onTab }: {
   feed: ExperimentFeed; state: ExperimentState; tab: ExperimentTab; onTab: (tab: ExperimentTab) => void;
 }): ReactElement {
-  const { api, store } = useApp();
+  const { api, store, navigate } = useApp();
   const me = useStore(s => s.me);
   const now = useNow(5000);
   const model = state.model!;
   const e = model.experiment;
   const card = e.card ?? e.failure;
   const cache = useMemo(() => new RowCache(), [feed]);
-  const rows = useMemo(() => cache.of(model.trials.values()), [cache, model, state.states, model.trials.size]);
+  const seeds = seedsOf(e);
+  const rows = useMemo(() => withPoints(cache.of(model.trials.values()), seeds), [cache, model, state.states, model.trials.size, seeds]);
   const learn = (view: Experiment): void => {
     feed.learn(view);
     store.learn({ experiment: { ...view, config: null } });
   };
   const run = useAction<Experiment>(`experiment ${e.id}`, verb => `experiments/${e.id}/${verb}`, learn, (verb): Promise<Question | null> => (verb === 'pause' ? pauseQuestion(api, e) : Promise.resolve(null)));
+  const bestSeeded = useMemo(() => bestPointText(rows, e.smaller_is_better), [rows, e.smaller_is_better]);
   const grants = useLoaded(`${e.id} ${e.state}`, signal => api.get<GrantList>(`experiments/${e.id}/grants`, signal));
   const tabs = [
     { key: 'curves', label: 'Learning curves' },
@@ -77,10 +80,12 @@ function Shown({ feed, state, tab, onTab }: {
           ...e.labels.map(label => `#${nameText(label, 40)}`), e.archived_at !== null && e.archived_at !== undefined && 'archived'
         ]}
         actions={experimentActions(e, me)} onAction={run}
-      />
+      >
+        <ActionButton label="Clone…" why={readOnly(me)} onRun={() => navigate({ kind: 'new', from: e.id })} />
+      </Header>
       <div className="det-head-progress">
         <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
-        <p className="det-head-numbers">{progressParts(e, now).map((part, i) => <span key={i}>{part}</span>)}</p>
+        <p className="det-head-numbers">{[...progressParts(e, now), ...(bestSeeded ? [bestSeeded] : [])].map((part, i) => <span key={i}>{part}</span>)}</p>
       </div>
       <Annotations
         experiment={e} me={me}

@@ -10,6 +10,7 @@ import { nameText } from '../common/text';
 import { ColumnPicker } from './ColumnPicker';
 import { notSteered, trialActs } from '../search';
 import { endWord, toneState } from '../view/progress';
+import { bestPoint } from './seeds';
 import { columnsOf, filterOf, TrialColumn, TrialRow, whyStopped, widthOf } from './trialtable';
 
 const key = (row: TrialRow): string => String(row.trial.id);
@@ -45,7 +46,10 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
     const acts: Column<TrialRow> = { key: 'acts', title: 'Act', width: 52, fixed: true, value: () => '', render: menu };
     return [...shown.map(column => asColumn(column, rows)), ...(steered ? [acts] : [])];
   }, [shown, names, steered, app]);
-  const best = e.best?.trial_id;
+  const seeded = rows.some(row => row.point);
+  const best = seeded
+    ? new Set(bestPoint([...new Set(rows.flatMap(row => row.point ?? []))], e.smaller_is_better)?.rows.map(row => row.trial.id))
+    : new Set(e.best ? [e.best.trial_id] : []);
   return (
     <div className="det-trials-tab">
       <div className="det-controls">
@@ -63,8 +67,8 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
       </div>
       <Table
         label={`Trials of experiment ${e.id}`} rows={found} columns={drawn} rowKey={key} maxHeight="var(--det-table-height, 60vh)"
-        initialSort={{ key: 'best', descending: !e.smaller_is_better }}
-        rowClass={row => (row.trial.id === best ? 'det-best-row' : '')}
+        initialSort={{ key: seeded ? 'mean' : 'best', descending: !e.smaller_is_better }}
+        rowClass={row => (best.has(row.trial.id) ? 'det-best-row' : '')}
         onOpen={row => navigate({ kind: 'trial', id: row.trial.id, experiment: e.id })}
         empty={
           <EmptyState title={rows.length ? 'No trial matches the filter.' : 'No trials yet.'}>
@@ -79,7 +83,7 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
 function columnSignature(rows: readonly TrialRow[]): string {
   const first = rows[0] ? Object.keys(rows[0].hparams).join('\n') : '';
   const last = rows.length ? Object.keys(rows[rows.length - 1]!.hparams).join('\n') : '';
-  return `${rows.length} ${rows.some(row => whyStopped(row.trial))} ${first} ${last}`;
+  return `${rows.length} ${rows.some(row => whyStopped(row.trial))} ${rows.some(row => row.point)} ${first} ${last}`;
 }
 
 function asColumn(column: TrialColumn, rows: readonly TrialRow[]): Column<TrialRow> {

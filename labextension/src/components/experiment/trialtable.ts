@@ -6,12 +6,9 @@ import { Value, flatten } from '../charts/parallel';
 import { formatDuration, formatNumber, formatPercent, formatValue, toNumber } from '../common/format';
 import { nameText } from '../common/text';
 import { endWord } from '../view/progress';
+import { spreadText, type TrialRow } from './seeds';
 
-/** One row: a trial with its hyperparameters flattened once. */
-export interface TrialRow {
-  trial: TrialView;
-  hparams: Record<string, Value>;
-}
+export type { TrialRow } from './seeds';
 
 export interface TrialColumn {
   /** `trial`, `state`, … or `hp:name`. */
@@ -63,6 +60,9 @@ export function columnsOf(
     number('trial', 'Trial', row => row.trial.id, { text: row => String(row.trial.id) }),
     { key: 'state', title: 'State', value: row => stateText(row.trial), text: row => stateText(row.trial), searched: row => `${stateText(row.trial)} ${row.trial.state}`, numeric: false, usual: true },
     number('best', `Best ${nameText(metric, 40) || 'validation'}`, row => toNumber(row.trial.best_validation), { descending: !smallerIsBetter }),
+    ...(rows.some(row => row.point) ? [number('mean', 'Mean ± sd', row => row.point?.mean ?? null, {
+      text: row => (row.point ? spreadText(row.point) : '–'), descending: !smallerIsBetter
+    })] : []),
     number('latest', 'Latest', row => toNumber(row.trial.latest_validation), { usual: false, descending: !smallerIsBetter }),
     number('steps', 'Steps', row => row.trial.steps_completed, { descending: true }),
     ...hparamColumns(rows),

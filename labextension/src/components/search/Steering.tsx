@@ -10,6 +10,7 @@ import { ActionButton, ErrorBanner, formatAgo, formatDuration, formatTime, plura
 import { useThrottled } from '../common/useThrottled';
 import { nameText } from '../common/text';
 import { ActForm, type ActFormProps } from './ActForm';
+import { SearchTask } from './SearchTask';
 import { actText, errorText, notSteered, steer } from './acts';
 
 /** After changes of trials, the history and the budgets are asked for again at most this often (ms). */
@@ -69,6 +70,7 @@ export function Steering({ experiment: e, trials, version, onLearn }: {
         <ActionButton label="Retry failed" why={why ?? (failed ? null : 'No trial has failed.')} onRun={retry} />
       </div>
       {form && !why && <ActForm key={open} {...form} send={act => send(act, form.said(act))} onClose={close} />}
+      <SearchTask experiment={e} round={round} />
       <Left experiment={e} budgets={full.data?.view.budgets ?? e.budgets} at={full.data?.at ?? null} />
       {journal.error ? <ErrorBanner error={journal.error} what="The history of acts" onRetry={journal.reload} /> : <History acts={acts} trials={trials} />}
     </section>
@@ -80,13 +82,14 @@ function formOf(
 ): Form {
   const newest = (type: string): Record<string, unknown> | undefined => [...acts].reverse().find(one => one.event.type === type)?.event;
   const searcher = (config?.searcher ?? {}) as Record<string, unknown>;
+  const staged = Boolean(e.time_metric || searcher.max_time);
   const unit = e.time_metric ? nameText(e.time_metric, 40) : 'the time metric';
   switch (open) {
     case 'extend': return {
-      title: 'Extend the search', yes: 'Extend', about: 'The search makes further trials, or trains its longest ones further.',
+      title: 'Extend the search', yes: 'Extend', about: staged ? 'The search makes further trials, or trains its longest ones further.' : 'The search makes further trials.',
       fields: [
         { key: 'trials', kind: 'number', label: 'Further trials', value: '' },
-        ...(e.time_metric || searcher.max_time ? [{
+        ...(staged ? [{
           key: 'units', kind: 'number', label: `Further units of ${unit}`, value: '', about: 'For the longest trials, in methods with rungs.'
         } as const] : [])
       ],

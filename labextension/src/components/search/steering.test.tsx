@@ -143,6 +143,32 @@ describe('steering a search', () => {
   });
 });
 
+describe('the task of a custom search', () => {
+  const shownWith = (task: object | ApiError, over: Partial<ExperimentView> = {}): Shown => (
+    steering({ searcher: 'custom', search_task: 'command-1', ...over }, [], { 'tasks/command-1': task })
+  );
+  const group = (): Promise<HTMLElement> => screen.findByRole('group', { name: 'Task of the search class' });
+
+  it('is shown with its state, why it waits, and its log', async () => {
+    const { done } = shownWith({ id: 'command-1', state: 'ACTIVE', display_state: 'QUEUED', place: 2, pending_reason: 'needs a node', stage_message: '' });
+    await waitFor(async () => expect((await group()).textContent).toContain('waits for a place (position 2): needs a node'));
+    fireEvent.click(within(await group()).getByRole('button', { name: 'Log' }));
+    expect(done).toContain('navigate {"kind":"task","id":"command-1"}');
+  });
+
+  it('may be of somebody else', async () => {
+    shownWith(new ApiError(404, { message: 'there is no task' }));
+    await waitFor(async () => expect(within(await group()).getByRole('button', { name: 'Log' }).getAttribute('aria-disabled')).toBe('true'));
+  });
+
+  it('is not there for other methods, and not yet for a new search', async () => {
+    shownWith({}, { search_task: null });
+    expect(await screen.findByText(/has not been made yet/)).toBeTruthy();
+    steering({ searcher: 'random' });
+    expect(screen.queryByRole('group', { name: 'Task of the search class' })).toBeNull();
+  });
+});
+
 describe('acts on one trial', () => {
   const act = (over: Partial<ExperimentView>, of: Partial<ReturnType<typeof trial>>, answers = {}): { shown: Shown; acts: ReturnType<typeof trialActs> } => {
     const e = { ...experiment(), id: 12, ...over };

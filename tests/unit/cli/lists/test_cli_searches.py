@@ -112,5 +112,8 @@ def test_the_best_point_of_several_seeds_is_told_by_mean_and_deviation(master, d
         master.add_trial(number, hparams={"lr": lr}, best_validation=value)
     told = det("e", "describe", number).stdout
     assert " 0.3 ± 0.071 over 2 seeds (trials 3, 4)" in told  # not the trial with the best value, nor one seed alone
+    listed = det("trial", "list", number).stdout.splitlines()
+    assert "Mean ± sd" in listed[0]
+    assert ["0.3 ± 0.071" in line for line in listed[2:]] == [False, False, True, True, False]
     master.create(CreateExperiment(config={"name": "y", "searcher": {"name": "random", "metric": "loss"}}))
     assert "best point" not in det("e", "describe", max(master.experiments)).stdout

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeGuard
 
 from detlab.schemas.expconf.blocks import searchers, stopping, storage
 from detlab.schemas.expconf.blocks.environment import EnvironmentConfig, EnvironmentVariablesMap, ResourcesConfig
@@ -155,7 +155,7 @@ def for_group(group: Mapping[str, Any]) -> str | None:
     return f"for a range write {{type: {kind}, minval: {low}, maxval: {high}}}"
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -1,4 +1,4 @@
-"""The answers: Optuna's samplers, given all trials with each question. Imported only in the process that answers."""
+"""The answers: Optuna's samplers on all trials of a question. Imported only in the process that answers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, TPESampler
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import TrialState
 
 from detlab.schemas.space import Space
 from detlab_hub.core.searchers.method import Question
 from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Record
+from detlab_hub.core.searchers.model_based.studies import Kind, Studies
 from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.searchers.scores import order
 
@@ -26,8 +27,16 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 
-def suggest(question: Question) -> list[dict[str, Any]]:
-    """Answer a question of a model-based search with points of its space."""
+_STUDIES = Studies()
+
+
+def suggest(question: Question, studies: Studies = _STUDIES) -> list[dict[str, Any]]:
+    """Answer a question of a model-based search with points of its space.
+
+    Args:
+        question: The question.
+        studies: Of earlier questions. They save time, and change no answer.
+    """
     space = Space(question.space, question.require)
     axes = axes_of(question.space)
     known = question.known
@@ -36,7 +45,7 @@ def suggest(question: Question) -> list[dict[str, Any]]:
     options = known["options"]
     if not axes:
         return [Points(space).build(_no_axis) for _ in range(question.count)]
-    make = _cma if options["sampler"] == "cmaes" else _optuna
+    make = _cma if options["sampler"] == "cmaes" else partial(_optuna, studies)
     ask = make(axes, penalised(ended), running, question, options)
     at_random = SearchRandom(question.seed)
     return [_allowed(space, ask, at_random) for _ in range(question.count)]
@@ -110,6 +119,7 @@ def _distribution(axis: Axis) -> BaseDistribution:
 
 
 def _optuna(
+    studies: Studies,
     axes: Sequence[Axis],
     ended: Sequence[Record],
     running: Sequence[Record],
@@ -120,19 +130,10 @@ def _optuna(
     name = "tpe" if options["sampler"] == "gp" and len(ended) > GP_MOST else options["sampler"]
     options = options | {"conditional": any(axis.leaf is not None and axis.leaf.conditions for axis in axes)}
     sampler = _SAMPLERS[name](question.seed, question.known["startup"], options)
-    study = optuna.create_study(directions=["minimize"] * options.get("objectives", 1), sampler=sampler)
-    size = options.get("population", 0)
-    for number, record in enumerate(ended):
-        # Generations of the genetic algorithm: the results in the order in which they came.
-        attributes: dict[str, Any] = {NSGAIISampler._get_generation_key(): number // size} if size else {}
-        if options.get("constrained"):
-            attributes[_CONSTRAINT] = record.violation
-        study.add_trial(_frozen(record, TrialState.COMPLETE, axes, distributions, attributes))
-    for record in running:
-        study.add_trial(_frozen(record, TrialState.RUNNING, axes, distributions, {}))
-    if isinstance(sampler, NSGAIISampler):
-        for generation in range(1, len(ended) // size + 1):  # each from the one before: alone, the last would recurse
-            sampler.get_parent_population(study, generation)
+    kind = Kind(
+        distributions, options.get("objectives", 1), options.get("population", 0), bool(options.get("constrained"))
+    )
+    study = studies.study(kind, ended, running, sampler)
     points = Points(Space(question.space))
 
     def ask() -> tuple[dict[str, Any], Callable[[], object]]:
@@ -143,10 +144,6 @@ def _optuna(
     return ask
 
 
-_CONSTRAINT = "constraints:violation"
-"""Where Optuna keeps a trial's constraint of that name; more than 0 is infeasible."""
-
-
 def _suggested(trial: optuna.Trial, axis: Axis) -> Coordinate:
     match axis.kind:
         case "int" | "stepped":
@@ -155,19 +152,6 @@ def _suggested(trial: optuna.Trial, axis: Axis) -> Coordinate:
             return trial.suggest_categorical(axis.name, tuple(range(len(axis.choices))))
         case _:
             return trial.suggest_float(axis.name, float(axis.low), float(axis.high))
-
-
-def _frozen(
-    record: Record,
-    state: TrialState,
-    axes: Sequence[Axis],
-    distributions: dict[str, BaseDistribution],
-    attributes: dict[str, Any],
-) -> FrozenTrial:
-    params = {axis.name: at for axis, at in zip(axes, record.at, strict=True) if at is not None}
-    values = record.score.losses if state is TrialState.COMPLETE else None
-    kinds = {name: distributions[name] for name in params}
-    return create_trial(state=state, values=values, params=params, distributions=kinds, system_attrs=attributes)
 
 
 def _tpe(seed: int, startup: int, options: Mapping[str, Any]) -> BaseSampler:
@@ -208,7 +192,7 @@ def _cma(
 ) -> Ask:
     """CMA-ES on the axes with an order, scaled to 0..1; choices are drawn at random.
 
-    The state is a function of the results in order, so it is recomputed instead of being kept: `Record.ended` says
+    The state is a function of the results in order, so it is computed anew instead of being kept: `Record.ended` says
     from which generation a trial is.
     """
     if options.get("constrained"):  # the strategy goes by ranks only

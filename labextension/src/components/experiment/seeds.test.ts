@@ -1,0 +1,30 @@
+/** Points of a search with seeds, as the table and the parallel coordinates show them. */
+
+import { expect, test } from 'vitest';
+
+import { experiment, trial } from '../../harness/fixtures';
+import { bestPointText, pointsOf, seedsOf, spreadText, withPoints } from './seeds';
+import { columnsOf, type TrialRow } from './trialtable';
+
+const VALUES = [[0.1, 0.1], [0.1, 0.9], [0.2, 0.25], [0.2, 0.35], [0.3, 0.01]] as const;
+const ROWS: TrialRow[] = VALUES.map(([lr, value], at) => ({ trial: { ...trial(at, 9), index: at, best_validation: value }, hparams: { lr } }));
+
+test('trials with the same hyperparameters are a point: its mean, the deviation of its sample', () => {
+  const points = pointsOf(ROWS);
+  expect(points.map(spreadText)).toEqual(['0.5000 ± 0.57', '0.3000 ± 0.071', '0.01000']);
+  expect(pointsOf([{ ...ROWS[0]!, trial: { ...ROWS[0]!.trial, best_validation: null } }]).map(spreadText)).toEqual(['–']);
+});
+
+test('the best point has the best mean of two seeds or more', () => {
+  const ids = [2, 3].map(at => ROWS[at]!.trial.id).join(', ');
+  expect(bestPointText(withPoints(ROWS, 2), true)).toBe(`best point 0.3000 ± 0.071 (trials ${ids})`);
+  expect(bestPointText(withPoints(ROWS, 1), true)).toBeNull();
+});
+
+test('the table has a column of means only with seeds', () => {
+  const titles = (seeds: number): string[] => columnsOf(withPoints(ROWS, seeds), 'loss', true, () => 0).map(column => column.title);
+  expect(titles(2)).toContain('Mean ± sd');
+  expect(titles(1)).not.toContain('Mean ± sd');
+  expect(seedsOf({ ...experiment(), config: { searcher: { name: 'random', seeds: 3 } } as never })).toBe(3);
+  expect(seedsOf({ ...experiment(), config: null })).toBe(1);
+});
