@@ -123,6 +123,19 @@ class Question:
     require: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class Standing:
+    """How many trials are where, at one rung, round or generation of a search.
+
+    Attributes:
+        where: The rung, round or generation, for people.
+        counts: Number of trials by what they do there, in the order to show; those of zero may be left out.
+    """
+
+    where: str
+    counts: Mapping[str, int]
+
+
 class SearchMethod(ABC):
     """A search method. Every call may be followed by any other; the driver has removed repeated events.
 
@@ -290,6 +303,10 @@ class SearchMethod(ABC):
     def explain(self, request_id: str) -> str:
         """Return how a trial compares with the others now, for people; empty if there is nothing to tell."""
         return ""
+
+    def standing(self) -> list[Standing]:
+        """Return how many trials are at each rung, round or generation, first to last; empty if it has none."""
+        return []
 
     def units_of(self, request_id: str) -> list[int]:
         """Return the units of the time metric at which a trial is evaluated, ascending; empty if it never is."""

@@ -25,7 +25,7 @@ from detlab_hub.core.searchers.events import (
     StopTrial,
 )
 from detlab_hub.core.searchers.fields import Fields
-from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
+from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory
 from detlab_hub.core.searchers.objectives import Score
 
 
@@ -252,6 +252,10 @@ class Repeated(SearchMethod):
     def explain(self, request_id: str) -> str:
         """Ask the method inside."""
         return self._inner.explain(self._points[request_id].first)
+
+    def standing(self) -> list[Standing]:
+        """Return that of the method inside, which counts points."""
+        return self._inner.standing()
 
     def units_of(self, request_id: str) -> list[int]:
         """Ask the method inside."""

@@ -221,6 +221,8 @@ async def test_a_replay_says_at_every_event_what_trials_did_and_why_they_were_st
     last = await world.services.steering.replay(ALICE, made.id, None)
     assert last.over
     assert last.at == last.events
+    ended = last.standing[0].counts
+    assert (ended["running"], ended["promoted"] + ended["stopped"]) == (0, 6)
     stopped = [one.why for one in last.trials if "place" in one.why]
     assert stopped, [one.why for one in last.trials]
     assert {one.state for one in last.trials} == {"ended"}

@@ -12,7 +12,7 @@ from click.shell_completion import ShellComplete
 from click.testing import Result
 
 from detlab.cli.root import det as command
-from detlab.schemas.wire import BestView, BudgetView, JournalEntry
+from detlab.schemas.wire import BestView, BudgetView, JournalEntry, ReplayedSearch, StandingView
 from detlab.testing.api import FakeMaster
 
 SEARCHER = {
@@ -54,6 +54,19 @@ def searched(master: FakeMaster) -> FakeMaster:
     ]
     master.journals[1] = [JournalEntry(seq=n, at=1e9, event=one, decisions=[]) for n, one in enumerate(events, 1)]
     return master
+
+
+def test_a_search_at_a_glance_counts_the_trials_of_each_rung(searched: FakeMaster, det: Callable[..., Result]) -> None:
+    rungs = [
+        StandingView(where="rung 1 of 2, at epochs 1", counts={"running": 2, "promoted": 1, "stopped": 3}),
+        StandingView(where="rung 2 of 2, at epochs 4", counts={"running": 1, "promoted": 0, "finished": 5}),
+    ]
+    found = ReplayedSearch(at=3, events=3, progress=0.5, trials_total=20, standing=rungs, trials=[], over=False)
+    searched.replays[1] = [found]
+    lines = det("search", "show", 1).stdout.splitlines()
+    (head,) = [line.split() for line in lines if line.startswith("Where")]
+    assert head == ["Where", "Running", "Promoted", "Stopped", "Finished"]
+    assert [line.split()[-3:] for line in lines if line.startswith("rung ")] == [["2", "1", "3"], ["1", "0", "5"]]
 
 
 def test_a_search_at_a_glance(searched: FakeMaster, det: Callable[..., Result]) -> None:
