@@ -75,6 +75,10 @@ async def test_refused_acts_change_nothing_and_say_why(make_world):
     before = await world.services.steering.journal(ALICE, made.id, 0, 100)
     with pytest.raises(Conflict, match="lr"):
         await steer(world, made.id, act="add", points=[{"lr": 99.0}])
+    with pytest.raises(ConfigError) as twice:
+        await steer(world, made.id, act="add", points=[{"lr": 0.01}, {"lr": 0.02}, {"lr": 0.01}])
+    [wrong] = twice.value.problems
+    assert (wrong.path, wrong.message) == ("points[2]", "is the same point as number 0")
     with pytest.raises(Conflict, match="has no rungs"):
         await steer(world, made.id, act="promote", trial_ids=[(await world.trials(made.id))[0].id])
     with pytest.raises(Conflict, match="no failed trial"):

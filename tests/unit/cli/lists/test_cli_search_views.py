@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,19 @@ def test_a_figure_has_a_name_of_its_own_and_prints_as_json(
     assert det_json("search", "plot", 1, "timeline", "-o", "t.svg") == {"path": "t.svg"}
 
 
+def test_a_png_is_drawn_or_what_it_needs_is_said(
+    searched: FakeMaster, det: Callable[..., Result], workplace: Path
+) -> None:
+    done = det("search", "plot", 1, "timeline", "-o", "x.png")
+    if find_spec("kaleido") is None:
+        assert done.exit_code != 0
+        assert "a PNG needs plotly's kaleido, which does not work here" in done.stderr
+        assert "pip install kaleido" in done.stderr
+        assert not (workplace / "x.png").exists()
+    else:
+        assert (workplace / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -145,6 +159,17 @@ def test_mistakes_of_a_figure(
     assert refused.exit_code != 0
     assert said in refused.stderr
     assert "Traceback" not in refused.output
+
+
+def test_a_clone_with_another_method_has_no_keys_that_were_not_set(
+    searched: FakeMaster, det: Callable[..., Result]
+) -> None:
+    config = searched.experiments[1].config or {}
+    config["searcher"] = {"name": "random", "metric": "x", "max_trials": 4, "max_length": None, "divisor": 4}
+    words = ("--set", "searcher.name=tpe", "--set", "searcher.divisor=null")
+    assert det("search", "clone", 1, *words).exit_code == 0
+    sent = (searched.submitted[0].config or {})["searcher"]
+    assert sent == {"name": "tpe", "metric": "x", "max_trials": 4}
 
 
 def test_a_clone_has_the_config_and_the_code(searched: FakeMaster, det: Callable[..., Result]) -> None:
