@@ -468,6 +468,19 @@ def test_checkpoints_of_another_seed_count_once_the_first_has_failed(saved_befor
     assert any(isinstance(one, ResumeTrial) for one in decided)
 
 
+def test_checkpoints_of_another_seed_count_once_the_code_of_the_first_is_done() -> None:
+    search, (first, *others) = population()
+    decided: list[Any] = search.step(ValidationReported(first, 0.5, 2.0))
+    search.step(TrialExited(first))
+    for trial in others:
+        search.step(CheckpointCommitted(trial, f"of-{trial}", 2))
+        decided += search.step(ValidationReported(trial, 0.5, 2.0))
+    for trial in others:
+        decided += search.step(TrialPaused(trial))
+    assert not [one for one in decided if isinstance(one, PauseSearch)]
+    assert any(isinstance(one, ResumeTrial) for one in decided)
+
+
 def test_a_seed_that_ends_is_not_paused_or_resumed() -> None:
     search, (first, second, *_) = population()
     search.step(ValidationReported(second, 0.5, 2.0))

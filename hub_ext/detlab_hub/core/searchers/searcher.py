@@ -430,8 +430,8 @@ class Searcher:
     def _record(self, decisions: list[Decision]) -> list[Decision]:
         """Record the decisions; a search whose budget is spent starts and pauses nothing more."""
         if self._spent:
-            dropped = CreateTrial | PauseTrial | ResumeTrial | Suggest
-            decisions = [one for one in decisions if not isinstance(one, dropped)]
+            ended = CreateTrial | PauseTrial | ResumeTrial | Suggest
+            decisions = [one for one in decisions if not isinstance(one, ended)]
         for decision in decisions:
             match decision:
                 case CreateTrial(request_id):

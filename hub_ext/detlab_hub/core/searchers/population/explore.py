@@ -47,6 +47,8 @@ class Explore:
             return draw(leaf.spec, rng)
         if leaf.kind == "categorical":
             return copy.deepcopy(value)
+        if leaf.kind != "ordinal" and (isinstance(value, bool) or not isinstance(value, int | float)):
+            return draw(leaf.spec, rng)  # a choice before the bounds were edited
         smaller = rng.below(2) == 0
         if leaf.kind == "ordinal":
             return _moved(leaf.spec, value, -1 if smaller else 1)
