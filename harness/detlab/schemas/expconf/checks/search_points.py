@@ -17,6 +17,7 @@ from detlab.schemas.expconf.blocks.hyperparameters import Hyperparameters
 from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path, render
+from detlab.schemas.expconf.raw.structure import MAX_PROBLEMS
 from detlab.schemas.space import FixedDraws, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
 from detlab.schemas.space.relations import Relation, RelationError
 from detlab.schemas.space.tree import Condition, cycle
@@ -130,11 +131,14 @@ def _at(route: Sequence[str], *more: str) -> str:
 
 def _conditions(leaves: Sequence[Leaf]) -> Iterator[Problem]:
     known = {leaf.name: leaf for leaf in leaves}
+    unknown = 0
     for condition in dict.fromkeys(one for leaf in leaves for one in _hashable(leaf.conditions)):
         path = _at(condition.home, "when")
         name = condition.name
         if name not in known:
-            yield _unknown(path, name, list(known))
+            unknown += 1
+            if unknown <= MAX_PROBLEMS:  # no more are shown, and each looks for a similar name
+                yield _unknown(path, name, list(known))
             continue
         yield from (
             Problem(path, message)
