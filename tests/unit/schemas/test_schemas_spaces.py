@@ -453,3 +453,12 @@ def test_similar_names_are_sought_only_for_the_mistakes_that_are_shown() -> None
     space = {f"h{at:04}": width(when={f"h{at:04}x": 1}) for at in range(3000)}
     assert _spent(lambda: problems(space)) < 10
     assert len(problems(space)) == 100
+
+
+def test_relations_too_long_to_be_computed_for_each_point_of_a_grid_are_refused() -> None:
+    space = {name: {"type": "categorical", "vals": [*range(46)]} for name in "abc"}
+    long = " or ".join(["a ** 64 > 2"] * 30)
+    found = problems(space, **GRID, require=[long])
+    assert found == {
+        "searcher.require": "has 446 characters, too many to be computed for each of the grid's 97,336 points"
+    }

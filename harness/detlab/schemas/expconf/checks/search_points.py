@@ -30,6 +30,8 @@ _FEW = 0.01
 """Share of random points that meet the relations, below which a space earns a warning."""
 _ENOUGH = 20
 """Points that meet the relations, after which no more are drawn."""
+_MOST_LETTERS = 20_000_000
+"""Characters of relations, times points of a grid, that are computed at most."""
 _MOST_ENDS = 1_000
 """Points at the ends of the ranges that are tried where no random point meets the relations."""
 _FEW_CHOICES = 10
@@ -236,6 +238,12 @@ def _possible(
     if settings.get("name") == "grid":
         points = grid_points(block)
         if points is None or points > MAX_GRID_POINTS:
+            return
+        letters = sum(len(one.text) for one in made.relations)
+        if points * letters > _MOST_LETTERS:
+            message = f"has {letters:,} characters, too many to be computed for each of the grid's {points:,} points"
+            hint = f"there may be {_MOST_LETTERS // points:,}: shorten the relations, or use a smaller `count`"
+            yield Problem("searcher.require", message, hint)
             return
         try:
             Grid(made)
