@@ -147,7 +147,7 @@ def run_preview(
         return random_curve(trial, step, until, smaller)
 
     trials = simulate(searcher, function or curve, every, until)
-    return Preview(settings, seed, every, until, trials, searcher.method.notes(), bool(stopping))
+    return Preview(settings, seed, every, until, trials, searcher.notes(), bool(stopping))
 
 
 def _rounds(settings: Mapping[str, Any]) -> int:

@@ -194,6 +194,7 @@ def test_a_journal_is_listed_with_authors_and_decisions(
     assert "extended: trials=3" in lines[-1]
     assert lines[-1].endswith("create trial ×2, pause trial")
     assert [one["seq"] for one in det_json("search", "journal", 1)] == [1, 2, 3]
+    assert [one["seq"] for one in det_json("search", "journal", 1, "--acts")] == [3]
 
 
 def test_a_replay_says_why_trials_were_stopped(

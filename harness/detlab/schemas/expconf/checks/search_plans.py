@@ -29,8 +29,7 @@ def plans(raw: dict[str, Any]) -> Iterator[Problem]:
     searcher = raw.get("searcher")
     if not isinstance(searcher, dict):
         return
-    yield from _rungs(searcher)
-    yield from _reach(searcher)
+    yield from list(_rungs(searcher)) or _promotions(searcher)
     yield from _truncation(searcher)
     yield from _checkpoints(raw, searcher)
     budget = searcher.get("budget")
@@ -60,37 +59,46 @@ def _rungs(searcher: dict[str, Any]) -> Iterator[Problem]:
             yield Problem(f"searcher.{key}", message, hint, "warning")
 
 
-def _reach(searcher: dict[str, Any]) -> Iterator[Problem]:
-    """Warn of promotion with too few trials: of fewer results than the divisor none continues beyond a rung."""
-    if searcher.get("name") != "asha" or searcher.get("variant", "promotion") != "promotion":
-        return
-    trials, length = finite_number(searcher.get("max_trials")), finite_number(searcher.get("max_time"))
-    divisor = finite_number(searcher.get("divisor", _DIVISOR))
-    if not trials or not length or not divisor or trials < 1 or length < 1 or divisor <= 1:
-        return  # refused by their fields
-    base = math.log(divisor)
-    fit = min(_MOST_RUNGS, int(math.log(length) / base) + 1, int(math.log(trials) / base) + 1)
-    rungs = finite_number(searcher.get("num_rungs")) or fit
-    needed, rung = 1, 1
-    while rung < rungs and needed <= _MOST_TRIALS:
-        rung, needed = rung + 1, _least(needed, divisor)
-    if trials < needed:
-        message = f"is {trials:g}, with which no trial trains to max_time: 1 of {divisor:g} is promoted at each rung"
-        hint = f"say {needed:,} or more, fewer num_rungs than {rungs:g}, or `variant: stopping`"
-        if needed > _MOST_TRIALS:
-            hint = f"say fewer num_rungs than {rungs:g}, or `variant: stopping`"
-        yield Problem("searcher.max_trials", message, hint, "warning")
-
-
-def _least(kept: int, divisor: float) -> int:
-    """Return the fewest results of a rung of which so many are promoted."""
-    results = math.ceil(kept * divisor)
-    return results if int(results / divisor) >= kept else results + 1
-
-
 def _brackets(brackets: object) -> Iterator[tuple[str, Any]]:
     for place, count in enumerate(brackets if isinstance(brackets, list) else ()):
         yield f"bracket_rungs[{place}]", count
+
+
+def _promotions(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of so few trials that none is promoted to the last rung: the search would end without a trained model."""
+    trials, rungs = finite_number(searcher.get("max_trials")), finite_number(searcher.get("num_rungs"))
+    divisor = finite_number(searcher.get("divisor", _DIVISOR))
+    if searcher.get("name") != "asha" or searcher.get("variant", "promotion") != "promotion":
+        return
+    if not trials or not divisor or trials < 1 or divisor <= 1:
+        return
+    if rungs is None:
+        length = finite_number(searcher.get("max_time")) or 1
+        rungs = min([_MOST_RUNGS, *(int(math.log(max(most, 1)) / math.log(divisor)) + 1 for most in (length, trials))])
+    if not 1 < rungs <= 100:
+        return
+    left = trials
+    for rung in range(1, int(rungs)):
+        if (left := left // divisor) < 1:
+            message = (
+                f"is {rungs:g}, but of {trials:g} trials none is promoted beyond rung {rung}: none reaches max_time"
+            )
+            needed = _needed(int(rungs), divisor)
+            more = f", or {needed:,} or more max_trials" if needed <= _MOST_TRIALS else ""
+            hint = f"say {rung} or fewer{more}; {divisor:g} trials of a rung promote one"
+            yield Problem("searcher.num_rungs", message, hint, "warning")
+            return
+
+
+def _needed(rungs: int, divisor: float) -> int:
+    """Return the fewest trials of which one comes to the last rung; above the most that are named, any larger one."""
+    needed = 1
+    for _ in range(rungs - 1):
+        results = math.ceil(needed * divisor)
+        needed = results if int(results / divisor) >= needed else results + 1
+        if needed > _MOST_TRIALS:
+            break
+    return needed
 
 
 def _truncation(searcher: dict[str, Any]) -> Iterator[Problem]:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detlab.schemas.space import Leaf, Space
-from detlab.schemas.space.tree import same
-from detlab.schemas.space.values import at_step, draw, place_of, steps_of
+from detlab.schemas.space.values import CHOICES, at_step, draw, place_of, steps_of
 from detlab_hub.core.searchers.randomness import SearchRandom
 
 
@@ -44,8 +43,8 @@ class Explore:
         if leaf.kind == "const" or leaf.name not in given or rng.uniform(0.0, 1.0) < self.resample:
             return draw(leaf.spec, rng)
         value = given[leaf.name]
-        if not _known(leaf, value):
-            return draw(leaf.spec, rng)  # the bounds were edited
+        if not _is_of(leaf, value):  # the space has been edited since
+            return draw(leaf.spec, rng)
         if leaf.kind == "categorical":
             return copy.deepcopy(value)
         smaller = rng.below(2) == 0
@@ -54,11 +53,9 @@ class Explore:
         return _scaled(leaf.spec, value, 1 - self.factor if smaller else 1 + self.factor)
 
 
-def _known(leaf: Leaf, value: Any) -> bool:
-    """Return whether a hyperparameter can have a value like the parent's."""
-    if leaf.kind == "categorical":
-        return any(same(value, one) for one in leaf.spec["vals"])
-    if leaf.kind == "ordinal":
+def _is_of(leaf: Leaf, value: Any) -> bool:
+    """Whether a value can be perturbed: one of the choices, or a number, which may lie outside of the range."""
+    if leaf.kind in CHOICES:
         return place_of(leaf.spec, value) is not None
     return isinstance(value, int | float) and not isinstance(value, bool)
 
