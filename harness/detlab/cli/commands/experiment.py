@@ -402,8 +402,9 @@ def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, optio
 def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> int:
     """Wait for an experiment to end.
 
-    The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed (or its trials reported other
-    metrics than the searcher's), 5 after the timeout. Ctrl-C stops waiting, not the experiment.
+    The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed, was paused because of a
+    failure, or its trials reported other metrics than the searcher's; 5 after the timeout. Ctrl-C stops waiting, not
+    the experiment.
 
     \b
     Examples:

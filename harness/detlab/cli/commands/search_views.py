@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.experiment_progress import budget_left, progress_line
+from detlab.cli.output.failures import failure_card
 from detlab.cli.output.printing import clean, counted, facts, moment, note, say, say_json, settings, table
 from detlab.cli.output.printing import show as shown
 from detlab.client.submission import parsed
@@ -70,6 +71,10 @@ def show(invocation: Invocation, experiment_id: int) -> None:
         say_json({"experiment": item.view, "acts": acts})
         return
     facts(_facts(item.view))
+    if (card := item.view.card or item.view.failure) is not None:
+        say()
+        for line in failure_card(card, experiment_id=experiment_id):
+            say(line)
     if acts:
         say()
         trials = trial_numbers(item, acts)
@@ -94,6 +99,7 @@ def _facts(view: ExperimentView) -> list[tuple[str, Any]]:
         ("options", settings(options, 400)),
         *((("rungs", ", ".join(found)),) if (found := _rungs(searcher)) else ()),
         ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
+        *((("failed", counted(failed, "trial")),) if (failed := view.trials.get("ERROR", 0)) else ()),
         ("best so far", best or "no result yet"),
         ("left", ", ".join([*left, *map(budget_left, view.budgets)])),
     ]

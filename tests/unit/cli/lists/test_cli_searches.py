@@ -80,21 +80,6 @@ def test_following_tells_once_what_a_policy_would_have_stopped() -> None:
     assert story.trial(noted) == []
 
 
-def test_following_tells_why_a_search_is_paused_and_what_helps() -> None:
-    active = ExperimentView(id=7, name="x", owner="alice", state=ExperimentState.ACTIVE)
-    story = Story()
-    story.experiment(active)
-    card = FailureView(kind="searcher", message="no metric", hint="Mend it.", command="det experiment activate 7")
-    paused = active.model_copy(update={"state": ExperimentState.PAUSED, "failure": card})
-    assert story.experiment(paused) == [
-        "experiment 7: PAUSED",
-        "experiment 7: no metric",
-        "  → Mend it.",
-        "  → det experiment activate 7",
-    ]
-    assert story.experiment(paused) == []
-
-
 def test_following_tells_what_is_left_of_budgets_with_each_new_best() -> None:
     best = BestView(trial_id=3, trial_index=0, steps_completed=5, value=0.5)
     budget = BudgetView(name="slot_hours", limit=4, used=1)
