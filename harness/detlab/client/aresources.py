@@ -40,7 +40,7 @@ from detlab.client.transport.downloads import AnyMode, download
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import AsyncSession
 from detlab.client.transport.streaming import Feed, event_feed
-from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
+from detlab.errors import ClusterUnreachable, NotFound, Unavailable
 from detlab.schemas.wire import (
     CheckpointView,
     CurvesView,

@@ -11,7 +11,6 @@ from detlab.schemas.wire import (
     CreateExperiment,
     ExperimentState,
     ExperimentView,
-    FailureView,
     SeriesView,
     TrialState,
     TrialView,
