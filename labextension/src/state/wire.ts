@@ -711,6 +711,7 @@ export interface TrialView {
   started_at: number | null;
   ended_at: number | null;
   pending_reason: string | null;
+  parent: ParentView | null;
   stop_evidence: string;
   would_stop: string[];
   warnings: string[];

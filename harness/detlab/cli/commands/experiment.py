@@ -265,10 +265,25 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
     mean = ("Mean ± sd",) if means else ()
     stopped = any(trial.view.why_stopped for trial in trials)
     why = ("Why",) if stopped else ()
-    columns = ("Trial", "State", "Ended", "Steps", "Best", *mean, "Latest", "Restarts", *why, "Hyperparameters")
+    cloned = any(trial.view.parent for trial in trials)
+    parent = ("Parent",) if cloned else ()
+    columns = (
+        "Trial",
+        *parent,
+        "State",
+        "Ended",
+        "Steps",
+        "Best",
+        *mean,
+        "Latest",
+        "Restarts",
+        *why,
+        "Hyperparameters",
+    )
     rows = [
         (
             trial.id,
+            *((trial.view.parent and trial.view.parent.parent_id,) if cloned else ()),
             trial.view.display_state or trial.view.state.value,
             trial.view.end_reason.value if trial.view.end_reason else "",
             trial.view.steps_completed,
@@ -281,7 +296,7 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", "Steps", "Best", "Mean ± sd", "Latest", "Restarts"))
+    table(columns, rows, right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", "Restarts"))
 
 
 def _means(trials: list[Trial], config: Mapping[str, Any] | None) -> dict[int, str]:

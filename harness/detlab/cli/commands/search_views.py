@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.experiment_progress import budget_left, progress_line
 from detlab.cli.output.failures import failure_card
-from detlab.cli.output.printing import clean, counted, facts, moment, note, say, say_json, settings, table
+from detlab.cli.output.printing import clean, counted, facts, in_full, moment, note, say, say_json, settings, table
 from detlab.cli.output.printing import show as shown
 from detlab.client.submission import parsed
 from detlab.errors import DetlabError
@@ -115,7 +115,7 @@ def _rungs(searcher: Mapping[str, Any]) -> list[str]:
 
 def trial_numbers(item: Experiment, entries: list[JournalEntry]) -> dict[str, int]:
     """Return the ids of trials by their request ids in a journal; fetch nothing if no entry has one."""
-    if not any(_named(one.event) for one in entries):
+    if not any(_named(said) for one in entries for said in (one.event, *one.decisions)):
         return {}
     return {trial.view.request_id: trial.id for trial in item.list_trials()}
 
@@ -134,11 +134,11 @@ def act_text(event: Mapping[str, Any], trials: Mapping[str, int]) -> str:
             parts += [f"{counted(units, 'further unit')} for the longest"] if units else []
             return f"extended: {', '.join(parts)}"
         case "points_added":
-            return f"points added: {'; '.join(settings(point, 60) for point in event.get('points') or ())}"
+            return f"points added: {'; '.join(in_full(point) for point in event.get('points') or ())}"
         case "trials_retried":
             return f"failed trials retried: {who}"
         case "space_edited":
-            return f"bounds edited: {', '.join(event.get('space') or {})}"
+            return f"bounds edited: {in_full(event.get('space') or {})}"
         case "concurrency_set":
             limit = event.get("limit") or 0
             return f"concurrency: {counted(limit, 'trial')} at a time" if limit else "concurrency: no limit"

@@ -11,6 +11,9 @@ from detlab.schemas.wire import (
     CreateExperiment,
     ExperimentState,
     ExperimentView,
+    ParentView,
+    ReplayedSearch,
+    ReplayedTrial,
     SeriesView,
     TrialState,
     TrialView,
@@ -68,6 +71,21 @@ def test_trials_are_listed_with_why_they_were_stopped(master, det) -> None:
     shown = det("e", "describe", 1).stdout
     assert "at epoch 30: 0.912, needed 0.915 (threshold)" in shown
     assert "not stopped: at epoch 2: 0.4 (median)" in shown
+
+
+def test_clones_of_a_population_are_listed_with_their_parents(master, det) -> None:
+    master.add_experiment()
+    master.add_trial(1, stop_evidence="place 2 of 2 in round 1: replaced by a clone of the best")
+    assert "Parent" not in det("trial", "list", 1).stdout
+    clone = master.add_trial(1, parent=ParentView(trial_id=2, parent_id=41, steps_completed=9))
+    head, *_, last = det("trial", "list", 1).stdout.splitlines()
+    assert head.split()[:2] == ["Trial", "Parent"]
+    assert last.split()[:2] == [str(clone.id), "41"]
+    assert "trial 41, step 9" in det("trial", "describe", clone.id).stdout
+    assert "replaced by a clone of the best" in det("trial", "describe", 1).stdout
+    one = ReplayedTrial(id=2, index=1, request_id="b", hparams={}, state="running", parent=clone.parent)
+    master.replays[1] = [ReplayedSearch(at=1, events=1, progress=0.5, trials_total=2, trials=[one], over=False)]
+    assert det("search", "replay", 1).stdout.splitlines()[-1].split()[:2] == ["2", "41"]
 
 
 def test_following_tells_once_what_a_policy_would_have_stopped() -> None:
