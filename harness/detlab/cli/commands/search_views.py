@@ -21,11 +21,12 @@ from detlab.schemas.wire import ExperimentView, JournalEntry
 
 if TYPE_CHECKING:
     from detlab.client.resources import Experiment
+    from detlab.viz.fronts import Objective
 
 COMPLETION_SECONDS = 1.0
 MOST_OFFERED = 50
 MOST_ACTS = 10
-_ABOUT_METRIC = frozenset({"name", "metric", "smaller_is_better", "time_metric", "budget", "results"})
+_ABOUT_METRIC = frozenset({"name", "metric", "metrics", "smaller_is_better", "time_metric", "budget", "results"})
 _log = logging.getLogger(__name__)
 
 
@@ -70,7 +71,7 @@ def show(invocation: Invocation, experiment_id: int) -> None:
     if invocation.as_json:
         say_json({"experiment": item.view, "acts": acts})
         return
-    facts(_facts(item.view))
+    facts([*_facts(item.view), *_front(item)])
     if (card := item.view.card or item.view.failure) is not None:
         say()
         for line in failure_card(card, experiment_id=experiment_id):
@@ -91,7 +92,7 @@ def _facts(view: ExperimentView) -> list[tuple[str, Any]]:
     made = sum(count for state, count in view.trials.items() if state != "RUNNING")
     left = [] if view.trials_total is None else [counted(max(0, view.trials_total - made), "trial")]
     best = view.best and f"{shown(view.best.value)} (trial {view.best.trial_id}, step {view.best.steps_completed})"
-    aim = f"{'least' if view.smaller_is_better else 'greatest'} {view.metric}"
+    aim = " and the ".join(f"{'least' if one.smaller_is_better else 'greatest'} {one.name}" for one in _aims(view))
     return [
         ("search", f"{view.id}: {view.name}"),
         ("state", view.state.value),
@@ -100,9 +101,26 @@ def _facts(view: ExperimentView) -> list[tuple[str, Any]]:
         *((("rungs", ", ".join(found)),) if (found := _rungs(searcher)) else ()),
         ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
         *((("failed", counted(failed, "trial")),) if (failed := view.trials.get("ERROR", 0)) else ()),
-        ("best so far", best or "no result yet"),
+        (f"best {view.metric} so far" if len(_aims(view)) > 1 else "best so far", best or "no result yet"),
         ("left", ", ".join([*left, *map(budget_left, view.budgets)])),
     ]
+
+
+def _aims(view: ExperimentView) -> list[Objective]:
+    """Return the objectives of a search, the searcher's own metric first."""
+    from detlab.viz.fronts import Objective, objectives
+
+    named = objectives(view.config or {})
+    return named if len(named) > 1 else [Objective(view.metric, view.smaller_is_better)]
+
+
+def _front(item: Experiment) -> list[tuple[str, Any]]:
+    """Return the size of the Pareto front, of a search with several objectives."""
+    if len(_aims(item.view)) < 2:
+        return []
+    front = item.pareto_front()
+    more = f": det experiment describe {item.id}" if front else ""
+    return [("Pareto front", f"{counted(len(front), 'trial')}{more}")]
 
 
 def _rungs(searcher: Mapping[str, Any]) -> list[str]:

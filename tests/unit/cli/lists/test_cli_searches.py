@@ -88,6 +88,21 @@ def test_clones_of_a_population_are_listed_with_their_parents(master, det) -> No
     assert det("search", "replay", 1).stdout.splitlines()[-1].split()[:2] == ["2", "41"]
 
 
+def test_a_search_with_two_objectives_shows_both_and_the_size_of_the_front(two_metrics, det) -> None:
+    shown = det("search", "show", 1).stdout
+    assert ", for the least loss and the least size" in shown
+    assert "2 trials: det experiment describe 1" in shown
+    assert "metrics=" not in shown
+    assert "best val_loss so far" in shown or "best loss so far" in shown
+
+
+def test_a_trial_that_breaks_a_constraint_says_why_it_has_no_best(two_metrics, det) -> None:
+    two_metrics.update_trial(1, latest_validation=0.1)
+    two_metrics.update_trial(2, latest_validation=0.3, best_validation=0.3)
+    told = "no best: no report keeps the constraints on size"
+    assert det("trial", "list", 1).stdout.count(told) == 1
+
+
 def test_following_tells_once_what_a_policy_would_have_stopped() -> None:
     trial = TrialView(id=3, index=0, experiment_id=1, request_id="r", state=TrialState.ACTIVE)
     story = Story()
