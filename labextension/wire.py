@@ -20,7 +20,7 @@ TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
     *(wire.UserView, wire.ClusterView, wire.AgentView, wire.ExperimentView, wire.TrialView, wire.CurvesView),
     *(wire.LogLine, wire.CheckpointView, wire.Event, wire.ErrorView, wire.CreateExperimentReply, wire.GrantList),
-    wire.JournalEntry,
+    *(wire.JournalEntry, wire.ReplayedSearch),
     *(taskwire.OverviewView, taskwire.QueueView, taskwire.TaskView, taskwire.TaskPage, taskwire.CreateTaskReply),
     *(taskwire.OutputList, taskwire.CodeList, taskwire.TimelineView, taskwire.UsageView, taskwire.AuditPage),
     *(taskwire.TokenList, taskwire.HealthView, poolwire.PoolList, elasticwire.ElasticPoolList),

@@ -97,8 +97,8 @@ def fill(kept: Kept, plan: Plan, until: float) -> None:
 
 
 def chosen(table: Table) -> str:
-    """Return the method that `bayesian` chooses for a table: with the same seed it makes the same search."""
-    return choose(axes_of(table.space), TRIALS)
+    """Return the method that `bayesian` chooses for a table: with the same seed and settings it asks the same."""
+    return choose(axes_of(table.space), length("bayesian"))
 
 
 def _search(method: str, table: Table, seed: int) -> dict[str, Any]:

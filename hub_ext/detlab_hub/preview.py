@@ -179,7 +179,7 @@ def run_preview(
     aims = fronts.objectives(config)
     others = {aim.name: further(place, aim.smaller_is_better) for place, aim in enumerate(aims) if place}
     trials = simulate(searcher, function or curve, every, until, others)
-    return Preview(settings, seed, every, until, trials, searcher.method.notes(), bool(stopping))
+    return Preview(settings, seed, every, until, trials, searcher.notes(), bool(stopping))
 
 
 def _rounds(settings: Mapping[str, Any]) -> int:

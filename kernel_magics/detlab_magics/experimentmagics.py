@@ -264,7 +264,8 @@ class ExperimentMagics(Magics):
     def det_search(self, line: str) -> None:
         """Steer a search while it runs, look at it, clone it: the words of `det search`.
 
-        `%det_search --help` lists the acts; without an id the last submitted experiment is meant. Examples::
+        `%det_search --help` lists the acts. The first number is the experiment, the next ones are trials; without any
+        number it is the last submitted experiment. Examples::
 
             %det_search show 7
             %det_search extend 7 --trials 8

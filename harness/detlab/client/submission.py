@@ -207,6 +207,10 @@ def clone_of(
         config["searcher"] = searcher
     for path, value in changes.items():
         put(config, path, value)
+    searcher = config.get("searcher")
+    if isinstance(searcher, dict) and searcher.get("name") != ((view.config or {}).get("searcher") or {}).get("name"):
+        # Values of keys that are not set are in the config, too; another method may not have them.
+        config["searcher"] = {key: value for key, value in searcher.items() if value is not None}
     masked = [Problem(path, "is a secret, which cannot be read back: give its value") for path in _places(config, MASK)]
     if masked:
         raise ConfigError(masked, f"experiment {view.id} cannot be cloned as it is")

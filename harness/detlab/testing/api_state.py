@@ -392,6 +392,8 @@ class MasterState:
             for found in self.replays.get(self.experiment(number).id, []):
                 if at is None or found.at == int(at):
                     return found
+            if at is None:
+                return ReplayedSearch(at=0, events=0, progress=0.0, trials_total=0, trials=[], over=False)
             raise Refusal(404, "not_found", f"the search of experiment {number} has no event {at}")
 
     def unshare(self, number: str, kind: str, name: str) -> GrantList:

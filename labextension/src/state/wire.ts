@@ -556,6 +556,34 @@ export interface QuotaView {
   set_at: number;
 }
 
+/** A search at one of its events, computed from its journal. */
+export interface ReplayedSearch {
+  at: number;
+  events: number;
+  time: number | null;
+  last: Record<string, unknown> | null;
+  progress: number;
+  trials_total: number;
+  best: BestView | null;
+  budgets: BudgetView[];
+  standing: StandingView[];
+  trials: ReplayedTrial[];
+  over: boolean;
+}
+
+/** A trial as the search knew it at an event. */
+export interface ReplayedTrial {
+  id: number | null;
+  index: number;
+  request_id: string;
+  hparams: Record<string, unknown>;
+  state: 'waiting' | 'running' | 'paused' | 'stopping' | 'ended';
+  why: string;
+  parent: ParentView | null;
+  best: number | null;
+  reports: number;
+}
+
 /** One curve, possibly down-sampled: extremes and the last point are exact. */
 export interface SeriesView {
   trial_id: number;
@@ -578,6 +606,12 @@ export interface SlotView {
   memory: number;
   device: string;
   shares: number;
+}
+
+/** How many trials are where, at one rung, round or generation of a search. */
+export interface StandingView {
+  where: string;
+  counts: Record<string, number>;
 }
 
 /** POST experiments/{id}/search: one act; each act has the fields that it names, and leaves the others alone. */

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from detlab.client.aclient import AsyncClient
@@ -23,6 +24,7 @@ from testbed.cluster import Cluster, running_cluster
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(300)]
 
 GUIDE = Path(__file__).parents[3] / "docs/how-to/ask-and-tell.md"
+NOTEBOOK = Path(__file__).parents[3] / "examples/ask_and_tell.ipynb"
 SPACE = {"x": {"type": "double", "minval": -4.0, "maxval": 4.0}}
 
 
@@ -69,6 +71,23 @@ def test_a_notebook_searches_by_hand_while_its_master_is_killed(cluster: Cluster
         f"Best loss {search.best.value:.6g}, trial {best.id}: x={best.hparams['x']:.6g}",
     ]
     assert search.ask() is None
+
+
+def test_the_example_notebook_finds_a_better_model_than_the_defaults(cluster: Cluster, tmp_path: Path) -> None:
+    here = {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token, "HOME": str(tmp_path)}
+    command = [Path(sys.executable).with_name("papermill"), NOTEBOOK, tmp_path / "out.ipynb", "-p", "trials", "12"]
+    done = subprocess.run(
+        [*command, "--kernel", "python3", "--cwd", tmp_path, "--no-progress-bar"],
+        env=here, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    outputs = {one["id"]: one.get("outputs", []) for one in nbformat.read(tmp_path / "out.ipynb", as_version=4).cells}
+    assert "(tpe, COMPLETED): 13 of 13 trials ended" in "".join(one["text"] for one in outputs["loop"])
+    said = "".join(one["text"] for one in outputs["best"]).splitlines()
+    before, after = (float(line.split(": ")[1].split()[0]) for line in said)
+    assert 50 < after < 0.9 * before < 80
+    for cell in ("picture", "progress"):
+        assert {"application/vnd.plotly.v1+json", "image/svg+xml"} & set(outputs[cell][0]["data"]), cell
 
 
 def test_the_loop_of_the_guide_runs_as_printed(cluster: Cluster) -> None:

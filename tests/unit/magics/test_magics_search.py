@@ -46,6 +46,35 @@ def test_without_an_id_the_last_submitted_experiment_is_meant(master: FakeMaster
 
 
 @pytest.mark.parametrize(
+    ("line", "said", "hint"),
+    [
+        ("stop 31", "stop 31: is 31 an experiment or a trial", "stop 1 31"),
+        ("promote 1", "promote 1: is 1 an experiment or a trial", "promote ID 1"),
+        ("tell 31 loss=0.3", "tell 31: is 31 an experiment or a trial", "tell 1 31"),
+        ("retry 31", "retry 31: is 31 an experiment or a trial", "retry 1 31"),
+        ("concurrency 8", "concurrency 8: is 8 an experiment or a limit", "concurrency 1 8"),
+    ],
+)
+def test_a_number_that_may_be_an_experiment_or_a_trial_is_refused(
+    master: FakeMaster, session: KernelSession, line: str, said: str, hint: str
+) -> None:
+    session.latest = 1
+    with pytest.raises(MagicError) as caught:
+        searchacts.run(session, line)
+    assert said in str(caught.value)
+    assert hint in str(caught.value)
+    assert not master.steered
+
+
+def test_retry_of_the_last_submitted_experiment_is_clear(master: FakeMaster, session: KernelSession) -> None:
+    session.latest = 1
+    searchacts.run(session, "retry 1")
+    searchacts.run(session, "retry")
+    searchacts.run(session, "retry 1 1")
+    assert [(one.act, one.trial_ids) for one in master.steered] == [("retry", []), ("retry", []), ("retry", [1])]
+
+
+@pytest.mark.parametrize(
     ("line", "said"),
     [
         ("extnd 1", "No such command 'extnd'. Did you mean 'extend'"),

@@ -28,6 +28,15 @@ def test_rungs_that_do_not_fit_into_max_time_earn_a_warning(name: str, rungs: in
         assert said["searcher.num_rungs"].startswith(f"is {rungs}, but 2 fit")
 
 
+@pytest.mark.parametrize(("trials", "reaches"), [(6, False), (8, False), (9, True), (None, True)])
+def test_so_few_trials_that_none_reaches_max_time_earn_a_warning(trials: int | None, reaches: bool) -> None:
+    asha = {**ASHA, "name": "asha", "max_time": 27, "divisor": 3, "num_rungs": 3, "max_trials": trials}
+    said = told(asha).get("searcher.num_rungs", "")
+    assert ("none is promoted beyond rung 2" in said) is not reaches
+    assert "searcher.num_rungs" not in told({**asha, "variant": "stopping"})
+    assert "searcher.num_rungs" not in told({key: value for key, value in asha.items() if key != "num_rungs"})
+
+
 def test_brackets_with_rungs_that_do_not_fit_are_named() -> None:
     said = told({**ASHA, "name": "adaptive_asha", "max_time": 27, "divisor": 3, "bracket_rungs": [4, 5]})
     assert said.keys() == {"searcher.bracket_rungs[1]"}

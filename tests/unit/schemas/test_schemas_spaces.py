@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -432,3 +434,31 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     except RelationError:
         return
     assert relation.holds(dict.fromkeys(relation.names, 3)) in (True, False)
+
+
+def _spent(judge: Callable[[], object]) -> float:
+    begun = time.process_time()
+    judge()
+    return time.process_time() - begun
+
+
+def test_a_grid_over_a_long_chain_of_conditions_is_refused_in_seconds() -> None:
+    choice = {"type": "categorical", "vals": [0, 1]}
+    chain = {f"h{at:04}": {**choice, "when": {f"h{at - 1:04}": 1}} if at else choice for at in range(4000)}
+    assert _spent(lambda: problems(chain, **GRID)) < 20
+    assert "a grid may have 100,000" in problems(chain, **GRID)["hyperparameters"]
+
+
+def test_similar_names_are_sought_only_for_the_mistakes_that_are_shown() -> None:
+    space = {f"h{at:04}": width(when={f"h{at:04}x": 1}) for at in range(3000)}
+    assert _spent(lambda: problems(space)) < 10
+    assert len(problems(space)) == 100
+
+
+def test_relations_too_long_to_be_computed_for_each_point_of_a_grid_are_refused() -> None:
+    space = {name: {"type": "categorical", "vals": [*range(46)]} for name in "abc"}
+    long = " or ".join(["a ** 64 > 2"] * 30)
+    found = problems(space, **GRID, require=[long])
+    assert found == {
+        "searcher.require": "has 446 characters, too many to be computed for each of the grid's 97,336 points"
+    }

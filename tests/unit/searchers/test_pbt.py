@@ -40,6 +40,7 @@ SPACE: dict[str, Any] = {
     "same": 3,
 }
 BLOCK = {"name": "pbt", "metric": "loss", "time_metric": "step", "length_per_round": 10}
+NONE = {"truncate_fraction": 0}
 
 
 class Course:
@@ -132,6 +133,26 @@ def test_pbt_failed_trial_is_among_the_worst_and_an_invalid_one_is_replaced() ->
     assert course.take(TrialExitedEarly(course.name(2), "errored")) == ["stop 1"], "infinite is worse than failed"
 
 
+@pytest.mark.parametrize("saved_first", [True, False])
+def test_pbt_of_several_seeds_goes_on_from_another_replica_if_the_first_failed(saved_first: bool) -> None:
+    """Its own checkpoint never comes; the search paused after each round for ever."""
+    search = make_searcher(
+        {**BLOCK, "population_size": 2, "num_rounds": 2, "seeds": 2, "replace_function": NONE}, SPACE, 7
+    )
+    made = [one.request_id for one in search.step(Started()) if isinstance(one, CreateTrial)]
+    failed, other = made[0], made[1]
+    ends = [TrialExitedEarly(failed, "errored"), TrialExited(failed)]
+    saves = [CheckpointCommitted(other, "of-the-other", 10)]
+    events: list[Any] = [*saves, *ends] if saved_first else [*ends, *saves]
+    events += [ValidationReported(one, 0.5, 10.0) for one in made[1:]]
+    events += [CheckpointCommitted(one, f"of-{one}", 10) for one in made[2:]]
+    events += [TrialPaused(one) for one in made[1:]]
+    said = [decision for event in events for decision in search.step(event)]
+    assert [one for one in said if isinstance(one, PauseSearch)] == []
+    assert not [one for one in said if isinstance(one, PauseTrial) and one.request_id == failed]
+    assert {one.request_id for one in said if isinstance(one, ResumeTrial)} >= {other}
+
+
 def test_pbt_nothing_is_replaced_with_a_fraction_of_zero() -> None:
     course = Course(population_size=2, num_rounds=2, replace_function={"truncate_fraction": 0.0})
     course.round(0, 0.4, 10)
@@ -173,6 +194,14 @@ def test_pbt_explores_by_perturbing_numbers_inside_of_their_range() -> None:
     drawn = [Explore(resample=1.0, factor=0.5).changed(SPACE, parent, rng) for _ in range(50)]
     assert len({one["lr"] for one in drawn}) == 50
     assert {one["act"] for one in drawn} == {"relu", "tanh"}
+
+
+@pytest.mark.parametrize("value", ["relu", None, True, [1]])
+def test_pbt_draws_a_number_anew_whose_parent_had_none(value: Any) -> None:
+    """Bounds may be edited while a population trains: a choice becomes a range."""
+    space = {"x": {"type": "int", "minval": 3, "maxval": 5}}
+    explore = Explore(resample=0.0, factor=0.2)
+    assert explore.changed(space, {"x": value}, SearchRandom(3))["x"] in (3, 4, 5)
 
 
 def test_pbt_no_parent_is_lost_over_a_thousand_schedules_that_delete_what_may_be_deleted() -> None:

@@ -178,11 +178,11 @@ def test_pb2_trial_that_failed_has_gained_nothing() -> None:
 
 @pytest.mark.parametrize("chosen", ["gp", "tpe"])
 def test_bayesian_asks_what_the_method_that_it_chose_asks(chosen: str) -> None:
-    choices = {"x": {"type": "categorical", "vals": [1, 2, 3]}}
+    trials = 20 if chosen == "gp" else 301
     asked = []
     for name in ("bayesian", chosen):
-        block = {"name": name, "metric": "loss", "max_trials": 20, "max_concurrent_trials": 2, "startup_trials": 2}
-        search = make_searcher(block, choices if chosen == "tpe" else SPACE, 1)
+        block = {"name": name, "metric": "loss", "max_trials": trials, "max_concurrent_trials": 2, "startup_trials": 2}
+        search = make_searcher(block, SPACE, 1)
         first, _ = [one for one in search.step(Started()) if isinstance(one, CreateTrial)]
         search.step(ValidationReported(first.request_id, 0.5))
         search.step(TrialExited(first.request_id))
@@ -194,6 +194,10 @@ def test_bayesian_asks_what_the_method_that_it_chose_asks(chosen: str) -> None:
 def test_bayesian_says_which_sampler_it_chose_and_gp_when_it_hands_over() -> None:
     block = {"name": "bayesian", "metric": "loss", "max_trials": 20}
     assert make_searcher(block, SPACE, 1).method.notes() == ["searcher bayesian: suggestions come from gp"]
+    choices = {"x": {"type": "categorical", "vals": [1, 2, 3]}}
+    for trials, sampler in ((50, "gp"), (51, "tpe")):
+        [note] = make_searcher({**block, "max_trials": trials}, choices, 1).method.notes()
+        assert note.endswith(f" {sampler}")
     many = make_searcher({**block, "max_trials": 400}, SPACE, 1)
     assert many.method.notes() == ["searcher bayesian: suggestions come from tpe"]
     gp = make_searcher({**block, "name": "gp", "max_trials": 302, "max_concurrent_trials": 0}, SPACE, 1)

@@ -7,12 +7,20 @@ from typing import Any, ClassVar
 
 import pytest
 
+from detlab.schemas.expconf import check, errors_of
 from detlab.schemas.space import Space
 from detlab.testing.searchers import SearchMethodContract, drive
 from detlab_hub.core.searchers import (
+    BudgetSpent,
+    CheckpointCommitted,
     CreateTrial,
+    Event,
+    PauseSearch,
+    PauseTrial,
     PointsAdded,
+    ResumeTrial,
     SearcherConfigError,
+    SpaceEdited,
     Started,
     SteeringRefused,
     StopTrial,
@@ -21,8 +29,10 @@ from detlab_hub.core.searchers import (
     TrialCreated,
     TrialExited,
     TrialExitedEarly,
+    TrialPaused,
     ValidationReported,
     make_searcher,
+    replay,
 )
 from detlab_hub.core.searchers.hyperparameters import Grid
 from detlab_hub.core.searchers.model_based.axes import axes_of, coordinates
@@ -382,3 +392,135 @@ class TestRepeatedTPE(SearchMethodContract):
         "seeds": 2,
     }
     seeds = range(1)
+
+
+# --- spaces that few points of are allowed
+
+SQUARE: dict[str, Any] = {name: {"type": "double", "minval": 0.0, "maxval": 1.0} for name in ("b", "lr")}
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_rare_points_do_not_end_a_search_that_the_check_has_accepted(seed: int) -> None:
+    """Of some seeds none of 10,000 draws meets a relation that one in 10,000 points does."""
+    block = {"name": "random", "metric": "loss", "max_trials": 3, "require": ["lr < 0.0001"]}
+    assert not errors_of(check({"hyperparameters": SQUARE, "searcher": block}))
+    search = make_searcher(block, SQUARE, seed)
+    points = [one.hparams for one in search.step(Started()) if isinstance(one, CreateTrial)]
+    assert len(points) == 3
+    assert all(point["lr"] < 0.0001 for point in points)
+    said = "searcher.require: none of 10,000 random points met it, so a known one was used again"
+    assert search.notes() == [said]
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_an_edit_to_rare_points_is_survived_by_the_end_of_a_trial(seed: int) -> None:
+    block = {"name": "random", "metric": "loss", "max_trials": 3, "max_concurrent_trials": 1, "require": ["lr < b"]}
+    edited = {**SQUARE, "b": {"type": "double", "minval": 0.0, "maxval": 0.00016}}
+    assert not errors_of(check({"hyperparameters": edited, "searcher": block}))
+    events: list[Event] = [Started()]
+    search = make_searcher(block, SQUARE, seed)
+    (first,) = search.step(Started())
+    assert isinstance(first, CreateTrial)
+    events += [SpaceEdited(edited), TrialExited(first.request_id)]
+    decided = [[first], search.step(events[1]), search.step(events[2])]
+    (made,) = decided[2]
+    assert isinstance(made, CreateTrial)
+    assert made.hparams["lr"] < made.hparams["b"] <= 0.00016
+    again, _ = replay(block, SQUARE, seed, events, decided)
+    assert again.fingerprint() == search.fingerprint()
+
+
+# --- seeds beside methods that pause
+
+
+POPULATION = {
+    "name": "pbt",
+    "metric": "m",
+    "time_metric": "step",
+    "population_size": 2,
+    "num_rounds": 3,
+    "length_per_round": 2,
+    "replace_function": {"truncate_fraction": 0.5},
+    "seeds": 2,
+}
+
+
+def population() -> tuple[Any, list[str]]:
+    search = make_searcher(POPULATION, PLAIN, 1)
+    return search, [one.request_id for one in search.step(Started()) if isinstance(one, CreateTrial)]
+
+
+@pytest.mark.parametrize("saved_before", [True, False])
+def test_checkpoints_of_another_seed_count_once_the_first_has_failed(saved_before: bool) -> None:
+    """The search paused after each round, for ever: it had no checkpoint of the first replica."""
+    search, (first, second, *others) = population()
+    decided: list[Any] = []
+    if saved_before:
+        search.step(CheckpointCommitted(second, "of-second", 2))
+    search.step(TrialExitedEarly(first, "errored"))
+    search.step(TrialExited(first))
+    for trial in (second, *others):
+        search.step(CheckpointCommitted(trial, f"late-{trial}", 2)) if trial != second or not saved_before else None
+        decided += search.step(ValidationReported(trial, 0.5, 2.0))
+    for trial in (second, *others):
+        decided += search.step(TrialPaused(trial))
+    assert not [one for one in decided if isinstance(one, PauseSearch)]
+    assert any(isinstance(one, ResumeTrial) for one in decided)
+
+
+def test_checkpoints_of_another_seed_count_once_the_code_of_the_first_is_done() -> None:
+    search, (first, *others) = population()
+    decided: list[Any] = search.step(ValidationReported(first, 0.5, 2.0))
+    search.step(TrialExited(first))
+    for trial in others:
+        search.step(CheckpointCommitted(trial, f"of-{trial}", 2))
+        decided += search.step(ValidationReported(trial, 0.5, 2.0))
+    for trial in others:
+        decided += search.step(TrialPaused(trial))
+    assert not [one for one in decided if isinstance(one, PauseSearch)]
+    assert any(isinstance(one, ResumeTrial) for one in decided)
+
+
+def test_a_seed_that_ends_is_not_paused_or_resumed() -> None:
+    search, (first, second, *_) = population()
+    search.step(ValidationReported(second, 0.5, 2.0))
+    search.step(TrialExitedEarly(first, "errored"))
+    decided = search.step(ValidationReported(first, 0.5, 2.0))
+    assert [one.request_id for one in decided if isinstance(one, PauseTrial)] == [second]
+
+
+def test_a_search_without_budget_pauses_no_trial() -> None:
+    search, (first, second, *_) = population()
+    search.step(ValidationReported(second, 0.5, 2.0))
+    search.step(BudgetSpent("the budget is used up"))
+    assert search.step(ValidationReported(first, 0.5, 2.0)) == []
+
+
+@pytest.mark.parametrize("to", [{"type": "int", "minval": 0, "maxval": 2}, {"type": "categorical", "vals": ["gelu"]}])
+def test_clones_are_of_a_space_that_was_edited_to_other_kinds_of_values(to: dict[str, Any]) -> None:
+    """The parent's value was multiplied, or copied: the end of the round raised for ever."""
+    space = {"act": {"type": "categorical", "vals": ["relu", "tanh"]}, **PLAIN}
+    config = {**POPULATION, "population_size": 4, "explore_function": {"resample_probability": 0}}
+    del config["seeds"]
+    search = make_searcher(config, space, 1)
+    trials = [one.request_id for one in search.step(Started()) if isinstance(one, CreateTrial)]
+    search.step(SpaceEdited({**space, "act": to}))
+    decided: list[Any] = []
+    for place, trial in enumerate(trials):
+        search.step(CheckpointCommitted(trial, f"of-{place}", 2))
+        search.step(ValidationReported(trial, float(place), 2.0))
+    for trial in trials:
+        decided += search.step(TrialPaused(trial))
+    clones = [one.hparams["act"] for one in decided if isinstance(one, CreateTrial)]
+    assert len(clones) == 2
+    assert all(one in ([0, 1, 2] if to["type"] == "int" else ["gelu"]) for one in clones)
+
+
+class TestRepeatedPromotion(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {**TestRepeatedHalving.config, "name": "asha"}
+    seeds = range(2)
+
+
+class TestRepeatedPopulation(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {**POPULATION, "metric": "loss", "population_size": 4}
+    seeds = range(2)

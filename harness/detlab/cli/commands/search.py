@@ -135,7 +135,7 @@ def code(invocation: Invocation, experiment_id: int, folder: Path, includes: tup
 @json_option
 @pass_invocation
 def metric(invocation: Invocation, experiment_id: int, name: str) -> None:
-    """Say the right name of the searcher's metric, as long as no trial has reported it.
+    """Correct the name of the searcher's metric, as long as no trial has reported it.
 
     \b
     Example:
@@ -309,18 +309,20 @@ def tell(
 
 @search.command()
 @ID
+@click.option("--acts", is_flag=True, help="Only what users did to the search.")
 @json_option
 @pass_invocation
-def journal(invocation: Invocation, experiment_id: int) -> None:
+def journal(invocation: Invocation, experiment_id: int, acts: bool) -> None:
     """List the events of a search and the decisions each of them caused.
 
     \b
     Examples:
       det search journal 7
-      det search journal 7 --json | jq '.[] | select(.event.author)'
+      det search journal 7 --acts
+      det search journal 7 --json | jq '.[].event'
     """
     item = invocation.client.get_experiment(experiment_id)
-    entries = item.search_journal()
+    entries = item.search_journal(acts=acts)
     if invocation.as_json:
         say_json(entries)
     elif not entries:

@@ -16,8 +16,8 @@ from detlab.cli.output.failures import failure_card
 from detlab.cli.output.printing import clean, counted, facts, in_full, moment, note, say, say_json, settings, table
 from detlab.cli.output.printing import show as shown
 from detlab.client.submission import parsed
-from detlab.errors import DetlabError
-from detlab.schemas.wire import ExperimentView, JournalEntry
+from detlab.errors import Conflict, DetlabError
+from detlab.schemas.wire import ExperimentView, JournalEntry, StandingView
 
 if TYPE_CHECKING:
     from detlab.client.resources import Experiment
@@ -68,14 +68,21 @@ def show(invocation: Invocation, experiment_id: int) -> None:
     """
     item = invocation.client.get_experiment(experiment_id)
     acts = item.search_journal(acts=True)
+    try:
+        standing = item.search_standing()
+    except Conflict as problem:  # of a long journal, or one of another version
+        standing, unknown = [], problem.message
+    else:
+        unknown = ""
     if invocation.as_json:
-        say_json({"experiment": item.view, "acts": acts})
+        say_json({"experiment": item.view, "standing": standing, "acts": acts})
         return
     facts([*_facts(item.view), *_front(item)])
     if (card := item.view.card or item.view.failure) is not None:
         say()
         for line in failure_card(card, experiment_id=experiment_id):
             say(line)
+    _say_standing(standing, unknown)
     if acts:
         say()
         trials = trial_numbers(item, acts)
@@ -84,6 +91,16 @@ def show(invocation: Invocation, experiment_id: int) -> None:
     say()
     say(f"→ every decision: det search journal {experiment_id}")
     say(f"→ why trials were stopped: det search replay {experiment_id}")
+
+
+def _say_standing(standing: list[StandingView], unknown: str) -> None:
+    if unknown:
+        say(f"Trials by rung or round are not known: {clean(unknown)}")
+    if standing:
+        say()
+        names = list(dict.fromkeys(name for one in standing for name in one.counts))
+        rows = [(one.where, *(one.counts.get(name, "") for name in names)) for one in standing]
+        table(("Where", *(name.capitalize() for name in names)), rows, right=[name.capitalize() for name in names])
 
 
 def _facts(view: ExperimentView) -> list[tuple[str, Any]]:

@@ -18,6 +18,7 @@ from detlab.schemas.wire import (
     Outcome,
     ReplayedSearch,
     SearchAct,
+    StandingView,
     SteerSearch,
     TellTrial,
     Told,
@@ -108,6 +109,12 @@ def journal(experiment_id: int, *, acts: bool = False) -> Flow[list[JournalEntry
         found += page
         if len(page) < JOURNAL_PAGE:
             return found
+
+
+def standing(experiment_id: int) -> Flow[list[StandingView]]:
+    """Fetch how many trials are at each rung, round or generation of a search."""
+    path = f"experiments/{int(experiment_id)}/search/replay"
+    return one(Call("GET", path, params={"only": "standing"}, parse=field_of("standing", list[StandingView])))
 
 
 def replay(experiment_id: int, at: int | None) -> Flow[ReplayedSearch]:

@@ -11,7 +11,7 @@ from detlab.client.facts import CheckpointFacts, ExperimentFacts, TrialMetrics, 
 from detlab.client.operations import edits, searches
 from detlab.client.submission import pack
 from detlab.client.transport.session import AsyncSession
-from detlab.schemas.wire import JournalEntry, ReplayedSearch, SearchAct
+from detlab.schemas.wire import JournalEntry, ReplayedSearch, SearchAct, StandingView
 
 
 class AsyncExperimentEdits(ExperimentFacts):
@@ -145,6 +145,14 @@ class AsyncExperimentEdits(ExperimentFacts):
             acts: Only what people did to it.
         """
         return await self._session.run(searches.journal(self.id, acts=acts))
+
+    async def search_standing(self) -> list[StandingView]:
+        """Return how many trials are at each rung, round or generation of its search; empty for methods without.
+
+        Raises:
+            Conflict: The journal is too long, or this version of the master does not decide as it records.
+        """
+        return await self._session.run(searches.standing(self.id))
 
     async def replay_search(self, at: int | None = None) -> ReplayedSearch:
         """Return the state of its search at an event, by default the newest: each trial, and why it was stopped.

@@ -14,6 +14,8 @@ from detlab.schemas.space.values import CHOICES, at_step, steps_of
 
 MAX_STATES = 100_000
 """Combinations of values that conditions name, up to which a grid is counted exactly."""
+_MOST_STEPS = 5_000_000
+"""Values of such combinations, over all axes, up to which it is counted."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +108,15 @@ def count_points(space: Space) -> int | None:
         return math.prod(axis.size for axis in axes)
     named = {condition.name for leaf in space.ordered for condition in leaf.conditions}
     states: dict[tuple[tuple[str, int], ...], tuple[Flat, int]] = {(): ({}, 1)}
+    steps = 0
     for axis in axes:
         grown: dict[tuple[tuple[str, int], ...], tuple[Flat, int]] = {}
         for key, (values, points) in states.items():
             for found, more, many in _branches(axis, key, values, named):
                 before = grown.get(found, (more, 0))[1]
                 grown[found] = (more, before + points * many)
-                if len(grown) > MAX_STATES:
+                steps += 1 + len(found)
+                if len(grown) > MAX_STATES or steps > _MOST_STEPS:
                     return None
         states = grown
     return sum(points for _, points in states.values())

@@ -13,6 +13,9 @@ from detlab.schemas.space.values import Draws, draw, objection
 
 MAX_TRIES = 10_000
 """Draws until a point must meet all relations."""
+_MIN_TRIES = 100
+_WORK = 2_000_000
+"""Hyperparameters that are drawn at most until a point must meet all; a letter of a relation counts as one."""
 
 Flat = dict[str, Any]
 """A point as dotted names and values."""
@@ -64,6 +67,11 @@ class Space:
         self.conditional = any(leaf.conditions for leaf in self.leaves)
         """Whether some hyperparameters exist only in some trials."""
         self._names = names
+        cost = len(self.leaves) + sum(len(one.text) for one in self.relations)
+        self.tries = max(_MIN_TRIES, min(MAX_TRIES, _WORK // max(cost, 1))) if self.relations else 1
+        """Draws until a point must meet all relations: fewer where each of them takes long."""
+        self.rare = False
+        """Whether a known point was used because no draw met the relations; fewer are made from then on."""
         self._met: Flat | None = None
         self._groups: dict[Route, list[Condition]] = {
             leaf.route[:depth]: [one for one in leaf.conditions if len(one.home) <= depth]
@@ -93,24 +101,27 @@ class Space:
                 that could be drawn beside it meets the relations.
 
         Returns:
-            The point. If none of `MAX_TRIES` meets the relations, it is the last one that did, again; if there is none
+            The point. If none of `tries` meets the relations, it is the last one that did, again; if there is none
             yet, it is the one by which the space was accepted at submit (`FixedDraws`).
 
         Raises:
             SpaceError: No point meets the relations, so that the space was refused at submit.
         """
-        if fixed and (found := self._try(rng, self.flat(fixed))) is not None:
+        tries = max(_MIN_TRIES, self.tries // 10) if self.rare else self.tries
+        if fixed and (found := self._try(rng, self.flat(fixed), tries)) is not None:
             return self.tree(found)
-        if (found := self._try(rng, {})) is not None:
+        if (found := self._try(rng, {}, tries)) is not None:
             self._met = found
-        elif self._met is None and (accepted := self._try(FixedDraws(), {})) is not None:
-            self._met = accepted
+        elif self._met is None and (accepted := self._try(FixedDraws(), {}, self.tries)) is not None:
+            self._met, self.rare = accepted, True
         elif self._met is None:
-            raise SpaceError(f"searcher.require: none of {MAX_TRIES:,} random points meets it")
+            raise SpaceError(f"searcher.require: none of {self.tries:,} random points meets it")
+        else:
+            self.rare = True
         return copy.deepcopy(self.tree(self._met if found is None else found))
 
-    def _try(self, rng: Draws, given: Flat) -> Flat | None:
-        for _ in range(MAX_TRIES if self.relations else 1):
+    def _try(self, rng: Draws, given: Flat, tries: int) -> Flat | None:
+        for _ in range(tries):
             values = self._draw(rng, given)
             if self.meets(values):
                 return values

@@ -212,6 +212,15 @@ class ReplayedTrial(Wire):
     """Reports in the journal."""
 
 
+class StandingView(Wire):
+    """How many trials are where, at one rung, round or generation of a search."""
+
+    where: str
+    """The rung, round or generation, for people."""
+    counts: dict[str, int]
+    """By what the trials do there, such as `running`, `paused`, `promoted`, `stopped`; points with `seeds`."""
+
+
 class ReplayedSearch(Wire):
     """A search at one of its events, computed from its journal."""
 
@@ -229,5 +238,7 @@ class ReplayedSearch(Wire):
     """The best report until then, as in the view of the experiment."""
     budgets: list[BudgetView] = []
     """What was used of each budget until then; without wall-clock time if the experiment was paused meanwhile."""
+    standing: list[StandingView] = []
+    """Trials at each rung, round or generation; empty for methods without."""
     trials: list[ReplayedTrial]
     over: bool

@@ -28,6 +28,7 @@ class TrialFactory:
         self._space = space if isinstance(space, Space) else Space(space)
         self.rng = rng
         self._count = 0
+        self._notes: dict[str, None] = {}
         self._queue: deque[dict[str, Any]] = deque()
 
     @property
@@ -75,7 +76,16 @@ class TrialFactory:
         return self._sample(None)
 
     def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
-        return self._space.sample(self.rng, fixed)
+        found = self._space.sample(self.rng, fixed)
+        if self._space.rare:
+            tries = f"{self._space.tries:,}"
+            self._notes[f"searcher.require: none of {tries} random points met it, so a known one was used again"] = None
+        return found
+
+    @property
+    def notes(self) -> list[str]:
+        """What people should know of how points were drawn; each is shown once."""
+        return list(self._notes)
 
     def allowed(self, hparams: dict[str, Any]) -> dict[str, Any]:
         """Return a point if it meets the relations of the space, else a random one that does."""
@@ -121,6 +131,19 @@ class Question:
     space: Mapping[str, Any]
     known: Any
     require: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How many trials are where, at one rung, round or generation of a search.
+
+    Attributes:
+        where: The rung, round or generation, for people.
+        counts: Number of trials by what they do there, in the order to show; those of zero may be left out.
+    """
+
+    where: str
+    counts: Mapping[str, int]
 
 
 class SearchMethod(ABC):
@@ -290,6 +313,10 @@ class SearchMethod(ABC):
     def explain(self, request_id: str) -> str:
         """Return how a trial compares with the others now, for people; empty if there is nothing to tell."""
         return ""
+
+    def standing(self) -> list[Standing]:
+        """Return how many trials are at each rung, round or generation, first to last; empty if it has none."""
+        return []
 
     def units_of(self, request_id: str) -> list[int]:
         """Return the units of the time metric at which a trial is evaluated, ascending; empty if it never is."""

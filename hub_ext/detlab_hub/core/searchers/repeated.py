@@ -25,7 +25,7 @@ from detlab_hub.core.searchers.events import (
     StopTrial,
 )
 from detlab_hub.core.searchers.fields import Fields
-from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
+from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory
 from detlab_hub.core.searchers.objectives import Score
 
 
@@ -39,6 +39,7 @@ class _Point:
         reports: Of each replica: the reports that are not part of a mean yet, oldest first.
         counted: Of each replica: how many reports it made.
         reasons: Of each replica that ended early: why.
+        saved: Of each replica: its newest checkpoint, with its steps.
         stopped: Those that were asked to stop.
         paused: Those that have left their slots.
     """
@@ -48,6 +49,7 @@ class _Point:
     reports: dict[str, list[tuple[Score, float | None]]] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, ExitReason] = field(default_factory=dict)
+    saved: dict[str, tuple[str, int]] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
 
@@ -55,6 +57,12 @@ class _Point:
     def first(self) -> str:
         """The replica that stands for the point."""
         return self.replicas[0]
+
+    @property
+    def saving(self) -> str:
+        """The replica whose checkpoints are the point's: the first that runs, else the first that was not cut short."""
+        left = [one for one in self.replicas if one not in self.reasons]
+        return next((one for one in left if one in self.running), left[0] if left else self.first)
 
 
 class Repeated(SearchMethod):
@@ -108,7 +116,8 @@ class Repeated(SearchMethod):
                 kept += self._stop(self._points[decision.request_id], decision)
             elif hasattr(decision, "request_id"):
                 point = self._points[decision.request_id]
-                kept += [_for(decision, one) for one in point.running]
+                left = [one for one in point.running if one not in point.stopped and one not in point.reasons]
+                kept += [_for(decision, one) for one in left]
             else:
                 kept.append(decision)
         return _numbered(kept)
@@ -138,9 +147,19 @@ class Repeated(SearchMethod):
         return decisions
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
-        """Note why a replica ended; the others continue."""
-        self._points[request_id].reasons[request_id] = reason
-        return []
+        """Note why a replica ended; the others continue, and the next one's checkpoints count if its own did."""
+        point = self._points[request_id]
+        before = point.saving
+        point.reasons[request_id] = reason
+        return self._handed_over(factory, point, before)
+
+    def _handed_over(self, factory: TrialFactory, point: _Point, before: str) -> list[Decision]:
+        """Tell the method inside of the checkpoint of the replica that saves from now on, if it is newer."""
+        known = point.saved.get(before, ("", -1))
+        newest = point.saved.get(point.saving, known)
+        if newest[1] <= known[1]:  # the method inside knows one as good
+            return []
+        return self._repeated(factory, self._inner.checkpointed(factory, point.first, *newest))
 
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Count without the replica; the point has ended with its last one, early if all have ended early.
@@ -148,8 +167,11 @@ class Repeated(SearchMethod):
         It is invalid only if all replicas were.
         """
         point = self._points[request_id]
+        before = point.saving
         point.running.remove(request_id)
         decisions = self._complete(factory, point)
+        if point.running:
+            decisions += self._handed_over(factory, point, before)
         if point.running:
             return decisions + self._left(factory, point)
         if len(point.reasons) == len(point.replicas):
@@ -203,11 +225,12 @@ class Repeated(SearchMethod):
         return self._repeated(factory, self._inner.continued(factory))
 
     def checkpointed(self, factory: TrialFactory, request_id: str, uuid: str, steps_completed: int) -> list[Decision]:
-        """Tell the method inside of the first replica's checkpoints."""
+        """Tell the method inside of one replica's checkpoints: the first that runs."""
         point = self._points[request_id]
-        if request_id != point.first:
+        point.saved[request_id] = (uuid, steps_completed)
+        if request_id != point.saving:
             return []
-        return self._repeated(factory, self._inner.checkpointed(factory, request_id, uuid, steps_completed))
+        return self._repeated(factory, self._inner.checkpointed(factory, point.first, uuid, steps_completed))
 
     def needs_checkpoints(self) -> Set[str]:
         """Ask the method inside."""
@@ -252,6 +275,10 @@ class Repeated(SearchMethod):
     def explain(self, request_id: str) -> str:
         """Ask the method inside."""
         return self._inner.explain(self._points[request_id].first)
+
+    def standing(self) -> list[Standing]:
+        """Return that of the method inside, which counts points."""
+        return self._inner.standing()
 
     def units_of(self, request_id: str) -> list[int]:
         """Ask the method inside."""

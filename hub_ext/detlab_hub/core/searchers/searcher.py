@@ -160,6 +160,15 @@ class Searcher:
         """The number of the event that the class of a custom search has to answer next; None: there is none."""
         return None if self._shutdown is not None or self._spent else self.method.waits_for
 
+    def notes(self) -> list[str]:
+        """Return what people should know of choices of the method and of how points were drawn; each is shown once."""
+        return [*self.method.notes(), *self._factory.notes]
+
+    @property
+    def drawing_notes(self) -> list[str]:
+        """Those of how points were drawn."""
+        return self._factory.notes
+
     def needs_checkpoints(self) -> Set[str]:
         """Return the checkpoints that a trial may still start from."""
         return frozenset() if self._shutdown is not None or self._spent else self.method.needs_checkpoints()
@@ -419,9 +428,10 @@ class Searcher:
         return decisions
 
     def _record(self, decisions: list[Decision]) -> list[Decision]:
-        """Record the decisions; a search whose budget is spent starts nothing more."""
+        """Record the decisions; a search whose budget is spent starts and pauses nothing more."""
         if self._spent:
-            decisions = [one for one in decisions if not isinstance(one, CreateTrial | ResumeTrial | Suggest)]
+            ended = CreateTrial | PauseTrial | ResumeTrial | Suggest
+            decisions = [one for one in decisions if not isinstance(one, ended)]
         for decision in decisions:
             match decision:
                 case CreateTrial(request_id):

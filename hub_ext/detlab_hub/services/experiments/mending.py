@@ -29,7 +29,7 @@ def replace_code(turn: Turn, row: ExperimentRow, caller: Caller, bundle: str | N
         raise Conflict(f"experiment {row.id} is {row.state}: its trials may run", hint=hint)
     if bundle is None or not may_use(turn.session, caller, bundle):
         hint = f"det search code {row.id} FOLDER uploads it"
-        raise ConfigError([Problem("bundle", "names no code that you have uploaded", hint)])
+        raise ConfigError([Problem("bundle", "is not code that you have uploaded", hint)])
     if custom:
         search_tasks.replace_code(turn, row, bundle)
         return

@@ -11,7 +11,7 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, NotFound
-from detlab.schemas.wire import BestView, BudgetView, ParentView, ReplayedSearch, ReplayedTrial
+from detlab.schemas.wire import BestView, BudgetView, ParentView, ReplayedSearch, ReplayedTrial, StandingView
 from detlab_hub.core.searchers import (
     Objectives,
     ReplayMismatch,
@@ -103,6 +103,7 @@ def _view(s: Session, row: ExperimentRow, history: History, moment: _Moment) -> 
         over=search.shutdown is not None,
         best=_best(s, row, {trial.id: trial.idx for trial in rows.values()}, moment),
         budgets=_budgets(s, row, moment),
+        standing=[StandingView(where=one.where, counts=dict(one.counts)) for one in search.method.standing()],
         trials=[_trial(one, row, rows.get(one.trial.request_id), held, parents) for one in history.trials.values()],
     )
 

@@ -6,6 +6,7 @@ Each act is an event of the search, journaled with its author and the decisions 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas import expconf
+from detlab.schemas.space import leaves_of
 from detlab.schemas.wire import (
     MOST_TRIALS_MORE,
     ExperimentState,
@@ -87,13 +89,12 @@ class SearchSteering:
         """Check a `hyperparameters` block outside of the writer's transaction: a large one takes seconds."""
         _need(wanted.hyperparameters is not None, "hyperparameters", "is missing: give the whole block")
 
-        def searcher(s: Session) -> dict[str, Any]:
+        def config(s: Session) -> dict[str, Any]:
             row = experiment_for(s, caller, experiment_id, Right.WRITE)
             _refuse_ended(row)
-            block: dict[str, Any] = row.config["searcher"]
-            return block
+            return dict(row.config)
 
-        known = await self._shell.read(searcher)
+        known = await self._shell.read(config)
         run = self._shell.workers.submissions.run
         block = await run(caller.name, _checked, known, wanted.hyperparameters or {})
         return wanted.model_copy(update={"hyperparameters": block})
@@ -199,14 +200,26 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             raise AssertionError(f"{wanted.act} is no event of the search")
 
 
-def _checked(searcher: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
+def _checked(config: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
     """Check and complete a `hyperparameters` block as part of a config; the core takes checked blocks only."""
-    raw = {"entrypoint": ["true"], "searcher": searcher, "hyperparameters": block}
+    raw = {"entrypoint": ["true"], "searcher": config["searcher"], "hyperparameters": block}
     places = ("hyperparameters", "searcher.require")
     if wrong := [one for one in expconf.errors_of(expconf.check(raw)) if one.path.startswith(places)]:
         raise ConfigError(wrong)
     made: dict[str, Any] = expconf.resolve(raw)["hyperparameters"]
+    if wrong := list(_renamed(config.get("hyperparameters") or {}, made)):
+        raise ConfigError(wrong)
     return made
+
+
+def _renamed(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Problem]:
+    """Yield the hyperparameters that are gone or new: the code of the experiment has the names that it began with."""
+    old, new = ({leaf.name for leaf in leaves_of(space)} for space in (before, after))
+    hint = "give the whole block, each hyperparameter by its name; `det search clone` begins a search of other ones"
+    for name in sorted(old - new):
+        yield Problem(f"hyperparameters.{name}", "is not in the new block, and the code reads it", hint)
+    for name in sorted(new - old):
+        yield Problem(f"hyperparameters.{name}", "is new: the experiment has no such hyperparameter", hint)
 
 
 def _check_twice(points: list[dict[str, Any]]) -> None:

@@ -154,7 +154,7 @@ def _tell(turn: Turn, experiment_id: int, event: Suggested) -> None:
     if ExperimentState(experiment.state).terminal:
         return
     try:
-        notes = turn.searches.get(turn.session, experiment).method.notes()
+        notes = turn.searches.get(turn.session, experiment).notes()
     except SearchLostError:  # noticed, and reported, when the event was told
         return
     _warn(turn, experiment, notes)

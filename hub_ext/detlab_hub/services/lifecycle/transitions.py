@@ -311,6 +311,9 @@ def _step_search(
         apply_experiment(turn, experiment, experiments.SearchBroke())
         return []
     search = turn.searches.get(turn.session, experiment)
+    if new := [said for said in search.drawing_notes if said not in experiment.warnings]:
+        experiment.warnings = [*experiment.warnings, *new]
+        turn.changed_experiment(experiment.id)
     if experiment.search_task is not None and search.waits_for is not None:
         task = turn.session.get(TaskRow, experiment.search_task)
         if task is not None:

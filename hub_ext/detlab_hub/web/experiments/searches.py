@@ -44,6 +44,8 @@ class ReplayQuery(Wire):
 
     at: RowId | None = None
     """Number of the last event that counts; default the newest."""
+    only: Literal["standing"] | None = None
+    """`standing`: without the list of trials."""
 
 
 class Steer(Guarded):
@@ -91,4 +93,5 @@ class Replay(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: ReplayQuery) -> ReplayedSearch:
         """Compute the state of a search at one of its events: what each trial was doing, and why those stopped were."""
-        return await self.services.steering.replay(self.person, experiment_id, query.at)
+        found = await self.services.steering.replay(self.person, experiment_id, query.at)
+        return found if query.only is None else found.model_copy(update={"trials": []})

@@ -11,6 +11,7 @@ import { useThrottled } from '../common/useThrottled';
 import { nameText } from '../common/text';
 import { ActForm, type ActFormProps } from './ActForm';
 import { SearchTask } from './SearchTask';
+import { Standing } from './Standing';
 import { actText, errorText, notSteered, steer } from './acts';
 
 /** After changes of trials, the history and the budgets are asked for again at most this often (ms). */
@@ -71,6 +72,7 @@ export function Steering({ experiment: e, trials, version, onLearn }: {
       </div>
       {form && !why && <ActForm key={open} {...form} send={act => send(act, form.said(act))} onClose={close} />}
       <SearchTask experiment={e} round={round} />
+      <Standing experiment={e} version={version} />
       <Left experiment={e} budgets={full.data?.view.budgets ?? e.budgets} at={full.data?.at ?? null} />
       {journal.error ? <ErrorBanner error={journal.error} what="The history of acts" onRetry={journal.reload} /> : <History acts={acts} trials={trials} />}
     </section>

@@ -169,6 +169,29 @@ describe('the task of a custom search', () => {
   });
 });
 
+describe('where the trials are', () => {
+  const replay = (standing: object[]): Record<string, unknown> => ({ 'experiments/12/search/replay': { at: 3, events: 3, standing, trials: [] } });
+
+  it('is a table of rungs', async () => {
+    const { api } = steering({}, [], replay([
+      { where: 'rung 1 of 2, at epochs 1', counts: { running: 2, promoted: 1, stopped: 3 } },
+      { where: 'rung 2 of 2, at epochs 4', counts: { running: 1, promoted: 0, finished: 0 } }
+    ]));
+    const table = await screen.findByRole('table', { name: 'Trials by rung' });
+    expect(within(table).getAllByRole('row').map(row => [...row.children].map(cell => cell.textContent))).toEqual([
+      ['Where', 'running', 'promoted', 'stopped', 'finished'],
+      ['rung 1 of 2, at epochs 1', '2', '1', '3', '–'],
+      ['rung 2 of 2, at epochs 4', '1', '–', '–', '–']
+    ]);
+    expect(api.asked).toContain('GET experiments/12/search/replay?only=standing');
+  });
+
+  it('names generations, and counts points where there are seeds', async () => {
+    steering({ config: { searcher: { seeds: 2 } } as never }, [], replay([{ where: 'generation 3, of 10 trials', counts: { running: 4 } }]));
+    expect(await screen.findByRole('table', { name: 'Points by generation' })).toBeTruthy();
+  });
+});
+
 describe('acts on one trial', () => {
   const act = (over: Partial<ExperimentView>, of: Partial<ReturnType<typeof trial>>, answers = {}): { shown: Shown; acts: ReturnType<typeof trialActs> } => {
     const e = { ...experiment(), id: 12, ...over };

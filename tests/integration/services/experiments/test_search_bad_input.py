@@ -182,7 +182,7 @@ async def test_code_of_trials_is_replaced_while_they_are_paused_and_by_the_owner
     await world.services.grants.put(ALICE, made.id, GrantRequest(kind="user", name=BOB.name, write=True))
     with pytest.raises(Forbidden):
         await world.services.steering.steer(BOB, made.id, code)
-    with pytest.raises(ConfigError, match="names no code that you have uploaded"):
+    with pytest.raises(ConfigError, match="is not code that you have uploaded"):
         await world.services.steering.steer(ALICE, made.id, SteerSearch(act="code", bundle="sha256:" + 64 * "0"))
     await world.services.steering.steer(ALICE, made.id, code)
     assert world.store.read_sync(lambda s: s.get(ExperimentRow, made.id).bundle) == code.bundle != old

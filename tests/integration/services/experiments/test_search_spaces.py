@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from services_scripted import ALICE, BOB, asha, config, training
 
+from detlab.client.submission import clone_of
 from detlab.errors import ConfigError
 from detlab.schemas.wire import ExperimentState
+from detlab_hub.core.searchers import Started, Suggest, make_searcher
 from detlab_hub.store.tables import ExperimentRow
 
 SPACE: dict[str, Any] = {
@@ -77,6 +79,28 @@ async def test_warm_start_takes_the_results_as_they_are_at_the_submission(make_w
     assert [one["metric"] for one in results] == sorted(trial.best_validation for trial in trials)
     again = await world.submit(made.config)
     assert (await stored(world, again.id))["results"] == results
+
+
+async def test_a_clone_with_a_warm_start_asks_from_the_first_trial_on_with_the_results(make_world):
+    world = await make_world(training(2))
+    await world.add_agent()
+    source = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 4}))
+    view = await world.finish(source.id)
+    plain = clone_of(view, {}, warm_start=True, name=None, activate=True)
+    with pytest.raises(ConfigError) as refused:
+        await world.submit(plain.config)
+    [wrong] = [problem for problem in refused.value.problems if problem.level == "error"]
+    assert wrong.path == "searcher.warm_start"
+    changes = {"searcher.name": "tpe", "searcher.startup_trials": 4, "searcher.max_concurrent_trials": 1}
+    wanted = clone_of(view, changes, warm_start=True, name=None, activate=True)
+    made = await world.submit(wanted.config)
+    search = make_searcher(await stored(world, made.id), made.config["hyperparameters"], 1)
+    assert [type(decision) for decision in search.step(Started())] == [Suggest]
+    known = sorted((ended[2], 10 ** ended[0][0]) for ended in search.question(0).known["ended"])
+    trials = await world.trials(source.id)
+    told = sorted((trial.best_validation, trial.hparams["lr"]) for trial in trials)
+    assert len(known) == 4
+    assert known == [(value, pytest.approx(rate)) for value, rate in told]
 
 
 async def test_warm_start_from_what_the_caller_cannot_use_is_refused_at_once(make_world):

@@ -75,6 +75,10 @@ async def test_refused_acts_change_nothing_and_say_why(make_world):
     before = await world.services.steering.journal(ALICE, made.id, 0, 100)
     with pytest.raises(Conflict, match="lr"):
         await steer(world, made.id, act="add", points=[{"lr": 99.0}])
+    with pytest.raises(ConfigError) as twice:
+        await steer(world, made.id, act="add", points=[{"lr": 0.01}, {"lr": 0.02}, {"lr": 0.01}])
+    [wrong] = twice.value.problems
+    assert (wrong.path, wrong.message) == ("points[2]", "is the same point as number 0")
     with pytest.raises(Conflict, match="has no rungs"):
         await steer(world, made.id, act="promote", trial_ids=[(await world.trials(made.id))[0].id])
     with pytest.raises(Conflict, match="no failed trial"):
@@ -134,6 +138,18 @@ async def test_numbers_that_no_trial_can_have_are_refused(number):
     for wire in (AskTrial, TellTrial):
         with pytest.raises(ValidationError, match="trial_id"):
             wire(trial_id=number)
+
+
+async def test_bounds_that_the_code_cannot_read_are_refused_by_name(make_world):
+    world = await make_world(training(1))
+    made = await world.submit(config(RANDOM))
+    block = {"lr": {"min": 0.1, "max": 3.0}, "batch": 16}
+    with pytest.raises(ConfigError) as refused:
+        await steer(world, made.id, act="bounds", hyperparameters=block)
+    said = {one.path: one.message for one in refused.value.problems}
+    assert said["hyperparameters.lr"] == "is not in the new block, and the code reads it"
+    assert said["hyperparameters.lr.min"].startswith("is new")
+    assert said["hyperparameters.batch"].startswith("is new")
 
 
 async def test_hostile_points_are_refused(make_world):
@@ -217,6 +233,8 @@ async def test_a_replay_says_at_every_event_what_trials_did_and_why_they_were_st
     last = await world.services.steering.replay(ALICE, made.id, None)
     assert last.over
     assert last.at == last.events
+    ended = last.standing[0].counts
+    assert (ended["running"], ended["promoted"] + ended["stopped"]) == (0, 6)
     stopped = [one.why for one in last.trials if "place" in one.why]
     assert stopped, [one.why for one in last.trials]
     assert {one.state for one in last.trials} == {"ended"}

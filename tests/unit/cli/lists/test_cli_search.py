@@ -194,6 +194,7 @@ def test_a_journal_is_listed_with_authors_and_decisions(
     assert "extended: 3 further trials" in lines[-1]
     assert lines[-1].endswith("create trials a, b; pause trial a")
     assert [one["seq"] for one in det_json("search", "journal", 1)] == [1, 2, 3]
+    assert [one["seq"] for one in det_json("search", "journal", 1, "--acts")] == [3]
 
 
 def test_a_journal_names_trials_by_number_and_shows_points_and_edits_in_full(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from click.shell_completion import ShellComplete
 from click.testing import Result
 
 from detlab.cli.root import det as command
-from detlab.schemas.wire import BestView, BudgetView, JournalEntry
+from detlab.schemas.wire import BestView, BudgetView, JournalEntry, ReplayedSearch, StandingView
 from detlab.testing.api import FakeMaster
 
 SEARCHER = {
@@ -53,6 +54,19 @@ def searched(master: FakeMaster) -> FakeMaster:
     ]
     master.journals[1] = [JournalEntry(seq=n, at=1e9, event=one, decisions=[]) for n, one in enumerate(events, 1)]
     return master
+
+
+def test_a_search_at_a_glance_counts_the_trials_of_each_rung(searched: FakeMaster, det: Callable[..., Result]) -> None:
+    rungs = [
+        StandingView(where="rung 1 of 2, at epochs 1", counts={"running": 2, "promoted": 1, "stopped": 3}),
+        StandingView(where="rung 2 of 2, at epochs 4", counts={"running": 1, "promoted": 0, "finished": 5}),
+    ]
+    found = ReplayedSearch(at=3, events=3, progress=0.5, trials_total=20, standing=rungs, trials=[], over=False)
+    searched.replays[1] = [found]
+    lines = det("search", "show", 1).stdout.splitlines()
+    (head,) = [line.split() for line in lines if line.startswith("Where")]
+    assert head == ["Where", "Running", "Promoted", "Stopped", "Finished"]
+    assert [line.split()[-3:] for line in lines if line.startswith("rung ")] == [["2", "1", "3"], ["1", "0", "5"]]
 
 
 def test_a_search_at_a_glance(searched: FakeMaster, det: Callable[..., Result]) -> None:
@@ -115,6 +129,19 @@ def test_a_figure_has_a_name_of_its_own_and_prints_as_json(
     assert det_json("search", "plot", 1, "timeline", "-o", "t.svg") == {"path": "t.svg"}
 
 
+def test_a_png_is_drawn_or_what_it_needs_is_said(
+    searched: FakeMaster, det: Callable[..., Result], workplace: Path
+) -> None:
+    done = det("search", "plot", 1, "timeline", "-o", "x.png")
+    if find_spec("kaleido") is None:
+        assert done.exit_code != 0
+        assert "a PNG needs plotly's kaleido, which does not work here" in done.stderr
+        assert "pip install kaleido" in done.stderr
+        assert not (workplace / "x.png").exists()
+    else:
+        assert (workplace / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -132,6 +159,17 @@ def test_mistakes_of_a_figure(
     assert refused.exit_code != 0
     assert said in refused.stderr
     assert "Traceback" not in refused.output
+
+
+def test_a_clone_with_another_method_has_no_keys_that_were_not_set(
+    searched: FakeMaster, det: Callable[..., Result]
+) -> None:
+    config = searched.experiments[1].config or {}
+    config["searcher"] = {"name": "random", "metric": "x", "max_trials": 4, "max_length": None, "divisor": 4}
+    words = ("--set", "searcher.name=tpe", "--set", "searcher.divisor=null")
+    assert det("search", "clone", 1, *words).exit_code == 0
+    sent = (searched.submitted[0].config or {})["searcher"]
+    assert sent == {"name": "tpe", "metric": "x", "max_trials": 4}
 
 
 def test_a_clone_has_the_config_and_the_code(searched: FakeMaster, det: Callable[..., Result]) -> None:

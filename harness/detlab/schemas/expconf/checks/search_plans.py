@@ -25,7 +25,7 @@ def plans(raw: dict[str, Any]) -> Iterator[Problem]:
     searcher = raw.get("searcher")
     if not isinstance(searcher, dict):
         return
-    yield from _rungs(searcher)
+    yield from list(_rungs(searcher)) or _promotions(searcher)
     yield from _truncation(searcher)
     yield from _checkpoints(raw, searcher)
     budget = searcher.get("budget")
@@ -58,6 +58,25 @@ def _rungs(searcher: dict[str, Any]) -> Iterator[Problem]:
 def _brackets(brackets: object) -> Iterator[tuple[str, Any]]:
     for place, count in enumerate(brackets if isinstance(brackets, list) else ()):
         yield f"bracket_rungs[{place}]", count
+
+
+def _promotions(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of so few trials that none is promoted to the last rung: the search would end without a trained model."""
+    trials, rungs = finite_number(searcher.get("max_trials")), finite_number(searcher.get("num_rungs"))
+    divisor = finite_number(searcher.get("divisor", _DIVISOR))
+    if searcher.get("name") != "asha" or searcher.get("variant", "promotion") != "promotion":
+        return
+    if not trials or not rungs or not divisor or trials < 1 or not 1 < rungs <= 100 or divisor <= 1:
+        return
+    left = trials
+    for rung in range(1, int(rungs)):
+        if (left := left // divisor) < 1:
+            message = (
+                f"is {rungs:g}, but of {trials:g} trials none is promoted beyond rung {rung}: none reaches max_time"
+            )
+            hint = f"say {rung} or fewer, or leave it out; {divisor:g} trials of a rung promote one"
+            yield Problem("searcher.num_rungs", message, hint, "warning")
+            return
 
 
 def _truncation(searcher: dict[str, Any]) -> Iterator[Problem]:

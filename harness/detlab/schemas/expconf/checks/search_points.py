@@ -17,7 +17,8 @@ from detlab.schemas.expconf.blocks.hyperparameters import Hyperparameters
 from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path, render
-from detlab.schemas.space import MAX_TRIES, FixedDraws, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
+from detlab.schemas.expconf.raw.structure import MAX_PROBLEMS
+from detlab.schemas.space import FixedDraws, Grid, Leaf, Space, SpaceError, leaves_of, parse_relation
 from detlab.schemas.space.relations import Relation, RelationError
 from detlab.schemas.space.tree import Condition, cycle
 from detlab.schemas.space.values import ends, objection, steps_of
@@ -29,8 +30,8 @@ _FEW = 0.01
 """Share of random points that meet the relations, below which a space earns a warning."""
 _ENOUGH = 20
 """Points that meet the relations, after which no more are drawn."""
-_LEAVES = 2_000_000
-"""Hyperparameters that are drawn at most to judge a space; a letter of a relation counts as one."""
+_MOST_LETTERS = 20_000_000
+"""Characters of relations, times points of a grid, that are computed at most."""
 _MOST_ENDS = 1_000
 """Points at the ends of the ranges that are tried where no random point meets the relations."""
 _FEW_CHOICES = 10
@@ -132,11 +133,14 @@ def _at(route: Sequence[str], *more: str) -> str:
 
 def _conditions(leaves: Sequence[Leaf]) -> Iterator[Problem]:
     known = {leaf.name: leaf for leaf in leaves}
+    unknown = 0
     for condition in dict.fromkeys(one for leaf in leaves for one in _hashable(leaf.conditions)):
         path = _at(condition.home, "when")
         name = condition.name
         if name not in known:
-            yield _unknown(path, name, list(known))
+            unknown += 1
+            if unknown <= MAX_PROBLEMS:  # no more are shown, and each looks for a similar name
+                yield _unknown(path, name, list(known))
             continue
         yield from (
             Problem(path, message)
@@ -235,6 +239,12 @@ def _possible(
         points = grid_points(block)
         if points is None or points > MAX_GRID_POINTS:
             return
+        letters = sum(len(one.text) for one in made.relations)
+        if points * letters > _MOST_LETTERS:
+            message = f"has {letters:,} characters, too many to be computed for each of the grid's {points:,} points"
+            hint = f"there may be {_MOST_LETTERS // points:,}: shorten the relations, or use a smaller `count`"
+            yield Problem("searcher.require", message, hint)
+            return
         try:
             Grid(made)
         except SpaceError:
@@ -245,8 +255,7 @@ def _possible(
     draws, met, tried = FixedDraws(), 0, 0
     broken: dict[str, int] = {}
     faults: dict[str, str] = {}
-    cost = len(made.leaves) + sum(len(one.text) for one in made.relations)
-    while met < _ENOUGH and tried < max(100, min(MAX_TRIES, _LEAVES // max(cost, 1))):
+    while met < _ENOUGH and tried < made.tries:
         values = made.draws(draws)
         tried += 1
         wrong = [(one.text, fault) for one in made.relations if (fault := one.fault(values))]

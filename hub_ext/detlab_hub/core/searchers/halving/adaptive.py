@@ -16,7 +16,7 @@ from detlab_hub.core.searchers.errors import SearcherConfigError, SteeringRefuse
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
 from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.halving.async_halving import AsyncHalving
-from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
+from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory
 from detlab_hub.core.searchers.objectives import Score
 
 Mode = Literal["aggressive", "standard", "conservative"]
@@ -197,6 +197,16 @@ class Tournament(SearchMethod):
     def explain(self, request_id: str) -> str:
         """Pass on to the trial's bracket."""
         return self._brackets[self._bracket_of[request_id]].explain(request_id)
+
+    def standing(self) -> list[Standing]:
+        """Return the rungs of the brackets, one bracket after the other."""
+        if len(self._brackets) == 1:
+            return self._brackets[0].standing()
+        return [
+            Standing(f"bracket {number}, {one.where}", one.counts)
+            for number, bracket in enumerate(self._brackets, 1)
+            for one in bracket.standing()
+        ]
 
     def units_of(self, request_id: str) -> list[int]:
         """Return the rungs of the trial's bracket."""

@@ -18,7 +18,7 @@ from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
 from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.halving.rungs import Rung, rung_units
-from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
+from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory, create_many
 from detlab_hub.core.searchers.objectives import Score, time_of
 
 EXITED_METRIC = sys.float_info.max
@@ -145,6 +145,25 @@ class AsyncHalving(SearchMethod):
                     f" {len(names)}, the best {keep} continue"
                 )
         return ""
+
+    def standing(self) -> list[Standing]:
+        """Count the trials of each rung: who trains to it, and who went beyond it or not."""
+        return [Standing(self._where(level), self._counts(level)) for level in range(len(self._rungs))]
+
+    def _where(self, level: int) -> str:
+        return (
+            f"rung {level + 1} of {len(self._rungs)}, at {self._config.time_metric} {self._rungs[level].units_needed}"
+        )
+
+    def _counts(self, level: int) -> dict[str, int]:
+        reached = [name for _, name in self._rungs[level].entries]
+        passed = sum(self._level[name] > level for name in reached)
+        left = sum(self._level[name] == level and name not in self._active for name in reached)
+        end = "finished" if level == len(self._rungs) - 1 else "stopped"
+        return {"running": self._running(level), "promoted": passed, end: left}
+
+    def _running(self, level: int) -> int:
+        return sum(self._level[name] == level for name in self._active)
 
     def units_of(self, request_id: str) -> list[int]:
         """Return the rungs' units."""

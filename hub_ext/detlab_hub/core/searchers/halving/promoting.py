@@ -207,6 +207,17 @@ class PromotingBracket(AsyncHalving):
         self._chosen.add(request_id)
         return []
 
+    def _counts(self, level: int) -> dict[str, int]:
+        reached = {name for _, name in self._rungs[level].entries}
+        paused = sum(self._level[name] == level for name in self._paused)
+        beyond = self._promoted[level] & reached
+        held = {
+            name for name in reached if self._level[name] == level and (name in self._active or name in self._paused)
+        }
+        end = "finished" if level == len(self._rungs) - 1 else "stopped"
+        left = len(reached - beyond - held)
+        return {"running": self._running(level), "paused": paused, "promoted": len(beyond), end: left}
+
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
         """Return the filled part of rung 0, less a sixth for the upper rungs, or the ended part if that is more."""
         reached, ended = len(self._rungs[0].entries), self._exited - self._invalid

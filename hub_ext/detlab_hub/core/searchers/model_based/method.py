@@ -18,7 +18,7 @@ from detlab.schemas.space import leaves_of
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import make_space
-from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
+from detlab_hub.core.searchers.method import Question, SearchMethod, Standing, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import Axis, axes_of, coordinates, with_new_bounds
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
 from detlab_hub.core.searchers.objectives import Objectives, Score
@@ -322,6 +322,13 @@ class NSGA2(ModelBased):
         chosen = fields.count("population", min(50, max(10, max_trials // 5)))
         return {"sampler": cls.name, "population": chosen}
 
+    def standing(self) -> list[Standing]:
+        """Count the trials of the generation that is being trained: each is as many as its population."""
+        size = int(self._options["population"])
+        done = sum(one.outcome == "done" for one in self._ended)
+        number, ended = divmod(done, size)
+        return [Standing(f"generation {number + 1}, of {size} trials", {"running": len(self._running), "ended": ended})]
+
     @classmethod
     def default_startup(cls, axes: Sequence[Axis], max_trials: int) -> int:
         """One: the sampler draws its first generation at random itself."""
@@ -346,17 +353,19 @@ class Bayesian(ModelBased):
 
 GP_AXES = 20
 """Hyperparameters beyond which a Gaussian process has too little to go by."""
+GP_MOST_ON_CHOICES = 50
+"""Trials up to which a Gaussian process is taken where most hyperparameters are choices, too."""
 
 
 def choose(axes: Sequence[Axis], max_trials: int) -> str:
     """Return the sampler that `bayesian` uses.
 
-    A Gaussian process needs the fewest trials where the space is small and ordered; TPE takes large budgets, many
-    hyperparameters, spaces whose hyperparameters are mostly choices, and those with conditions.
+    A Gaussian process needs the fewest trials: with 25, and with 50, it was ahead of TPE on spaces of choices, too
+    (docs/explanation/searchers.md). TPE takes large budgets, many hyperparameters, spaces whose hyperparameters are
+    mostly choices unless trials are few, and those with conditions.
     """
     if any(axis.leaf is not None and axis.leaf.conditions for axis in axes):
         return "tpe"
     choices = sum(1 for axis in axes if axis.kind == "categorical")
-    if max_trials > GP_MOST or len(axes) > GP_AXES or 2 * choices > len(axes):
-        return "tpe"
-    return "gp"
+    most = GP_MOST_ON_CHOICES if 2 * choices > len(axes) else GP_MOST
+    return "tpe" if max_trials > most or len(axes) > GP_AXES else "gp"

@@ -23,7 +23,7 @@ from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.halving.adaptive import DEFAULT_MAX_RUNGS
 from detlab_hub.core.searchers.halving.hyperband import DIVISOR, bracket_sizes
 from detlab_hub.core.searchers.halving.rungs import rung_units
-from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
+from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of, coordinates
 from detlab_hub.core.searchers.objectives import Score, time_of
 from detlab_hub.core.searchers.randomness import SearchRandom
@@ -271,6 +271,25 @@ class DEHB(SearchMethod):
     def level_of(self, request_id: str) -> int:
         """Return the rung of a trial."""
         return self._runs[request_id].level
+
+    def standing(self) -> list[Standing]:
+        """Count the trials of each rung, below how far the round of Hyperband has come."""
+        rounds, begun = divmod(max(0, self._given - 1), len(self._plan.jobs))
+        first = Standing(
+            f"round {rounds + 1} of Hyperband, of {len(self._plan.jobs)} trials", {"begun": begun + bool(self._given)}
+        )
+        return [first, *(Standing(self._where(level), self._counts(level)) for level in range(len(self._plan.units)))]
+
+    def _where(self, level: int) -> str:
+        return f"rung {level + 1} of {len(self._plan.units)}, at {self._plan.time_metric} {self._plan.units[level]}"
+
+    def _counts(self, level: int) -> dict[str, int]:
+        here = [run.active for run in self._runs.values() if run.level == level]
+        return {
+            "running": sum(here),
+            "ended": len(here) - sum(here),
+            "in the population": len(self._populations[level].members),
+        }
 
     def units_of(self, request_id: str) -> list[int]:
         """Return the units of the rungs, up to the trial's."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detlab.schemas.space import Leaf, Space
-from detlab.schemas.space.values import at_step, draw, place_of, steps_of
+from detlab.schemas.space.values import CHOICES, at_step, draw, place_of, steps_of
 from detlab_hub.core.searchers.randomness import SearchRandom
 
 
@@ -43,12 +43,23 @@ class Explore:
         if leaf.kind == "const" or leaf.name not in given or rng.uniform(0.0, 1.0) < self.resample:
             return draw(leaf.spec, rng)
         value = given[leaf.name]
+        if not _is_of(leaf, value):  # the space has been edited since
+            return draw(leaf.spec, rng)
         if leaf.kind == "categorical":
             return copy.deepcopy(value)
+        if leaf.kind != "ordinal" and (isinstance(value, bool) or not isinstance(value, int | float)):
+            return draw(leaf.spec, rng)  # a choice before the bounds were edited
         smaller = rng.below(2) == 0
         if leaf.kind == "ordinal":
             return _moved(leaf.spec, value, -1 if smaller else 1)
         return _scaled(leaf.spec, value, 1 - self.factor if smaller else 1 + self.factor)
+
+
+def _is_of(leaf: Leaf, value: Any) -> bool:
+    """Whether a value can be perturbed: one of the choices, or a number, which may lie outside of the range."""
+    if leaf.kind in CHOICES:
+        return place_of(leaf.spec, value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _moved(spec: Any, value: Any, by: int) -> Any:

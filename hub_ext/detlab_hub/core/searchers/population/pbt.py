@@ -26,7 +26,7 @@ from detlab_hub.core.searchers.events import (
     StopTrial,
 )
 from detlab_hub.core.searchers.fields import Fields
-from detlab_hub.core.searchers.method import SearchMethod, TrialFactory
+from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory
 from detlab_hub.core.searchers.objectives import Score, time_of
 from detlab_hub.core.searchers.population.explore import Explore
 from detlab_hub.core.searchers.population.members import Member, Origin
@@ -279,6 +279,22 @@ class PBT(SearchMethod):
         if member is None:
             return self._trained[request_id]
         return member.round - (member.offset is None)
+
+    def standing(self) -> list[Standing]:
+        """Count the trials of each round until now: who trains it, who waits for the others, and who left after it."""
+        places = [member.place for member in self._members.values()]
+        left = list(self._trained.values())
+        found = [Standing(self._where(number), {"left": left.count(number)}) for number in range(self._round)]
+        ended = "finished" if self._round == self._rounds - 1 else "ended"
+        now = {
+            "running": places.count("training"),
+            "waiting": len(places) - places.count("training") - places.count("gone"),
+            ended: places.count("gone") + left.count(self._round),
+        }
+        return [*found, Standing(self._where(self._round), now)]
+
+    def _where(self, number: int) -> str:
+        return f"round {number + 1} of {self._rounds}, to {self._plan.time_metric} {(number + 1) * self._plan.length}"
 
     def units_of(self, request_id: str) -> list[int]:
         """Return the ends of the rounds."""
