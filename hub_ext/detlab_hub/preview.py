@@ -21,6 +21,7 @@ from rich.text import Text
 
 from detlab.errors import Problem
 from detlab.schemas.wire import encode_floats
+from detlab.viz import fronts
 from detlab_hub.core.searchers import CreateTrial, Searcher, SearcherConfigError, make_searcher
 from detlab_hub.core.searchers.simulation import (
     EndlessSearchError,
@@ -33,6 +34,8 @@ from detlab_hub.preview_objective import ObjectiveSpecError, guard, load_objecti
 
 _DEFAULT_SEED = 0
 _MOST_TRIALS = 100_000
+_APART = 7919
+"""Between the seeds of a trial's curves of several metrics."""
 _PLURAL = re.compile(r"(?<=ch)es$|(?<!s)s$")
 """Of batches, and of epochs, steps, samples."""
 _BUDGETS = {"slot_hours": "slot hours", "wall_clock": "s from the start of the first trial"}
@@ -65,6 +68,26 @@ class Preview:
         indices = {one.trial.request_id: one.trial.index for one in self.trials}
         cloned = [one.trial for one in self.trials if one.trial.parent is not None]
         return {one.index: indices[str(one.parent).rpartition("@")[0]] for one in cloned}
+
+    @property
+    def aims(self) -> list[fronts.Objective]:
+        """The objectives, if there are several."""
+        found = fronts.objectives({"searcher": self.searcher})
+        return found if len(found) > 1 else []
+
+    def values(self, trial: SimulatedTrial) -> dict[str, float | None]:
+        """Return the last value of each objective of a trial; the searcher's metric is the first."""
+        first, *others = (aim.name for aim in self.aims)
+        return {first: trial.metric, **{name: trial.values.get(name) for name in others}}
+
+    @property
+    def front(self) -> list[int]:
+        """The trials on the Pareto front of the made-up values; empty for one objective."""
+        if not self.aims:
+            return []
+        values = {one.trial.index: [v for v in self.values(one).values() if v is not None] for one in self.trials}
+        values = {index: found for index, found in values.items() if len(found) == len(self.aims)}
+        return fronts.frontier(values, self.aims)
 
     @property
     def unit(self) -> str:
@@ -146,7 +169,16 @@ def run_preview(
     def curve(trial: CreateTrial, step: int) -> float:
         return random_curve(trial, step, until, smaller)
 
-    trials = simulate(searcher, function or curve, every, until)
+    def further(place: int, smaller: bool) -> Objective:
+        def value(trial: CreateTrial, step: int) -> float:
+            own = replace(trial, trial_seed=(trial.trial_seed + place * _APART) % 2**32)
+            return random_curve(own, step, until, smaller)
+
+        return value
+
+    aims = fronts.objectives(config)
+    others = {aim.name: further(place, aim.smaller_is_better) for place, aim in enumerate(aims) if place}
+    trials = simulate(searcher, function or curve, every, until, others)
     return Preview(settings, seed, every, until, trials, searcher.notes(), bool(stopping))
 
 
@@ -203,6 +235,7 @@ def as_json(preview: Preview) -> dict[str, Any]:
         "length": preview.length,
         "unit": preview.unit,
         "total_steps": sum(trial.steps for trial in preview.trials),
+        **({"pareto_front": preview.front} if preview.aims else {}),
         "trials": [
             {
                 "index": trial.trial.index,
@@ -212,6 +245,7 @@ def as_json(preview: Preview) -> dict[str, Any]:
                 "why": why(trial, preview.unit, rounds=preview.rounds),
                 **({"parent": preview.parents[trial.trial.index]} if trial.trial.index in preview.parents else {}),
                 "metric": encode_floats(trial.metric),
+                **({"metrics": encode_floats(preview.values(trial))} if preview.aims else {}),
                 "error": trial.error,
             }
             for trial in preview.trials
@@ -243,13 +277,15 @@ def as_table(preview: Preview) -> Table:
     table.add_column("trial", justify="right")
     table.add_column("hyperparameters")
     table.add_column("steps", justify="right")
-    table.add_column("last metric", justify="right")
+    for name in [f"last {aim.name}" for aim in preview.aims] or ["last metric"]:
+        table.add_column(Text(name), justify="right")
     table.add_column("ended")
     for trial in preview.trials:
         hparams = "  ".join(f"{name}={_short(value)}" for name, value in _flat(trial.trial.hparams))
-        metric = "" if trial.metric is None else _short(trial.metric)
+        shown = list(preview.values(trial).values()) if preview.aims else [trial.metric]
+        metrics = ["" if value is None else _short(value) for value in shown]
         reason = Text(_ended(trial, preview), style="red" if trial.ended == "error" else "")
-        table.add_row(str(trial.trial.index), Text(hparams), str(trial.steps), metric, reason)
+        table.add_row(str(trial.trial.index), Text(hparams), str(trial.steps), *metrics, reason)
     return table
 
 
@@ -274,6 +310,9 @@ def summary(preview: Preview) -> str:
         parts.append(f"completed {counts['completed']}")
     if counts["error"]:
         parts.append(f"failed {counts['error']}")
+    if preview.aims:
+        names = " and ".join(aim.name for aim in preview.aims)
+        parts.append(f"{len(preview.front)} on the Pareto front of {names}")
     if seeds > 1:
         parts.append(f"each of them is trained {seeds} times, with different seeds")
     return "; ".join(parts) + "."

@@ -210,7 +210,7 @@ def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
     if not wait or view.state is ExperimentState.COMPLETED:
         return
     failure: FailureView | None = view.card or view.failure
-    message = f"experiment {view.id} ended {view.state.value}"
+    message = f"experiment {view.id} {'ended' if view.state.terminal else 'is'} {view.state.value}"
     if failure is not None:
         where = f" at {plain(failure.where)}" if failure.where else ""
         message += f": {plain(failure.message, 300)}{where}"

@@ -16,6 +16,8 @@ from detlab.client.facts import (
     granted_to,
     last_known,
     no_checkpoint,
+    no_trial,
+    settled,
     states_feed,
     timed_out,
     write_code,
@@ -38,7 +40,7 @@ from detlab.client.transport.downloads import AnyMode, download
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import AsyncSession
 from detlab.client.transport.streaming import Feed, event_feed
-from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
+from detlab.errors import ClusterUnreachable, NotFound, Unavailable
 from detlab.schemas.wire import (
     CheckpointView,
     CurvesView,
@@ -139,6 +141,9 @@ class AsyncExperiment(AsyncExperimentEdits):
     ) -> ExperimentState:
         """Follow the experiment to its end and return the state it ended in.
 
+        If the master pauses it because of a failure, such as an error in the class of a custom search, this returns
+        PAUSED; `view.failure` says why, and what to do. A pause by a user does not end the waiting.
+
         Args:
             timeout: Seconds to wait at most; None waits to the end, through outages of the master of up to an
                 hour.
@@ -153,16 +158,18 @@ class AsyncExperiment(AsyncExperimentEdits):
         try:
             snapshot = await self._session.run(first_page(self.id))
             self.learn(snapshot)
-            if not self.state.terminal:
+            if not settled(self.view):
                 feed = states_feed(self.id, snapshot.cursor)
                 with short_interrupts(stopped_waiting("experiment", self.id)):
                     async for event in self._follow(feed, deadline=deadline, notice=notice):
                         self.learn(event)
+                        if settled(self.view):
+                            break
             if self.state is not ExperimentState.DELETED:
                 await self.reload()
         except NotFound as error:
             self.view = last_known(self.view, error)
-        if not self.state.terminal:
+        if not settled(self.view):
             raise timed_out(self.view, timeout)
         return self.state
 
@@ -175,13 +182,16 @@ class AsyncExperiment(AsyncExperimentEdits):
 
         Raises:
             TimeoutError: There is no trial within `timeout`.
-            DetlabError: The experiment ended without a trial.
+            DetlabError: The experiment ended, or was paused because of a failure, without a trial.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         snapshot = await self._session.run(first_page(self.id))
         trials = await self.list_trials(limit=1)
         if trials:
             return trials[0]
+        self.learn(snapshot)
+        if settled(self.view):
+            raise no_trial(self.view)
         with short_interrupts(stopped_waiting("experiment", self.id)):
             async for event in self._follow(states_feed(self.id, snapshot.cursor), deadline=deadline):
                 self.learn(event)
@@ -189,8 +199,10 @@ class AsyncExperiment(AsyncExperimentEdits):
                     trials = await self.list_trials(limit=1)
                     if trials:
                         return trials[0]
-        if (await self.reload()).state.terminal:
-            raise DetlabError(f"experiment {self.id} ended ({self.state.value}) without a trial")
+                if settled(self.view):
+                    break
+        if settled((await self.reload()).view):
+            raise no_trial(self.view)
         raise timed_out(self.view, timeout)
 
     async def list_trials(

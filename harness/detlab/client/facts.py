@@ -258,6 +258,19 @@ def write_code(experiment_id: int, data: bytes, output_dir: str | Path | None) -
     return write_atomic(target, data, mode=None)
 
 
+def settled(view: ExperimentView) -> bool:
+    """Whether nothing more happens until a user acts: it has ended, or the master paused it because of a failure."""
+    return view.state.terminal or (view.state is ExperimentState.PAUSED and view.failure is not None)
+
+
+def no_trial(view: ExperimentView) -> DetlabError:
+    """Return the error for waiting for the first trial of an experiment that makes none, with the reason."""
+    if view.failure is None or view.state.terminal:
+        return DetlabError(f"experiment {view.id} ended ({view.state.value}) without a trial")
+    hint = "\n".join(part for part in (view.failure.hint, view.failure.command) if part)
+    return DetlabError(f"experiment {view.id} was paused without a trial: {view.failure.message}", hint=hint or None)
+
+
 def states_feed(experiment_id: int, cursor: int) -> Feed[Event]:
     """Return the feed of an experiment's events without its metrics."""
     return event_feed(experiment_id, cursor, groups=(NO_GROUP,))

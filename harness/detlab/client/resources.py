@@ -17,6 +17,8 @@ from detlab.client.facts import (
     granted_to,
     last_known,
     no_checkpoint,
+    no_trial,
+    settled,
     states_feed,
     timed_out,
     write_code,
@@ -39,7 +41,7 @@ from detlab.client.transport.feeds import Notice, follow
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import Session
 from detlab.client.transport.streaming import Feed, event_feed
-from detlab.errors import ClusterUnreachable, DetlabError, NotFound, Unavailable
+from detlab.errors import ClusterUnreachable, NotFound, Unavailable
 from detlab.schemas.wire import (
     CheckpointView,
     CurvesView,
@@ -140,6 +142,9 @@ class Experiment(ExperimentEdits):
     ) -> ExperimentState:
         """Follow the experiment to its end and return the state it ended in.
 
+        If the master pauses it because of a failure, such as an error in the class of a custom search, this returns
+        PAUSED; `view.failure` says why, and what to do. A pause by a user does not end the waiting.
+
         Args:
             timeout: Seconds to wait at most; None waits to the end, through outages of the master of up to an
                 hour.
@@ -154,16 +159,18 @@ class Experiment(ExperimentEdits):
         try:
             snapshot = self._session.run(first_page(self.id))
             self.learn(snapshot)
-            if not self.state.terminal:
+            if not settled(self.view):
                 feed = states_feed(self.id, snapshot.cursor)
                 with short_interrupts(stopped_waiting("experiment", self.id)):
                     for event in self._follow(feed, deadline=deadline, notice=notice):
                         self.learn(event)
+                        if settled(self.view):
+                            break
             if self.state is not ExperimentState.DELETED:
                 self.reload()
         except NotFound as error:
             self.view = last_known(self.view, error)
-        if not self.state.terminal:
+        if not settled(self.view):
             raise timed_out(self.view, timeout)
         return self.state
 
@@ -176,13 +183,16 @@ class Experiment(ExperimentEdits):
 
         Raises:
             TimeoutError: There is no trial within `timeout`.
-            DetlabError: The experiment ended without a trial.
+            DetlabError: The experiment ended, or was paused because of a failure, without a trial.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         snapshot = self._session.run(first_page(self.id))
         trials = self.list_trials(limit=1)
         if trials:
             return trials[0]
+        self.learn(snapshot)
+        if settled(self.view):
+            raise no_trial(self.view)
         with short_interrupts(stopped_waiting("experiment", self.id)):
             for event in self._follow(states_feed(self.id, snapshot.cursor), deadline=deadline):
                 self.learn(event)
@@ -190,8 +200,10 @@ class Experiment(ExperimentEdits):
                     trials = self.list_trials(limit=1)
                     if trials:
                         return trials[0]
-        if self.reload().state.terminal:
-            raise DetlabError(f"experiment {self.id} ended ({self.state.value}) without a trial")
+                if settled(self.view):
+                    break
+        if settled(self.reload().view):
+            raise no_trial(self.view)
         raise timed_out(self.view, timeout)
 
     def list_trials(

@@ -30,6 +30,9 @@ from detlab.run.outputs import REPEATED, explained, opener_for
 WAIT = 20.0
 """Seconds of one long poll."""
 _TRACE_SECONDS = 2.0
+_END_SECONDS = 2.0
+_LINE_BYTES = 1 << 16
+"""Bytes of a line of standard error that are remembered; all are passed on."""
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>.+)$')
 _LIBRARY = re.compile(r"/detlab/(run|searcher)/|<frozen|/lib(64)?/python3")
 
@@ -146,7 +149,11 @@ class Child:
         return line
 
     def _ended(self, doing: str) -> str:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:  # it closed its end of the pipe, and runs on
+            self._process.kill()
+            code = self._process.wait()
         self._errors.drain()
         if code < 0:
             how = f"was ended by {signal.Signals(-code).name}"
@@ -189,7 +196,7 @@ class Errors:
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
         self._lines: list[str] = []
-        self._rest = b""
+        self._rest = bytearray()
         self._mark = 0
 
     def fileno(self) -> int:
@@ -202,15 +209,24 @@ class Errors:
         if got:
             sys.stderr.buffer.write(got)
             sys.stderr.flush()
-            *lines, self._rest = (self._rest + got).split(b"\n")
-            self._lines += [line.decode(errors="replace") for line in lines]
+            *lines, rest = got.split(b"\n")
+            for line in lines:
+                self._begun(line)
+                self._lines.append(self._rest.decode(errors="replace"))
+                self._rest.clear()
+            self._begun(rest)
             keep = max(0, len(self._lines) - 500)
             self._lines, self._mark = self._lines[keep:], max(0, self._mark - keep)
         return bool(got)
 
+    def _begun(self, part: bytes) -> None:
+        """Append to the current line up to its limit: a progress bar may write without an end of line for hours."""
+        self._rest += part[: max(0, _LINE_BYTES - len(self._rest))]
+
     def drain(self) -> None:
-        """Read to the end."""
-        while self.read():
+        """Read what has been written; not to the end: a process that the class started may keep the pipe open."""
+        until = time.monotonic() + _END_SECONDS
+        while time.monotonic() < until and select.select([self], [], [], 0)[0] and self.read():
             pass
 
     def tail(self, count: int) -> list[str]:

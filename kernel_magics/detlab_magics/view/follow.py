@@ -104,8 +104,11 @@ class Watch:
             raise self.error
         self._dirty.set()
 
-    def paint_until_end(self) -> ViewState:
+    def paint_until_end(self, *, settles: bool = False) -> ViewState:
         """Paint in this thread until the experiment has ended; return its last state.
+
+        Args:
+            settles: Whether this also ends when the master pauses the experiment because of a failure.
 
         Raises:
             DetlabError: The stream broke for good, or watching was stopped before anything was known.
@@ -117,6 +120,9 @@ class Watch:
             with self._lock:
                 if self._state is not None:
                     self._paint(self._state)
+                if settles and self._state is not None and self._state.settled:
+                    self._stop.set()
+                    ended = True
             if ended:
                 break
             self._stop.wait(self._seconds)

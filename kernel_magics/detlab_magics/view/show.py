@@ -31,13 +31,15 @@ class Showing:
     def until_end(self) -> ViewState:
         """Paint in this thread until the experiment has ended, leave the still view, return the last state.
 
+        A pause by the master because of a failure is an end here: a cell that waits for it would wait for ever.
+
         Raises:
             DetlabError: The cluster stopped answering for good.
             KeyboardInterrupt: The cell was interrupted; the still view is left.
         """
         self._watch.start()
         try:
-            state = self._watch.paint_until_end()
+            state = self._watch.paint_until_end(settles=True)
         except KeyboardInterrupt:
             self._watch.stop()
             self._freeze("stopped watching; the experiment continued")

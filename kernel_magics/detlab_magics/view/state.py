@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from detlab.client.facts import settled
 from detlab.schemas.wire import (
     CurvesView,
     EndReason,
@@ -150,6 +151,11 @@ class ViewState:
     def ended(self) -> bool:
         """Whether the experiment has reached its end."""
         return self.experiment.state.terminal
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more happens until a user acts: it has ended, or the master paused it after a failure."""
+        return settled(self.experiment)
 
     def best_trial(self) -> int | None:
         """Return the id of the trial with the best validation so far."""

@@ -579,6 +579,7 @@ export interface ReplayedTrial {
   hparams: Record<string, unknown>;
   state: 'waiting' | 'running' | 'paused' | 'stopping' | 'ended';
   why: string;
+  parent: ParentView | null;
   best: number | null;
   reports: number;
 }
@@ -786,6 +787,7 @@ export interface TrialView {
   started_at: number | null;
   ended_at: number | null;
   pending_reason: string | null;
+  parent: ParentView | null;
   stop_evidence: string;
   would_stop: string[];
   warnings: string[];

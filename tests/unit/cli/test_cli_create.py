@@ -12,6 +12,7 @@ import pytest
 from detlab.schemas.wire import (
     BestView,
     ExperimentState,
+    FailureView,
     ProblemView,
     TrialState,
 )
@@ -154,6 +155,37 @@ def ends_soon_after_create(master: FakeMaster, state: ExperimentState) -> thread
     thread = threading.Thread(target=end)
     thread.start()
     return thread
+
+
+BROKEN = FailureView(
+    kind="searcher",
+    message="mine.py, line 5, in initial_operations: ZeroDivisionError: division by zero",
+    hint="Mend the class: det search code 1 FOLDER",
+    command="det experiment activate 1",
+)
+
+
+def test_following_a_search_that_the_master_pauses_ends_with_its_failure_card(master, det) -> None:
+    def pause() -> None:
+        master.await_request("GET", "experiments/1/stream")
+        master.update_experiment(1, state=ExperimentState.PAUSED, failure=BROKEN)
+
+    thread = threading.Thread(target=pause)
+    thread.start()
+    result = det("e", "create", "search.yaml", "code", "-f")
+    thread.join()
+    assert result.exit_code == 4
+    assert f"Failed (searcher): {BROKEN.message}" in result.stderr
+    assert "det search code 1 FOLDER" in result.stderr
+    assert "→ det experiment activate 1" in result.stderr
+    assert result.stdout.count("experiment 1: PAUSED") == 1
+    assert "Experiment 1 PAUSED after" in result.stdout
+    waited = det("e", "wait", 1)
+    assert (waited.exit_code, BROKEN.message in waited.stderr) == (4, True)
+    shown = det("search", "show", 1).stdout
+    assert "PAUSED" in shown
+    assert BROKEN.message in shown
+    assert "→ det experiment activate 1" in shown
 
 
 def test_following_tells_the_story_once(master, det) -> None:

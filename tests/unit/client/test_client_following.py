@@ -8,8 +8,8 @@ import pytest
 
 from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
-from detlab.errors import NotFound
-from detlab.schemas.wire import CurvesView, Event, ExperimentState, TrialState
+from detlab.errors import DetlabError, NotFound
+from detlab.schemas.wire import CurvesView, Event, ExperimentState, FailureView, TrialState
 from detlab.testing.api import FakeMaster, Fault
 
 
@@ -89,6 +89,23 @@ def test_waiting_ends_with_the_experiment(master: FakeMaster, client: Client) ->
     assert experiment.wait(timeout=30) is ExperimentState.ERROR
     ender.join()
     assert experiment.config == {"name": "digits"}
+
+
+def test_waiting_ends_when_the_master_pauses_the_search_not_when_a_user_does(
+    master: FakeMaster, client: Client
+) -> None:
+    experiment = client.get_experiment(master.add_experiment(state=ExperimentState.PAUSED).id)
+    with pytest.raises(TimeoutError):
+        experiment.wait(timeout=0.2)
+    card = FailureView(
+        kind="searcher", message="division by zero", hint="Mend it.", command="det experiment activate 1"
+    )
+    master.update_experiment(1, failure=card)
+    assert experiment.wait(timeout=30) is ExperimentState.PAUSED
+    assert experiment.view.failure == card
+    with pytest.raises(DetlabError, match="experiment 1 was paused without a trial: division by zero") as told:
+        experiment.await_first_trial(timeout=30)
+    assert told.value.hint == "Mend it.\ndet experiment activate 1"
 
 
 def test_waiting_has_a_limit(master: FakeMaster, client: Client) -> None:

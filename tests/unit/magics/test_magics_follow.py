@@ -89,3 +89,23 @@ def test_a_metric_name_with_a_comma_is_not_asked_for_by_name():
     watch.paint_until_end()
     assert script.asked["name"] is None
     assert script.asked["group"] == "validation"
+
+
+def test_a_cell_that_waits_ends_when_the_master_pauses_the_search():
+    over = threading.Event()
+    failure = {"kind": "searcher", "message": "division by zero", "hint": "Mend it."}
+
+    def play(_notice):
+        paused = {**EXPERIMENT, "state": "PAUSED"}
+        yield Event(id=2, kind="experiment", experiment_id=1, data=paused)
+        yield Event(id=3, kind="experiment", experiment_id=1, data={**paused, "failure": failure})
+        over.wait(30)
+
+    watch = Watch(Script(play), "loss", lambda state: None, seconds=0.01)
+    watch.start()
+    try:
+        state = watch.paint_until_end(settles=True)
+        assert not over.is_set()
+        assert (state.ended, state.settled, state.cursor) == (False, True, 3)
+    finally:
+        over.set()

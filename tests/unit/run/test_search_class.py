@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
@@ -12,7 +14,7 @@ import pytest
 import yaml
 
 from detlab.errors import ConfigError, Problem
-from detlab.run.search import Master, run
+from detlab.run.search import Errors, Master, run
 from detlab.run.search_class import Wrong, plain
 from detlab.schemas import expconf
 from detlab.schemas.wire import FeedEvent
@@ -229,6 +231,41 @@ def test_class_that_hangs_is_ended_after_its_time_and_says_where_it_was(folder: 
 def test_class_that_ends_its_process_says_with_which_code(folder: Path) -> None:
     body = "class Mine(SearchMethod):\n    def initial_operations(self, state):\n        os._exit(3)\n"
     assert failed(folder, body) == "the process of the class ended with exit code 3 (event 1: initial_operations)"
+
+
+def test_class_that_dies_and_leaves_a_helper_process_does_not_hold_its_task(folder: Path) -> None:
+    body = (
+        "import subprocess, sys\nclass Mine(SearchMethod):\n    def initial_operations(self, state):\n"
+        "        helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "        open('helper', 'w').write(str(helper.pid))\n"
+        "        os.write(2, b'no licence\\n')\n        os._exit(3)\n"
+    )
+    try:
+        said = failed(folder, body)
+    finally:
+        left_over = int((folder / "helper").read_text())
+        alive = Path(f"/proc/{left_over}/stat").read_text().split()[2] != "Z"
+        os.kill(left_over, signal.SIGKILL)
+    assert alive  # so it was not waited for
+    assert said.splitlines() == [
+        "the process of the class ended with exit code 3 (event 1: initial_operations)",
+        "no licence",
+    ]
+
+
+def test_line_without_an_end_is_passed_on_and_remembered_in_part(capfdbinary) -> None:
+    there, here = os.pipe()
+    with os.fdopen(there, "rb", buffering=0) as pipe:
+        errors = Errors(pipe)
+        for _ in range(64):
+            os.write(here, b"\r 50%" * 8000)
+            errors.read()
+        os.write(here, b"\nlast\n")
+        os.close(here)
+        errors.drain()
+    long, last = errors.tail(6)
+    assert (len(long), last) == (1 << 16, "last")
+    assert len(capfdbinary.readouterr().err) == 64 * 40_000 + 6
 
 
 @pytest.mark.parametrize(

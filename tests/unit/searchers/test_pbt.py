@@ -114,6 +114,19 @@ def test_pbt_trial_that_leaves_without_a_checkpoint_pauses_the_search_and_trains
     assert course.round(1, 0.5, 10) == ["stop 1", "resume 0", "clone 2 from of 0 at 10"]
 
 
+def test_pbt_says_of_a_replaced_trial_which_place_it_had_in_its_round() -> None:
+    course = Course(population_size=4, num_rounds=2, replace_function={"truncate_fraction": 0.5})
+    for number, loss in enumerate((0.4, 0.1, 0.9, 0.2)):
+        course.round(number, loss, 10)
+    why = [course.search.method.explain(course.name(number)) for number in range(4)]
+    told = "in round 1: the worst 2 are replaced by clones of the best 2"
+    assert why == [f"place 3 of 4 {told}", "", f"place 4 of 4 {told}", ""]
+    one = Course(population_size=2, num_rounds=2, replace_function={"truncate_fraction": 0.5})
+    one.round(0, 0.4, 10)
+    one.round(1, 0.1, 10)
+    assert one.search.method.explain(one.name(0)) == "place 2 of 2 in round 1: replaced by a clone of the best"
+
+
 def test_pbt_failed_trial_is_among_the_worst_and_an_invalid_one_is_replaced() -> None:
     course = Course(population_size=2, num_rounds=2, replace_function={"truncate_fraction": 0.5})
     assert course.take(TrialExitedEarly(course.name(0), "invalid_hp")) == ["stop 0", "create 2"]

@@ -172,6 +172,25 @@ def test_searchers_preview_says_why_a_policy_stops_a_trial_of_a_search_without_r
     assert "stopped by a policy 1; completed 1." in " ".join(result.stdout.split())
 
 
+def test_searchers_preview_shows_all_objectives_and_the_size_of_the_pareto_front(run, tmp_path):
+    text = (
+        "searcher:\n  name: random\n  max_trials: 12\n"
+        "  metrics: [{name: loss}, {name: speed, smaller_is_better: false}]\n"
+        "hyperparameters: {lr: {type: double, minval: 0, maxval: 1}}\n"
+    )
+    path = tmp_path / "two.yaml"
+    path.write_text(text)
+    told = json.loads(run(str(path), "--json").stdout)
+    values = [(one["metrics"]["loss"], one["metrics"]["speed"]) for one in told["trials"]]
+    front = [index for index, (loss, speed) in enumerate(values) if not any(a < loss and b > speed for a, b in values)]
+    assert sorted(told["pareto_front"]) == front
+    assert 1 <= len(front) < 12
+    shown = run(str(path)).stdout
+    assert "last loss" in shown
+    assert "last speed" in shown
+    assert f"{len(front)} on the Pareto front of loss and speed" in " ".join(shown.split())
+
+
 def test_searchers_preview_takes_several_metrics_and_constraints(run, tmp_path):
     more = "  metrics: [{name: loss}, {name: seconds}]\n  constraints: {memory: {max: 5}}"
     (tmp_path / "several.yaml").write_text(HALVING.replace("  metric: loss", more))

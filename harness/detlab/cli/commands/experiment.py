@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -46,7 +47,7 @@ from detlab.client.facts import TrialMetrics, no_checkpoint
 from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
-from detlab.schemas.wire import ExperimentState, ExperimentView
+from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
 
 SHOWN_UNSAVED = 8
 _DIRECTIONS = click.Choice([order.value for order in OrderBy], case_sensitive=False)
@@ -263,12 +264,28 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
     """Print a table of trials; why they were stopped has a column if one was, and the means of points with seeds."""
     means = _means(trials, config)
     mean = ("Mean ± sd",) if means else ()
-    stopped = any(trial.view.why_stopped for trial in trials)
+    reasons = {trial.id: _why(trial.view, config or {}) for trial in trials}
+    stopped = any(reasons.values())
     why = ("Why",) if stopped else ()
-    columns = ("Trial", "State", "Ended", "Steps", "Best", *mean, "Latest", "Restarts", *why, "Hyperparameters")
+    cloned = any(trial.view.parent for trial in trials)
+    parent = ("Parent",) if cloned else ()
+    columns = (
+        "Trial",
+        *parent,
+        "State",
+        "Ended",
+        "Steps",
+        "Best",
+        *mean,
+        "Latest",
+        "Restarts",
+        *why,
+        "Hyperparameters",
+    )
     rows = [
         (
             trial.id,
+            *((trial.view.parent and trial.view.parent.parent_id,) if cloned else ()),
             trial.view.display_state or trial.view.state.value,
             trial.view.end_reason.value if trial.view.end_reason else "",
             trial.view.steps_completed,
@@ -276,12 +293,23 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
             *((means[trial.id],) if means else ()),
             trial.view.latest_validation,
             trial.view.restarts,
-            *((trial.view.why_stopped,) if stopped else ()),
+            *((reasons[trial.id],) if stopped else ()),
             settings(trial.hparams),
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", "Steps", "Best", "Mean ± sd", "Latest", "Restarts"))
+    table(columns, rows, right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", "Restarts"))
+
+
+def _why(view: TrialView, config: Mapping[str, Any]) -> str:
+    """Return why a trial was stopped, and why one that reports the searcher's metric has no best value."""
+    from detlab.viz.fronts import constraints
+
+    bounds = ", ".join(one.name for one in constraints(config))
+    latest = view.latest_validation
+    broken = bounds and view.best_validation is None and latest is not None and math.isfinite(latest)
+    told = f"no best: no report keeps the constraints on {bounds}" if broken else ""
+    return "; ".join(part for part in (view.why_stopped, told) if part)
 
 
 def _means(trials: list[Trial], config: Mapping[str, Any] | None) -> dict[int, str]:
@@ -402,8 +430,9 @@ def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, optio
 def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> int:
     """Wait for an experiment to end.
 
-    The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed (or its trials reported other
-    metrics than the searcher's), 5 after the timeout. Ctrl-C stops waiting, not the experiment.
+    The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed, was paused because of a
+    failure, or its trials reported other metrics than the searcher's; 5 after the timeout. Ctrl-C stops waiting, not
+    the experiment.
 
     \b
     Examples:

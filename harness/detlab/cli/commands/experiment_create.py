@@ -16,7 +16,7 @@ from detlab.cli.output.printing import clean, counted, note, say, say_json, size
 from detlab.cli.output.progress import bar
 from detlab.client.bundling.bundle import Bundle
 from detlab.client.client import Submitted
-from detlab.client.facts import NO_GROUP
+from detlab.client.facts import NO_GROUP, settled
 from detlab.client.resources import Experiment
 from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key
 from detlab.errors import ConfigError, DetlabError
@@ -197,9 +197,12 @@ def _as_json(submitted: Submitted) -> dict[str, Any]:
 
 
 def follow(experiment: Experiment) -> int:
-    """Follow an experiment until it has ended; return the exit status. An interrupt stops following only."""
+    """Follow an experiment until it has ended, or is paused because of a failure; return the exit status.
+
+    An interrupt stops following only.
+    """
     try:
-        if experiment.view.trials_total == 1:
+        if experiment.view.trials_total == 1 and experiment.view.searcher != "custom":  # whose class may fail
             _output(experiment)
         else:
             _story(experiment)
@@ -214,7 +217,7 @@ def _output(experiment: Experiment) -> None:
     try:
         trial = experiment.await_first_trial()
     except DetlabError:
-        if experiment.reload().state.terminal:  # it ended without a trial, which the summary tells
+        if settled(experiment.reload().view):  # it ended without a trial, which the summary tells
             return
         raise
     follow_lines(trial, LogOptions(follow=True), as_json=False, prefixed=False, after=None)
@@ -226,3 +229,5 @@ def _story(experiment: Experiment) -> None:
     for item in experiment.watch(group=NO_GROUP, max_trials=10_000, notice=connection_notes()):
         for line in story.of(item):
             say(line)
+        if settled(experiment.view):
+            break

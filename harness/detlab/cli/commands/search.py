@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,7 +14,7 @@ from detlab.cli.commands.search_views import ID
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import budgets_left
-from detlab.cli.output.printing import clean, counted, moment, say, say_json, settings, show, table
+from detlab.cli.output.printing import clean, counted, in_full, moment, say, say_json, settings, show, table
 from detlab.client.resources import Experiment
 from detlab.errors import ConfigError
 from detlab.schemas.expconf import errors_of, load_yaml
@@ -328,31 +328,52 @@ def journal(invocation: Invocation, experiment_id: int, acts: bool) -> None:
       det search journal 7 --acts
       det search journal 7 --json | jq '.[].event'
     """
-    entries = invocation.client.get_experiment(experiment_id).search_journal(acts=acts)
+    item = invocation.client.get_experiment(experiment_id)
+    entries = item.search_journal(acts=acts)
     if invocation.as_json:
         say_json(entries)
     elif not entries:
         say("No events yet.")
     else:
-        rows = [(one.seq, moment(one.at), _event(one), _author(one), _decisions(one)) for one in entries]
+        known = search_views.trial_numbers(item, entries)
+        rows = [(one.seq, moment(one.at), _event(one, known), _author(one), _decisions(one, known)) for one in entries]
         table(("Event", "When", "What", "By", "Decided"), rows, right=("Event",))
 
 
-def _event(entry: JournalEntry) -> str:
+def _event(entry: JournalEntry, known: Mapping[str, int]) -> str:
     event = entry.event
-    told = {name: value for name, value in event.items() if name not in _LONG}
+    if event.get("author"):
+        return search_views.act_text(event, known)
+    told = {name: value for name, value in event.items() if name not in _LONG and value not in (None, {}, "")}
     kind = str(event.get("type", "")).replace("_", " ")
-    who = f" of {str(event['request_id'])[:8]}" if "request_id" in event else ""
-    return f"{kind}{who}{': ' + settings(told, 60) if told else ''}"
+    if "request_id" in event:
+        who = f"trial {_trial_name(event['request_id'], known)}"
+        kind = f"{who} {kind.removeprefix('trial ')}" if kind.startswith("trial ") else f"{kind} of {who}"
+    return f"{kind}{': ' + in_full(told) if told else ''}"
+
+
+def _trial_name(request_id: object, known: Mapping[str, int]) -> str:
+    return str(known.get(str(request_id), str(request_id)[:8]))
 
 
 def _author(entry: JournalEntry) -> str:
     return str(entry.event.get("author") or "")
 
 
-def _decisions(entry: JournalEntry) -> str:
-    kinds = [str(one.get("type", "")).replace("_", " ") for one in entry.decisions]
-    return ", ".join(f"{kind} ×{kinds.count(kind)}" if kinds.count(kind) > 1 else kind for kind in dict.fromkeys(kinds))
+def _decisions(entry: JournalEntry, known: Mapping[str, int]) -> str:
+    """Describe decisions: those of one kind together, with the numbers of their trials."""
+    by_kind: dict[str, list[str]] = {}
+    for one in entry.decisions:
+        kind = str(one.get("type", "")).replace("_", " ")
+        trial = _trial_name(one["request_id"], known) if "request_id" in one else ""
+        about = one.get("evidence") or one.get("reason") or ""
+        by_kind.setdefault(kind, []).append(f"{trial}{f' ({about})' if about else ''}".strip())
+    return "; ".join(_together(kind, [name for name in names if name]) for kind, names in by_kind.items())
+
+
+def _together(kind: str, names: list[str]) -> str:
+    plural = kind.endswith(" trial") and len(names) > 1
+    return " ".join(part for part in (f"{kind}{'s' if plural else ''}", ", ".join(names)) if part)
 
 
 @search.command()
@@ -383,8 +404,10 @@ def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
     if found.budgets:
         say(f"Budget: {budgets_left(found.budgets)}")
     if found.trials:
-        columns = ("Trial", "State", "Best", "Reports", "Why", "Hyperparameters")
-        table(columns, [_trial(one) for one in found.trials], right=("Trial", "Best", "Reports"))
+        cloned = any(one.parent for one in found.trials)
+        columns = ("Trial", *(("Parent",) if cloned else ()), "State", "Best", "Reports", "Why", "Hyperparameters")
+        rows = [_trial(one, cloned=cloned) for one in found.trials]
+        table(columns, rows, right=("Trial", "Parent", "Best", "Reports"))
 
 
 def _summary(found: ReplayedSearch) -> str:
@@ -393,5 +416,6 @@ def _summary(found: ReplayedSearch) -> str:
     return f"After event {found.at} of {found.events}{when}: {made}{'; the search is over' if found.over else ''}"
 
 
-def _trial(one: ReplayedTrial) -> tuple[object, ...]:
-    return one.id or f"#{one.index}", one.state, one.best, one.reports, one.why, settings(one.hparams)
+def _trial(one: ReplayedTrial, *, cloned: bool) -> tuple[object, ...]:
+    parent = (one.parent and one.parent.parent_id,) if cloned else ()
+    return one.id or f"#{one.index}", *parent, one.state, one.best, one.reports, one.why, settings(one.hparams)

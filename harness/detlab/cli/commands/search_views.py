@@ -13,7 +13,8 @@ from click.shell_completion import CompletionItem
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.experiment_progress import budget_left, progress_line
-from detlab.cli.output.printing import clean, counted, facts, moment, note, say, say_json, settings, table
+from detlab.cli.output.failures import failure_card
+from detlab.cli.output.printing import clean, counted, facts, in_full, moment, note, say, say_json, settings, table
 from detlab.cli.output.printing import show as shown
 from detlab.client.submission import parsed
 from detlab.errors import Conflict, DetlabError
@@ -21,11 +22,12 @@ from detlab.schemas.wire import ExperimentView, JournalEntry, StandingView
 
 if TYPE_CHECKING:
     from detlab.client.resources import Experiment
+    from detlab.viz.fronts import Objective
 
 COMPLETION_SECONDS = 1.0
 MOST_OFFERED = 50
 MOST_ACTS = 10
-_ABOUT_METRIC = frozenset({"name", "metric", "smaller_is_better", "time_metric", "budget", "results"})
+_ABOUT_METRIC = frozenset({"name", "metric", "metrics", "smaller_is_better", "time_metric", "budget", "results"})
 _log = logging.getLogger(__name__)
 
 
@@ -76,7 +78,11 @@ def show(invocation: Invocation, experiment_id: int) -> None:
     if invocation.as_json:
         say_json({"experiment": item.view, "standing": standing, "acts": acts})
         return
-    facts(_facts(item.view, [one.event for one in acts]))
+    facts([*_facts(item.view, [one.event for one in acts]), *_front(item)])
+    if (card := item.view.card or item.view.failure) is not None:
+        say()
+        for line in failure_card(card, experiment_id=experiment_id):
+            say(line)
     _say_standing(standing, unknown)
     if acts:
         say()
@@ -105,7 +111,7 @@ def _facts(view: ExperimentView, acts: Sequence[Mapping[str, Any]]) -> list[tupl
     made = sum(count for state, count in view.trials.items() if state != "RUNNING")
     left = [] if view.trials_total is None else [counted(max(0, view.trials_total - made), "trial")]
     best = view.best and f"{shown(view.best.value)} (trial {view.best.trial_id}, step {view.best.steps_completed})"
-    aim = f"{'least' if view.smaller_is_better else 'greatest'} {view.metric}"
+    aim = " and the ".join(f"{'least' if one.smaller_is_better else 'greatest'} {one.name}" for one in _aims(view))
     return [
         ("search", f"{view.id}: {view.name}"),
         ("state", view.state.value),
@@ -113,7 +119,8 @@ def _facts(view: ExperimentView, acts: Sequence[Mapping[str, Any]]) -> list[tupl
         ("options", settings(options, 400)),
         *((("rungs", ", ".join(found)),) if (found := _rungs(searcher, planned)) else ()),
         ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
-        ("best so far", best or "no result yet"),
+        *((("failed", counted(failed, "trial")),) if (failed := view.trials.get("ERROR", 0)) else ()),
+        (f"best {view.metric} so far" if len(_aims(view)) > 1 else "best so far", best or "no result yet"),
         ("left", ", ".join([*left, *map(budget_left, view.budgets)])),
     ]
 
@@ -138,6 +145,23 @@ def _retried(act: Mapping[str, Any]) -> int:
     return len(act.get("request_ids") or ()) if act.get("type") == "trials_retried" else 0
 
 
+def _aims(view: ExperimentView) -> list[Objective]:
+    """Return the objectives of a search, the searcher's own metric first."""
+    from detlab.viz.fronts import Objective, objectives
+
+    named = objectives(view.config or {})
+    return named if len(named) > 1 else [Objective(view.metric, view.smaller_is_better)]
+
+
+def _front(item: Experiment) -> list[tuple[str, Any]]:
+    """Return the size of the Pareto front, of a search with several objectives."""
+    if len(_aims(item.view)) < 2:
+        return []
+    front = item.pareto_front()
+    more = f": det experiment describe {item.id}" if front else ""
+    return [("Pareto front", f"{counted(len(front), 'trial')}{more}")]
+
+
 def _rungs(searcher: Mapping[str, Any], planned: int | None) -> list[str]:
     """Return the units of the time metric at which trials are compared, if the config gives them.
 
@@ -153,7 +177,7 @@ def _rungs(searcher: Mapping[str, Any], planned: int | None) -> list[str]:
 
 def trial_numbers(item: Experiment, entries: list[JournalEntry]) -> dict[str, int]:
     """Return the ids of trials by their request ids in a journal; fetch nothing if no entry has one."""
-    if not any(_named(one.event) for one in entries):
+    if not any(_named(said) for one in entries for said in (one.event, *one.decisions)):
         return {}
     return {trial.view.request_id: trial.id for trial in item.list_trials()}
 
@@ -172,11 +196,11 @@ def act_text(event: Mapping[str, Any], trials: Mapping[str, int]) -> str:
             parts += [f"{counted(units, 'further unit')} for the longest"] if units else []
             return f"extended: {', '.join(parts)}"
         case "points_added":
-            return f"points added: {'; '.join(settings(point, 60) for point in event.get('points') or ())}"
+            return f"points added: {'; '.join(in_full(point) for point in event.get('points') or ())}"
         case "trials_retried":
             return f"failed trials retried: {who}"
         case "space_edited":
-            return f"bounds edited: {', '.join(event.get('space') or {})}"
+            return f"bounds edited: {in_full(event.get('space') or {})}"
         case "concurrency_set":
             limit = event.get("limit") or 0
             return f"concurrency: {counted(limit, 'trial')} at a time" if limit else "concurrency: no limit"

@@ -97,6 +97,7 @@ def _describe(item: Trial) -> None:
             ("ended", view.end_reason.value if view.end_reason else None),
             ("says", view.status),
             ("pending", view.pending_reason),
+            ("cloned from", view.parent and f"trial {view.parent.parent_id}, step {view.parent.steps_completed}"),
             ("steps", str(view.steps_completed)),
             ("progress", f"{view.progress:.0%}" if view.progress else None),
             ("best validation", view.best_validation),

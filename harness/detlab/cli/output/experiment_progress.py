@@ -17,7 +17,6 @@ from detlab.schemas.wire import (
     Event,
     ExperimentState,
     ExperimentView,
-    FailureView,
     TrialView,
 )
 
@@ -110,14 +109,7 @@ class Story:
             if self.state is not None and not view.state.terminal:
                 lines.append(f"experiment {view.id}: {view.state.value}")
             self.state = view.state
-            if view.failure is not None and view.state is ExperimentState.PAUSED:
-                lines += [f"experiment {view.id}: {view.failure.message}", *_next_steps(view.failure)]
         return [clean(line) for line in lines]
-
-
-def _next_steps(failure: FailureView) -> list[str]:
-    """Return what helps a search that is paused because something is wrong."""
-    return [f"  → {step}" for step in (failure.hint, failure.command) if step]
 
 
 def _id(trial: TrialView) -> int:
@@ -145,7 +137,7 @@ def budget_left(one: BudgetView) -> str:
 
 
 def ended(experiment: Experiment) -> int:
-    """Print how an experiment ended and return the exit status."""
+    """Print how an experiment ended, or why the master paused it, and return the exit status."""
     view = experiment.view
     waited = (view.ended_at or time.time()) - (view.started_at or view.created_at)
     span = duration(waited if view.took is None else view.took)

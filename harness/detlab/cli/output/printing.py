@@ -9,7 +9,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -260,3 +260,13 @@ def settings(values: dict[str, Any], most: int = 120) -> str:
     """Return hyperparameters as one line."""
     line = ", ".join(f"{key}={show(value)}" for key, value in values.items())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def in_full(values: Mapping[str, Any]) -> str:
+    """Return hyperparameters or their space as one line in the style of YAML: `lr: {type: log, minval: -4}`."""
+    import yaml
+
+    line = yaml.safe_dump(
+        dict(values), default_flow_style=True, sort_keys=False, width=float("inf"), allow_unicode=True
+    )
+    return line.strip().removeprefix("{").removesuffix("}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from detlab.schemas.wire.base import TrialState, Wire
-from detlab.schemas.wire.views import BestView, BudgetView, ExperimentView
+from detlab.schemas.wire.views import BestView, BudgetView, ExperimentView, ParentView
 
 MOST_POINTS = 1000
 MOST_OPERATIONS = 20_000
@@ -211,6 +211,8 @@ class ReplayedTrial(Wire):
     """`waiting`: it held no slots then."""
     why: str = ""
     """Why it was stopped or how it ended, for people."""
+    parent: ParentView | None = None
+    """The trial from whose checkpoint it started, if the search made it as a clone."""
     best: float | None = None
     """Its best value of the searcher metric until then."""
     reports: int = 0

@@ -295,6 +295,16 @@ class AttemptView(Wire):
     """Why it ended."""
 
 
+class ParentView(Wire):
+    """From which trial's checkpoint a trial started."""
+
+    trial_id: int
+    parent_id: int
+    """The trial whose checkpoint it was."""
+    steps_completed: int
+    """The step of the checkpoint."""
+
+
 class TrialView(Wire):
     """A trial."""
 
@@ -328,6 +338,8 @@ class TrialView(Wire):
     started_at: float | None = None
     ended_at: float | None = None
     pending_reason: str | None = None
+    parent: ParentView | None = None
+    """The trial from whose checkpoint it started, if the search made it as a clone."""
     stop_evidence: str = ""
     """Why a stopping policy, a budget or a user stopped it, for people; empty where the search method did."""
     would_stop: list[str] = []
@@ -378,16 +390,6 @@ class AttemptSpan(Wire):
     started_at: float
     ended_at: float | None = None
     """Null: it has not ended."""
-
-
-class ParentView(Wire):
-    """From which trial's checkpoint a trial started."""
-
-    trial_id: int
-    parent_id: int
-    """The trial whose checkpoint it was."""
-    steps_completed: int
-    """The step of the checkpoint."""
 
 
 class CurvesView(Wire):

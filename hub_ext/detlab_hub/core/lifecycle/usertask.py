@@ -1,6 +1,6 @@
 """A user task: notebook, shell, command … It requests one allocation, runs, and ends; nothing restarts it.
 
-    ACTIVE ─ EndRequested ─► STOPPING_* ─ AttemptEnded ─► CANCELED
+    ACTIVE ─ EndRequested ─► STOPPING_* ─ AttemptEnded ─► CANCELED | ERROR
        └──── AttemptEnded ─► COMPLETED | ERROR
 
 An attempt that never began (the agent refused it, or was lost before the task ran) is requested again: no code of the
@@ -37,7 +37,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class EndRequested:
-    """A request to end it: by its owner, the idle rule, or for a server that the Hub does not know."""
+    """A request to end it: by its owner, the idle rule, after a failure, or for a server that the Hub does not know."""
 
     reason: TaskEnd
 
@@ -51,6 +51,8 @@ class AttemptEnded:
 
 
 Event: TypeAlias = Created | EndRequested | AttemptEnded
+
+_STOPPING = {TaskEnd.CANCELED: TrialState.STOPPING_CANCELED, TaskEnd.FAILED: TrialState.STOPPING_ERROR}
 
 # --- actions
 
@@ -103,7 +105,7 @@ def _step(old: UserTask, event: Event) -> Step:
         case EndRequested(reason):
             if is_stopping(old.state):
                 return Step(old)
-            stopping = TrialState.STOPPING_CANCELED if reason is TaskEnd.CANCELED else TrialState.STOPPING_KILLED
+            stopping = _STOPPING.get(reason, TrialState.STOPPING_KILLED)
             return Step(replace(old, state=stopping, end=reason), (KillTask(),))
         case AttemptEnded(kind, ran):
             return _attempt_ended(old, kind, ran=ran)
@@ -112,6 +114,8 @@ def _step(old: UserTask, event: Event) -> Step:
 
 
 def _attempt_ended(old: UserTask, kind: EndKind, *, ran: bool) -> Step:
+    if old.state is TrialState.STOPPING_ERROR:
+        return _close(old, TrialState.ERROR, old.end or TaskEnd.FAILED)
     if is_stopping(old.state):
         withdrawn = kind is EndKind.WITHDRAWN and old.end is TaskEnd.KILLED
         return _close(old, TrialState.CANCELED, TaskEnd.CANCELED if withdrawn else old.end or TaskEnd.KILLED)

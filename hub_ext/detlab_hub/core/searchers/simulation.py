@@ -6,8 +6,8 @@ Useful to see, before any GPU is spent, how many trials a search makes, how long
 
 import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from detlab_hub.core.searchers.events import (
@@ -69,6 +69,7 @@ class SimulatedTrial:
         error: The objective's message when it failed.
         invalid: Whether it failed because of its hyperparameters.
         evidence: What a stopping policy based its stop on; empty if the method stopped it.
+        values: The last value of each metric that the search knows.
     """
 
     trial: CreateTrial
@@ -80,25 +81,33 @@ class SimulatedTrial:
     error: str | None = None
     invalid: bool = False
     evidence: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
-def simulate(searcher: Searcher, objective: Objective, report_every: int, length: int) -> list[SimulatedTrial]:
+def simulate(
+    searcher: Searcher,
+    objective: Objective,
+    report_every: int,
+    length: int,
+    others: Mapping[str, Objective] | None = None,
+) -> list[SimulatedTrial]:
     """Run a fresh search to its end, one trial after another in creation order.
 
     Each trial reports at `report_every`, twice that, … until the searcher stops or pauses it or it has trained `length`
-    units. A resumed trial comes before new ones; a clone continues where its parent was. Further objectives and
-    constrained metrics have the value of the searcher metric; time does not pass.
+    units. A resumed trial comes before new ones; a clone continues where its parent was. Constrained metrics, and
+    further objectives without a function, have the value of the searcher metric; time does not pass.
 
     Args:
         searcher: A search that has not started.
         objective: Takes the place of the trials' training.
         report_every: Units of the time metric between reports, at least 1.
         length: Units after which a trial ends by itself, at least 1.
+        others: Functions of further metrics, by name.
 
     Raises:
         EndlessSearchError: If invalid trials outnumber the search's budget a hundredfold.
     """
-    return _Simulation(searcher, objective, report_every, length).run()
+    return _Simulation(searcher, objective, report_every, length, others or {}).run()
 
 
 _INVALID_PER_BUDGET = 100
@@ -119,6 +128,7 @@ class _Course:
         evidence: What a stopping policy based that on.
         paused: Whether it is off its slots.
         ended: Whether its end was reported.
+        values: The last value of each metric.
     """
 
     trial: CreateTrial
@@ -131,6 +141,7 @@ class _Course:
     evidence: str = ""
     paused: bool = False
     ended: bool = False
+    values: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def waits(self) -> bool:
@@ -139,8 +150,16 @@ class _Course:
 
 
 class _Simulation:
-    def __init__(self, searcher: Searcher, objective: Objective, report_every: int, length: int) -> None:
+    def __init__(
+        self,
+        searcher: Searcher,
+        objective: Objective,
+        report_every: int,
+        length: int,
+        others: Mapping[str, Objective],
+    ) -> None:
         self._searcher = searcher
+        self._others = others
         self._objective = objective
         self._report_every = report_every
         self._length = length
@@ -211,6 +230,8 @@ class _Simulation:
                 return False
             course.at = step
             values = dict.fromkeys(self._searcher.metrics, course.metric)
+            values |= {name: value(course.trial, step) for name, value in self._others.items()}
+            course.values = values
             self._tell(ValidationReported(request_id, course.metric, float(step), values))
             if course.waits:
                 self._leave(course)
@@ -244,6 +265,7 @@ class _Simulation:
                 error=course.error,
                 invalid=course.invalid,
                 evidence=course.evidence,
+                values=course.values,
             )
         )
         self._tell(TrialExited(request_id))

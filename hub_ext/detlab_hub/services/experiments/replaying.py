@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, NotFound
-from detlab.schemas.wire import BestView, BudgetView, ReplayedSearch, ReplayedTrial, StandingView
+from detlab.schemas.wire import BestView, BudgetView, ParentView, ReplayedSearch, ReplayedTrial, StandingView
 from detlab_hub.core.searchers import (
     Objectives,
     ReplayMismatch,
@@ -24,6 +24,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.core.searchers.history import History, TrialHistory
 from detlab_hub.services.kernel.searches import REFUSED, UNDECIDED
 from detlab_hub.services.views import budget_views
+from detlab_hub.services.views.experiment_views import parent_views
 from detlab_hub.store.queries.experiments import journal_length, journal_page
 from detlab_hub.store.queries.metrics import feasible
 from detlab_hub.store.queries.trials import on_slots
@@ -90,6 +91,7 @@ def _followed(row: ExperimentRow, entries: Sequence[Row[Any]]) -> History:
 def _view(s: Session, row: ExperimentRow, history: History, moment: _Moment) -> ReplayedSearch:
     search = history.search
     rows = {trial.request_id: trial for trial in s.scalars(select(TrialRow).filter_by(experiment_id=row.id))}
+    parents = {one.trial_id: one for one in parent_views(s, list(rows.values()))}
     held = on_slots(s, row.id, moment.time)
     return ReplayedSearch(
         at=moment.at,
@@ -102,11 +104,17 @@ def _view(s: Session, row: ExperimentRow, history: History, moment: _Moment) -> 
         best=_best(s, row, {trial.id: trial.idx for trial in rows.values()}, moment),
         budgets=_budgets(s, row, moment),
         standing=[StandingView(where=one.where, counts=dict(one.counts)) for one in search.method.standing()],
-        trials=[_trial(one, row, rows.get(one.trial.request_id), held) for one in history.trials.values()],
+        trials=[_trial(one, row, rows.get(one.trial.request_id), held, parents) for one in history.trials.values()],
     )
 
 
-def _trial(one: TrialHistory, experiment: ExperimentRow, row: TrialRow | None, held: set[int]) -> ReplayedTrial:
+def _trial(
+    one: TrialHistory,
+    experiment: ExperimentRow,
+    row: TrialRow | None,
+    held: set[int],
+    parents: Mapping[int, ParentView],
+) -> ReplayedTrial:
     best = min if experiment.smaller_is_better else max
     waiting = one.phase == "running" and (row is None or row.id not in held)
     return ReplayedTrial(
@@ -116,6 +124,7 @@ def _trial(one: TrialHistory, experiment: ExperimentRow, row: TrialRow | None, h
         hparams=one.trial.hparams,
         state="waiting" if waiting else one.phase,
         why=_why(one, row),
+        parent=None if row is None else parents.get(row.id),
         best=best((value for value in one.metrics if not math.isnan(value)), default=None),
         reports=len(one.metrics),
     )

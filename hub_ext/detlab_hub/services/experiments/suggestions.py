@@ -20,6 +20,7 @@ from detlab.errors import Unavailable
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import Question, SearcherNotInstalled, Suggested, method_class, searcher_names
 from detlab_hub.services.experiments.answer_process import PATIENCE, AnswerProcess
+from detlab_hub.services.kernel.fair_semaphore import FairPlaces
 from detlab_hub.services.kernel.searches import SearchLostError
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -35,7 +36,7 @@ Answerer = Callable[[str, Question], Awaitable[list[dict[str, Any]]]]
 
 
 class Suggestions:
-    """The loop that answers questions.
+    """The loop that answers questions, one at a time, for the owners of the searches in turn.
 
     Args:
         shell: The source of the questions.
@@ -46,6 +47,7 @@ class Suggestions:
         self._shell = shell
         self._process = AnswerProcess()
         self._answer: Answerer = answer or self._process
+        self._places = FairPlaces(1)
         self._asked: set[tuple[int, int]] = set()
         """(experiment, ticket) of the questions being answered."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,13 +94,21 @@ class Suggestions:
 
     async def _one(self, experiment_id: int, searcher: str, question: Question) -> None:
         try:
-            event = await self._event(searcher, question)
+            async with self._places.of(await self._asker(experiment_id)):
+                event = await self._event(searcher, question)
             await self._told(experiment_id, event)
         except Exception:
             # A bug in one must not end the others; the question stays open in the journal, the next start asks again.
             _log.exception("experiment %d: the answer to question %d is lost", experiment_id, question.ticket)
         finally:
             self._asked.discard((experiment_id, question.ticket))
+
+    async def _asker(self, experiment_id: int) -> str:
+        """Return whose turn a question takes."""
+        try:
+            return await self._shell.read(partial(_owner, experiment_id=experiment_id))
+        except Unavailable:  # it is answered all the same, in the turn of all those that could not be read
+            return ""
 
     async def _told(self, experiment_id: int, event: Suggested) -> None:
         while not self._shell.stopped:
@@ -119,6 +129,10 @@ class Suggestions:
         except Exception as error:  # of the method, which may be third-party code: the search continues at random
             return Suggested(question.ticket, (), f"{searcher} failed: {type(error).__name__}: {error}"[:_TOLD_CHARS])
         return Suggested(question.ticket, tuple(points[: question.count]))
+
+
+def _owner(s: Session, experiment_id: int) -> str:
+    return s.scalar(select(ExperimentRow.owner).where(ExperimentRow.id == experiment_id)) or ""
 
 
 def _may_ask(name: str) -> bool:

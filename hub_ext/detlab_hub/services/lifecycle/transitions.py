@@ -534,7 +534,7 @@ def _release_search_task(turn: Turn, row: ExperimentRow) -> None:
         return
     turn.outbox.wake_allocations.add(f"{task.id}.{task.run}")
     if row.state in _FORCED:
-        apply_task(turn, task, usertask.EndRequested(TaskEnd.CANCELED))
+        apply_task(turn, task, usertask.EndRequested(TaskEnd.CANCELED if task.failure is None else TaskEnd.FAILED))
 
 
 def _count_pause(row: ExperimentRow, old: ExperimentState, now: float) -> None:

@@ -19,6 +19,7 @@ from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.taskwire import TaskEnd, TaskKind
 from detlab.schemas.wire import (
     ExperimentState,
+    FailureView,
     FeedEvent,
     SearchAnswer,
     SearchAnswerReply,
@@ -139,7 +140,13 @@ def _answer(turn: Turn, task: TaskCaller, said: SearchAnswer) -> SearchAnswerRep
         asked = turn.searches.get(turn.session, row).waits_for
         if asked != said.number:  # answered before, perhaps by this attempt, whose reply was lost
             return SearchAnswerReply(accepted=False)
+        mine = turn.task(task.task_id or "")
+        if said.failure:
+            mine.source = {**mine.source, "told": True}
+            mine.failure = FailureView(kind="exception", message=said.failure.partition("\n")[0]).model_dump()
         tell_search(turn, row, Answered(said.number, tuple(said.operations), said.failure))
+        if said.failure:
+            mine.failure = row.failure or mine.failure
     except OperationsRefused as error:
         raise ConfigError([Problem("operations", wrong) for wrong in error.mistakes]) from error
     except SearchLostError as error:

@@ -238,7 +238,9 @@ def trial_views(s: Session, rows: Sequence[TrialRow], reasons: Reasons, *, summa
         summary: Whether the summaries of all metrics and the card go with each (queries per trial).
     """
     current = trials.latest_allocations(s, [row.id for row in rows])
-    return [_trial_view(s, row, current.get(row.id), reasons, summary=summary) for row in rows]
+    views = [_trial_view(s, row, current.get(row.id), reasons, summary=summary) for row in rows]
+    parents = {one.trial_id: one for one in parent_views(s, rows)}
+    return [view.model_copy(update={"parent": parents[view.id]}) if view.id in parents else view for view in views]
 
 
 def trial_view(s: Session, row: TrialRow, reasons: Reasons, *, summary: bool = True) -> TrialView:

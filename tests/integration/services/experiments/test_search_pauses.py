@@ -114,6 +114,14 @@ async def test_pbt_clones_start_from_their_parents_checkpoints_which_cannot_be_d
     for clone in clones:
         assert next(uuid for trial, uuid in launched if trial == clone.id) == clone.parent_checkpoint
     assert any("may start further trials from it" in message for message in refused), "its trial has ended"
+    views = await world.trials(made.id)
+    parents = [(one.index, one.parent and one.parent.parent_id) for one in views]
+    assert all((parent is not None) == (index >= 4) for index, parent in parents)
+    told = {one.trial_id: one.parent_id for one in [view.parent for view in views] if one is not None}
+    replay = await world.services.steering.replay(ALICE, made.id, None)
+    assert told == {one.id: one.parent.parent_id for one in replay.trials if one.parent is not None}
+    assert any("in round 1: " in view.stop_evidence for view in views), [view.stop_evidence for view in views]
+    assert any("in round 1: " in one.why for one in replay.trials)
 
 
 def forgetful(launch):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from services_scripted import ALICE, World, asha, config, training
+from services_scripted import ALICE, BOB, World, asha, config, training
 from sqlalchemy import select, update
 from stream_reading import until
 
@@ -18,6 +18,7 @@ from detlab.schemas.expconf.blocks import searchers as blocks
 from detlab.schemas.wire import ExperimentState, SteerSearch
 from detlab_hub.core.searchers import Question, StopRequested, event_to_json, registry
 from detlab_hub.services.experiments.answer_process import AnswerProcess
+from detlab_hub.services.experiments.suggestions import Suggestions
 from detlab_hub.services.kernel.searches import UNDECIDED
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
@@ -207,6 +208,29 @@ async def test_a_question_that_a_dead_master_left_is_asked_again(make_world, plu
     view = await finish(world, made.id)
     assert view.state is ExperimentState.COMPLETED
     assert [trial.hparams["lr"] for trial in await world.trials(made.id)] == [0.1]
+
+
+async def test_questions_of_several_users_are_answered_in_turn(make_world, plugin):
+    world = await make_world(training(1))
+    for _ in range(3):
+        await world.submit(config(asking()), caller=BOB)
+    await world.submit(config(asking(fails=True)), caller=ALICE)  # `fails` marks her question: nothing fails here
+    answered, asked = [], asyncio.Event()
+
+    async def note(searcher: str, question: Question) -> list[dict[str, float]]:
+        answered.append("alice" if question.known["fails"] else "bob")
+        asked.set()
+        await slow.wait()
+        return [{"lr": 0.1}]
+
+    slow = asyncio.Event()
+    begun = Suggestions(world.services.shell, note).take()
+    await asyncio.wait_for(asked.wait(), 10)
+    assert (len(begun), len(answered)) == (4, 1)
+    slow.set()
+    await asyncio.gather(*begun)
+    assert sorted(answered) == ["alice", "bob", "bob", "bob"]
+    assert answered[-1] == "bob"  # she waits for one of his at a time, not for all
 
 
 async def test_a_second_answer_to_one_question_changes_nothing(make_world, plugin):

@@ -156,7 +156,9 @@ async def test_failure_pauses_the_experiment_and_activation_begins_the_task_anew
     await world.services.tick()
     tasks = {task.id: task for task in await tasks_of(world, number)}
     assert len(tasks) == 2
-    assert tasks[who.task_id or ""].state == TrialState.CANCELED
+    failed = tasks[who.task_id or ""]
+    assert (failed.state, failed.end_reason) == (TrialState.ERROR, TaskEnd.FAILED)
+    assert (failed.failure or {})["message"] == "mine.py, line 3: boom"
     assert (await world.view(number)).failure is None
     with pytest.raises(StaleAttempt):
         await answer(world, who, 1, create("a"))

@@ -189,12 +189,36 @@ def test_a_journal_is_listed_with_authors_and_decisions(
     assert "\x07" not in shown
     lines = [line.rstrip() for line in shown.splitlines()]
     assert lines[0].split() == ["Event", "When", "What", "By", "Decided"]
-    assert lines[-3].endswith("create trial ×2")
-    assert "validation reported of 01234567: metric=NaN, time=4" in lines[-2]
-    assert "extended: trials=3" in lines[-1]
-    assert lines[-1].endswith("create trial ×2, pause trial")
+    assert lines[-3].endswith("create trials a, b")
+    assert "validation reported of trial 01234567: metric: NaN, time: 4.0" in lines[-2]
+    assert "extended: 3 further trials" in lines[-1]
+    assert lines[-1].endswith("create trials a, b; pause trial a")
     assert [one["seq"] for one in det_json("search", "journal", 1)] == [1, 2, 3]
     assert [one["seq"] for one in det_json("search", "journal", 1, "--acts")] == [3]
+
+
+def test_a_journal_names_trials_by_number_and_shows_points_and_edits_in_full(
+    searched: FakeMaster, det: Callable[..., Result]
+) -> None:
+    first, second = (searched.add_trial(1, hparams={"lr": rate}) for rate in (0.1, 0.2))
+    space = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "net": {"width": {"vals": [1, 2]}}}
+    point = {"lr": 0.01, "net": {"width": 2}, **{f"layer{n}": n for n in range(4)}}
+    stops = [{"type": "stop_trial", "request_id": one.request_id, "finished": False} for one in (first, second)]
+    events: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
+        ({"type": "trial_exited", "request_id": first.request_id}, []),
+        ({"type": "points_added", "points": [point], "author": "alice"}, []),
+        ({"type": "space_edited", "space": space, "author": "alice"}, []),
+        ({"type": "budget_spent", "reason": "4 slot hours"}, [{**stops[0], "evidence": "4 slot hours"}, stops[1]]),
+    ]
+    searched.journals[1] = [
+        JournalEntry(seq=at, at=1e9, event=event, decisions=decided) for at, (event, decided) in enumerate(events, 1)
+    ]
+    lines = [line.rstrip() for line in det("search", "journal", 1).stdout.splitlines()][-4:]
+    assert f"trial {first.id} exited" in lines[0]
+    assert "points added: lr: 0.01, net: {width: 2}, layer0: 0, " in lines[1]
+    assert "layer3: 3" in lines[1]
+    assert "bounds edited: lr: {type: log, base: 10, minval: -4, maxval: -1}, net: {width: {vals: [1, 2]}}" in lines[2]
+    assert lines[3].endswith(f"stop trials {first.id} (4 slot hours), {second.id}")
 
 
 def test_a_replay_says_why_trials_were_stopped(

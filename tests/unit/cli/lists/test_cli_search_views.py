@@ -84,8 +84,8 @@ def test_a_search_at_a_glance(searched: FakeMaster, det: Callable[..., Result]) 
     said = [line.split(maxsplit=4)[-1].strip() for line in shown.splitlines() if " alice " in line]
     assert said == [
         "extended: 4 further trials, 2 further units for the longest",
-        "points added: lr=0.3",
-        "bounds edited: lr, layers",
+        "points added: lr: 0.3",
+        "bounds edited: lr: {}, layers: {}",
         "concurrency: 8 trials at a time",
         "concurrency: no limit",
         "trial 2 stopped",

@@ -11,7 +11,9 @@ from detlab.schemas.wire import (
     CreateExperiment,
     ExperimentState,
     ExperimentView,
-    FailureView,
+    ParentView,
+    ReplayedSearch,
+    ReplayedTrial,
     SeriesView,
     TrialState,
     TrialView,
@@ -71,6 +73,36 @@ def test_trials_are_listed_with_why_they_were_stopped(master, det) -> None:
     assert "not stopped: at epoch 2: 0.4 (median)" in shown
 
 
+def test_clones_of_a_population_are_listed_with_their_parents(master, det) -> None:
+    master.add_experiment()
+    master.add_trial(1, stop_evidence="place 2 of 2 in round 1: replaced by a clone of the best")
+    assert "Parent" not in det("trial", "list", 1).stdout
+    clone = master.add_trial(1, parent=ParentView(trial_id=2, parent_id=41, steps_completed=9))
+    head, *_, last = det("trial", "list", 1).stdout.splitlines()
+    assert head.split()[:2] == ["Trial", "Parent"]
+    assert last.split()[:2] == [str(clone.id), "41"]
+    assert "trial 41, step 9" in det("trial", "describe", clone.id).stdout
+    assert "replaced by a clone of the best" in det("trial", "describe", 1).stdout
+    one = ReplayedTrial(id=2, index=1, request_id="b", hparams={}, state="running", parent=clone.parent)
+    master.replays[1] = [ReplayedSearch(at=1, events=1, progress=0.5, trials_total=2, trials=[one], over=False)]
+    assert det("search", "replay", 1).stdout.splitlines()[-1].split()[:2] == ["2", "41"]
+
+
+def test_a_search_with_two_objectives_shows_both_and_the_size_of_the_front(two_metrics, det) -> None:
+    shown = det("search", "show", 1).stdout
+    assert ", for the least loss and the least size" in shown
+    assert "2 trials: det experiment describe 1" in shown
+    assert "metrics=" not in shown
+    assert "best val_loss so far" in shown or "best loss so far" in shown
+
+
+def test_a_trial_that_breaks_a_constraint_says_why_it_has_no_best(two_metrics, det) -> None:
+    two_metrics.update_trial(1, latest_validation=0.1)
+    two_metrics.update_trial(2, latest_validation=0.3, best_validation=0.3)
+    told = "no best: no report keeps the constraints on size"
+    assert det("trial", "list", 1).stdout.count(told) == 1
+
+
 def test_following_tells_once_what_a_policy_would_have_stopped() -> None:
     trial = TrialView(id=3, index=0, experiment_id=1, request_id="r", state=TrialState.ACTIVE)
     story = Story()
@@ -78,21 +110,6 @@ def test_following_tells_once_what_a_policy_would_have_stopped() -> None:
     noted = trial.model_copy(update={"would_stop": ["at epoch 2: 0.4 (median)"]})
     assert story.trial(noted) == ["trial 3: a policy would have stopped it at epoch 2: 0.4 (median)"]
     assert story.trial(noted) == []
-
-
-def test_following_tells_why_a_search_is_paused_and_what_helps() -> None:
-    active = ExperimentView(id=7, name="x", owner="alice", state=ExperimentState.ACTIVE)
-    story = Story()
-    story.experiment(active)
-    card = FailureView(kind="searcher", message="no metric", hint="Mend it.", command="det experiment activate 7")
-    paused = active.model_copy(update={"state": ExperimentState.PAUSED, "failure": card})
-    assert story.experiment(paused) == [
-        "experiment 7: PAUSED",
-        "experiment 7: no metric",
-        "  → Mend it.",
-        "  → det experiment activate 7",
-    ]
-    assert story.experiment(paused) == []
 
 
 def test_following_tells_what_is_left_of_budgets_with_each_new_best() -> None:

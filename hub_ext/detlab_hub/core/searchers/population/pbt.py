@@ -77,6 +77,8 @@ class PBT(SearchMethod):
         """The round of each trial that has left the population."""
         self._awaited = 0
         """Clones whose hyperparameters are being computed."""
+        self._why: dict[str, str] = {}
+        """Why trials were replaced, for people: not part of the state."""
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
@@ -220,6 +222,9 @@ class PBT(SearchMethod):
         best = [one for one in ranked if self._may_be_parent(one) and one not in worst][: len(worst)]
         origins = [Origin(one.request_id, one.checkpoint or "", one.hparams) for one in best]
         decisions: list[Decision] = [StopTrial(one.request_id) for one in worst if one.place == "waiting"]
+        for place, one in enumerate(ranked, start=1):
+            if one in worst:
+                self._why[one.request_id] = _replaced(place, len(ranked), self._round, len(worst), len(origins))
         self._begin_round(ranked)
         self._round += 1
         for member in ranked:
@@ -259,6 +264,10 @@ class PBT(SearchMethod):
             raise SteeringRefused("a trial has finished the last round")
         self._rounds += math.ceil(units / self._plan.length)
         return self._turn(factory)
+
+    def explain(self, request_id: str) -> str:
+        """Return a replaced trial's place in its round."""
+        return self._why.get(request_id, "")
 
     def needs_checkpoints(self) -> frozenset[str]:
         """Return those of the population, and those that clones start from which have not saved yet."""
@@ -324,6 +333,15 @@ def _share(fields: Fields, block: str, key: str, most: float) -> float:
     if not 0 <= value <= most:
         raise SearcherConfigError(f"searcher.{block}.{key}: must be from 0 to {most:g}, is {value:g}")
     return value
+
+
+def _replaced(place: int, size: int, number: int, worst: int, clones: int) -> str:
+    told = (
+        f"place {place} of {size} in round {number + 1}: the worst {worst} are replaced by clones of the best {clones}"
+    )
+    if not clones:
+        return f"place {place} of {size} in round {number + 1}: the worst {worst} are stopped; none can be cloned"
+    return told if worst > 1 else f"place {place} of {size} in round {number + 1}: replaced by a clone of the best"
 
 
 def _without_checkpoint(request_id: str, number: int) -> str:
