@@ -197,7 +197,7 @@ class Searches:
         """
         try:
             return searcher.step(event)
-        except Exception as error:
+        except Exception as error:  # of the method, which may be third-party code
             if isinstance(error, SearcherInputError) and isinstance(event, _REFUSABLE):
                 raise
             self._entries.pop(row.id, None)  # it may have moved on
