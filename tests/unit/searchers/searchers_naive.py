@@ -210,6 +210,7 @@ class NaiveHalving(NaiveSearch):
             "active": sorted(self.active()),
             "exited": len(self.closed),
             "invalid": len(self.invalid()),
+            "lifted": {},
         }
 
 

@@ -287,7 +287,7 @@ def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> No
             turn.search_queue.popleft()
     for owner, search in stepped.values():  # once, not after each of the thousand trials that it may have made
         progress = search.progress()
-        if progress != owner.progress:
+        if progress != owner.progress and not ExperimentState(owner.state).terminal:  # at its end it was set for good
             owner.progress = progress
             turn.changed_experiment(owner.id)
 
