@@ -1,0 +1,268 @@
+"""Wire models of the model registry: models, their versions, labels that move, lineage."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from detlab.schemas.wire.base import Wire
+from detlab.schemas.wire.edits import DESCRIPTION_CHARS, NOTES_CHARS, Labels
+
+MODEL_NAME = r"^[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?$"
+"""Names of models: no `@`, `/` or `:`, so that `digits@production` can be read; never only digits."""
+VERSION_LABEL = r"^[A-Za-z][A-Za-z0-9._-]{0,63}$"
+"""Labels of versions begin with a letter, so that none looks like a number; `latest` is reserved."""
+REASON_CHARS = 2000
+
+ModelName = Annotated[str, Field(pattern=MODEL_NAME)]
+VersionLabel = Annotated[str, Field(pattern=VERSION_LABEL)]
+SemVer = Annotated[str, Field(max_length=100, description="MAJOR.MINOR.PATCH, as semver.org 2.0.0 has it.")]
+
+
+class CreateModel(Wire):
+    """POST models. A model is a name under which versions are kept."""
+
+    name: ModelName
+    description: str = Field("", max_length=DESCRIPTION_CHARS)
+    notes: str = Field("", max_length=NOTES_CHARS)
+    """Markdown; shown as text-safe HTML."""
+    metadata: dict[str, Any] = {}
+    labels: Labels = []
+    """Words by which models are found, such as `vision`. They do not move; those of versions do."""
+
+
+class EditModel(Wire):
+    """POST models/{model}/edit. What is null stays as it is; the same edit again changes nothing."""
+
+    name: ModelName | None = None
+    description: str | None = Field(None, max_length=DESCRIPTION_CHARS)
+    notes: str | None = Field(None, max_length=NOTES_CHARS)
+    metadata: dict[str, Any] | None = None
+    """All of it, replaced."""
+    set_metadata: dict[str, Any] = {}
+    remove_metadata: list[str] = Field(default=[], max_length=10_000)
+    labels: Labels | None = None
+    add_labels: Labels = []
+    remove_labels: Labels = []
+    archived: bool | None = None
+
+
+class ModelView(Wire):
+    """A registered model."""
+
+    id: int
+    name: str
+    owner: str = ""
+    description: str = ""
+    notes: str = ""
+    metadata: dict[str, Any] = {}
+    labels: list[str] = []
+    archived: bool = False
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    versions: int = 0
+    """How many there are."""
+    latest: int | None = None
+    """Number of the newest version."""
+    moving: dict[str, int] = {}
+    """Label of a version (`production`) -> number of the version that has it now."""
+    right: str = "read"
+    """What the caller may do: read, write or own."""
+
+
+class Lineage(Wire):
+    """Where a version comes from, as recorded when it was registered; nothing of it changes later."""
+
+    experiment_id: int | None = None
+    experiment_name: str = ""
+    trial_id: int | None = None
+    run: int | None = None
+    """Number of the attempt that saved the checkpoint."""
+    steps_completed: int | None = None
+    hyperparameters: dict[str, Any] = {}
+    metrics: dict[str, float] = {}
+    """Reported at that step, by name: `group.name`; of a name in `validation` also without its group."""
+    metric: str = ""
+    """What the search optimised."""
+    smaller_is_better: bool = True
+    config: dict[str, Any] = {}
+    """The experiment's config, secrets masked."""
+    bundle_digest: str = ""
+    """`sha256:<hex>` of the code."""
+    environment: dict[str, str] = {}
+    """The environment lock: package -> version as the task found them, with `python` and `platform`."""
+    data: dict[str, str] = {}
+    """Declared data sets: name -> digest or version (config: `data: {digests: {name: …}}`, or the checkpoint's
+    metadata `data_digests`)."""
+    parents: list[str] = []
+    """Checkpoints that the trial started from."""
+    slots: int = 0
+    device: str = ""
+    submitter: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+class CreateVersion(Wire):
+    """POST models/{model}/versions: register a checkpoint; one of the two names it. A checkpoint that has a version
+    of this model already gives that version again."""
+
+    checkpoint: str | None = None
+    """Its uuid."""
+    experiment_id: int | None = None
+    """Register the best checkpoint of this experiment."""
+    name: str = Field("", max_length=1000)
+    comment: str = Field("", max_length=DESCRIPTION_CHARS)
+    notes: str = Field("", max_length=NOTES_CHARS)
+    metadata: dict[str, Any] = {}
+    semver: SemVer | None = None
+    """Must be above those before it; null: none."""
+    labels: list[VersionLabel] = Field(default=[], max_length=20)
+    """Moved to the new version in the same act."""
+    reason: str = Field("", max_length=REASON_CHARS)
+
+
+class EditVersion(Wire):
+    """POST models/{model}/versions/{version}/edit."""
+
+    name: str | None = Field(None, max_length=1000)
+    comment: str | None = Field(None, max_length=DESCRIPTION_CHARS)
+    notes: str | None = Field(None, max_length=NOTES_CHARS)
+    metadata: dict[str, Any] | None = None
+    set_metadata: dict[str, Any] = {}
+    remove_metadata: list[str] = Field(default=[], max_length=10_000)
+    semver: SemVer | None = None
+
+
+class VersionView(Wire):
+    """A version of a model: a checkpoint with its lineage."""
+
+    model_id: int
+    model: str
+    """Its name."""
+    version: int
+    semver: str | None = None
+    labels: list[str] = []
+    """That it has now."""
+    name: str = ""
+    comment: str = ""
+    notes: str = ""
+    metadata: dict[str, Any] = {}
+    owner: str = ""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    checkpoint: str = ""
+    checkpoint_state: str = "COMPLETED"
+    size: int = 0
+    """Bytes of the checkpoint's files."""
+    manifest_digest: str = ""
+    format: str = ""
+    """What the files are: `safetensors`, `pickle` (needs `allow_pickle`), `other`."""
+    lineage: Lineage = Lineage()
+
+
+class MoveLabel(Wire):
+    """POST models/{model}/labels/{label}: give a label to a version, and take it from the one that had it."""
+
+    version: int | str
+    """A number, a semantic version or another label."""
+    reason: str = Field("", max_length=REASON_CHARS)
+    expected: int | None = None
+    """The version that has it now, 0 for none: if another has it (two people moved it at once), nothing changes."""
+
+
+class RemoveLabel(Wire):
+    """POST models/{model}/labels/{label}/remove."""
+
+    reason: str = Field("", max_length=REASON_CHARS)
+    expected: int | None = None
+
+
+class LabelMove(Wire):
+    """One move of a label: who, when and why."""
+
+    id: int = 0
+    label: str
+    from_version: int | None = None
+    to_version: int | None = None
+    """None: it was taken away."""
+    by: str = ""
+    at: float = 0.0
+    reason: str = ""
+
+
+class ModelList(Wire):
+    """One page of models, newest first."""
+
+    items: list[ModelView]
+    after: int | None = None
+    """Give it to get the next page."""
+
+
+class VersionList(Wire):
+    """One page of versions, newest first, or best first."""
+
+    items: list[VersionView]
+    after: int | None = None
+
+
+class LabelMoves(Wire):
+    """The history of a model's labels, newest first."""
+
+    items: list[LabelMove]
+
+
+class Difference(Wire):
+    """One row of a comparison: `values` has one entry per compared version, null where it has none."""
+
+    name: str
+    values: list[Any]
+    same: bool = False
+
+
+class FileDifference(Wire):
+    """A file of the code that is not the same in all compared versions; the diff is of the first two that have it."""
+
+    path: str
+    digests: list[str | None]
+    diff: str = ""
+    """Unified; empty if the file is binary, too long, or missing in one."""
+
+
+class Comparison(Wire):
+    """GET models/{model}/compare?versions=1,2,production: versions side by side."""
+
+    versions: list[VersionView]
+    metrics: list[Difference] = []
+    hyperparameters: list[Difference] = []
+    config: list[Difference] = []
+    """By dotted path, only those that differ."""
+    environment: list[Difference] = []
+    code: list[FileDifference] = []
+
+
+class LineageNode(Wire):
+    """Something in a lineage graph."""
+
+    id: str
+    """`kind:name`, unique in the graph."""
+    kind: str
+    """version, checkpoint, trial, experiment, code, data"""
+    label: str
+    detail: str = ""
+
+
+class LineageEdge(Wire):
+    """`source` was made from, by or with `target`."""
+
+    source: str
+    target: str
+    label: str = ""
+
+
+class LineageGraph(Wire):
+    """GET models/{model}/versions/{version}/lineage."""
+
+    nodes: list[LineageNode]
+    edges: list[LineageEdge]
