@@ -140,6 +140,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("task/checkpoints/{uuid}", tasks.Checkpoint),
     ("task/metadata", tasks.TrialMetadata),
     ("task/best-validation", tasks.BestValidation),
+    ("task/storage-credentials", tasks.Credentials),
     ("task/search", tasks.CustomSearch),
     ("task/token", tasks.Token),
 ]

@@ -248,12 +248,16 @@ class ObjectStorage:
         return sorted(set(gone))
 
     def check(self) -> None:
-        """Find out by one request whether the store is there and knows us.
+        """Write, read and remove a small object; see `StorageManager.check`.
 
         Raises:
-            StorageError: It is not, or does not; in its own words.
+            StorageError: The store does not let us, in its own words.
         """
         self.objects.check()
+        probe = f".detlab-check/{uuids.uuid4().hex}"
+        self.objects.put(probe, b"detlab")
+        self.objects.get(probe)
+        self.objects.delete([probe])
 
     def _key(self, uuid: str, name: str) -> str:
         return _key(f"{check_uuid(uuid)}/{plain_path(name)}")
