@@ -77,6 +77,10 @@ def test_of_equal_steps_the_last_commit_is_the_latest() -> None:
     assert kept(Policy(0, 0, 1), [Saved("b", 1, 5, created_at=1.0), Saved("a", 1, 5, created_at=2.0)]) == {"a"}
 
 
+def test_what_was_before_a_trial_began_anew_is_not_its_latest() -> None:
+    assert kept(Policy(0, 0, 1), [Saved("before", 1, 50, current=False), Saved("after", 1, 5)]) == {"after"}
+
+
 def test_what_diverged_is_never_the_best() -> None:
     saved = [Saved("nan", 1, 1, math.nan), Saved("inf", 1, 2, math.inf), Saved("none", 1, 3)]
     assert kept(Policy(3, 3, 0), saved) == {"inf"}

@@ -119,6 +119,8 @@ class Collected(Wire):
     """What became of one checkpoint's files."""
 
     uuid: str
+    paths: list[str] | None = None
+    """As the list had it: what is to go may have become more meanwhile."""
     failure: str = Field("", max_length=2000)
     """Why some of them may still be there; empty: they were listed, removed, and listed again."""
 

@@ -38,6 +38,7 @@ class Saved:
         steps: Its `steps_completed`.
         metric: The searcher's metric at that step; None: it was not validated there.
         created_at: When it was committed.
+        current: Whether its trial can resume from it: False of those from before the trial began anew.
     """
 
     uuid: str
@@ -45,6 +46,7 @@ class Saved:
     steps: int
     metric: float | None = None
     created_at: float = 0.0
+    current: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def decide(
     sign = 1.0 if smaller_is_better else -1.0
     measured = [(sign * one.metric, one) for one in saved if one.metric is not None and not math.isnan(one.metric)]
     ranked = [one for _, one in sorted(measured, key=_goodness)]
-    newest = sorted(saved, key=lambda one: (one.steps, one.created_at, one.uuid), reverse=True)
+    newest = sorted(saved, key=lambda one: (one.current, one.steps, one.created_at, one.uuid), reverse=True)
     why: defaultdict[str, list[str]] = defaultdict(list)
     _name(why, ranked[: policy.save_experiment_best], "best of the experiment", policy.save_experiment_best)
     _name_each(why, ranked, "best of its trial", policy.save_trial_best)

@@ -164,24 +164,3 @@ def is_reachable(storage: dict[str, Any]) -> bool:
     """Whether checkpoints are on a file system that this master sees: else a task on an agent must remove them."""
     path = storage.get("host_path" if storage.get("type") == "shared_fs" else "container_path")
     return storage.get("type") in {"shared_fs", "directory"} and isinstance(path, str) and Path(path).is_dir()
-
-
-def remove_checkpoint(storage: dict[str, Any], uuid: str, owner: int | None = None) -> bool:
-    """Remove the files of a checkpoint.
-
-    Args:
-        storage: The `checkpoint_storage` block.
-        uuid: The checkpoint.
-        owner: uid to whom all of it must belong; None: any.
-
-    Returns:
-        Whether they are gone, also if they never were there.
-    """
-    if not is_uuid(uuid):
-        return False
-    try:
-        from_config(storage).delete(uuid, owner=owner)
-    except StorageError as error:
-        _log.warning("checkpoint %s stays: %s", uuid, error.message)
-        return False
-    return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Protocol
 
 from sqlalchemy import Text, select, type_coerce
@@ -21,12 +21,10 @@ from detlab_hub.core.lifecycle.trial import Hold
 from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.services.kernel.warm_start import is_source
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import BookmarkRow, ExperimentRow, TaskRow, TrialRow
+from detlab_hub.store.tables import BookmarkRow, CheckpointRow, ExperimentRow, TaskRow, TrialRow
 
 _LIVING = [state.value for state in TrialState if not state.terminal]
-_NOT_ENDED = [
-    state.value for state in ExperimentState if not state.terminal and state is not ExperimentState.DELETING
-]
+_NOT_ENDED = [state.value for state in ExperimentState if not state.terminal and state is not ExperimentState.DELETING]
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _PARENTS = frozenset({"pbt", "pb2"})
 """Searches whose trials start from checkpoints of better ones."""
@@ -37,9 +35,12 @@ Pins = dict[str, list[Pin]]
 class Checkpoint(Protocol):
     """What is asked about: a row of checkpoints, or some of its columns."""
 
-    uuid: str
-    trial_id: int
-    experiment_id: int
+    @property
+    def uuid(self) -> str: ...  # noqa: D102
+    @property
+    def trial_id(self) -> int: ...  # noqa: D102
+    @property
+    def experiment_id(self) -> int: ...  # noqa: D102
 
 
 def pins_of(s: Session, rows: Sequence[Checkpoint], searches: Searches | None) -> Pins:
@@ -61,7 +62,7 @@ def pins_of(s: Session, rows: Sequence[Checkpoint], searches: Searches | None) -
         _searches(s, rows, experiments, searches),
         _tasks(s, uuids),
         version_pins(s, uuids),
-        _bookmarks(s, sorted(uuids)),
+        _bookmarks(s, uuids, experiments),
     )
     for source in sources:
         for uuid, pin in source:
@@ -69,13 +70,13 @@ def pins_of(s: Session, rows: Sequence[Checkpoint], searches: Searches | None) -
     return dict(found)
 
 
-def version_pins(s: Session, uuids: Collection[str]) -> list[tuple[str, Pin]]:
+def version_pins(s: Session, uuids: Set[str]) -> list[tuple[str, Pin]]:
     """Return the pins of model versions in the registry, which has no table yet."""
     return []
 
 
 def _trials(
-    s: Session, rows: Sequence[Checkpoint], uuids: Collection[str], experiments: Sequence[int]
+    s: Session, rows: Sequence[Checkpoint], uuids: Set[str], experiments: Sequence[int]
 ) -> Iterator[tuple[str, Pin]]:
     """Yield what trials that have not ended resume or start from."""
     columns = select(TrialRow.id, TrialRow.latest_checkpoint, TrialRow.parent_checkpoint, TrialRow.hold)
@@ -99,17 +100,17 @@ def _trials(
             yield trial.parent_checkpoint, Pin(kind="parent", reason=reason)
 
 
-def _configs(s: Session, rows: Sequence[Checkpoint], uuids: Collection[str]) -> Iterator[tuple[str, Pin]]:
+def _configs(s: Session, rows: Sequence[Checkpoint], uuids: Set[str]) -> Iterator[tuple[str, Pin]]:
     """Yield what experiments that have not ended start from, or name elsewhere in their configs."""
     by_uuid = {row.uuid: row for row in rows}
     text = type_coerce(ExperimentRow.config, Text)
     for number, config in s.execute(select(ExperimentRow.id, text).where(ExperimentRow.state.in_(_NOT_ENDED))):
-        named = uuids & set(_UUID.findall(config)) if "-" in config else set()
+        named = uuids & set(_UUID.findall(config))
         if not named:
             continue
         whole = s.get_one(ExperimentRow, number).config
         for uuid in sorted(named):
-            if is_source(whole, by_uuid[uuid]):
+            if is_source(whole, uuid, by_uuid[uuid].trial_id):
                 reason = f"experiment {number}, which has not ended, starts from it"
                 yield uuid, Pin(kind="warm_start", reason=reason)
             else:
@@ -140,7 +141,7 @@ def _searches(
                 yield row.uuid, Pin.model_validate({"kind": kind, "reason": reason})
 
 
-def _tasks(s: Session, uuids: Collection[str]) -> Iterator[tuple[str, Pin]]:
+def _tasks(s: Session, uuids: Set[str]) -> Iterator[tuple[str, Pin]]:
     """Yield what user tasks that have not ended name in their configs: an evaluation that reads it."""
     text = type_coerce(TaskRow.config, Text)
     for task, config in s.execute(select(TaskRow.id, text).where(TaskRow.state.in_(_LIVING))):
@@ -148,9 +149,11 @@ def _tasks(s: Session, uuids: Collection[str]) -> Iterator[tuple[str, Pin]]:
             yield uuid, Pin(kind="evaluation", reason=f"task {task}, which has not ended, names it in its config")
 
 
-def _bookmarks(s: Session, uuids: Sequence[str]) -> Iterator[tuple[str, Pin]]:
-    for part in chunks(uuids):
-        query = select(BookmarkRow).where(BookmarkRow.uuid.in_(part)).order_by(BookmarkRow.uuid, BookmarkRow.name)
+def _bookmarks(s: Session, uuids: Set[str], experiments: Sequence[int]) -> Iterator[tuple[str, Pin]]:
+    for part in chunks(experiments):
+        query = select(BookmarkRow).join(CheckpointRow, CheckpointRow.uuid == BookmarkRow.uuid)
+        query = query.where(CheckpointRow.experiment_id.in_(part)).order_by(BookmarkRow.uuid, BookmarkRow.name)
         for row in s.scalars(query):
-            note = f": {row.note}" if row.note else ""
-            yield row.uuid, Pin(kind="bookmark", reason=f"{row.name} has bookmarked it{note}")
+            if row.uuid in uuids:
+                note = f": {row.note}" if row.note else ""
+                yield row.uuid, Pin(kind="bookmark", reason=f"{row.name} has bookmarked it{note}")

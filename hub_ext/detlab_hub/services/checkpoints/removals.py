@@ -2,9 +2,9 @@
 
 A deleted checkpoint is in the trash for `Settings.trash_window`: it is marked, its files stay, and it can be restored.
 What is to be removed is a row, written in the transaction that marks the checkpoint, with the time at which it is due;
-the files are removed after a commit. A removal that a crash or a storage that is away has interrupted is finished later:
-`finish` repeats it. The master removes what was deleted by hand from file systems that it sees; the rest is removed by
-a task of the owner (`usertasks.collection_tasks`).
+the files are removed after a commit. A removal that a crash or a storage that is away has interrupted is finished
+later: `finish` repeats it. The master removes what was deleted by hand from file systems that it sees; the rest is
+removed by a task of the owner (`usertasks.collection_tasks`).
 """
 
 from __future__ import annotations

@@ -134,7 +134,9 @@ def trash_of(s: Session, uuids: Sequence[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in chunks(uuids):
         restorable = and_(RemovalRow.uuid.in_(part), RemovalRow.begun_at.is_(None), RemovalRow.paths.is_(None))
-        found.update((uuid, due) for uuid, due in s.execute(select(RemovalRow.uuid, RemovalRow.due_at).where(restorable)))
+        found.update(
+            (uuid, due) for uuid, due in s.execute(select(RemovalRow.uuid, RemovalRow.due_at).where(restorable))
+        )
     return found
 
 

@@ -154,8 +154,8 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     mine = select(AllocationRow.id).where(AllocationRow.experiment_id == experiment_id)
     s.execute(delete(PartRow).where(PartRow.allocation_id.in_(mine)))
     saved = select(CheckpointRow.uuid).where(CheckpointRow.experiment_id == experiment_id)
-    for table in (RemovalRow, BookmarkRow):
-        s.execute(delete(table).where(table.uuid.in_(saved)))
+    s.execute(delete(RemovalRow).where(RemovalRow.uuid.in_(saved)))
+    s.execute(delete(BookmarkRow).where(BookmarkRow.uuid.in_(saved)))
     for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency, GrantRow):
         s.execute(delete(table).where(table.experiment_id == experiment_id))
     for part in chunks(trial_ids):
