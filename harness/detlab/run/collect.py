@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from detlab.errors import DetlabError, NotInCluster, StaleAttempt
 from detlab.info import ClusterInfo, get_cluster_info, read_token
@@ -25,6 +25,11 @@ from detlab.storage.clearing import clear_checkpoint
 TIMEOUT = 60.0
 PER_REPORT = 20
 """Checkpoints after which the master is told: of those a task that is killed has told nothing yet."""
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"detlab: {text}\n")
+    sys.stderr.flush()
 
 
 class Master:
@@ -70,6 +75,16 @@ class Master:
             return found
 
 
+class Orders(Protocol):
+    """Whom a collector asks and tells: the master."""
+
+    def list(self) -> dict[str, Any]:
+        """Return what is to be removed."""
+
+    def report(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Report what became of some checkpoints; return what is still to be removed."""
+
+
 class Collector:
     """Removes checkpoints, and remembers the stores that it has opened.
 
@@ -92,7 +107,7 @@ class Collector:
         while items:
             told = [self._remove(item) for item in items[:PER_REPORT]]
             items = self._master.report(told)["items"]
-        _say(f"{self.removed} checkpoints removed and seen to be gone, {self.freed} bytes; {self.failed} failed")
+        self._say(f"{self.removed} checkpoints removed and seen to be gone, {self.freed} bytes; {self.failed} failed")
         return 1 if self.failed and not self.removed else 0
 
     def _remove(self, item: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,11 +118,11 @@ class Collector:
         except (DetlabError, OSError) as error:
             report["failure"] = f"{error}"[:2000] or type(error).__name__
             self.failed += 1
-            _say(f"checkpoint {uuid} stays: {report['failure']}")
+            self._say(f"checkpoint {uuid} stays: {report['failure']}")
             return report
         self.removed += 1
         self.freed += freed
-        _say(f"checkpoint {uuid}: {freed} bytes are gone")
+        self._say(f"checkpoint {uuid}: {freed} bytes are gone")
         return report
 
     def _store(self, block: Mapping[str, Any]) -> StorageManager:
@@ -115,11 +130,6 @@ class Collector:
         if key not in self._stores:
             self._stores[key] = self._open(block)
         return self._stores[key]
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"detlab: {text}\n")
-    sys.stderr.flush()
 
 
 def main() -> int:
