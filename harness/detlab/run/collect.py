@@ -91,9 +91,16 @@ class Collector:
     Args:
         master: Whom to ask and to tell.
         open_store: Makes the store of a `checkpoint_storage` block.
+        say: Takes each line for people.
     """
 
-    def __init__(self, master: Master, open_store: Callable[[Mapping[str, Any]], StorageManager] = from_config) -> None:
+    def __init__(
+        self,
+        master: Orders,
+        open_store: Callable[[Mapping[str, Any]], StorageManager] = from_config,
+        say: Callable[[str], None] = _say,
+    ) -> None:
+        self._say = say
         self._master = master
         self._open = open_store
         self._stores: dict[str, StorageManager] = {}
