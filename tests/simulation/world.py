@@ -30,7 +30,7 @@ from simulation.machines.large_faults import LargeFaults
 from simulation.machines.master import Master, copy_torn, default_settings
 from simulation.machines.network import Network
 from simulation.machines.node import AgentPace, Node
-from simulation.machines.trial import LENGTH, Course, HttpBridge
+from simulation.machines.trial import LENGTH, Course, HttpBridge, Trial
 
 SLOTS = (2, 1, 1)
 TRIALS, AGENTS = 8, 3
@@ -113,6 +113,10 @@ class World:
     def elastic(self) -> list[ElasticPool]:
         """The pools that grow and shrink."""
         return []
+
+    def collect(self, trial: Trial) -> int:
+        """Do what the task of a collection does; only one world collects."""
+        raise AssertionError(f"{trial.launch.allocation_id} is to remove checkpoints")
 
     def ring_of(self, launch: Launch) -> Ring | None:
         """How the ranks of an attempt reach each other; None: it has one node."""

@@ -5,10 +5,17 @@ from __future__ import annotations
 
 from simulation.cluster import Cluster
 from simulation.elastic import Elastic
+from simulation.machines.collected import Collected
 from simulation.machines.steered import Steered
 from simulation.world import World
 
-WORLDS: dict[str, type[World]] = {"search": World, "cluster": Cluster, "elastic": Elastic, "steered": Steered}
+WORLDS: dict[str, type[World]] = {
+    "search": World,
+    "cluster": Cluster,
+    "elastic": Elastic,
+    "steered": Steered,
+    "collected": Collected,
+}
 ELASTIC_FROM = 100
 """Seeds below are as they were: by them bugs, of which some are planted ones, are known to be found."""
 FEWER_FROM = 200

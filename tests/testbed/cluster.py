@@ -175,6 +175,10 @@ class Cluster:
         return "\n".join(found)
 
 
+LASTING = "c.DetHub.gc_delay = 86400.0\n"
+"""Tests look at checkpoints whenever they like: experiments that have ended are collected when a test asks for it."""
+
+
 @contextmanager
 def running_cluster(
     root: Path, *, slots: int = 2, config: str = "", extra: Mapping[str, str] | None = None, more: Sequence[str] = ()
@@ -189,9 +193,8 @@ def running_cluster(
         more: Further arguments of `det up`.
     """
     cluster = Cluster(root, slots=slots, extra=extra or {})
-    if config:
-        cluster.folder.mkdir(parents=True, exist_ok=True)
-        (cluster.folder / "detlab_config.py").write_text(config)
+    cluster.folder.mkdir(parents=True, exist_ok=True)
+    (cluster.folder / "detlab_config.py").write_text(f"{LASTING}{config}")
     started = cluster.up(*more)
     if started.returncode != 0:
         raise RuntimeError(f"det up failed:\n{started.stdout}{started.stderr}\n{cluster.logs()}")

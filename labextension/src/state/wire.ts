@@ -108,6 +108,7 @@ export interface CheckpointView {
   validation: Float | null;
   metrics: Record<string, number>;
   manifest_digest: string;
+  trash_until: number | null;
 }
 
 /** One look at the cluster. */

@@ -2,7 +2,8 @@
 
 I1 an acknowledged submit is neither lost nor doubled. I2 a slot has one live owner, in the database and on the machine.
 I3 no older attempt writes after a newer one. I4 acknowledged metrics are there, once, as reported. I5 a committed
-checkpoint is complete. I7 every trial ends. I8 the journal replayed gives the decisions that were taken.
+checkpoint is complete. I6 no pinned checkpoint is lost: `machines.collected`. I7 every trial ends. I8 the journal
+replayed gives the decisions that were taken.
 """
 
 from __future__ import annotations
@@ -267,8 +268,9 @@ class Promises:
             row = self._one("SELECT experiment_id FROM idempotency WHERE key=?", key)
             if row is None or row[0] != experiment_id:
                 self._broken("I1", f"submit {key} was acknowledged as experiment {experiment_id}, now there is {row}")
-        tasks = dict(self._all("SELECT name, id FROM tasks"))
-        if len(tasks) != (self._one("SELECT count(*) FROM tasks") or (0,))[0]:
+        submitted = "FROM tasks WHERE json_extract(source, '$.gc') IS NULL"
+        tasks = dict(self._all(f"SELECT name, id {submitted}"))
+        if len(tasks) != (self._one(f"SELECT count(*) {submitted}") or (0,))[0]:
             self._broken("I1", "a command was made twice")
         for name, task in self.commands.items():
             if tasks.get(name) != task:

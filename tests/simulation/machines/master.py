@@ -32,6 +32,7 @@ from detlab.schemas.wire import (
     RecordBatch,
     SteerSearch,
 )
+from detlab.schemas.wire.storage import Bookmark, CollectReport, GcRequest
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, Settings, TaskCaller
 from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
@@ -337,6 +338,10 @@ class Master:
                 return await services.experiments.get(caller, int(number))
             case "POST", ["experiments", number, "search"], Caller():
                 return await services.steering.steer(caller, int(number), SteerSearch.model_validate_json(request.body))
+            case _, ["experiments", number, "gc"], Caller():
+                return await self._collection(request, caller, int(number))
+            case _, ["checkpoints", uuid, *_], Caller():
+                return await self._checkpoints(request, caller, uuid)
             case "POST", ["experiments", number, action], Caller():
                 steer = {"pause": services.experiments.pause, "activate": services.experiments.activate}[action]
                 return await steer(caller, int(number))
@@ -373,8 +378,34 @@ class Master:
                 return await services.tasks.commit_checkpoint(caller, commit)
             case "GET", ["task", "checkpoints", uuid]:
                 return await services.tasks.get_checkpoint(caller, uuid)
+            case "GET", ["task", "collection"]:
+                return await services.collection_tasks.list(caller)
+            case "POST", ["task", "collection"]:
+                report = CollectReport.model_validate_json(request.body)
+                return await services.collection_tasks.report(caller, report)
             case "POST", ["task", "token"]:
                 return await services.tasks.renew_token(caller)
+        raise NotFound(f"no route {request.method} {request.path}")
+
+    async def _collection(self, request: Request, caller: Caller, number: int) -> Any:
+        services = self.services
+        assert services is not None
+        if request.method == "GET":
+            return await services.collecting.preview(caller, number)
+        return await services.collecting.apply(caller, number, GcRequest.model_validate_json(request.body))
+
+    async def _checkpoints(self, request: Request, caller: Caller, uuid: str) -> Any:
+        services = self.services
+        assert services is not None
+        match request.method, request.path.split("/")[2:]:
+            case "DELETE", []:
+                return await services.removals.delete(caller, uuid, now="now" in request.query)
+            case "POST", ["undelete"]:
+                return await services.removals.undelete(caller, uuid)
+            case "PUT", ["bookmark"]:
+                return await services.collecting.bookmark(caller, uuid, Bookmark.model_validate_json(request.body))
+            case "DELETE", ["bookmark"]:
+                return await services.collecting.unbookmark(caller, uuid)
         raise NotFound(f"no route {request.method} {request.path}")
 
     async def _queue(self, request: Request, caller: Caller) -> Any:
@@ -506,5 +537,6 @@ def default_settings(folder: Path) -> Settings:
         task_token_ttl=120.0,
         preemption_timeout_default=20.0,
         tick=2.0,
+        gc_delay=1e9,
         limits=Limits(min_priority=1),
     )

@@ -15,6 +15,7 @@ from detlab_hub.store.tables.cluster import (
     UidRow,
     UsageRow,
 )
+from detlab_hub.store.tables.collection import BookmarkRow, FreedRow
 from detlab_hub.store.tables.experiments import (
     AllocationRow,
     BundleRow,
@@ -45,6 +46,7 @@ __all__ = [
     "AllocationRow",
     "AuditRow",
     "Base",
+    "BookmarkRow",
     "BundleRow",
     "BundleUpload",
     "CheckpointRow",
@@ -52,6 +54,7 @@ __all__ = [
     "EventRow",
     "ExperimentMetric",
     "ExperimentRow",
+    "FreedRow",
     "GrantRow",
     "Idempotency",
     "Lease",
