@@ -35,6 +35,7 @@ from detlab_hub.services.cluster.health import Health
 from detlab_hub.services.cluster.metrics import Metrics
 from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.cluster.refusals import Refusals
+from detlab_hub.services.cluster.storage import Storage
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
 from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.elastic import provisioning
@@ -168,6 +169,7 @@ class Services:
         self.timeline = Timeline(self.shell)
         self.code = Code(self.shell)
         self.usage = Usage(self.shell)
+        self.storage = Storage(self.shell)
         self.uids = UserUids(self.shell)
         self.audit = Audit(self.shell)
         self.refusals = Refusals(self.shell)

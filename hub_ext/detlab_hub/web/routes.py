@@ -29,6 +29,7 @@ from detlab_hub.web.cluster import (
     pools,
     quotas,
     service,
+    storage,
     uids,
     usage,
 )
@@ -100,6 +101,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("metrics", metrics.Metrics),
     ("uids", uids.Uids),
     ("usage", usage.Usage),
+    ("storage/usage", storage.StorageUsageRoute),
     ("audit", audit.Audit),
     ("tokens", service.Tokens),
     ("tokens/{token_id}", service.Token),

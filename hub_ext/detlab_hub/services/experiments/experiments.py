@@ -29,7 +29,7 @@ from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.core.rights import Right
 from detlab_hub.core.scheduling import Job, Task
 from detlab_hub.core.searchers import SearcherInputError
-from detlab_hub.services.admission import feasibility
+from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.experiments import removal
@@ -81,6 +81,7 @@ class Experiments:
             TooFast: The caller submits too often.
             TooMany: The caller has too many jobs that have not ended.
             NotAllowed: Its priority is better than the caller may give.
+            StorageFull: A quota of bytes is used up.
         """
         if found := key_problems(request.idempotency_key):
             raise ConfigError(found)
@@ -95,6 +96,7 @@ class Experiments:
         prepared = await workers.submissions.run(caller.name, prepare, request, self._shell.settings, self._draw)
         await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         prepared.warnings += await self._check_resources(caller, prepared.config)
+        prepared.warnings += await storage_quotas.check(self._shell, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._shell.settings, request.bundle)
         prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
         if request.dry_run:

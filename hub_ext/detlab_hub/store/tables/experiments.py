@@ -285,6 +285,7 @@ class CheckpointRow(Base):
     __table_args__ = (
         Index(None, "trial_id", "steps_completed"),
         Index(None, "experiment_id", "created_at"),
+        Index(None, "experiment_id", "state", "size"),
     )
 
     uuid: Mapped[str] = mapped_column(CleanText, primary_key=True)
