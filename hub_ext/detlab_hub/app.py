@@ -156,6 +156,17 @@ class DetHub(Application):
         help="Days for which ended notebooks, shells, commands and other tasks are listed, with their logs and outputs."
         " 0: for ever.",
     ).tag(config=True)
+    trash_days = Float(
+        7.0,
+        min=0,
+        help="Days for which checkpoints that were deleted, or collected by the policy of their experiment, can be"
+        " restored by `det checkpoint undelete`; their files stay as long. 0: the files go at once.",
+    ).tag(config=True)
+    gc_delay = Float(
+        60.0,
+        min=0,
+        help="Seconds after the end of an experiment at which checkpoints that its policy does not keep are collected.",
+    ).tag(config=True)
     log_retention_days = Integer(
         -1,
         min=-1,
@@ -282,6 +293,8 @@ class DetHub(Application):
             preemptions_per_hour=self.preemptions_per_hour,
             checkpoint_near=self.checkpoint_near,
             tasks_keep=self.tasks_keep_days * 86400.0,
+            trash_window=self.trash_days * 86400.0,
+            gc_delay=self.gc_delay,
             log_retention_days=self.log_retention_days,
             log_cleaning_hour=self.log_cleaning_hour,
             audit_keep=self.audit_keep_days * 86400.0,

@@ -27,7 +27,9 @@ from detlab_hub.services.admission.user_limits import UserLimits
 from detlab_hub.services.agents import drains, token_renewal
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.checkpoints import collecting
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
+from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.credentials import Credentials
@@ -75,7 +77,8 @@ from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.queue.pools import PoolViews
 from detlab_hub.services.queue.queue import Queue
 from detlab_hub.services.streams.stream import Stream
-from detlab_hub.services.usertasks import search_tasks, time_limits
+from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_limits
+from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.services.usertasks.retention import Retention
@@ -136,6 +139,8 @@ class Services:
         self.connections = connections
         self.grants = Grants(self.shell)
         self.removals = Removals(self.shell)
+        self.collecting = Collecting(self.shell)
+        self.collection_tasks = CollectionTasks(self.shell)
         self.edits = Edits(self.shell)
         self.steering = SearchSteering(self.shell)
         self.by_hand = ByHand(self.shell)
@@ -281,13 +286,15 @@ class Services:
         if reachable != self._reachable:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
-        due, over, drained, spent, searched = await self.shell.read(
+        due, over, drained, spent, searched, ended, collected = await self.shell.read(
             lambda s: (
                 _due(s, now),
                 time_limits.due(s, now),
                 drains.due(s, now),
                 budgets.due(s, now),
                 search_tasks.due(s),
+                collecting.due(s, now),
+                collection_tasks.due(s, now),
             )
         )
         actions: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
@@ -295,6 +302,8 @@ class Services:
         actions += [partial(drains.act_on_deadline, agent_id=agent_id) for agent_id in drained]
         actions += [partial(budgets.act, experiment_id=key, reason=reason) for key, reason in spent]
         actions += [partial(search_tasks.act, experiment_id=key) for key in searched]
+        actions += [partial(collecting.act, experiment_id=key) for key in ended]
+        actions += [partial(collection_tasks.act, experiment_id=key) for key in collected]
         await self._each(actions)
 
     async def _each(self, actions: Sequence[Callable[[Turn], None]]) -> None:

@@ -37,6 +37,7 @@ from detlab_hub.web.experiments import (
     bundles,
     checkpoints,
     code,
+    collection,
     experiments,
     figures,
     grants,
@@ -70,6 +71,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("log-retention", experiments.LogRetention),
     ("experiments/{experiment_id}", experiments.Experiment),
     ("experiments/{experiment_id}/edit", experiments.Edit),
+    ("experiments/{experiment_id}/gc", collection.Gc),
     ("experiments/{experiment_id}/search", searches.Steer),
     ("experiments/{experiment_id}/search/ask", searches.Ask),
     ("experiments/{experiment_id}/search/tell", searches.Tell),
@@ -114,6 +116,9 @@ API: list[tuple[str, type[Guarded]]] = [
     ("trials/{trial_id}/logs/stream", streams.LogStream),
     ("trials/{trial_id}/checkpoints", trials.Checkpoints),
     ("checkpoints/{uuid}", checkpoints.Checkpoint),
+    ("checkpoints/{uuid}/undelete", checkpoints.Undelete),
+    ("checkpoints/{uuid}/pins", checkpoints.Pins),
+    ("checkpoints/{uuid}/bookmark", checkpoints.BookmarkOf),
     ("checkpoints/{uuid}/edit", checkpoints.Edit),
     ("checkpoints/{uuid}/remove-files", checkpoints.RemoveSome),
     ("checkpoints/{uuid}/metrics", checkpoints.Metrics),
@@ -143,6 +148,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("task/metadata", tasks.TrialMetadata),
     ("task/best-validation", tasks.BestValidation),
     ("task/search", tasks.CustomSearch),
+    ("task/collection", tasks.Collection),
     ("task/token", tasks.Token),
 ]
 """Path below `/services/detlab/api/v1/` and its handler."""

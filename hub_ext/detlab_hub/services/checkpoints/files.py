@@ -12,10 +12,12 @@ import hashlib
 import logging
 import os
 from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from detlab.errors import CheckpointError, CheckpointMissing, NotFound, StorageError
 from detlab.storage import from_config
+from detlab.storage.clearing import clear_checkpoint
 from detlab_hub.services.checkpoints.manifests import check_path, is_uuid
 
 _log = logging.getLogger(__name__)
@@ -133,37 +135,32 @@ def check_reachable(storage: dict[str, Any]) -> None:
     from_config(storage)
 
 
-def remove_files(storage: dict[str, Any], uuid: str, paths: Sequence[str], owner: int | None = None) -> bool:
-    """Remove some files of a checkpoint; return whether they are gone.
-
-    The other arguments are those of `remove_checkpoint`.
-    """
-    if not is_uuid(uuid):
-        return False
-    try:
-        from_config(storage).delete_files(uuid, paths, owner=owner)
-    except (StorageError, CheckpointError) as error:
-        _log.warning("files of checkpoint %s stay: %s", uuid, error.message)
-        return False
-    return True
-
-
-def remove_checkpoint(storage: dict[str, Any], uuid: str, owner: int | None = None) -> bool:
-    """Remove the files of a checkpoint.
+def remove(
+    storage: dict[str, Any], uuid: str, names: Sequence[str], paths: Sequence[str] | None, owner: int | None
+) -> str:
+    """Remove a checkpoint, or some of its files, and see that they are gone.
 
     Args:
         storage: The `checkpoint_storage` block.
         uuid: The checkpoint.
+        names: Its files as they were committed.
+        paths: The files that go; None: all of it.
         owner: uid to whom all of it must belong; None: any.
 
     Returns:
-        Whether they are gone, also if they never were there.
+        Why some may still be there; empty if they are gone, also if they never were there.
     """
     if not is_uuid(uuid):
-        return False
+        return f"{uuid[:80]!r} is no checkpoint"
     try:
-        from_config(storage).delete(uuid, owner=owner)
-    except StorageError as error:
-        _log.warning("checkpoint %s stays: %s", uuid, error.message)
-        return False
-    return True
+        clear_checkpoint(from_config(storage), uuid, names, paths, owner=owner)
+    except (StorageError, CheckpointError) as error:
+        _log.warning("files of checkpoint %s stay: %s", uuid, error.message)
+        return error.message
+    return ""
+
+
+def is_reachable(storage: dict[str, Any]) -> bool:
+    """Whether checkpoints are on a file system that this master sees: else a task on an agent must remove them."""
+    path = storage.get("host_path" if storage.get("type") == "shared_fs" else "container_path")
+    return storage.get("type") in {"shared_fs", "directory"} and isinstance(path, str) and Path(path).is_dir()

@@ -1,7 +1,10 @@
-"""Changes of committed checkpoints: metadata, and the removal of all files or of some.
+"""Changes of committed checkpoints: metadata, deletion and its undoing, and the removal of some files.
 
-What is to be removed is a row, written in the transaction that marks the checkpoint; the files are removed after its
-commit. A removal that a crash or a storage that is away has interrupted is finished later: `finish` repeats it.
+A deleted checkpoint is in the trash for `Settings.trash_window`: it is marked, its files stay, and it can be restored.
+What is to be removed is a row, written in the transaction that marks the checkpoint, with the time at which it is due;
+the files are removed after a commit. A removal that a crash or a storage that is away has interrupted is finished
+later: `finish` repeats it. The master removes what was deleted by hand from file systems that it sees; the rest is
+removed by a task of the owner (`usertasks.collection_tasks`).
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -19,23 +23,29 @@ from detlab.schemas.wire import CheckpointView, EditCheckpoint, ExperimentState
 from detlab_hub.core.rights import Right
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_metadata
+from detlab_hub.services.checkpoints.pins import Pins, pins_of
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.kernel.warm_start import is_source
 from detlab_hub.services.lifecycle import uids
-from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS
 from detlab_hub.services.views import experiment_views
-from detlab_hub.store.queries import checkpoints
+from detlab_hub.store.queries import checkpoints, collection
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
 
 _log = logging.getLogger(__name__)
 COMPLETED, PARTIALLY_DELETED, DELETED = "COMPLETED", "PARTIALLY_DELETED", "DELETED"
 AGAIN_AFTER = 3600.0
 """Seconds until a removal that failed is tried again."""
-_ENDED = [state.value for state in ExperimentState if state.terminal or state is ExperimentState.DELETING]
+_HINTS = {
+    "resume": "Wait until it has ended or saved a later one, or kill it.",
+    "rung": "Wait until its search has ended, or kill it.",
+    "search": "Wait until the search has ended, or kill it.",
+    "version": "det model describe MODEL",
+    "bookmark": "det checkpoint unbookmark {uuid}",
+}
+"""What to do about each kind of pin; for the others what to do about a trial that resumes from it."""
 _WILD = re.compile(r"(\*\*/|\*\*|\*|\?)")
 _MEANS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
@@ -45,7 +55,6 @@ class Removals:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._again: dict[str, float] = {}
 
     async def edit(self, caller: Caller, uuid: str, wanted: EditCheckpoint) -> CheckpointView:
         """Set keys of the metadata, then remove keys; the same again changes nothing.
@@ -69,70 +78,113 @@ class Removals:
 
         return await self._shell.write(edit)
 
-    async def delete(self, caller: Caller, uuid: str) -> CheckpointView:
-        """Mark a checkpoint as deleted and remove its files; to delete it again changes nothing.
+    async def delete(self, caller: Caller, uuid: str, *, now: bool = False) -> CheckpointView:
+        """Put a checkpoint into the trash; to delete it again changes nothing.
+
+        Args:
+            caller: Who deletes it.
+            uuid: The checkpoint.
+            now: Whether its files go at once, also if it is in the trash already.
 
         Raises:
-            Conflict: A trial that has not ended needs it.
+            Conflict: Something pins it; all that does is listed.
             Forbidden: The experiment is another user's.
             NotFound: There is no such checkpoint for the caller.
-            StorageError: This master cannot reach its storage.
+            StorageError: This master does not know its storage.
         """
-        await self._shell.read(lambda s: _removable(s, caller, uuid))
-        view = await self._shell.write(lambda turn: _delete(turn, caller, uuid))
+        _, storage = await self._shell.read(lambda s: _removable(s, caller, uuid))
+        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage)
+        view = await self._shell.write(lambda turn: _delete(turn, caller, uuid, now=now, by_task=not seen))
         await self._remove(uuid)
         return view
 
-    async def remove_files(self, caller: Caller, uuid: str, globs: Sequence[str]) -> CheckpointView:
-        """Remove the files that match a pattern; if none does, nothing changes.
+    async def undelete(self, caller: Caller, uuid: str) -> CheckpointView:
+        """Take a checkpoint out of the trash; one that is not deleted is left unchanged.
 
         Raises:
-            Conflict: A trial that has not ended needs it.
+            Conflict: Its files are gone, or are being removed.
             Forbidden: The experiment is another user's.
             NotFound: There is no such checkpoint for the caller.
-            StorageError: This master cannot reach its storage.
         """
-        found = await self._shell.read(lambda s: _removable(s, caller, uuid))
+        return await self._shell.write(lambda turn: _undelete(turn, caller, uuid))
+
+    async def remove_files(self, caller: Caller, uuid: str, globs: Sequence[str]) -> CheckpointView:
+        """Remove the files that match a pattern, at once; if none does, nothing changes.
+
+        Raises:
+            Conflict: Something pins it; all that does is listed.
+            Forbidden: The experiment is another user's.
+            NotFound: There is no such checkpoint for the caller.
+            StorageError: This master does not know its storage.
+        """
+        found, storage = await self._shell.read(lambda s: _removable(s, caller, uuid))
         gone = await self._shell.workers.removals.run(caller.name, matching, found, globs)
-        view = await self._shell.write(lambda turn: _remove_some(turn, caller, uuid, gone))
+        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage)
+        view = await self._shell.write(lambda turn: _remove_some(turn, caller, uuid, gone, by_task=not seen))
         await self._remove(uuid)
         return view
 
     async def finish(self) -> None:
-        """Repeat the removals that are not done, one that failed at most once an hour."""
+        """Carry out the removals that are due and are the master's; one that failed is due again an hour later."""
         now = self._shell.clock()
-        left = await self._shell.read(lambda s: [row.uuid for _, row in checkpoints.removals(s)])
-        self._again = {uuid: until for uuid, until in self._again.items() if uuid in set(left)}
-        for uuid in left:
-            if self._again.get(uuid, now) <= now:
-                await self._remove(uuid)
+        for uuid in await self._shell.read(lambda s: checkpoints.removals_due(s, now)):
+            await self._remove(uuid)
 
     async def _remove(self, uuid: str) -> None:
-        def load(s: Session) -> tuple[dict[str, Any], list[str] | None, str, int | None] | None:
-            removal, row = s.get(RemovalRow, uuid), s.get(CheckpointRow, uuid)
-            if removal is None or row is None:
-                return None
-            owner = s.get_one(ExperimentRow, row.experiment_id).owner
-            return row.storage, removal.paths, owner, uids.file_owner(s, self._shell.settings.uids, owner)
-
-        try:
-            found = await self._shell.read(load)
-        except StorageError as error:  # the uid of its files is not known
-            _log.warning("files of checkpoint %s stay: %s", uuid, error.message)
-            self._again[uuid] = self._shell.clock() + AGAIN_AFTER
-            return
+        found = await self._shell.write(lambda turn: _begin(turn, uuid))
         if found is None:
             return
-        storage, paths, owner, uid = found
         run = self._shell.workers.removals.run
-        if paths is None:
-            gone = await run(owner, files.remove_checkpoint, storage, uuid, uid)
-        else:
-            gone = await run(owner, files.remove_files, storage, uuid, paths, uid)
-        if gone:
-            await self._shell.write(lambda turn: _done(turn, uuid, paths))
-        else:
-            self._again[uuid] = self._shell.clock() + AGAIN_AFTER
+        failure = found.failure or await run(
+            found.owner, files.remove, found.storage, uuid, found.names, found.paths, found.uid
+        )
+        await self._shell.write(lambda turn: end_removal(turn, uuid, found.paths, failure))
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """What the master is about to remove, as whom."""
+
+    storage: dict[str, Any]
+    names: list[str]
+    paths: list[str] | None
+    owner: str
+    uid: int | None
+    failure: str = ""
+
+
+def _begin(turn: Turn, uuid: str) -> _Begun | None:
+    """Note that the removal of a checkpoint begins, from which on it cannot be undone; None: it is not to begin."""
+    removal, row = turn.session.get(RemovalRow, uuid), turn.session.get(CheckpointRow, uuid)
+    if removal is None or row is None or removal.by_task or removal.due_at > turn.now:
+        return None
+    removal.begun_at = removal.begun_at or turn.now
+    owner = turn.session.get_one(ExperimentRow, row.experiment_id).owner
+    names = sorted({*row.files, *(removal.paths or ())})
+    try:  # the uid of its files may not be known
+        uid, failure = uids.file_owner(turn.session, turn.settings.uids, owner), ""
+    except StorageError as error:
+        uid, failure = None, error.message
+        _log.warning("files of checkpoint %s stay: %s", uuid, failure)
+    return _Begun(row.storage, names, removal.paths, owner, uid, failure)
+
+
+def end_removal(turn: Turn, uuid: str, paths: Sequence[str] | None, failure: str) -> bool:
+    """Book what was removed, or when it is tried again; return whether this removal was still to be done."""
+    removal, row = turn.session.get(RemovalRow, uuid), turn.session.get(CheckpointRow, uuid)
+    if removal is None or row is None or removal.begun_at is None:
+        return False
+    if failure:
+        removal.failure, removal.due_at = failure, turn.now + AGAIN_AFTER
+        return True
+    if removal.paths != paths:  # it has become another one meanwhile
+        return True
+    owner = turn.session.get_one(ExperimentRow, row.experiment_id).owner
+    collection.book_freed(turn.session, row.experiment_id, owner, removal.bytes, turn.now)
+    turn.session.delete(removal)
+    turn.session.flush()
+    announce(turn, row)
+    return True
 
 
 def announce(turn: Turn, row: CheckpointRow) -> CheckpointView:
@@ -153,87 +205,97 @@ def matching(names: Mapping[str, Any], globs: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def _removable(s: Session, caller: Caller, uuid: str) -> dict[str, Any]:
-    """Check that the caller may remove files of a checkpoint; return its files."""
+def _removable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Check that the caller may remove files of a checkpoint; return its files, and its storage block."""
     row = checkpoint_for(s, caller, uuid, Right.OWN)
     if row.state != DELETED:
-        _check_unused(s, row)
+        _check_pins(row, pins_of(s, [row], None))
         files.check_reachable(row.storage)
-    return row.files
-
-
-def _check_unused(s: Session, row: CheckpointRow) -> None:
-    """Check that no trial may still start from a checkpoint.
-
-    Raises:
-        Conflict: One may.
-    """
-    trial = s.get_one(TrialRow, row.trial_id)
-    needs = None
-    if trial.state not in TERMINAL_TRIALS and trial.latest_checkpoint == row.uuid:
-        needs = f"trial {trial.id}, which has not ended, resumes from it"
-    elif (child := checkpoints.started_from(s, row.uuid, TERMINAL_TRIALS)) is not None:
-        needs = f"trial {child.id}, which has not ended, starts from it"
-    else:
-        named = (one for one in checkpoints.naming(s, row.uuid, _ENDED) if is_source(one.config, row))
-        if (user := next(named, None)) is not None:
-            needs = f"experiment {user.id}, which has not ended, starts from it"
-    if needs:
-        raise _in_use(row, needs)
+    return row.files, row.storage
 
 
 def _check_unneeded(turn: Turn, row: CheckpointRow) -> None:
-    """Check that no trial may still start from a checkpoint, and that the search has no use for it either.
+    """Check that nothing pins a checkpoint.
 
     Raises:
-        Conflict: One may, or it has.
+        Conflict: Something does; all that does is listed.
     """
-    _check_unused(turn.session, row)
-    experiment = turn.session.get_one(ExperimentRow, row.experiment_id)
-    if experiment.state not in _ENDED and turn.searches.needs_checkpoint(turn.session, experiment, row.uuid):
-        raise _in_use(row, f"the search of experiment {experiment.id} may start further trials from it")
+    _check_pins(row, pins_of(turn.session, [row], turn.searches))
 
 
-def _in_use(row: CheckpointRow, needs: str) -> Conflict:
-    hint = "Wait until it has ended or saved a later one, or kill it."
-    return Conflict(f"checkpoint {row.uuid} is in use: {needs}", hint=hint)
+def _check_pins(row: CheckpointRow, pins: Pins) -> None:
+    found = pins.get(row.uuid)
+    if found:
+        needs = "; ".join(pin.reason for pin in found)
+        hints = dict.fromkeys(_HINTS.get(pin.kind, _HINTS["resume"]).format(uuid=row.uuid) for pin in found)
+        raise Conflict(f"checkpoint {row.uuid} is in use: {needs}", hint=" ".join(hints))
 
 
-def _delete(turn: Turn, caller: Caller, uuid: str) -> CheckpointView:
+def _delete(turn: Turn, caller: Caller, uuid: str, *, now: bool, by_task: bool) -> CheckpointView:
     row = checkpoint_for(turn.session, caller, uuid, Right.OWN)
     if row.state == DELETED:
+        removal = turn.session.get(RemovalRow, uuid)
+        if removal is not None and now and removal.begun_at is None:
+            removal.due_at, removal.by_task = turn.now, by_task
+            audit.note(turn, caller, "checkpoint.purge", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
+            return announce(turn, row)
         return experiment_views.checkpoint_view(turn.session, row)
     _check_unneeded(turn, row)
+    _request(turn, row, None, row.size, turn.now + (0.0 if now else turn.settings.trash_window), by_task=by_task)
     row.state = DELETED
-    _request(turn, row, None)
     audit.note(turn, caller, "checkpoint.delete", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
     return _unmade(turn, row)
 
 
-def _remove_some(turn: Turn, caller: Caller, uuid: str, gone: Sequence[str]) -> CheckpointView:
+def _undelete(turn: Turn, caller: Caller, uuid: str) -> CheckpointView:
+    row = checkpoint_for(turn.session, caller, uuid, Right.OWN)
+    if row.state != DELETED:
+        return experiment_views.checkpoint_view(turn.session, row)
+    experiment = turn.session.get_one(ExperimentRow, row.experiment_id)
+    if experiment.state == ExperimentState.DELETING:
+        raise Conflict(f"experiment {experiment.id} is being deleted, and checkpoint {uuid} with it")
+    removal = turn.session.get(RemovalRow, uuid)
+    if removal is None or removal.begun_at is not None:
+        what = "are gone" if removal is None else "are being removed"
+        raise Conflict(f"checkpoint {uuid} cannot be restored: its files {what}", hint="det checkpoint list EXPERIMENT")
+    row.state = removal.was or COMPLETED
+    turn.session.delete(removal)
+    audit.note(turn, caller, "checkpoint.undelete", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
+    return _unmade(turn, row)
+
+
+def _remove_some(turn: Turn, caller: Caller, uuid: str, gone: Sequence[str], *, by_task: bool) -> CheckpointView:
     row = checkpoint_for(turn.session, caller, uuid, Right.OWN)
     going = [path for path in gone if path in row.files]
     if not going or row.state == DELETED:
         return experiment_views.checkpoint_view(turn.session, row)
     _check_unneeded(turn, row)
+    freed = sum(int(row.files[path]["size"]) for path in going)
     row.files = {path: entry for path, entry in row.files.items() if path not in set(going)}
     row.size = sum(int(entry["size"]) for entry in row.files.values())
     row.state = PARTIALLY_DELETED if row.files else DELETED
-    _request(turn, row, going if row.files else None)
+    _request(turn, row, going if row.files else None, freed, turn.now, by_task=by_task)
     detail = f"experiment {row.experiment_id}, {len(going)} files"
     audit.note(turn, caller, "checkpoint.remove_files", f"checkpoint {uuid}", detail)
     return _unmade(turn, row)
 
 
-def _request(turn: Turn, row: CheckpointRow, paths: list[str] | None) -> None:
-    """Write down what is to be removed, beside what an earlier request has left."""
+def _request(
+    turn: Turn, row: CheckpointRow, paths: list[str] | None, freed: int, due_at: float, *, by_task: bool
+) -> None:
+    """Write down what is to be removed, when, and by whom, beside what an earlier request has left."""
     known = turn.session.get(RemovalRow, row.uuid)
     if known is None:
-        turn.session.add(RemovalRow(uuid=row.uuid, paths=paths, requested_at=turn.now))
+        known = RemovalRow(uuid=row.uuid, paths=paths, requested_at=turn.now, bytes=0)
+        turn.session.add(known)
     elif paths is None or known.paths is None:
         known.paths = None
     else:
         known.paths = sorted({*known.paths, *paths})
+    known.was, known.due_at, known.by_task, known.begun_at = row.state, due_at, by_task, None
+    known.bytes += freed
+    if due_at <= turn.now:
+        known.begun_at = turn.now
 
 
 def _unmade(turn: Turn, row: CheckpointRow) -> CheckpointView:
@@ -244,10 +306,3 @@ def _unmade(turn: Turn, row: CheckpointRow) -> CheckpointView:
     turn.changed_trial(trial)
     turn.changed_experiment(row.experiment_id)
     return announce(turn, row)
-
-
-def _done(turn: Turn, uuid: str, paths: list[str] | None) -> None:
-    """Forget a removal, unless it has become another one meanwhile."""
-    row = turn.session.get(RemovalRow, uuid)
-    if row is not None and row.paths == paths:
-        turn.session.delete(row)

@@ -32,6 +32,7 @@ from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
+from detlab_hub.services.checkpoints.collecting import check_none_pinned
 from detlab_hub.services.experiments import removal
 from detlab_hub.services.kernel import audit, offers
 from detlab_hub.services.kernel.access import experiment_for, person
@@ -380,7 +381,7 @@ class Experiments:
         """Delete an experiment that has ended: rows, and checkpoints on file systems.
 
         Raises:
-            Conflict: It has not ended.
+            Conflict: It has not ended, or something pins a checkpoint of it.
             Forbidden: It is another user's, who shares it.
             NotFound: There is no such experiment for the caller.
         """
@@ -395,6 +396,7 @@ class Experiments:
                 )
             check_move(state, ExperimentState.DELETING)
             if state is not ExperimentState.DELETING:
+                check_none_pinned(turn, row)
                 audit.note(turn, caller, "experiment.delete", f"experiment {experiment_id}", row.name)
             row.state = ExperimentState.DELETING.value
             turn.changed_experiment(experiment_id)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -15,8 +16,9 @@ from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.streams.reads import SHARED
-from detlab_hub.store.queries import experiments, rights
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow
+from detlab_hub.store.queries import collection, experiments, rights
+from detlab_hub.store.queries.collection import DELETED
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
 
 _log = logging.getLogger(__name__)
 POINTS_PER_STEP = 50_000
@@ -25,27 +27,60 @@ POINTS_PER_STEP = 50_000
 async def remove_experiment(shell: Shell, experiment_id: int) -> None:
     """Remove the files, then the rows, of an experiment that is DELETING."""
 
-    def saved(s: Session) -> tuple[str, list[tuple[dict[str, Any], str]]]:
-        experiment = s.get(ExperimentRow, experiment_id)
-        rows = s.scalars(select(CheckpointRow).where(CheckpointRow.experiment_id == experiment_id))
-        return "" if experiment is None else experiment.owner, [(row.storage, row.uuid) for row in rows]
-
-    owner, checkpoints = await shell.read(saved)
+    owner, checkpoints = await shell.read(lambda s: _saved(s, experiment_id))
     if checkpoints:
-        await _remove_files(shell, owner, checkpoints)
+        await _remove_files(shell, experiment_id, owner, checkpoints)
     while not await shell.write(lambda turn: _remove_some(turn, experiment_id)):
         _log.info("experiment %d: rows are being deleted", experiment_id)
     _log.info("experiment %d: deleted", experiment_id)
 
 
-async def _remove_files(shell: Shell, owner: str, checkpoints: list[tuple[dict[str, Any], str]]) -> None:
+class _Files(NamedTuple):
+    """A checkpoint whose files may exist."""
+
+    uuid: str
+    storage: dict[str, Any]
+    names: list[str]
+    size: int
+
+
+def _saved(s: Session, experiment_id: int) -> tuple[str, list[_Files]]:
+    """Load the owner of an experiment, and its checkpoints; those whose removal is done have no size."""
+    experiment = s.get(ExperimentRow, experiment_id)
+    query = select(CheckpointRow, RemovalRow).outerjoin(RemovalRow, RemovalRow.uuid == CheckpointRow.uuid)
+    found = [
+        _Files(row.uuid, row.storage, sorted(row.files), _still_there(row, left))
+        for row, left in s.execute(query.where(CheckpointRow.experiment_id == experiment_id))
+    ]
+    return "" if experiment is None else experiment.owner, found
+
+
+def _still_there(row: CheckpointRow, removal: RemovalRow | None) -> int:
+    """Return the bytes of a checkpoint that are not yet booked as freed."""
+    waiting = 0 if removal is None else removal.bytes
+    return waiting if row.state == DELETED else row.size + waiting
+
+
+async def _remove_files(shell: Shell, experiment_id: int, owner: str, checkpoints: list[_Files]) -> None:
     try:
         uid = await shell.read(lambda s: uids.file_owner(s, shell.settings.uids, owner))
     except StorageError as error:
         _log.warning("%d checkpoints stay: %s", len(checkpoints), error.message)
         return
-    for storage, uuid in checkpoints:
-        await shell.workers.removals.run(owner, files.remove_checkpoint, storage, uuid, uid)
+    freed = []
+    for one in checkpoints:
+        run = shell.workers.removals.run
+        failure = await run(owner, files.remove, one.storage, one.uuid, one.names, None, uid)
+        if not failure and one.size:
+            freed.append(one.size)
+    if freed:
+        await shell.write(lambda turn: _book(turn, experiment_id, owner, freed))
+
+
+def _book(turn: Turn, experiment_id: int, owner: str, freed: Sequence[int]) -> None:
+    if turn.session.get(ExperimentRow, experiment_id) is not None:  # else its removal was finished by another request
+        for size in freed:
+            collection.book_freed(turn.session, experiment_id, owner, size, turn.now)
 
 
 def _remove_some(turn: Turn, experiment_id: int) -> bool:

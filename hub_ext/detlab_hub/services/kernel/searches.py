@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,13 +125,21 @@ class Searches:
 
     def needs_checkpoint(self, s: Session, row: ExperimentRow, uuid: str) -> bool:
         """Whether trials of an active experiment's search may still start from a checkpoint."""
+        needed = self.needed_checkpoints(s, row)
+        return needed is None or uuid in needed
+
+    def needed_checkpoints(self, s: Session, row: ExperimentRow) -> Set[str] | None:
+        """Return the checkpoints from which trials of an active experiment's search may still start.
+
+        None: perhaps all, as long as it cannot be replayed.
+        """
         try:
             wants = method_class(row.searcher_name).wants_checkpoints
-            return wants and uuid in self.get(s, row).needs_checkpoints()
+            return self.get(s, row).needs_checkpoints() if wants else frozenset()
         except (SearcherNotInstalled, SearchMismatch):  # it may, once it can be replayed
-            return True
+            return None
         except SearchLostError:
-            return False
+            return frozenset()
 
     def step(self, s: Session, row: ExperimentRow, event: Event, now: float) -> list[Decision]:
         """Give the search one event and journal it with its decisions, in the caller's transaction.

@@ -99,6 +99,10 @@ class Settings:
     """Events kept for resuming streams; older cursors get a resync."""
     tasks_keep: float = 30 * 86400.0
     """Seconds for which ended user tasks, their output and their files are kept; 0: for ever."""
+    trash_window: float = 7 * 86400.0
+    """Seconds for which a deleted or collected checkpoint can be restored; 0: its files go at once."""
+    gc_delay: float = 60.0
+    """Seconds after the end of an experiment at which its checkpoints are collected by its policy."""
     log_retention_days: int = -1
     """Days for which the output of ended trials is kept unless their experiments set it; -1: for ever."""
     log_cleaning_hour: int = 3

@@ -124,12 +124,10 @@ def lost_source(s: Session, config: dict[str, Any]) -> str | None:
     return str(uuid) if uuid and source_of(s, config) is None else None
 
 
-def is_source(config: dict[str, Any], row: CheckpointRow) -> bool:
-    """Whether a stored config starts from this checkpoint, or may (one that an earlier master stored)."""
-    uuid, trial_id = _said(config)
-    if uuid:
-        return row.uuid == uuid
-    return trial_id is not None and row.trial_id == int(trial_id)
+def is_source(config: dict[str, Any], uuid: str, trial_id: int) -> bool:
+    """Whether a stored config starts from this checkpoint of a trial, or may (one that an earlier master stored)."""
+    said, trial = _said(config)
+    return said == uuid if said else trial is not None and trial_id == int(trial)
 
 
 def _said(config: dict[str, Any]) -> tuple[Any, Any]:

@@ -560,6 +560,7 @@ def _order_trials(turn: Turn, row: ExperimentRow, event: trials.Event) -> None:
 
 def _finish(turn: Turn, row: ExperimentRow) -> None:
     row.ended_at = turn.now
+    row.gc_at = turn.now + turn.settings.gc_delay
     if row.state == ExperimentState.COMPLETED:
         row.progress = 1.0
     if row.state == ExperimentState.ERROR:

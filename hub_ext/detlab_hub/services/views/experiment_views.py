@@ -35,7 +35,7 @@ from detlab_hub.services.kernel.access import rights_to
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_config, masked_storage
 from detlab_hub.services.kernel.pending import Pending
-from detlab_hub.store.queries import checkpoints, experiments, trials, workspaces
+from detlab_hub.store.queries import checkpoints, collection, experiments, trials, workspaces
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import (
     AllocationRow,
@@ -365,9 +365,13 @@ def checkpoint_views(s: Session, rows: Sequence[CheckpointRow], metric: str | No
         experiment = s.get(ExperimentRow, experiment_id)
         if experiment is not None and experiment.metric:
             validations.update(_validations_at(s, experiment.metric, group))
+    trash = collection.trash_of(s, [row.uuid for row in rows if row.state == collection.DELETED])
     return [
         _checkpoint_view(
-            row, validations.get(row.uuid), {metric: others[row.uuid]} if metric and row.uuid in others else {}
+            row,
+            validations.get(row.uuid),
+            {metric: others[row.uuid]} if metric and row.uuid in others else {},
+            trash.get(row.uuid),
         )
         for row in rows
     ]
@@ -395,7 +399,9 @@ _CHECKPOINT_STATES: dict[str, Literal["PARTIALLY_DELETED", "DELETED"]] = {
 }
 
 
-def _checkpoint_view(row: CheckpointRow, validation: float | None, metrics: dict[str, float]) -> CheckpointView:
+def _checkpoint_view(
+    row: CheckpointRow, validation: float | None, metrics: dict[str, float], trash_until: float | None
+) -> CheckpointView:
     return CheckpointView(
         uuid=row.uuid,
         trial_id=row.trial_id,
@@ -411,6 +417,7 @@ def _checkpoint_view(row: CheckpointRow, validation: float | None, metrics: dict
         validation=validation,
         metrics=metrics,
         manifest_digest=row.manifest_digest,
+        trash_until=trash_until,
     )
 
 

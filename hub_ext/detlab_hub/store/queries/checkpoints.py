@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Text, bindparam, select, tuple_, type_coerce
+from sqlalchemy import bindparam, select, tuple_
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
+from detlab_hub.store.tables import CheckpointRow, RemovalRow, TrialRow
 
 _SINCE_ANEW = CheckpointRow.run >= (
     select(TrialRow.first_run).where(TrialRow.id == CheckpointRow.trial_id).correlate(CheckpointRow).scalar_subquery()
@@ -70,20 +70,13 @@ def latest(s: Session, trial_id: int) -> CheckpointRow | None:
     return None if newest is None else s.get(CheckpointRow, newest)
 
 
-def started_from(s: Session, uuid: str, ended: Sequence[str]) -> TrialRow | None:
-    """Return a trial that begins with this checkpoint of another one and is not in one of the states `ended`."""
-    living = TrialRow.state.not_in(ended)
-    return s.scalars(select(TrialRow).where(TrialRow.parent_checkpoint == uuid, living).limit(1)).first()
-
-
-def naming(s: Session, uuid: str, ended: Sequence[str]) -> list[ExperimentRow]:
-    """Return experiments whose config has this uuid somewhere, and that are in none of the states `ended`."""
-    text = type_coerce(ExperimentRow.config, Text)
-    query = select(ExperimentRow).where(ExperimentRow.state.not_in(ended), text.contains(uuid, autoescape=True))
-    return list(s.scalars(query))
-
-
 def removals(s: Session) -> list[tuple[RemovalRow, CheckpointRow]]:
     """Return the removals that are not done, oldest first, each with its checkpoint."""
     query = select(RemovalRow, CheckpointRow).join(CheckpointRow, CheckpointRow.uuid == RemovalRow.uuid)
     return [(removal, row) for removal, row in s.execute(query.order_by(RemovalRow.requested_at, RemovalRow.uuid))]
+
+
+def removals_due(s: Session, now: float) -> list[str]:
+    """Return the checkpoints whose removal is due and the master's own to do, oldest first."""
+    query = select(RemovalRow.uuid).where(RemovalRow.due_at <= now, RemovalRow.by_task.is_(False))
+    return list(s.scalars(query.order_by(RemovalRow.due_at, RemovalRow.uuid)))

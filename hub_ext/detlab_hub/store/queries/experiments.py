@@ -19,6 +19,7 @@ from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     AllocationRow,
+    BookmarkRow,
     CheckpointRow,
     EventRow,
     ExperimentMetric,
@@ -163,6 +164,7 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     s.execute(delete(PartRow).where(PartRow.allocation_id.in_(mine)))
     saved = select(CheckpointRow.uuid).where(CheckpointRow.experiment_id == experiment_id)
     s.execute(delete(RemovalRow).where(RemovalRow.uuid.in_(saved)))
+    s.execute(delete(BookmarkRow).where(BookmarkRow.uuid.in_(saved)))
     for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency, GrantRow):
         s.execute(delete(table).where(table.experiment_id == experiment_id))
     for part in chunks(trial_ids):

@@ -16,6 +16,7 @@ from detlab_hub.store.tables.cluster import (
     UidRow,
     UsageRow,
 )
+from detlab_hub.store.tables.collection import BookmarkRow, FreedRow
 from detlab_hub.store.tables.experiments import (
     AllocationRow,
     BundleRow,
@@ -46,6 +47,7 @@ __all__ = [
     "AllocationRow",
     "AuditRow",
     "Base",
+    "BookmarkRow",
     "BundleRow",
     "BundleUpload",
     "CheckpointRow",
@@ -53,6 +55,7 @@ __all__ = [
     "EventRow",
     "ExperimentMetric",
     "ExperimentRow",
+    "FreedRow",
     "GrantRow",
     "Idempotency",
     "Lease",

@@ -64,6 +64,7 @@ class ExperimentRow(Base):
     __table_args__ = (
         Index(None, "owner", "id"),
         Index(None, "state", "id"),
+        Index(None, "gc_at"),
         {"sqlite_autoincrement": True},
     )
 
@@ -120,6 +121,12 @@ class ExperimentRow(Base):
     """How many trials the search makes at most since it was steered; NULL: as many as the config says."""
     units_added: Mapped[int] = mapped_column(BigInteger, default=0)
     """By how many units of the time metric users have extended its longest trials."""
+    gc_policy: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    """What it keeps of its checkpoints, as it was changed; NULL: what its config says."""
+    gc_at: Mapped[float | None] = mapped_column(Double, default=None)
+    """Since when its policy is to be applied; NULL: there is nothing to do."""
+    gc_task: Mapped[str | None] = mapped_column(CleanText, default=None)
+    """The user task that removes its collected checkpoints, or did last; NULL: there was none."""
 
     @property
     def max_time(self) -> int | None:
@@ -306,11 +313,24 @@ class RemovalRow(Base):
     """Files of a checkpoint that are to be removed from its storage; the row goes when they are gone."""
 
     __tablename__ = "checkpoint_removals"
+    __table_args__ = (Index(None, "due_at"),)
 
     uuid: Mapped[str] = mapped_column(CleanText, ForeignKey("checkpoints.uuid"), primary_key=True)
     paths: Mapped[list[str] | None] = mapped_column(Json, default=None)
     """Paths in the checkpoint; None: all of it."""
     requested_at: Mapped[float] = mapped_column(Double, default=0.0)
+    due_at: Mapped[float] = mapped_column(Double, default=0.0)
+    """When its time in the trash is over, or when a removal that failed is tried again."""
+    begun_at: Mapped[float | None] = mapped_column(Double, default=None)
+    """When somebody was first told to remove the files; from then on it cannot be undone."""
+    was: Mapped[str] = mapped_column(CleanText, default="")
+    """The state that an undelete restores."""
+    bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Committed size of what goes."""
+    by_task: Mapped[bool] = mapped_column(default=False)
+    """A task with its owner's rights removes it; otherwise the master, on a file system that it sees."""
+    failure: Mapped[str] = mapped_column(CleanText, default="")
+    """Why the last attempt to remove it failed."""
 
 
 class Idempotency(Base):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from detlab.schemas.wire import CheckpointView, EditCheckpoint, RemoveFiles, SeriesView, Wire
+from detlab.schemas.wire.storage import Bookmark, PinList
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.files import Download
 from detlab_hub.web.scopes import needs
@@ -15,6 +16,13 @@ class GroupQuery(Wire):
 
     group: str | None = Field(None, max_length=1000)
     """None: of all groups."""
+
+
+class DeleteQuery(Wire):
+    """How to delete."""
+
+    now: bool = False
+    """Without time in the trash: the files go at once, also of one that is in it."""
 
 
 class StepValues(Wire):
@@ -32,9 +40,41 @@ class Checkpoint(Guarded):
         return await self.services.checkpoints.get(self.person, uuid)
 
     @needs("write", cross_site="xsrf")
-    async def delete(self, uuid: str) -> CheckpointView:
-        """Delete the files of a checkpoint that no trial needs; its record stays, as DELETED."""
-        return await self.services.removals.delete(self.person, uuid)
+    async def delete(self, uuid: str, query: DeleteQuery) -> CheckpointView:
+        """Put a checkpoint that nothing pins into the trash; its record stays, as DELETED."""
+        return await self.services.removals.delete(self.person, uuid, now=query.now)
+
+
+class Undelete(Guarded):
+    """A checkpoint in the trash."""
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, uuid: str) -> CheckpointView:
+        """Take a checkpoint out of the trash."""
+        return await self.services.removals.undelete(self.person, uuid)
+
+
+class Pins(Guarded):
+    """What keeps a checkpoint."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, uuid: str) -> PinList:
+        """List what keeps a checkpoint from being deleted or collected, with the reasons."""
+        return await self.services.collecting.pins(self.person, uuid)
+
+
+class BookmarkOf(Guarded):
+    """The caller's bookmark of a checkpoint."""
+
+    @needs("write", cross_site="xsrf")
+    async def put(self, uuid: str, body: Bookmark) -> PinList:
+        """Bookmark a checkpoint: it is neither deleted nor collected until the bookmark is removed."""
+        return await self.services.collecting.bookmark(self.person, uuid, body)
+
+    @needs("write", cross_site="xsrf")
+    async def delete(self, uuid: str) -> PinList:
+        """Remove the caller's bookmark, or, for those who may delete the checkpoint, the others' ones."""
+        return await self.services.collecting.unbookmark(self.person, uuid)
 
 
 class Edit(Guarded):

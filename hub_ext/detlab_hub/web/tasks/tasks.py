@@ -23,6 +23,7 @@ from detlab.schemas.wire import (
     TokenReply,
     Wire,
 )
+from detlab.schemas.wire.storage import CollectList, CollectReport
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
@@ -102,6 +103,20 @@ class CustomSearch(TaskRoute):
     async def post(self, body: SearchAnswer) -> SearchAnswerReply:
         """Answer the next event with operations, or say why there is no answer; the same answer twice counts once."""
         return await self.services.search_tasks.answer(self.task, body)
+
+
+class Collection(TaskRoute):
+    """The checkpoints that a task of the master's is to remove."""
+
+    @needs("task", cross_site="token")
+    async def get(self) -> CollectList:
+        """List checkpoints that this task is to remove now; from then on they cannot be restored."""
+        return await self.services.collection_tasks.list(self.task)
+
+    @needs("task", cross_site="token")
+    async def post(self, body: CollectReport) -> CollectList:
+        """Report checkpoints whose files are gone, or why not, and list what is left; the same twice counts once."""
+        return await self.services.collection_tasks.report(self.task, body)
 
 
 class Meeting(TaskRoute):

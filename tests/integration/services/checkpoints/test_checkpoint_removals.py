@@ -61,7 +61,7 @@ class Place:
 @pytest.fixture
 async def place(make_world, tmp_path: Path) -> Place:
     script = Saving()
-    world = await make_world(script)
+    world = await make_world(script, trash_window=0.0)
     await world.add_agent()
     made = await world.submit(config())
     here = Place(world, script, tmp_path / "checkpoints", made.id)
@@ -160,10 +160,12 @@ def test_a_pattern_means(glob: str, found: str) -> None:
 
 async def test_a_removal_that_failed_is_repeated(place: Place, tmp_path: Path) -> None:
     first, _ = await place.saved()
-    place.root.rename(tmp_path / "away")
+    (place.root / first.uuid).rename(tmp_path / "away")
+    (place.root / first.uuid).write_text("not the folder that is to be removed")
     view = await place.removals.delete(ALICE, first.uuid)
     assert (view.state, await place.pending()) == ("DELETED", 1)
-    (tmp_path / "away").rename(place.root)
+    (place.root / first.uuid).unlink()
+    (tmp_path / "away").rename(place.root / first.uuid)
     await place.removals.finish()
     assert await place.pending() == 1, "not at once again"
     place.world.now += AGAIN_AFTER

@@ -51,8 +51,10 @@ NOT_FOR_IT = {
     "POST task/ranks",
     "GET task/search",
     "POST task/search",
+    "GET task/collection",
+    "POST task/collection",
 }
-"""What only user tasks and search tasks may do, or trials over several nodes: no attempt of this one."""
+"""What only user tasks, searches, collections, or trials over several nodes may do: no attempt of this one."""
 WRITTEN_ANYWAY = {"lease", "agents", "tokens", "meta", "usage"}
 """Tables that change while nobody does anything."""
 
@@ -150,6 +152,7 @@ def bodies_of(trial: int) -> dict[str, dict[str, Any]]:
         "POST task/rendezvous": {"json": {"node": 0}},
         "POST task/ranks": {"json": {"node": 0}},
         "POST task/search": {"json": {"number": 1}},
+        "POST task/collection": {"json": {"items": []}},
         "POST task/preempt/ack": {},
         "POST task/checkpoints": {"json": commit},
         "PUT task/metadata": {"json": {"who": "an attempt"}},

@@ -1,0 +1,141 @@
+"""The task that removes collected checkpoints: `python -m detlab.run.collect`.
+
+It asks the master what to remove, removes it with its owner's rights through `detlab.storage`, sees that the files are
+gone, and reports each checkpoint. What could not be removed is reported, too, and tried again by a later task.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from detlab.errors import DetlabError, NotInCluster, StaleAttempt
+from detlab.info import ClusterInfo, get_cluster_info, read_token
+from detlab.run.outputs import REPEATED, explained, opener_for
+from detlab.storage import from_config
+from detlab.storage.base import StorageManager
+from detlab.storage.clearing import clear_checkpoint
+
+TIMEOUT = 60.0
+PER_REPORT = 20
+"""Checkpoints after which the master is told: of those a task that is killed has told nothing yet."""
+
+
+class Master:
+    """The two requests to the master, repeated while it does not reply.
+
+    Args:
+        info: What the task knows about itself.
+    """
+
+    def __init__(self, info: ClusterInfo) -> None:
+        self._info = info
+        self._opener = opener_for(info.master_url)
+
+    def list(self) -> dict[str, Any]:
+        """Return what is to be removed."""
+        return self._request(None)
+
+    def report(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Report what became of some checkpoints; return what is still to be removed."""
+        return self._request({"items": list(items)})
+
+    def _request(self, body: Any) -> dict[str, Any]:
+        pause = 0.2
+        while True:
+            try:
+                return self._once(body)
+            except urllib.error.HTTPError as error:
+                problem: Exception = explained(error)
+                if error.code not in REPEATED:
+                    raise problem from error
+            except (OSError, http.client.HTTPException) as error:
+                problem = error
+            time.sleep(pause)
+            pause = min(5.0, pause * 2)
+
+    def _once(self, body: Any) -> dict[str, Any]:
+        url = f"{self._info.master_url.rstrip('/')}/api/v1/task/collection"
+        headers = {"Authorization": f"Bearer {read_token(self._info.task_dir)}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - the agent's own
+        with self._opener.open(request, timeout=TIMEOUT) as reply:
+            found: dict[str, Any] = json.load(reply)
+            return found
+
+
+class Collector:
+    """Removes checkpoints, and remembers the stores that it has opened.
+
+    Args:
+        master: Whom to ask and to tell.
+        open_store: Makes the store of a `checkpoint_storage` block.
+    """
+
+    def __init__(self, master: Master, open_store: Callable[[Mapping[str, Any]], StorageManager] = from_config) -> None:
+        self._master = master
+        self._open = open_store
+        self._stores: dict[str, StorageManager] = {}
+        self.removed = 0
+        self.freed = 0
+        self.failed = 0
+
+    def run(self) -> int:
+        """Remove until nothing is left to do; return the exit code of the task."""
+        items = self._master.list()["items"]
+        while items:
+            told = [self._remove(item) for item in items[:PER_REPORT]]
+            items = self._master.report(told)["items"]
+        _say(f"{self.removed} checkpoints removed and seen to be gone, {self.freed} bytes; {self.failed} failed")
+        return 1 if self.failed and not self.removed else 0
+
+    def _remove(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        uuid, paths = item["uuid"], item["paths"]
+        report = {"uuid": uuid, "paths": paths, "failure": ""}
+        try:
+            freed = clear_checkpoint(self._store(item["storage"]), uuid, item["files"], paths)
+        except (DetlabError, OSError) as error:
+            report["failure"] = f"{error}"[:2000] or type(error).__name__
+            self.failed += 1
+            _say(f"checkpoint {uuid} stays: {report['failure']}")
+            return report
+        self.removed += 1
+        self.freed += freed
+        _say(f"checkpoint {uuid}: {freed} bytes are gone")
+        return report
+
+    def _store(self, block: Mapping[str, Any]) -> StorageManager:
+        key = json.dumps(block, sort_keys=True)
+        if key not in self._stores:
+            self._stores[key] = self._open(block)
+        return self._stores[key]
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"detlab: {text}\n")
+    sys.stderr.flush()
+
+
+def main() -> int:
+    """Remove what this task is to remove."""
+    info = get_cluster_info()
+    if info is None:
+        raise NotInCluster("this program runs inside a task that the master starts: DET_TASK_DIR is not set")
+    try:
+        return Collector(Master(info)).run()
+    except StaleAttempt as error:  # another attempt goes on
+        _say(f"{error}")
+        return 0
+    except DetlabError as error:
+        _say(f"{error}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

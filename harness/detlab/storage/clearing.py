@@ -1,0 +1,56 @@
+"""Removal of checkpoints with the proof that their bytes are gone: listed, removed, listed again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from detlab.errors import CheckpointMissing, StorageError
+from detlab.storage.base import StorageManager
+
+_NAMED = 3
+
+
+def clear_checkpoint(
+    store: StorageManager, uuid: str, names: Collection[str], paths: Sequence[str] | None = None, *,
+    owner: int | None = None,
+) -> int:  # fmt: skip
+    """Remove a checkpoint, or some of its files, and look whether anything of it is left; harmless if it is gone.
+
+    Args:
+        store: Where it is.
+        uuid: The checkpoint.
+        names: Relative POSIX paths of its files as they were committed, by which they are looked for.
+        paths: The files that go; None: all of it.
+        owner: uid that it must belong to, where files have owners; see `StorageManager.delete`.
+
+    Returns:
+        Bytes that were there before and are gone now.
+
+    Raises:
+        CheckpointError: A path leads out of the checkpoint.
+        StorageError: Something cannot be removed, or is still there.
+    """
+    going = sorted(names if paths is None else paths)
+    before = store.file_sizes(uuid, going)
+    if paths is None:
+        store.delete(uuid, owner=owner)
+    else:
+        store.delete_files(uuid, paths, owner=owner)
+    left = sorted(store.file_sizes(uuid, going))
+    if not left and paths is None and _is_published(store, uuid):
+        left = ["its manifest"]
+    if left:
+        more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        raise StorageError(
+            f"files of checkpoint {uuid} are still there after their removal: {', '.join(left[:_NAMED])}{more}",
+            hint="A store with versions or a retention lock keeps what is deleted; so may one whose listings lag.",
+        )
+    return sum(before.values())
+
+
+def _is_published(store: StorageManager, uuid: str) -> bool:
+    try:
+        store.manifest(uuid)
+    except CheckpointMissing:
+        return False
+    return True

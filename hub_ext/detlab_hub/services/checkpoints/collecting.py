@@ -1,0 +1,285 @@
+"""Collection of an experiment's checkpoints by its policy: what goes is decided and marked in one transaction.
+
+Decided are all checkpoints whose files exist, and what nothing keeps is put into the trash; a task of the owner removes
+the files when their time there is over. To decide again decides the same, so that a crash anywhere costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict
+from detlab.schemas.wire import ExperimentState
+from detlab.schemas.wire.storage import Bookmark, GcItem, GcPolicy, GcPreview, GcRequest, Pin, PinList
+from detlab_hub.core.collection import Decision, Policy, Saved, decide
+from detlab_hub.core.rights import Right
+from detlab_hub.services.checkpoints.pins import Pins, pins_of
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import checkpoint_for, experiment_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.views import experiment_views
+from detlab_hub.store.queries import checkpoints, collection
+from detlab_hub.store.queries.collection import Kept
+from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.tables import BookmarkRow, CheckpointRow, ExperimentRow, TrialRow
+
+_log = logging.getLogger(__name__)
+MOST_SHOWN = 5_000
+_MOST_TOLD = 500
+"""Checkpoints that each get an event when they go; of more, only the experiment does."""
+_PINS_SAID = 10
+_NUMBERS = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+
+
+class Collecting:
+    """Use cases of collection and of bookmarks. All raise NotFound for what the caller may not know of."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def preview(self, caller: Caller, experiment_id: int, policy: GcPolicy | None = None) -> GcPreview:
+        """Return what a policy, or the experiment's own, would do now; nothing is changed."""
+
+        def look(turn: Turn) -> GcPreview:  # a turn, since only there the searches can be asked
+            row = experiment_for(turn.session, caller, experiment_id)
+            return _preview(turn, row, policy or policy_of(row), _plan(turn, row, policy))
+
+        return await self._shell.write(look)
+
+    async def apply(self, caller: Caller, experiment_id: int, wanted: GcRequest) -> GcPreview:
+        """Change an experiment's policy, if one is given, and collect, if it has ended or `now` is set.
+
+        Returns:
+            What has gone and what stays; `applied` says whether it has.
+
+        Raises:
+            Conflict: The experiment is being deleted; or it has not ended, and there is nothing to change or to do now.
+            Forbidden: It is another user's.
+        """
+
+        def apply(turn: Turn) -> GcPreview:
+            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            subject, ended = f"experiment {experiment_id}", _has_ended(row)
+            if wanted.policy is None and not ended and not wanted.now:
+                raise Conflict(
+                    f"experiment {experiment_id} is {row.state}: its checkpoints are collected when it has ended",
+                    hint=f"to collect what nothing needs now: det experiment gc {experiment_id} --now",
+                )
+            if wanted.policy is not None and wanted.policy != policy_of(row):
+                row.gc_policy = wanted.policy.model_dump()
+                audit.note(turn, caller, "experiment.gc_policy", subject, _said(wanted.policy))
+                turn.changed_experiment(row.id)
+            plan = _plan(turn, row)
+            if not (ended or wanted.now):
+                return _preview(turn, row, policy_of(row), plan)
+            due_at = turn.now + (0.0 if wanted.purge else turn.settings.trash_window)
+            gone = collect(turn, row, plan, due_at)
+            if gone:
+                audit.note(turn, caller, "experiment.gc", subject, f"{gone} checkpoints")
+            return _preview(turn, row, policy_of(row), plan, due_at=due_at)
+
+        return await self._shell.write(apply)
+
+    async def pins(self, caller: Caller, uuid: str) -> PinList:
+        """Return what keeps a checkpoint from being deleted or collected."""
+
+        def look(turn: Turn) -> PinList:
+            row = checkpoint_for(turn.session, caller, uuid)
+            return PinList(items=pins_of(turn.session, [row], turn.searches).get(uuid, []))
+
+        return await self._shell.write(look)
+
+    async def bookmark(self, caller: Caller, uuid: str, wanted: Bookmark) -> PinList:
+        """Pin a checkpoint for the caller; the same again replaces the note.
+
+        Raises:
+            Conflict: It is deleted.
+            Forbidden: The caller may read it, not change it.
+        """
+
+        def pin(turn: Turn) -> PinList:
+            row = checkpoint_for(turn.session, caller, uuid, Right.WRITE)
+            if row.state == collection.DELETED:
+                raise Conflict(f"checkpoint {uuid} is deleted", hint=f"det checkpoint undelete {uuid}")
+            known = turn.session.get(BookmarkRow, (uuid, caller.name))
+            if known is None:
+                turn.session.add(BookmarkRow(uuid=uuid, name=caller.name, note=wanted.note, at=turn.now))
+                audit.note(turn, caller, "checkpoint.bookmark", f"checkpoint {uuid}", wanted.note)
+            else:
+                known.note = wanted.note
+            turn.session.flush()
+            return PinList(items=pins_of(turn.session, [row], turn.searches).get(uuid, []))
+
+        return await self._shell.write(pin)
+
+    async def unbookmark(self, caller: Caller, uuid: str) -> PinList:
+        """Remove the caller's bookmark, or, if they have none and may delete the checkpoint, those of all."""
+
+        def unpin(turn: Turn) -> PinList:
+            row = checkpoint_for(turn.session, caller, uuid)
+            bookmarks = turn.session.scalars(select(BookmarkRow).where(BookmarkRow.uuid == uuid)).all()
+            mine = [one for one in bookmarks if one.name == caller.name]
+            if not mine and bookmarks:
+                checkpoint_for(turn.session, caller, uuid, Right.OWN)
+                mine = list(bookmarks)
+            for one in mine:
+                turn.session.delete(one)
+                audit.note(turn, caller, "checkpoint.unbookmark", f"checkpoint {uuid}", one.name)
+            turn.session.flush()
+            return PinList(items=pins_of(turn.session, [row], turn.searches).get(uuid, []))
+
+        return await self._shell.write(unpin)
+
+
+def policy_of(row: ExperimentRow) -> GcPolicy:
+    """Return what an experiment keeps: as it was changed, or else as its config says."""
+    if row.gc_policy is not None:
+        return GcPolicy.model_validate(row.gc_policy)
+    block = row.config.get("checkpoint_storage") or {}
+    return GcPolicy.model_validate({name: block[name] for name in _NUMBERS if block.get(name) is not None})
+
+
+def check_none_pinned(turn: Turn, row: ExperimentRow) -> None:
+    """Check that nothing pins a checkpoint of an experiment that is to be deleted with them.
+
+    Raises:
+        Conflict: Something does; the first few are listed.
+    """
+    pins = pins_of(turn.session, collection.kept(turn.session, row.id), turn.searches)
+    said = [f"checkpoint {uuid}: {pin.reason}" for uuid, found in sorted(pins.items()) for pin in found]
+    if said:
+        more = f"; and {len(said) - _PINS_SAID} more" if len(said) > _PINS_SAID else ""
+        raise Conflict(
+            f"experiment {row.id} has checkpoints in use: {'; '.join(said[:_PINS_SAID])}{more}",
+            hint="det checkpoint describe UUID shows what pins one; det checkpoint unbookmark UUID removes a bookmark",
+        )
+
+
+def due(s: Session, now: float) -> list[int]:
+    """Return the experiments whose policy is to be applied now."""
+    return collection.policies_due(s, now)
+
+
+def act(turn: Turn, experiment_id: int) -> None:
+    """Apply the policy of an experiment that has ended."""
+    row = turn.session.get(ExperimentRow, experiment_id)
+    if row is None or row.gc_at is None or row.gc_at > turn.now:
+        return
+    row.gc_at = None
+    if not ExperimentState(row.state).terminal:  # it is being deleted
+        return
+    gone = collect(turn, row, _plan(turn, row), turn.now + turn.settings.trash_window)
+    if gone:
+        audit.note(turn, audit.CLUSTER, "experiment.gc", f"experiment {experiment_id}", f"{gone} checkpoints")
+        _log.info("experiment %d: %d checkpoints are in the trash", experiment_id, gone)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is decided about the checkpoints of an experiment, and what pins them; in the same order."""
+
+    rows: list[Kept]
+    metrics: dict[str, float]
+    decisions: list[Decision]
+    pins: Pins
+
+    @property
+    def going(self) -> list[Kept]:
+        """Those that nothing keeps."""
+        return [row for row, decision in zip(self.rows, self.decisions, strict=True) if not decision.keep]
+
+
+def collect(turn: Turn, row: ExperimentRow, plan: Plan, due_at: float) -> int:
+    """Put what nothing keeps into the trash, in the transaction in which it was decided; return how many."""
+    going = plan.going
+    if not going:
+        return 0
+    s = turn.session
+    collection.mark_deleted(s, going, turn.now, due_at)
+    gone = {one.uuid for one in going}
+    for trial in s.scalars(select(TrialRow).where(TrialRow.experiment_id == row.id)):
+        if trial.latest_checkpoint in gone:
+            newest = checkpoints.latest(s, trial.id)
+            trial.latest_checkpoint = None if newest is None else newest.uuid
+            turn.changed_trial(trial)
+    if len(going) <= _MOST_TOLD:
+        _tell(turn, sorted(gone))
+    turn.changed_experiment(row.id)
+    return len(going)
+
+
+def _tell(turn: Turn, uuids: Sequence[str]) -> None:
+    for part in chunks(uuids):
+        rows = list(turn.session.scalars(select(CheckpointRow).where(CheckpointRow.uuid.in_(part))))
+        for view in experiment_views.checkpoint_views(turn.session, rows):
+            data = view.model_dump(mode="json", exclude={"files", "storage"})
+            turn.event("checkpoint", view.experiment_id, view.trial_id, data)
+
+
+def _plan(turn: Turn, row: ExperimentRow, policy: GcPolicy | None = None) -> Plan:
+    s = turn.session
+    s.flush()
+    rows = collection.kept(s, row.id)
+    metrics = collection.metrics_of(s, row.id, row.metric) if row.metric else {}
+    pins = pins_of(s, rows, turn.searches)
+    wanted = Policy(**(policy or policy_of(row)).model_dump())
+    decisions = decide(wanted, [_saved(one, metrics) for one in rows], pins, smaller_is_better=row.smaller_is_better)
+    return Plan(rows, metrics, decisions, pins)
+
+
+def _saved(row: Kept, metrics: dict[str, float]) -> Saved:
+    """Return a checkpoint as the policy sees it; one from before its trial began anew ranks below all others."""
+    metric = metrics.get(row.uuid) if row.since_anew else None
+    return Saved(row.uuid, row.trial_id, row.steps_completed, metric, row.created_at, current=row.since_anew)
+
+
+def _preview(turn: Turn, row: ExperimentRow, policy: GcPolicy, plan: Plan, *, due_at: float | None = None) -> GcPreview:
+    pairs = list(zip(plan.rows, plan.decisions, strict=True))
+    items = [
+        _item(one, decision, plan.metrics.get(one.uuid), plan.pins.get(one.uuid, []))
+        for one, decision in sorted(pairs, key=lambda pair: pair[1].keep)[:MOST_SHOWN]
+    ]
+    going = [one.size for one, decision in pairs if not decision.keep]
+    until = turn.now + turn.settings.trash_window if due_at is None else due_at
+    return GcPreview(
+        experiment_id=row.id,
+        policy=policy,
+        items=items,
+        left_out=len(pairs) - len(items),
+        going=len(going),
+        staying=len(pairs) - len(going),
+        freed=sum(going),
+        kept=sum(one.size for one in plan.rows) - sum(going),
+        applied=due_at is not None,
+        trash_until=until if until > turn.now else None,
+    )
+
+
+def _item(row: Kept, decision: Decision, metric: float | None, pins: list[Pin]) -> GcItem:
+    return GcItem(
+        uuid=row.uuid,
+        trial_id=row.trial_id,
+        steps_completed=row.steps_completed,
+        metric=metric,
+        size=row.size,
+        keep=decision.keep,
+        why=list(decision.why),
+        pins=pins,
+    )
+
+
+def _has_ended(row: ExperimentRow) -> bool:
+    if row.state == ExperimentState.DELETING:
+        raise Conflict(f"experiment {row.id} is being deleted, and its checkpoints with it")
+    return ExperimentState(row.state).terminal
+
+
+def _said(policy: GcPolicy) -> str:
+    return ", ".join(f"{name} {value}" for name, value in policy.model_dump().items())

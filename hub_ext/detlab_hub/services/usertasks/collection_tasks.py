@@ -1,0 +1,167 @@
+"""The tasks that remove collected checkpoints: one at a time for an experiment, with the rights of its owner.
+
+A task without slots runs `detlab.run.collect`, which asks for what it is to remove, removes it, sees that it is gone,
+and reports that, checkpoint by checkpoint, by the token of its own attempt. All of it can be repeated: a task that is
+lost with its node is started again, and removes what is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import DetlabError, NotFound
+from detlab.schemas.taskwire import TaskEnd, TaskKind
+from detlab.schemas.wire import ExperimentState, TrialState
+from detlab.schemas.wire.storage import CollectItem, CollectList, CollectReport
+from detlab_hub.core.lifecycle import usertask
+from detlab_hub.services.checkpoints.removals import end_removal
+from detlab_hub.services.kernel.callers import Caller, TaskCaller
+from detlab_hub.services.kernel.fencing import current_holder
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle import uids
+from detlab_hub.services.lifecycle.queue_fields import queue_fields
+from detlab_hub.services.lifecycle.task_transitions import apply_task
+from detlab_hub.store.queries import collection
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TaskRow
+
+_log = logging.getLogger(__name__)
+PROGRAM = ["python3", "-m", "detlab.run.collect"]
+PER_READ = 200
+"""Checkpoints in one reply."""
+AGAIN = 3600.0
+"""Seconds until a task that failed is followed by another."""
+_AT_ONCE = frozenset({TaskEnd.LOST.value, TaskEnd.COMPLETED.value})
+"""Ends after which another is started at once, if something is left to do."""
+_OF_TASK = ("runtime", "environment", "bind_mounts")
+_PATHS = ("type", "host_path", "container_path", "storage_path")
+
+
+class CollectionTasks:
+    """The requests of a task that removes checkpoints."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def list(self, task: TaskCaller) -> CollectList:
+        """Return what the task is to remove next; from then on it cannot be restored.
+
+        Raises:
+            NotFound: The task removes no checkpoints.
+            StaleAttempt: The attempt is over.
+        """
+        return await self._shell.write(lambda turn: _list(turn, task))
+
+    async def report(self, task: TaskCaller, report: CollectReport) -> CollectList:
+        """Book what is gone, note what failed, and return what the task is to remove next.
+
+        Raises:
+            NotFound: The task removes no checkpoints.
+            StaleAttempt: The attempt is over.
+        """
+
+        def book(turn: Turn) -> CollectList:
+            experiment = _experiment(turn, task)
+            for one in report.items:
+                row = turn.session.get(CheckpointRow, one.uuid)
+                if row is not None and row.experiment_id == experiment.id:
+                    end_removal(turn, one.uuid, one.paths, one.failure)
+            turn.session.flush()
+            return _list(turn, task)
+
+        return await self._shell.write(book)
+
+
+def _experiment(turn: Turn, task: TaskCaller) -> ExperimentRow:
+    """Load the experiment whose checkpoints a task removes: the experiment names its task, not the other way round."""
+    _, holder = current_holder(turn.session, task)
+    number = holder.source.get("gc") if isinstance(holder, TaskRow) else None
+    row = turn.session.get(ExperimentRow, number) if isinstance(number, int) else None
+    if row is None or row.gc_task != holder.id:
+        raise NotFound("this task removes no checkpoints", hint="the master starts those that do")
+    return row
+
+
+def _list(turn: Turn, task: TaskCaller) -> CollectList:
+    experiment = _experiment(turn, task)
+    items = []
+    for removal in collection.due_by_task(turn.session, turn.now, experiment.id, PER_READ):
+        row = turn.session.get_one(CheckpointRow, removal.uuid)
+        removal.begun_at = removal.begun_at or turn.now
+        sizes = {path: int(entry["size"]) for path, entry in row.files.items()}
+        going = sizes if removal.paths is None else dict.fromkeys(removal.paths, 0)
+        items.append(CollectItem(uuid=row.uuid, paths=removal.paths, files=going, storage=row.storage))
+    return CollectList(experiment_id=experiment.id, items=items)
+
+
+# --- the task itself
+
+
+def due(s: Session, now: float) -> list[int]:
+    """Return the experiments of which checkpoints are to be removed by a task now."""
+    return collection.experiments_due(s, now)
+
+
+def act(turn: Turn, experiment_id: int) -> None:
+    """Start the task that removes an experiment's checkpoints, unless one runs or has just failed."""
+    row = turn.session.get(ExperimentRow, experiment_id)
+    if row is None or row.state == ExperimentState.DELETING:
+        return
+    last = None if row.gc_task is None else turn.session.get(TaskRow, row.gc_task)
+    if last is not None:
+        if not TrialState(last.state).terminal:
+            return
+        if last.end_reason not in _AT_ONCE and turn.now < (last.ended_at or 0.0) + AGAIN:
+            return
+    if collection.due_by_task(turn.session, turn.now, experiment_id, 1):
+        _begin(turn, row)
+
+
+def _begin(turn: Turn, row: ExperimentRow) -> None:
+    try:
+        uids.assign(turn, row.owner)
+        config = _config(row)
+        fields = queue_fields(turn.settings, config, 0, Caller(row.owner, groups=frozenset(row.owner_groups)))
+    except DetlabError as error:  # no uid is left, or no pool is there: the operator is told, and it is tried again
+        _log.warning("checkpoints of experiment %d stay: %s", row.id, error.message)
+        for removal in collection.due_by_task(turn.session, turn.now, row.id, PER_READ):
+            removal.failure, removal.due_at = error.message, turn.now + AGAIN
+        return
+    task = TaskRow(
+        id=f"{TaskKind.COMMAND.value}-{secrets.token_hex(6)}",
+        kind=TaskKind.COMMAND.value,
+        name=f"gc of experiment {row.id}",
+        owner=row.owner,
+        state=TrialState.ACTIVE.value,
+        config=config,
+        bundle=None,
+        source={"gc": row.id},
+        **fields,
+        run=0,
+        experiment_ids=[row.id],
+        trial_ids=[],
+        created_at=turn.now,
+    )
+    turn.session.add(task)
+    turn.session.flush()
+    row.gc_task = task.id
+    apply_task(turn, task, usertask.Created())
+    turn.changed_task(task)
+    _log.info("experiment %d: task %s removes its checkpoints", row.id, task.id)
+
+
+def _config(row: ExperimentRow) -> dict[str, Any]:
+    """Return the config of the task: how trials run, without slots, in the pool of such tasks; no credentials."""
+    kept = {key: row.config[key] for key in _OF_TASK if row.config.get(key) is not None}
+    storage = row.config.get("checkpoint_storage") or {}
+    return {
+        **kept,
+        "entrypoint": PROGRAM,
+        "description": f"gc of experiment {row.id}",
+        "checkpoint_storage": {key: storage[key] for key in _PATHS if storage.get(key) is not None},
+        "resources": {"slots": 0},
+    }

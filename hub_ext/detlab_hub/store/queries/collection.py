@@ -1,0 +1,154 @@
+"""What collection reads and writes of many checkpoints at a time, and the bytes that removals have freed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Table, and_, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from detlab_hub.store import values as scalars
+from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.tables import (
+    CheckpointRow,
+    ExperimentRow,
+    FreedRow,
+    MetricName,
+    Point,
+    RemovalRow,
+    Series,
+    TrialRow,
+    clean_text,
+)
+
+_REMOVALS: Table = RemovalRow.__table__
+DELETED = "DELETED"
+
+
+class Kept(NamedTuple):
+    """A checkpoint whose files exist, with what collection needs of it."""
+
+    uuid: str
+    trial_id: int
+    experiment_id: int
+    steps_completed: int
+    created_at: float
+    size: int
+    state: str
+    since_anew: bool
+    """Whether its trial has not begun anew since."""
+
+
+def kept(s: Session, experiment_id: int) -> list[Kept]:
+    """Return the checkpoints of an experiment whose files exist, newest first."""
+    query = (
+        select(
+            CheckpointRow.uuid,
+            CheckpointRow.trial_id,
+            CheckpointRow.experiment_id,
+            CheckpointRow.steps_completed,
+            CheckpointRow.created_at,
+            CheckpointRow.size,
+            CheckpointRow.state,
+            CheckpointRow.run >= TrialRow.first_run,
+        )
+        .join(TrialRow, TrialRow.id == CheckpointRow.trial_id)
+        .where(CheckpointRow.experiment_id == experiment_id, CheckpointRow.state != DELETED)
+        .order_by(CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
+    )
+    return [Kept(*row) for row in s.execute(query)]
+
+
+def metrics_of(s: Session, experiment_id: int, metric: str) -> dict[str, float]:
+    """Return uuid -> value of a validation metric at the checkpoint's step, of those where it was reported."""
+    at_step = and_(Point.series_id == Series.id, Point.step == CheckpointRow.steps_completed)
+    query = (
+        select(CheckpointRow.uuid, Point.value, Point.flag)
+        .join(Series, and_(Series.trial_id == CheckpointRow.trial_id, Series.group_name == "validation"))
+        .join(MetricName, and_(MetricName.id == Series.name_id, MetricName.name == clean_text(metric)))
+        .join(Point, at_step)
+        .where(CheckpointRow.experiment_id == experiment_id, CheckpointRow.state != DELETED)
+    )
+    return {uuid: scalars.join(value, flag) for uuid, value, flag in s.execute(query)}
+
+
+def mark_deleted(s: Session, rows: Sequence[Kept], now: float, due_at: float) -> None:
+    """Mark checkpoints as deleted, to be removed by a task from `due_at` on."""
+    known: set[str] = set()
+    for part in chunks([row.uuid for row in rows]):
+        changes = update(CheckpointRow).where(CheckpointRow.uuid.in_(part)).values(state=DELETED)
+        s.execute(changes.execution_options(synchronize_session="fetch"))
+        known.update(s.scalars(select(RemovalRow.uuid).where(RemovalRow.uuid.in_(part))))
+    for row in rows:
+        if row.uuid in known:  # some of its files were to be removed: now all are
+            again = s.get_one(RemovalRow, row.uuid)
+            again.paths, again.due_at, again.begun_at, again.was = None, due_at, None, row.state
+            again.bytes, again.by_task = again.bytes + row.size, True
+    fresh = [
+        {
+            "uuid": row.uuid,
+            "paths": None,
+            "requested_at": now,
+            "due_at": due_at,
+            "begun_at": None,
+            "was": row.state,
+            "bytes": row.size,
+            "by_task": True,
+            "failure": "",
+        }
+        for row in rows
+        if row.uuid not in known
+    ]
+    if fresh:
+        s.execute(insert(_REMOVALS), fresh)
+
+
+def due_by_task(s: Session, now: float, experiment_id: int | None = None, limit: int = 500) -> list[RemovalRow]:
+    """Return removals that a task is to carry out now, oldest first; of one experiment, or of all."""
+    query = select(RemovalRow).where(RemovalRow.due_at <= now, RemovalRow.by_task)
+    if experiment_id is not None:
+        query = query.join(CheckpointRow, CheckpointRow.uuid == RemovalRow.uuid)
+        query = query.where(CheckpointRow.experiment_id == experiment_id)
+    return list(s.scalars(query.order_by(RemovalRow.due_at, RemovalRow.uuid).limit(limit)))
+
+
+def experiments_due(s: Session, now: float) -> list[int]:
+    """Return the experiments of which a task is to remove checkpoints now."""
+    query = (
+        select(CheckpointRow.experiment_id)
+        .join(RemovalRow, RemovalRow.uuid == CheckpointRow.uuid)
+        .where(RemovalRow.due_at <= now, RemovalRow.by_task)
+        .distinct()
+    )
+    return list(s.scalars(query))
+
+
+def policies_due(s: Session, now: float) -> list[int]:
+    """Return the experiments whose policy is to be applied now."""
+    return list(s.scalars(select(ExperimentRow.id).where(ExperimentRow.gc_at <= now)))
+
+
+def trash_of(s: Session, uuids: Sequence[str]) -> dict[str, float]:
+    """Return uuid -> when its time in the trash is over, of those that can be restored."""
+    found: dict[str, float] = {}
+    for part in chunks(uuids):
+        restorable = and_(RemovalRow.uuid.in_(part), RemovalRow.begun_at.is_(None), RemovalRow.paths.is_(None))
+        found.update(
+            (uuid, due) for uuid, due in s.execute(select(RemovalRow.uuid, RemovalRow.due_at).where(restorable))
+        )
+    return found
+
+
+def book_freed(s: Session, experiment_id: int, owner: str, freed: int, now: float) -> None:
+    """Add what was removed, and seen to be gone, to what an experiment of a user has freed."""
+    row = s.get(FreedRow, (experiment_id, clean_text(owner)))
+    if row is None:
+        s.add(FreedRow(experiment_id=experiment_id, owner=owner, bytes=freed, count=1, at=now))
+    else:
+        row.bytes, row.count, row.at = row.bytes + freed, row.count + 1, now
+
+
+def freed_of(s: Session, experiment_id: int) -> int:
+    """Return the bytes that an experiment has freed so far."""
+    return int(s.scalar(select(func.sum(FreedRow.bytes)).where(FreedRow.experiment_id == experiment_id)) or 0)
