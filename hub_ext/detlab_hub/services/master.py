@@ -173,17 +173,21 @@ class Services:
         self.quotas = Quotas(self.shell)
         self.timeline = Timeline(self.shell)
         self.code = Code(self.shell)
+        self.nodes = Nodes(self.shell, self.agents)
+        self.credentials = Credentials(self.shell)
+        self.metrics = Metrics(self.shell, self.cluster)
+        self.health = Health(self.shell, self.loops)
+        self._prepare_records()
+        self._prepare_loops(clock, cpu_clock)
+
+    def _prepare_records(self) -> None:
+        """Make what tells who did what, and who uses how much."""
         self.usage = Usage(self.shell)
         self.storage = Storage(self.shell)
         self.uids = UserUids(self.shell)
         self.audit = Audit(self.shell)
         self.refusals = Refusals(self.shell)
         self.limits = UserLimits(self.shell)
-        self.nodes = Nodes(self.shell, self.agents)
-        self.credentials = Credentials(self.shell)
-        self.metrics = Metrics(self.shell, self.cluster)
-        self.health = Health(self.shell, self.loops)
-        self._prepare_loops(clock, cpu_clock)
 
     def _prepare_loops(self, clock: Clock, cpu_clock: Clock) -> None:
         """Set what the loops remember between their steps."""

@@ -14,6 +14,7 @@ from detlab_hub.store.tables import (
     BundleUpload,
     CheckpointRow,
     ExperimentRow,
+    FreedRow,
     GrantRow,
     OutputRow,
     ProjectRow,
@@ -111,6 +112,34 @@ def test_I9_bytes_of_projects_and_experiments_are_of_what_one_may_read(stored: A
     assert found(stored, "experiment", CY) == {2: (1, 100, 30, 1000)}
     assert found(stored, "project", CY) == {2: (1, 100, 30, 1000)}
     assert found(stored, "user", CY) == {}, "it is still ada's"
+
+
+def test_freed_bytes_outlive_the_experiment_for_its_owner(stored: Any) -> None:
+    def free(s: Any) -> None:
+        s.add_all(
+            FreedRow(experiment_id=key, owner=owner, bytes=size)
+            for key, owner, size in ((1, "ada", 40), (2, "ada", 2), (99, "ada", 100), (3, "ben", 5))
+        )
+
+    stored.write_sync(free)
+
+    def freed(by: Any, viewer: Person) -> dict[Any, int]:
+        sums, total = stored.read_sync(lambda s: usage.usage(s, by, viewer))
+        return {key: one.freed_bytes for key, one in sums.items() if one.freed_bytes} | {"": total.freed_bytes}
+
+    assert freed("user", ROOT) == {"ada": 142, "ben": 5, "": 147}
+    assert freed("user", BEN) == {"ben": 5, "": 5}
+    assert freed("group", ROOT) == {"vision": 45, "speech": 5, "": 45}
+    assert freed("project", ADA) == {1: 40, 2: 2, "": 42}
+    assert freed("experiment", BEN) == {3: 5, "": 5}
+
+
+def test_trash_is_all_of_a_checkpoint_also_what_was_to_go_before(stored: Any) -> None:
+    def more(s: Any) -> None:
+        s.get(RemovalRow, "2-1").bytes = 50
+
+    stored.write_sync(more)
+    assert found(stored, "user", ADA)["ada"][2] == 50
 
 
 def test_the_sums_of_quotas_are_those_of_the_list(stored: Any) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Text, func, select, type_coerce, union
+from sqlalchemy import ColumnElement, Select, Text, case, func, select, type_coerce, union
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.storage import StorageBy
@@ -21,6 +21,7 @@ from detlab_hub.store.tables import (
     BundleUpload,
     CheckpointRow,
     ExperimentRow,
+    FreedRow,
     OutputRow,
     RemovalRow,
     TaskRow,
@@ -29,6 +30,8 @@ from detlab_hub.store.tables import (
 from detlab_hub.store.tables.base import decode_json
 
 GONE = "DELETED"
+_IN_TRASH = case((RemovalRow.bytes > 0, RemovalRow.bytes), else_=CheckpointRow.size)
+"""Bytes that a removal of a whole checkpoint is for; earlier versions did not write them down."""
 Key = str | int | None
 """A user's or a group's name, or the id of a project or an experiment; None: no project."""
 
@@ -85,6 +88,10 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
             outputs = _outputs(TaskRow.owner).where(visible(Kind.USER, viewer, owner=TaskRow.owner))
             for name, size in s.execute(outputs):
                 found.setdefault(name, Use()).output_bytes += int(size)
+            # Of experiments that are deleted, too: what they freed is their owner's.
+            freed = select(FreedRow.owner, func.sum(FreedRow.bytes)).group_by(FreedRow.owner)
+            for name, size in s.execute(freed.where(visible(Kind.USER, viewer, owner=FreedRow.owner))):
+                found.setdefault(name, Use()).freed_bytes = int(size)
             return found, _total(found.values())
         case "group":
             return _by_group(s, viewer)
@@ -92,6 +99,7 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
             column = ExperimentRow.project_id if by == "project" else ExperimentRow.id
             shown = visible(Kind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
             found = _sums(s, column, shown)
+            _add_freed(s, found, column, shown)
             for key, digest, size in s.execute(_code(column, shown)):
                 found.setdefault(key, Use()).bundles[digest] = size
             return found, _total(found.values())
@@ -134,6 +142,7 @@ def _by_group(s: Session, viewer: Person) -> tuple[dict[Key, Use], Use]:
     column = type_coerce(ExperimentRow.owner_groups, Text)
     anywhere = ExperimentRow.id.is_not(None)
     by_text = _sums(s, column, anywhere)
+    _add_freed(s, by_text, column, anywhere)
     for text, digest, size in s.execute(_code(column, anywhere)):
         by_text.setdefault(text, Use()).bundles[digest] = size
     of_tasks = type_coerce(TaskRow.owner_groups, Text)
@@ -174,7 +183,7 @@ def _sums(s: Session, column: Any, shown: ColumnElement[bool]) -> dict[Key, Use]
     )
     found: dict[Key, Use] = {key: Use(count, int(size)) for key, count, size in s.execute(existing)}
     trash = (
-        select(column, func.coalesce(func.sum(CheckpointRow.size), 0))
+        select(column, func.coalesce(func.sum(_IN_TRASH), 0))
         .select_from(RemovalRow)
         .join(CheckpointRow, CheckpointRow.uuid == RemovalRow.uuid)
         .join(ExperimentRow, ExperimentRow.id == CheckpointRow.experiment_id)
@@ -184,6 +193,19 @@ def _sums(s: Session, column: Any, shown: ColumnElement[bool]) -> dict[Key, Use]
     for key, size in s.execute(trash):
         found.setdefault(key, Use()).trash_bytes = int(size)
     return found
+
+
+def _add_freed(s: Session, found: dict[Key, Use], column: Any, shown: ColumnElement[bool]) -> None:
+    """Add the bytes that the shown experiments have freed."""
+    freed = (
+        select(column, func.sum(FreedRow.bytes))
+        .select_from(FreedRow)
+        .join(ExperimentRow, ExperimentRow.id == FreedRow.experiment_id)
+        .where(shown)
+        .group_by(column)
+    )
+    for key, size in s.execute(freed):
+        found.setdefault(key, Use()).freed_bytes = int(size)
 
 
 def _code(column: Any, shown: ColumnElement[bool]) -> Select[Any]:
