@@ -21,6 +21,7 @@ from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import storage as storage_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
+from detlab.client.registry.acalls import AsyncRegistryCalls
 from detlab.client.submission import ConfigSource, config_mapping, pack, submission_of, task_submission_of
 from detlab.client.transport.calls import Progress, Retries
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
@@ -74,7 +75,7 @@ class AsyncSubmittedTask:
     bundle: Bundle | None
 
 
-class AsyncClient:
+class AsyncClient(AsyncRegistryCalls):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 
     Args:

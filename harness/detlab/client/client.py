@@ -18,6 +18,7 @@ from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import storage as storage_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
+from detlab.client.registry.calls import RegistryCalls
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.search import Search
 from detlab.client.submission import ConfigSource, config_mapping, pack, submission_of, task_submission_of
@@ -74,7 +75,7 @@ class SubmittedTask:
     bundle: Bundle | None
 
 
-class Client:
+class Client(RegistryCalls):
     """A blocking client of one cluster. Cheap to make: it connects on the first call.
 
     Args:

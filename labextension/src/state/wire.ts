@@ -108,6 +108,7 @@ export interface CheckpointView {
   validation: Float | null;
   metrics: Record<string, number>;
   manifest_digest: string;
+  trash_until: number | null;
 }
 
 /** One look at the cluster. */
@@ -218,7 +219,7 @@ export interface ErrorView {
 /** One line of the event stream (newline-delimited JSON). `id` is the cursor to resume after. */
 export interface Event {
   id: number;
-  kind: 'experiment' | 'trial' | 'task' | 'cluster' | 'metrics' | 'checkpoint' | 'resync' | 'cursor';
+  kind: 'experiment' | 'trial' | 'task' | 'cluster' | 'metrics' | 'checkpoint' | 'model' | 'resync' | 'cursor';
   time: number;
   experiment_id: number | null;
   trial_id: number | null;

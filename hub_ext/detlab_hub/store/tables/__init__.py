@@ -40,6 +40,17 @@ from detlab_hub.store.tables.metrics import (
     Series,
     StructuredValue,
 )
+from detlab_hub.store.tables.registry import (
+    EnvironmentRow,
+    LabelMoveRow,
+    ModelFact,
+    ModelGrantRow,
+    ModelRow,
+    VersionLabelRow,
+    VersionMetric,
+    VersionRow,
+    WebhookRow,
+)
 from detlab_hub.store.tables.tasks import OutputRow, TaskRow
 
 __all__ = [
@@ -51,6 +62,7 @@ __all__ = [
     "BundleRow",
     "BundleUpload",
     "CheckpointRow",
+    "EnvironmentRow",
     "EventConsumerRow",
     "EventRow",
     "ExperimentMetric",
@@ -58,11 +70,15 @@ __all__ = [
     "FreedRow",
     "GrantRow",
     "Idempotency",
+    "LabelMoveRow",
     "Lease",
     "LogChunk",
     "LogCut",
     "Meta",
     "MetricName",
+    "ModelFact",
+    "ModelGrantRow",
+    "ModelRow",
     "OutputRow",
     "PartRow",
     "Point",
@@ -79,6 +95,10 @@ __all__ = [
     "TrialRow",
     "UidRow",
     "UsageRow",
+    "VersionLabelRow",
+    "VersionMetric",
+    "VersionRow",
+    "WebhookRow",
     "WorkspaceRow",
     "clean_text",
 ]
