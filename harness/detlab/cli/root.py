@@ -40,7 +40,7 @@ COMMANDS = {
     "shell": Lazy("Shells: start, open in this terminal, list, logs, kill.", "detlab.cli.commands.tasks.shell:shell"),
     "slot": Lazy("Slots of the agents: list, enable, disable.", "detlab.cli.commands.cluster:slot"),
     "status": Lazy("Show the parts of the cluster of a state folder.", extra="hub"),
-    "storage": Lazy("Storage: who stores how many bytes.", "detlab.cli.commands.shared.storage:storage"),
+    "storage": Lazy("Storage: who stores how many bytes.", "detlab.cli.commands.storage.usage:storage"),
     "task": Lazy(
         "Tasks of all kinds: list, describe, logs, wait, kill, outputs.", "detlab.cli.commands.tasks.task:task"
     ),

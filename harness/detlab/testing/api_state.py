@@ -40,6 +40,7 @@ from detlab.schemas.wire import (
     TrialView,
     Wire,
 )
+from detlab.schemas.wire.storage import Bookmark, GcPreview, GcRequest, Pin, PinList
 
 Numbered = TypeVar("Numbered", Event, LogLine)
 FaultKind = Literal["unavailable", "html", "no_route", "lose_reply", "refuse", "cut", "cut_mid_line"]
@@ -101,6 +102,12 @@ class MasterState:
     removed: dict[int, RemovedLogs] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     checkpoints: dict[str, CheckpointView] = field(default_factory=dict)
+    pins: dict[str, list[Pin]] = field(default_factory=dict)
+    """By checkpoint."""
+    previews: dict[int, GcPreview] = field(default_factory=dict)
+    """What collection says of each experiment."""
+    collections: list[GcRequest] = field(default_factory=list)
+    """What was asked of it."""
     agents: list[AgentView] = field(default_factory=list)
     replays: dict[int, list[ReplayedSearch]] = field(default_factory=dict)
     bundles: dict[str, bytes] = field(default_factory=dict)
@@ -279,6 +286,47 @@ class MasterState:
             facts = {"files": left or view.files, "state": state}
             self.checkpoints[number] = view.model_copy(update=facts)
         return self.checkpoints[number]
+
+    def trash(self, number: str, *, now: bool) -> CheckpointView:
+        """Delete a checkpoint, with a week in the trash unless it is to go now; a pinned one is refused."""
+        view = self.checkpoint(number)
+        if pins := self.pins.get(number):
+            reasons = "; ".join(pin.reason for pin in pins)
+            raise Refusal(409, "conflict", f"checkpoint {number} is in use: {reasons}")
+        until = None if now else time.time() + 7 * 86400
+        self.checkpoints[number] = view.model_copy(update={"state": "DELETED", "trash_until": until})
+        return self.checkpoints[number]
+
+    def undelete(self, number: str) -> CheckpointView:
+        """Take a checkpoint out of the trash."""
+        view = self.checkpoint(number)
+        if view.state == "DELETED" and view.trash_until is None:
+            raise Refusal(409, "conflict", f"checkpoint {number} cannot be restored: its files are gone")
+        self.checkpoints[number] = view.model_copy(update={"state": "COMPLETED", "trash_until": None})
+        return self.checkpoints[number]
+
+    def pins_of(self, number: str) -> PinList:
+        """Return what was scripted to pin a checkpoint, and bookmarks."""
+        return PinList(items=self.pins.get(self.checkpoint(number).uuid, []))
+
+    def bookmark(self, number: str, body: bytes | None) -> PinList:
+        """Set the bookmark of a checkpoint, or remove it if there is no body."""
+        left = [pin for pin in self.pins_of(number).items if pin.kind != "bookmark"]
+        if body is not None:
+            left.append(Pin(kind="bookmark", reason=f"bookmarked: {Bookmark.model_validate_json(body).note}"))
+        self.pins[number] = left
+        return self.pins_of(number)
+
+    def gc(self, experiment_id: int, body: bytes | None) -> GcPreview:
+        """Return the scripted preview of an experiment, as applied if there is a body."""
+        found = self.previews.get(experiment_id)
+        if found is None:
+            raise Refusal(404, "not_found", f"there is no experiment {experiment_id}")
+        if body is None:
+            return found
+        request = GcRequest.model_validate_json(body)
+        self.collections.append(request)
+        return found.model_copy(update={"applied": True, "policy": request.policy or found.policy})
 
     def values_of(self, view: CheckpointView) -> list[SeriesView]:
         """Return what the trial of a checkpoint reported at its step, as curves of one point."""

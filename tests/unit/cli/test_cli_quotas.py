@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detlab.cli.commands.shared.quota import limit_text
-from detlab.cli.commands.shared.storage import bar
+from detlab.cli.commands.storage.usage import bar
 from detlab.schemas.jobwire import QuotaView
 from detlab.schemas.wire.storage import StorageUsage, StorageUse, size_text
 

@@ -9,6 +9,7 @@ import click
 
 from detlab.cli.commands.download import fetch
 from detlab.cli.commands.experiment import print_checkpoints
+from detlab.cli.commands.storage.collection import bookmark, each_of, state_of, unbookmark, undelete
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, counted, facts, moment, say, say_json, size, table
@@ -25,6 +26,10 @@ def checkpoint() -> None:
       det checkpoint list 7
       det c download UUID -o best/
     """
+
+
+for _command in (undelete, bookmark, unbookmark):
+    checkpoint.add_command(_command)
 
 
 @checkpoint.command(name="list")
@@ -67,7 +72,8 @@ def describe(invocation: Invocation, uuid: str) -> None:
     Example:
       det checkpoint describe 3f2b0c1e-…
     """
-    view = invocation.client.get_checkpoint(uuid).view
+    item = invocation.client.get_checkpoint(uuid)
+    view = item.view
     if invocation.as_json:
         say_json(view)
         return
@@ -77,7 +83,7 @@ def describe(invocation: Invocation, uuid: str) -> None:
             ("trial", f"{view.trial_id} (experiment {view.experiment_id})"),
             ("steps", str(view.steps_completed)),
             ("validation", view.validation),
-            ("state", view.state),
+            ("state", state_of(view)),
             ("written", moment(view.created_at)),
             ("size", size(view.size)),
             ("storage", view.storage.get("type")),
@@ -85,6 +91,8 @@ def describe(invocation: Invocation, uuid: str) -> None:
     )
     for name, value in sorted(view.metadata.items()):
         say(f"  {clean(name)} = {clean(value)}")
+    for pin in item.get_pins():
+        say(f"  kept: {clean(pin.reason)}")
     rows = [(path, size(file.size), file.digest) for path, file in sorted(view.files.items())]
     table(("File", "Size", "Digest"), rows, right=("Size",))
 
@@ -117,42 +125,42 @@ _uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def _each(uuids: tuple[str, ...]) -> list[str]:
-    """Return the ids that were named, also those of Determined's lists with commas."""
-    return [uuid for word in uuids for uuid in word.split(",") if uuid]
-
-
-def _confirmed(question: str, *, yes: bool) -> None:
+def _confirmed(question: str, warning: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError("deleting needs a confirmation, and standard input is not a terminal: add --yes")
-    click.confirm(f"{question} This cannot be undone.", abort=True, err=True)
+    click.confirm(f"{question} {warning}", abort=True, err=True)
 
 
 @checkpoint.command()
 @_uuids
+@click.option("--now", is_flag=True, help="Without time in the trash, also of those that are in it: files go at once.")
 @_yes
 @json_option
 @pass_invocation
-def delete(invocation: Invocation, uuids: tuple[str, ...], yes: bool) -> None:
-    """Delete the files of checkpoints; their records stay. This cannot be undone.
+def delete(invocation: Invocation, uuids: tuple[str, ...], now: bool, yes: bool) -> None:
+    """Put checkpoints into the trash: their files go some days later, their records stay.
 
-    A checkpoint that a trial may still resume or start from is not deleted.
+    `det checkpoint undelete` restores them until then. One that is pinned is not deleted, and all that pins it is
+    listed: trials that may still resume or start from it, searches, model versions, tasks that read it, bookmarks.
 
     \b
-    Example:
+    Examples:
       det checkpoint delete 3f2b0c1e-… --yes
+      det checkpoint delete 3f2b0c1e-… --now
     """
-    named = _each(uuids)
-    _confirmed(f"Delete the files of {counted(len(named), 'checkpoint')}?", yes=yes)
+    named = each_of(uuids)
+    warning = "This cannot be undone." if now else "`det checkpoint undelete` restores them for some days."
+    _confirmed(f"Delete {counted(len(named), 'checkpoint')}?", warning, yes=yes)
     done = []
     for uuid in named:
         item = invocation.client.get_checkpoint(uuid)
-        item.delete()
+        item.delete(now=now)
         done.append(item.view)
         if not invocation.as_json:
-            say(f"Deleted checkpoint {item.uuid}")
+            until = item.view.trash_until
+            say(f"Deleted checkpoint {item.uuid}{'' if until is None else f'; can be restored until {moment(until)}'}")
     if invocation.as_json:
         say_json(done)
 
@@ -164,7 +172,7 @@ def delete(invocation: Invocation, uuids: tuple[str, ...], yes: bool) -> None:
 @json_option
 @pass_invocation
 def remove(invocation: Invocation, uuids: tuple[str, ...], globs: tuple[str, ...], yes: bool) -> None:
-    """Delete the files of checkpoints that match a pattern. This cannot be undone.
+    """Delete the files of checkpoints that match a pattern, at once: they have no trash. This cannot be undone.
 
     `*` and `?` match within a folder, `**` matches folders, too. No trial can start from the checkpoint then.
 
@@ -173,8 +181,9 @@ def remove(invocation: Invocation, uuids: tuple[str, ...], globs: tuple[str, ...
       det checkpoint rm 3f2b0c1e-… --glob 'optimizer/**'
       det c rm 3f2b0c1e-… --glob '*.log' --glob '**/*.tmp' --yes
     """
-    named = _each(uuids)
-    _confirmed(f"Delete the matching files of {counted(len(named), 'checkpoint')}?", yes=yes)
+    named = each_of(uuids)
+    question = f"Delete the matching files of {counted(len(named), 'checkpoint')}?"
+    _confirmed(question, "They go at once, without a trash: this cannot be undone.", yes=yes)
     done = []
     for uuid in named:
         item = invocation.client.get_checkpoint(uuid)

@@ -15,6 +15,7 @@ from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import archive, label_group, unarchive
 from detlab.cli.commands.experiment_share import share
 from detlab.cli.commands.log_retention import kept_for, set_group
+from detlab.cli.commands.storage.collection import gc
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import (
@@ -72,6 +73,7 @@ experiment.add_command(share)
 experiment.add_command(set_group)
 experiment.add_command(label_group)
 experiment.add_command(archive)
+experiment.add_command(gc)
 experiment.add_command(unarchive)
 
 
@@ -394,7 +396,8 @@ def print_checkpoints(found: list[Checkpoint], of: Experiment | Trial) -> None:
 
 def _files_of(item: Checkpoint) -> object:
     if item.deleted:
-        return "deleted"
+        until = item.view.trash_until
+        return "deleted" if until is None else f"in the trash until {moment(until)}"
     return len(item.files) if item.state is CheckpointState.COMPLETED else f"{len(item.files)} (others deleted)"
 
 

@@ -30,9 +30,9 @@ def checkpoint(uuid: str, **changes: Any) -> Flow[CheckpointView]:
     return one(Call("POST", f"{_path(uuid)}/edit", json=body, parse=model(CheckpointView)))
 
 
-def delete_checkpoint(uuid: str) -> Flow[CheckpointView]:
-    """Delete the files of a checkpoint; can safely be repeated."""
-    return one(Call("DELETE", _path(uuid), parse=model(CheckpointView)))
+def delete_checkpoint(uuid: str, *, now: bool = False) -> Flow[CheckpointView]:
+    """Put a checkpoint into the trash, or delete its files at once; can safely be repeated."""
+    return one(Call("DELETE", _path(uuid), params={"now": "true"} if now else {}, parse=model(CheckpointView)))
 
 
 def remove_files(uuid: str, globs: Sequence[str]) -> Flow[CheckpointView]:

@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detlab.client.facts import CheckpointFacts, ExperimentFacts, TrialMetrics, at_step
+from detlab.client.facts import TrialMetrics, at_step
 from detlab.client.operations import edits, searches
+from detlab.client.parts.acollection import AsyncCheckpointCollection, AsyncExperimentCollection
 from detlab.client.submission import pack
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, SearchAct, StandingView
 
 
-class AsyncExperimentEdits(ExperimentFacts):
+class AsyncExperimentEdits(AsyncExperimentCollection):
     """The part of an asynchronous experiment that changes what people wrote about it."""
 
     _session: AsyncSession
@@ -171,7 +172,7 @@ class AsyncExperimentEdits(ExperimentFacts):
         self.view = await self._session.run(edits.experiment(self.id, **changes))
 
 
-class AsyncCheckpointEdits(CheckpointFacts):
+class AsyncCheckpointEdits(AsyncCheckpointCollection):
     """The part of an asynchronous checkpoint that changes it, and reads the metrics of its step."""
 
     _session: AsyncSession
@@ -184,23 +185,26 @@ class AsyncCheckpointEdits(CheckpointFacts):
         """Remove keys of its metadata; those that it does not have are no mistake."""
         self.view = await self._session.run(edits.checkpoint(self.uuid, remove_metadata=list(keys)))
 
-    async def delete(self) -> None:
-        """Delete its files for good; its record stays, as DELETED. To delete it again changes nothing.
+    async def delete(self, *, now: bool = False) -> None:
+        """Put it into the trash, from which `undelete` restores it for some days; its record stays, as DELETED.
+
+        Args:
+            now: Remove its files at once, also if it is in the trash already.
 
         Raises:
-            Conflict: A trial that has not ended would resume from it, or start from it.
-            StorageError: The master cannot reach its storage.
+            Conflict: Something pins it (see `get_pins`); all that does is listed.
+            StorageError: The master does not know its storage.
         """
-        self.view = await self._session.run(edits.delete_checkpoint(self.uuid))
+        self.view = await self._session.run(edits.delete_checkpoint(self.uuid, now=now))
 
     async def remove_files(self, globs: Sequence[str]) -> None:
-        """Delete those of its files that match a pattern; it can no longer be resumed from.
+        """Delete those of its files that match a pattern, at once; it can no longer be resumed from.
 
         Args:
             globs: `*` and `?` match within a folder, `**` matches folders, too: `optimizer/**`, `*.pt`.
 
         Raises:
-            Conflict: A trial that has not ended would resume from it, or start from it.
+            Conflict: Something pins it (see `get_pins`); all that does is listed.
             StorageError: The master cannot reach its storage.
         """
         self.view = await self._session.run(edits.remove_files(self.uuid, globs))

@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detlab.client.facts import CheckpointFacts, ExperimentFacts, TrialMetrics, at_step
+from detlab.client.facts import TrialMetrics, at_step
 from detlab.client.operations import edits, searches
+from detlab.client.parts.collection import CheckpointCollection, ExperimentCollection
 from detlab.client.submission import pack
 from detlab.client.transport.session import Session
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, SearchAct, StandingView
 
 
-class ExperimentEdits(ExperimentFacts):
+class ExperimentEdits(ExperimentCollection):
     """The part of a blocking experiment that changes what people wrote about it."""
 
     _session: Session
@@ -171,7 +172,7 @@ class ExperimentEdits(ExperimentFacts):
         self.view = self._session.run(edits.experiment(self.id, **changes))
 
 
-class CheckpointEdits(CheckpointFacts):
+class CheckpointEdits(CheckpointCollection):
     """The part of a blocking checkpoint that changes it, and reads the metrics of its step."""
 
     _session: Session
@@ -184,23 +185,26 @@ class CheckpointEdits(CheckpointFacts):
         """Remove keys of its metadata; those that it does not have are no mistake."""
         self.view = self._session.run(edits.checkpoint(self.uuid, remove_metadata=list(keys)))
 
-    def delete(self) -> None:
-        """Delete its files for good; its record stays, as DELETED. To delete it again changes nothing.
+    def delete(self, *, now: bool = False) -> None:
+        """Put it into the trash, from which `undelete` restores it for some days; its record stays, as DELETED.
+
+        Args:
+            now: Remove its files at once, also if it is in the trash already.
 
         Raises:
-            Conflict: A trial that has not ended would resume from it, or start from it.
-            StorageError: The master cannot reach its storage.
+            Conflict: Something pins it (see `get_pins`); all that does is listed.
+            StorageError: The master does not know its storage.
         """
-        self.view = self._session.run(edits.delete_checkpoint(self.uuid))
+        self.view = self._session.run(edits.delete_checkpoint(self.uuid, now=now))
 
     def remove_files(self, globs: Sequence[str]) -> None:
-        """Delete those of its files that match a pattern; it can no longer be resumed from.
+        """Delete those of its files that match a pattern, at once; it can no longer be resumed from.
 
         Args:
             globs: `*` and `?` match within a folder, `**` matches folders, too: `optimizer/**`, `*.pt`.
 
         Raises:
-            Conflict: A trial that has not ended would resume from it, or start from it.
+            Conflict: Something pins it (see `get_pins`); all that does is listed.
             StorageError: The master cannot reach its storage.
         """
         self.view = self._session.run(edits.remove_files(self.uuid, globs))

@@ -25,9 +25,10 @@ from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.views import experiment_views
-from detlab_hub.store.queries import checkpoints, collection
-from detlab_hub.store.queries.collection import Kept
+from detlab_hub.store.queries import checkpoints
 from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.queries.storage import collection
+from detlab_hub.store.queries.storage.collection import Kept
 from detlab_hub.store.tables import BookmarkRow, CheckpointRow, ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)

@@ -37,11 +37,16 @@ class Checkpoint(Protocol):
     """What is asked about: a row of checkpoints, or some of its columns."""
 
     @property
-    def uuid(self) -> str: ...  # noqa: D102
+    def uuid(self) -> str:
+        """Its id."""
+
     @property
-    def trial_id(self) -> int: ...  # noqa: D102
+    def trial_id(self) -> int:
+        """The trial that saved it."""
+
     @property
-    def experiment_id(self) -> int: ...  # noqa: D102
+    def experiment_id(self) -> int:
+        """The experiment of that trial."""
 
 
 def pins_of(s: Session, rows: Sequence[Checkpoint], searches: Searches | None) -> Pins:

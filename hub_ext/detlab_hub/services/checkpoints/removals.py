@@ -31,7 +31,8 @@ from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.views import experiment_views
-from detlab_hub.store.queries import checkpoints, collection
+from detlab_hub.store.queries import checkpoints
+from detlab_hub.store.queries.storage import collection
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
 
 _log = logging.getLogger(__name__)

@@ -16,8 +16,9 @@ from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.streams.reads import SHARED
-from detlab_hub.store.queries import collection, experiments, rights
-from detlab_hub.store.queries.collection import DELETED
+from detlab_hub.store.queries import experiments, rights
+from detlab_hub.store.queries.storage import collection
+from detlab_hub.store.queries.storage.collection import DELETED
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
 
 _log = logging.getLogger(__name__)

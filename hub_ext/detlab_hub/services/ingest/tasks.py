@@ -251,7 +251,11 @@ def _right(s: Session, task: TaskCaller, row: CheckpointRow) -> Right:
     if row.experiment_id != task.experiment_id:
         mine = s.get(ExperimentRow, task.experiment_id)
         # Whether the owner may read the source was checked at submission; ids are never used again.
-        if mine is not None and is_source(mine.config, row) and s.get(ExperimentRow, row.experiment_id) is not None:
+        if (
+            mine is not None
+            and is_source(mine.config, row.uuid, row.trial_id)
+            and s.get(ExperimentRow, row.experiment_id) is not None
+        ):
             thing = replace(thing, source_of=(mine.id,))
     return right_of(who_is(task), thing)
 

@@ -26,7 +26,7 @@ from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
-from detlab_hub.store.queries import collection
+from detlab_hub.store.queries.storage import collection
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)

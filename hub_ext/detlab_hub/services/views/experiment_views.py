@@ -35,8 +35,9 @@ from detlab_hub.services.kernel.access import rights_to
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_config, masked_storage
 from detlab_hub.services.kernel.pending import Pending
-from detlab_hub.store.queries import checkpoints, collection, experiments, trials, workspaces
+from detlab_hub.store.queries import checkpoints, experiments, trials, workspaces
 from detlab_hub.store.queries.metrics import curves
+from detlab_hub.store.queries.storage import collection
 from detlab_hub.store.tables import (
     AllocationRow,
     CheckpointRow,

@@ -1,4 +1,4 @@
-"""Bytes that are stored: who uses how many of them.
+"""Queries about what is stored, for how long and by whom: what collection decides about, the trash, freed bytes, sums.
 
-Checkpoints themselves are in `queries.checkpoints`; no file is looked at here.
+Never here: files. Queries of single checkpoints are in `store.queries.checkpoints`.
 """

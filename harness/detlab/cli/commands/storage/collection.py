@@ -1,0 +1,204 @@
+"""`det experiment gc`, `det experiment set gc-policy`, and what keeps or restores a checkpoint."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from detlab.cli.commands.log_retention import set_group
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.output.printing import clean, counted, moment, say, say_json, size, table
+from detlab.schemas.wire import CheckpointView
+from detlab.schemas.wire.storage import GcItem, GcPreview
+
+_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show what would go and what stays, and change nothing.")
+_purge = click.option("--purge", is_flag=True, help="Without time in the trash: files go at once, and for good.")
+_uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
+
+
+@click.command()
+@click.argument("experiment_id", metavar="ID", type=int)
+@click.option("--now", is_flag=True, help="Also if it has not ended: what its search or a trial may need stays.")
+@_purge
+@_dry_run
+@_yes
+@json_option
+@pass_invocation
+def gc(invocation: Invocation, experiment_id: int, now: bool, purge: bool, dry_run: bool, yes: bool) -> None:
+    """Put the checkpoints that an experiment's policy does not keep into the trash.
+
+    This happens by itself when an experiment has ended. What is pinned stays, whatever the policy says.
+
+    \b
+    Examples:
+      det experiment gc 7 --dry-run
+      det experiment gc 7 --now
+    """
+    item = invocation.client.get_experiment(experiment_id)
+    preview = item.preview_gc()
+    if not dry_run and _confirmed(invocation, preview, purge=purge, yes=yes):
+        _tell(invocation, item.collect_checkpoints(now=now, purge=purge))
+    elif dry_run:
+        _tell(invocation, preview)
+
+
+@set_group.command(name="gc-policy")
+@click.argument("experiment_id", metavar="ID", type=int)
+@click.option("--save-experiment-best", type=int, required=True, metavar="N", help="Best of the experiment to keep.")
+@click.option("--save-trial-best", type=int, required=True, metavar="N", help="Best of each trial to keep.")
+@click.option("--save-trial-latest", type=int, required=True, metavar="N", help="Latest of each trial to keep.")
+@_dry_run
+@_yes
+@json_option
+@pass_invocation
+def set_gc_policy(
+    invocation: Invocation,
+    experiment_id: int,
+    save_experiment_best: int,
+    save_trial_best: int,
+    save_trial_latest: int,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Change which checkpoints an experiment keeps, after showing what goes and what stays.
+
+    If it has ended, what goes is in the trash at once; otherwise when it ends.
+
+    \b
+    Examples:
+      det e set gc-policy 7 --save-experiment-best 3 --save-trial-best 0 --save-trial-latest 0 --dry-run
+      det e set gc-policy 7 --save-experiment-best 3 --save-trial-best 0 --save-trial-latest 0 --yes
+    """
+    numbers = (save_experiment_best, save_trial_best, save_trial_latest)
+    item = invocation.client.get_experiment(experiment_id)
+    preview = item.preview_gc(*numbers)
+    if dry_run:
+        _tell(invocation, preview)
+    elif _confirmed(invocation, preview, purge=False, yes=yes):
+        _tell(invocation, item.set_gc_policy(*numbers))
+
+
+def _confirmed(invocation: Invocation, preview: GcPreview, *, purge: bool, yes: bool) -> bool:
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise click.UsageError("this needs a confirmation, and standard input is not a terminal: add --yes")
+    if not invocation.as_json:
+        _print(preview)
+    undone = "This cannot be undone." if purge or preview.trash_until is None else "They can be restored for some days."
+    return click.confirm(f"Delete {counted(preview.going, 'checkpoint')}? {undone}", abort=True, err=True)
+
+
+def _tell(invocation: Invocation, found: GcPreview) -> None:
+    if invocation.as_json:
+        say_json(found)
+        return
+    _print(found)
+
+
+def _print(found: GcPreview) -> None:
+    columns = ("Checkpoint", "Trial", "Steps", "Metric", "Size", "", "Why")
+    rows = [
+        (one.uuid, one.trial_id, one.steps_completed, one.metric, size(one.size), _fate(one), _why(one))
+        for one in found.items
+    ]
+    if rows:
+        table(columns, rows, right=("Trial", "Steps", "Metric", "Size"))
+    if found.left_out:
+        say(f"… and {counted(found.left_out, 'checkpoint')} more")
+    verb, until = ("are" if found.applied else "would be"), found.trash_until
+    where = "deleted" if until is None else f"in the trash, until {moment(until)}"
+    going = f"{counted(found.going, 'checkpoint')} ({size(found.freed)}) {verb} {where}"
+    say(f"Experiment {found.experiment_id}: {going}; {found.staying} ({size(found.kept)}) stay")
+
+
+def _fate(one: GcItem) -> str:
+    return "stays" if one.keep else "goes"
+
+
+def _why(one: GcItem) -> str:
+    pinned = [clean(pin.reason) for pin in one.pins]
+    return "; ".join(pinned if one.keep and one.pins else one.why)
+
+
+# --- checkpoints
+
+
+def each_of(uuids: tuple[str, ...]) -> list[str]:
+    """Return the ids that were named, also those of Determined's lists with commas."""
+    return [uuid for word in uuids for uuid in word.split(",") if uuid]
+
+
+def state_of(view: CheckpointView) -> str:
+    """Return the state of a checkpoint for people, with until when it can be restored."""
+    return view.state if view.trash_until is None else f"{view.state}, in the trash until {moment(view.trash_until)}"
+
+
+@click.command()
+@_uuids
+@json_option
+@pass_invocation
+def undelete(invocation: Invocation, uuids: tuple[str, ...]) -> None:
+    """Take checkpoints out of the trash: all that was deleted less than some days ago.
+
+    \b
+    Example:
+      det checkpoint undelete 3f2b0c1e-…
+    """
+    done = []
+    for uuid in each_of(uuids):
+        item = invocation.client.get_checkpoint(uuid)
+        item.undelete()
+        done.append(item.view)
+        if not invocation.as_json:
+            say(f"Restored checkpoint {item.uuid}")
+    if invocation.as_json:
+        say_json(done)
+
+
+@click.command()
+@_uuids
+@click.option("--note", default="", metavar="TEXT", help="Why it is to stay.")
+@json_option
+@pass_invocation
+def bookmark(invocation: Invocation, uuids: tuple[str, ...], note: str) -> None:
+    """Keep checkpoints, whatever the policies of their experiments say.
+
+    \b
+    Example:
+      det checkpoint bookmark 3f2b0c1e-… --note 'figure 3 of the paper'
+    """
+    _marking(invocation, uuids, note)
+
+
+@click.command()
+@_uuids
+@json_option
+@pass_invocation
+def unbookmark(invocation: Invocation, uuids: tuple[str, ...]) -> None:
+    """Remove your bookmarks of checkpoints; those of others if you have none and the experiment is yours.
+
+    \b
+    Example:
+      det checkpoint unbookmark 3f2b0c1e-…
+    """
+    _marking(invocation, uuids, None)
+
+
+def _marking(invocation: Invocation, uuids: tuple[str, ...], note: str | None) -> None:
+    found = {}
+    for uuid in each_of(uuids):
+        item = invocation.client.get_checkpoint(uuid)
+        if note is None:
+            item.unbookmark()
+        else:
+            item.bookmark(note)
+        found[uuid] = item.get_pins()
+        if not invocation.as_json:
+            say(f"Checkpoint {item.uuid}: {'bookmark removed' if note is None else 'bookmarked'}")
+            for pin in found[uuid]:
+                say(f"  kept: {clean(pin.reason)}")
+    if invocation.as_json:
+        say_json({uuid: [pin.model_dump(mode="json") for pin in pins] for uuid, pins in found.items()})

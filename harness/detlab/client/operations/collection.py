@@ -1,0 +1,65 @@
+"""Operations on what an experiment keeps of its checkpoints: previews, policies, the trash, bookmarks."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from detlab.client.operations.experiments import one
+from detlab.client.transport.calls import Call, Flow, model
+from detlab.errors import ConfigError, Problem
+from detlab.schemas.wire import CheckpointView
+from detlab.schemas.wire.storage import Bookmark, GcPolicy, GcPreview, GcRequest, PinList
+
+
+def policy(best: int, trial_best: int, trial_latest: int) -> GcPolicy:
+    """Return a policy.
+
+    Raises:
+        ConfigError: A number is negative.
+    """
+    numbers = {"save_experiment_best": best, "save_trial_best": trial_best, "save_trial_latest": trial_latest}
+    try:
+        return GcPolicy.model_validate(numbers)
+    except ValidationError as error:
+        raise ConfigError([Problem(f"{one['loc'][0]}", "must be at least 0") for one in error.errors()]) from error
+
+
+def preview(experiment_id: int, wanted: GcPolicy | None) -> Flow[GcPreview]:
+    """Fetch what a policy, or the experiment's own, would remove and keep."""
+    params = {} if wanted is None else wanted.model_dump()
+    return one(Call("GET", _gc(experiment_id), params=params, parse=model(GcPreview)))
+
+
+def collect(experiment_id: int, request: GcRequest) -> Flow[GcPreview]:
+    """Change the policy, and collect; names the wanted result, so this can safely be repeated."""
+    return one(Call("POST", _gc(experiment_id), json=request, parse=model(GcPreview)))
+
+
+def undelete(uuid: str) -> Flow[CheckpointView]:
+    """Take a checkpoint out of the trash; can safely be repeated."""
+    return one(Call("POST", f"{_checkpoint(uuid)}/undelete", parse=model(CheckpointView)))
+
+
+def pins(uuid: str) -> Flow[PinList]:
+    """Fetch what keeps a checkpoint."""
+    return one(Call("GET", f"{_checkpoint(uuid)}/pins", parse=model(PinList)))
+
+
+def bookmark(uuid: str, note: str) -> Flow[PinList]:
+    """Pin a checkpoint for the caller; can safely be repeated."""
+    return one(Call("PUT", f"{_checkpoint(uuid)}/bookmark", json=Bookmark(note=note), parse=model(PinList)))
+
+
+def unbookmark(uuid: str) -> Flow[PinList]:
+    """Remove a bookmark; can safely be repeated."""
+    return one(Call("DELETE", f"{_checkpoint(uuid)}/bookmark", parse=model(PinList)))
+
+
+def _gc(experiment_id: int) -> str:
+    return f"experiments/{int(experiment_id)}/gc"
+
+
+def _checkpoint(uuid: str) -> str:
+    return f"checkpoints/{quote(uuid, safe='')}"

@@ -1,0 +1,123 @@
+"""The task that removes collected checkpoints, against a scripted master and real folders."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detlab.errors import StorageError
+from detlab.run.collect import Collector
+from detlab.storage import from_config
+from detlab.storage.clearing import clear_checkpoint
+from detlab.storage.posix import PosixStorage
+
+
+class ScriptedMaster:
+    """Lists what was not reported as removed, and remembers reports."""
+
+    def __init__(self, items: Sequence[Mapping[str, Any]]) -> None:
+        self.items = list(items)
+        self.reports: list[Mapping[str, Any]] = []
+
+    def list(self) -> dict[str, Any]:
+        return {"items": self.items}
+
+    def report(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        self.reports += items
+        told = {item["uuid"] for item in items}
+        self.items = [item for item in self.items if item["uuid"] not in told]
+        return {"items": self.items}
+
+
+class KeepsFiles(PosixStorage):
+    """A store that says that it removes, and does not: one with versions, or a lock."""
+
+    def delete(self, uuid: str, *, owner: int | None = None) -> None:
+        pass
+
+
+def saved(store: PosixStorage, **files: bytes) -> tuple[str, dict[str, int]]:
+    """Publish a checkpoint; return its uuid, and the sizes of all of its files."""
+    key = str(uuid.uuid4())
+    for name, data in files.items():
+        (store.stage(key) / name).write_bytes(data)
+    manifest = store.publish(key, {})
+    return key, {name: entry.size for name, entry in manifest.files.items()}
+
+
+def item(root: Path, key: str, sizes: dict[str, int], paths: list[str] | None = None) -> dict[str, Any]:
+    storage = {"type": "directory", "container_path": str(root)}
+    return {"uuid": key, "paths": paths, "files": sizes, "storage": storage}
+
+
+def test_what_is_listed_is_removed_and_reported(tmp_path: Path) -> None:
+    store = PosixStorage(tmp_path)
+    found = [saved(store, model=b"12345") for _ in range(25)]
+    kept, _ = saved(store, model=b"1")
+    master = ScriptedMaster([item(tmp_path, key, sizes) for key, sizes in found])
+    collector = Collector(master)
+    assert collector.run() == 0
+    assert store.uuids() == [kept]
+    assert [one["failure"] for one in master.reports] == [""] * 25
+    assert collector.freed == sum(sum(sizes.values()) for _, sizes in found)
+
+
+def test_a_repeated_removal_is_harmless(tmp_path: Path) -> None:
+    store = PosixStorage(tmp_path)
+    key, sizes = saved(store, model=b"1")
+    for _ in range(2):
+        master = ScriptedMaster([item(tmp_path, key, sizes)])
+        assert Collector(master).run() == 0
+        assert master.reports == [{"uuid": key, "paths": None, "failure": ""}]
+
+
+def test_some_files_go_and_the_others_stay(tmp_path: Path) -> None:
+    store = PosixStorage(tmp_path)
+    key, sizes = saved(store, model=b"1", optimizer=b"22")
+    assert Collector(ScriptedMaster([item(tmp_path, key, {"optimizer": 2}, ["optimizer"])])).run() == 0
+    assert store.file_sizes(key, sizes).keys() == sizes.keys() - {"optimizer"}
+
+
+def test_one_that_cannot_be_removed_does_not_keep_the_others(tmp_path: Path) -> None:
+    store = PosixStorage(tmp_path / "there")
+    key, sizes = saved(store, model=b"1")
+    away = item(tmp_path / "away", str(uuid.uuid4()), {"model": 1})
+    odd = item(tmp_path / "there", str(uuid.uuid4()), {"model": 1}) | {"storage": {"type": "no such store"}}
+    master = ScriptedMaster([away, odd, item(tmp_path / "there", key, sizes)])
+    assert Collector(master).run() == 0
+    assert [bool(one["failure"]) for one in master.reports] == [True, True, False]
+    assert store.uuids() == []
+    assert Collector(ScriptedMaster([away])).run() == 1
+
+
+def test_bytes_that_stay_are_found(tmp_path: Path) -> None:
+    store = KeepsFiles(tmp_path)
+    key, sizes = saved(store, model=b"12345")
+    with pytest.raises(StorageError, match="are still there after their removal: metadata"):
+        clear_checkpoint(store, key, sizes)
+    master = ScriptedMaster([item(tmp_path, key, sizes)])
+    Collector(master, lambda block: store).run()
+    assert "are still there" in master.reports[0]["failure"]
+
+
+def test_a_manifest_that_stays_is_found(tmp_path: Path) -> None:
+    store = KeepsFiles(tmp_path)
+    key, _ = saved(store, model=b"12345")
+    with pytest.raises(StorageError, match="its manifest"):
+        clear_checkpoint(store, key, [])
+
+
+def test_the_store_of_a_block_is_opened_once(tmp_path: Path) -> None:
+    store, opened = PosixStorage(tmp_path), []
+
+    def open_store(block: Mapping[str, Any]) -> Any:
+        opened.append(block)
+        return from_config(block)
+
+    master = ScriptedMaster([item(tmp_path, *saved(store, model=b"1")) for _ in range(3)])
+    Collector(master, open_store).run()
+    assert len(opened) == 1
