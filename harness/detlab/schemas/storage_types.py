@@ -15,7 +15,10 @@ STORAGES: Plugins[Any] = Plugins(
     "detlab.storages",
     "checkpoint storage of type",
     {
+        "azure": "detlab.storage.objects.kinds:AzureStorage",
         "directory": "detlab.storage.posix:DirectoryStorage",
+        "gcs": "detlab.storage.objects.kinds:GCSStorage",
+        "s3": "detlab.storage.objects.kinds:S3Storage",
         "shared_fs": "detlab.storage.posix:SharedFSStorage",
     },
     StorageError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from detlab.schemas.storage_types import STORAGES
 from detlab.storage.base import StorageManager, StorageType
 from detlab.storage.posix import SharedFSStorage
 
-_SCHEMES = {"s3": "s3", "gs": "gcs", "ms": "azure"}
+_SCHEMES = {"s3": "s3", "gs": "gcs", "az": "azure", "ms": "azure"}
 
 
 def from_config(config: Mapping[str, Any]) -> StorageManager:
@@ -43,17 +44,40 @@ def storage_type(name: object) -> StorageType:
 
 
 def from_string(where: str) -> StorageManager:
-    """Return the store for a directory path (object-store addresses are recognised and refused).
+    """Return the store for a directory path, or for an address as `s3://bucket/prefix`, `gs://…`, `az://…`.
+
+    The address of an object store says nothing of credentials: the environment's are used.
 
     Raises:
-        StorageError: It is the address of an object store.
+        StorageError: It is an address of another kind, or names no bucket.
     """
-    scheme, separator, _ = where.partition("://")
+    scheme, separator, rest = where.partition("://")
     if not separator:
         return SharedFSStorage(Path(where).absolute())
-    if scheme in _SCHEMES:
+    if scheme not in _SCHEMES:
+        known = ", ".join(f"{name}://" for name in _SCHEMES)
         raise StorageError(
-            f"checkpoint storage {where!r} is an address, not a directory",
-            hint=f"give a block instead: checkpoint_storage={{'type': '{_SCHEMES[scheme]}', …}}",
+            f"checkpoint storage {where.partition('?')[0]!r} is neither a directory nor a known address",
+            hint=f"addresses begin with {known}; for others give a block: checkpoint_storage={{'type': …}}",
         )
-    raise StorageError(f"checkpoint storage {where!r} is neither a directory nor a known address")
+    bucket, _, prefix = rest.partition("/")
+    if scheme in {"az", "ms"}:
+        return from_config({"type": "azure", **_azure_parts(scheme, bucket, prefix)})
+    return from_config({"type": _SCHEMES[scheme], "bucket": bucket, "prefix": prefix})
+
+
+def _azure_parts(scheme: str, first: str, rest: str) -> dict[str, Any]:
+    """Return container, prefix and account of `az://container/prefix`, or of Determined's `ms://account/container`."""
+    if scheme == "az":
+        text = os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
+        account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") or os.environ.get("AZURE_STORAGE_ACCOUNT", "")
+        if not text and not account:
+            raise StorageError(
+                f"az://{first} does not say in which account the container is",
+                hint="set AZURE_STORAGE_ACCOUNT_NAME or AZURE_STORAGE_CONNECTION_STRING, or give a block",
+            )
+        url = f"https://{account}.blob.core.windows.net"
+        return {"container": first, "prefix": rest, "connection_string": text, "account_url": url}
+    container, _, prefix = rest.partition("/")
+    host = first if "." in first or ":" in first else f"{first}.blob.core.windows.net"
+    return {"container": container, "prefix": prefix, "account_url": f"https://{host}"}

@@ -107,3 +107,15 @@ def safe_path(path: str) -> str:
     if not path or pure.is_absolute() or ".." in pure.parts or "\0" in path or str(pure) in {"", "."}:
         raise ValueError(f"not a relative path inside the checkpoint: {path!r}")
     return str(pure)
+
+
+def plain_path(name: str) -> str:
+    """Return a path as `safe_path` does.
+
+    Raises:
+        CheckpointError: It is absolute, empty, or leads outside of its root.
+    """
+    try:
+        return safe_path(name)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error

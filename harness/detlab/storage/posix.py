@@ -15,7 +15,7 @@ from detlab.files import sync_directory, write_atomic
 from detlab.schemas.wire import CheckpointFile
 from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
-from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, safe_path
+from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, plain_path
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
 from detlab.storage.unfinished import (
     Unfinished,
@@ -24,6 +24,7 @@ from detlab.storage.unfinished import (
     describe_stage,
     folders_of,
     is_uuid,
+    refuse_foreign_manifest,
     storage_errors,
     sync_folders,
 )
@@ -66,7 +67,7 @@ class PosixStorage:
             found = files.walk(source, selector)
         chosen = [name for name in found.files if selector is None or selector(name)]
         if MANIFEST_NAME in chosen:
-            _refuse_foreign_manifest(source / MANIFEST_NAME)
+            refuse_foreign_manifest(source / MANIFEST_NAME)
             chosen.remove(MANIFEST_NAME)
         empty = found.empty_directories if selector is None else ()
         stage = self.stage(uuid)
@@ -83,7 +84,7 @@ class PosixStorage:
             return ManifestPart()
         stage = self._staged(uuid)
         if (stage / MANIFEST_NAME).exists():
-            _refuse_foreign_manifest(stage / MANIFEST_NAME)
+            refuse_foreign_manifest(stage / MANIFEST_NAME)
         with self._making_durable(uuid, stage):
             return describe_stage(stage)
 
@@ -162,7 +163,7 @@ class PosixStorage:
         Raises:
             CheckpointMissing: There is no such file, or it is not the owner's.
         """
-        path = f"{check_uuid(uuid)}/{_plain(name)}"
+        path = f"{check_uuid(uuid)}/{plain_path(name)}"
         try:
             descriptor = files.open_below(self.root, path)
         except OSError as error:
@@ -198,7 +199,7 @@ class PosixStorage:
 
     def delete_files(self, uuid: str, names: Iterable[str], *, owner: int | None = None) -> None:
         """Remove some files of a checkpoint; its manifest stays as it was published."""
-        paths = [_plain(name) for name in names]
+        paths = [plain_path(name) for name in names]
         with storage_errors("remove files of", self._path(uuid)):
             remove_files_below(self.root, check_uuid(uuid), paths, owner=owner)
 
@@ -273,7 +274,7 @@ class PosixStorage:
     def _reading(self, uuid: str, name: str) -> Iterator[int]:
         """Open a file of a checkpoint, and say of an error of the operating system which file it was."""
         try:
-            descriptor = files.open_below(self.root, f"{check_uuid(uuid)}/{_plain(name)}")
+            descriptor = files.open_below(self.root, f"{check_uuid(uuid)}/{plain_path(name)}")
             try:
                 yield descriptor
             finally:
@@ -379,20 +380,6 @@ def _repeatable() -> Iterator[None]:
         raise ManifestNotWritten(error.errno, error.strerror, error.filename) from error
 
 
-def _refuse_foreign_manifest(path: Path) -> None:
-    """Let a manifest of detlab's own pass (a restored checkpoint that is stored again), refuse any other."""
-    try:
-        with os.fdopen(files.open_regular(path), "rb") as stream:
-            document = json.load(stream)
-    except (OSError, ValueError):
-        document = None
-    if not (isinstance(document, dict) and document.keys() >= {"format", "uuid", "files", "directories"}):
-        raise CheckpointError(
-            f"{MANIFEST_NAME} at the top of a checkpoint is written by detlab: name your file differently "
-            "or put it into a folder"
-        )
-
-
 def _compare(uuid: str, name: str, entry: CheckpointFile, digest: str, size: int) -> None:
     if size != entry.size:
         raise CheckpointError(f"{name} of checkpoint {uuid} is altered: {size} bytes, {entry.size} were stored")
@@ -403,14 +390,7 @@ def _compare(uuid: str, name: str, entry: CheckpointFile, digest: str, size: int
 
 
 def _inside(root: Path, name: str) -> Path:
-    return root / _plain(name)
-
-
-def _plain(name: str) -> str:
-    try:
-        return safe_path(name)
-    except ValueError as error:
-        raise CheckpointError(str(error)) from error
+    return root / plain_path(name)
 
 
 def _read(descriptor: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import os
 import platform
@@ -210,6 +211,20 @@ def check_uuid(uuid: str) -> str:
 def is_uuid(name: str) -> bool:
     """Whether a checkpoint may have this name."""
     return _UUID.fullmatch(name) is not None
+
+
+def refuse_foreign_manifest(path: Path) -> None:
+    """Let a manifest of detlab's own pass (a restored checkpoint that is stored again), refuse any other."""
+    try:
+        with os.fdopen(files.open_regular(path), "rb") as stream:
+            document = json.load(stream)
+    except (OSError, ValueError):
+        document = None
+    if not (isinstance(document, dict) and document.keys() >= {"format", "uuid", "files", "directories"}):
+        raise CheckpointError(
+            f"{MANIFEST_NAME} at the top of a checkpoint is written by detlab: name your file differently "
+            "or put it into a folder"
+        )
 
 
 def remove_tree(path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ import pytest
 
 from detlab.errors import CheckpointError, CheckpointMissing, StorageError
 from detlab.storage import MANIFEST_NAME, METADATA_NAME, Manifest, StorageManager
+from detlab.testing.storage_work import METADATA, Verb, perform, write_small_files
 
 UUID = "0b8d1c6e-6c0c-4d0a-9d6f-0a1b2c3d4e5f"
-METADATA = {"steps_completed": 10, "note": "füße"}
 HOSTILE_UUIDS = [
     "",
     ".",
@@ -56,6 +55,21 @@ class StorageFaults:
     def alter(self, store: StorageManager, uuid: str, name: str, data: bytes | None) -> None:
         """Replace the bytes of a stored file behind the store's back, or remove it if None."""
         raise NotImplementedError
+
+    def killed_before(self, store: StorageManager, event: int, verb: Verb, uuid: str, folder: Path) -> bool:
+        """Do a piece of work in another process that is killed before its I/O of a number; whether it was.
+
+        Here the process is a fork of this one. A store whose client does not survive a fork has a process of its own
+        (`detlab.testing.storage_work.command`) and kills it before a request.
+
+        Args:
+            store: The store.
+            event: From 0.
+            verb: See `detlab.testing.storage_work.perform`.
+            uuid: The checkpoint.
+            folder: As for `perform`.
+        """
+        return _killed_before(event, lambda: perform(self.reopen(store), verb, uuid, folder))
 
     @pytest.fixture
     def source(self, tmp_path: Path) -> Path:
@@ -171,27 +185,18 @@ class StorageFaults:
 
     @pytest.mark.parametrize("way", ["upload", "stage"])
     def test_a_writer_killed_at_any_moment_leaves_all_or_nothing(
-        self, store: StorageManager, tmp_path: Path, way: str
+        self, store: StorageManager, tmp_path: Path, way: Verb
     ) -> None:
         """I5: manifest last. And the same uuid can be written again after its stage was discarded."""
-        folder = _twofiles_of(tmp_path / "small")
-
-        def write(uuid: str) -> None:
-            writer = self.reopen(store)
-            if way == "stage":
-                _twofiles_of(writer.stage(uuid))
-                writer.publish(uuid, METADATA, writer.seal(uuid))
-            else:
-                writer.publish(uuid, METADATA, writer.upload(folder, uuid))
-
+        folder = write_small_files(tmp_path / "small")
         deaths = 0
         for event, uuid in enumerate(_numbered()):
-            died = _killed_before(event, partial(write, uuid))
+            died = self.killed_before(store, event, way, uuid, folder)
             deaths += died
             if not self._is_complete(store, uuid):
                 assert died, "publish has returned"
                 self.reopen(store).discard(uuid)
-                write(uuid)
+                perform(self.reopen(store), way, uuid, folder)
                 assert self._is_complete(store, uuid)
             if not died:
                 break
@@ -199,12 +204,12 @@ class StorageFaults:
 
     def test_a_delete_killed_at_any_moment_leaves_all_or_nothing(self, store: StorageManager, tmp_path: Path) -> None:
         """And can be repeated."""
-        folder = _twofiles_of(tmp_path / "small")
+        folder = write_small_files(tmp_path / "small")
         for number in range(8):  # so that the manifest is not removed first by chance
             (folder / f"shard{number}").write_bytes(b"1")
         for event, uuid in enumerate(_numbered()):
             store.publish(uuid, METADATA, store.upload(folder, uuid))
-            died = _killed_before(event, partial(self.reopen(store).delete, uuid))
+            died = self.killed_before(store, event, "delete", uuid, folder)
             if self._is_complete(store, uuid):
                 assert died, "delete has returned"
             self.reopen(store).delete(uuid)
@@ -214,12 +219,12 @@ class StorageFaults:
 
     def test_a_download_killed_at_any_moment_leaves_wholefiles_of(self, store: StorageManager, tmp_path: Path) -> None:
         """Under their names; what is half there has another one."""
-        folder = _twofiles_of(tmp_path / "small")
-        manifest = store.publish(UUID, METADATA, store.upload(folder, UUID))
+        folder = write_small_files(tmp_path / "small")
+        store.publish(UUID, METADATA, store.upload(folder, UUID))
         whole = {**files_of(folder), METADATA_NAME: json.dumps(METADATA, indent=2).encode()}
         for event in range(_MOST_EVENTS):
             target = tmp_path / f"target{event}"
-            died = _killed_before(event, partial(self.reopen(store).download, UUID, target, manifest))
+            died = self.killed_before(store, event, "download", UUID, target)
             found = files_of(target) if target.is_dir() else {}
             assert all(data == whole[name] for name, data in found.items() if name in whole)
             if not died:
@@ -242,13 +247,6 @@ class StorageFaults:
 def files_of(root: Path) -> dict[str, bytes]:
     """Return what is below a folder, by relative path."""
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
-
-
-def _twofiles_of(folder: Path) -> Path:
-    (folder / "model").mkdir(parents=True)
-    (folder / "model" / "weights").write_bytes(b"w" * 5000)
-    (folder / "state").write_bytes(b"s")
-    return folder
 
 
 def _numbered() -> list[str]:

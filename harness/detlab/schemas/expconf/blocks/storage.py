@@ -11,6 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from detlab.schemas.expconf.blocks.scalars import (
     Block,
     FilledText,
+    Flag,
     NonNegativeInt,
     Text,
     as_text,
@@ -49,32 +50,49 @@ class StorageBlock(Block):
 class S3Config(StorageBlock):
     """Checkpoints in an S3 bucket."""
 
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"session_token", "region", "path_style", "ca_file"})
+
     type: Literal["s3"] = "s3"
     bucket: FilledText | None = needed("Name of the bucket.")
     access_key: Text | None = Field(None, description="Access key; by default the environment's credentials.")
     secret_key: Text | None = Field(None, description="Secret key.")
     endpoint_url: Text | None = Field(None, description="Endpoint of an S3-compatible store.")
     prefix: Prefix | None = Field(None, description="Prefix of all keys.")
+    session_token: Text | None = Field(None, description="Token that belongs to temporary keys.")
+    region: Text | None = Field(None, description="Region of the bucket; by default the environment's, or us-east-1.")
+    path_style: Flag | None = Field(
+        None, description="Bucket in the path, not in the host name, as MinIO has it; by default with `endpoint_url`."
+    )
+    ca_file: Text | None = Field(None, description="File with certificates to trust besides the system's.")
 
 
 class GCSConfig(StorageBlock):
     """Checkpoints in a Google Cloud Storage bucket."""
 
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"credential", "endpoint_url", "ca_file"})
+
     type: Literal["gcs"] = "gcs"
     bucket: FilledText | None = needed("Name of the bucket.")
     prefix: Prefix | None = Field(None, description="Prefix of all keys.")
+    credential: Text | None = Field(
+        None, description="JSON of a service account's key; by default the environment's credentials."
+    )
+    endpoint_url: Text | None = Field(None, description="Another endpoint, as an emulator's.")
+    ca_file: Text | None = Field(None, description="File with certificates to trust besides the system's.")
 
 
 class AzureConfig(StorageBlock):
     """Checkpoints in an Azure blob container."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"connection_string", "account_url", "credential"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"connection_string", "account_url", "credential", "prefix", "ca_file"})
 
     type: Literal["azure"] = "azure"
     container: FilledText | None = needed("Name of the container.")
     connection_string: Text | None = Field(None, description="Connection string; or else `account_url`.")
     account_url: Text | None = Field(None, description="URL of the account; or else `connection_string`.")
-    credential: Text | None = Field(None, description="Credential for `account_url`.")
+    credential: Text | None = Field(None, description="Account key or SAS token for `account_url`.")
+    prefix: Prefix | None = Field(None, description="Prefix of all names.")
+    ca_file: Text | None = Field(None, description="File with certificates to trust besides the system's.")
 
 
 class SharedFSConfig(StorageBlock):
@@ -107,7 +125,11 @@ class UntypedStorage(StorageBlock):
             "bucket",
             "access_key",
             "secret_key",
+            "session_token",
             "endpoint_url",
+            "region",
+            "path_style",
+            "ca_file",
             "prefix",
             "container",
             "connection_string",
@@ -126,12 +148,16 @@ class UntypedStorage(StorageBlock):
     bucket: FilledText | None = Field(None, description="s3, gcs.")
     access_key: Text | None = Field(None, description="s3.")
     secret_key: Text | None = Field(None, description="s3.")
-    endpoint_url: Text | None = Field(None, description="s3.")
-    prefix: Prefix | None = Field(None, description="s3, gcs.")
+    session_token: Text | None = Field(None, description="s3.")
+    endpoint_url: Text | None = Field(None, description="s3, gcs.")
+    region: Text | None = Field(None, description="s3.")
+    path_style: Flag | None = Field(None, description="s3.")
+    ca_file: Text | None = Field(None, description="s3, gcs, azure.")
+    prefix: Prefix | None = Field(None, description="s3, gcs, azure.")
     container: FilledText | None = Field(None, description="azure.")
     connection_string: Text | None = Field(None, description="azure.")
     account_url: Text | None = Field(None, description="azure.")
-    credential: Text | None = Field(None, description="azure.")
+    credential: Text | None = Field(None, description="gcs, azure.")
     host_path: FilledText | None = Field(None, description="shared_fs.")
     storage_path: Text | None = Field(None, description="shared_fs.")
     propagation: Text | None = Field(None, description="shared_fs.")

@@ -12,6 +12,7 @@ SECRET_KEYS = frozenset(
     {
         "access_key",
         "secret_key",
+        "session_token",
         "connection_string",
         "credential",
         "password",

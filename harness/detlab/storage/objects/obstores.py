@@ -1,0 +1,332 @@
+"""`Objects` by obstore: S3 and what speaks like it, Google Cloud Storage, Azure."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from detlab.errors import StorageError
+from detlab.storage.objects.client import Data, ObjectExists, ObjectInfo, ObjectMissing
+from detlab.storage.objects.words import error_of, is_unimplemented
+
+Credentials = Callable[[], Mapping[str, Any]]
+"""Gives short-lived credentials, with `expires_at`; it is asked again before they expire. See obstore's providers."""
+
+PART = 8 * 1024 * 1024
+"""Bytes of a part of a large object, at least; also what is asked for at once."""
+_CONCURRENT = 8
+_DELETED_AT_ONCE = 1000
+_SECONDS = {"quick": 15, "patient": 300}
+"""For how long a request is tried again here: one that somebody waits for, and the parts of a large object."""
+_CONNECTING, _ANSWERING = 10, 300
+
+
+class ObstoreObjects:
+    """Objects in a store that obstore knows; two clients with the same connections' settings, one more patient.
+
+    Args:
+        make: Makes obstore's store from `client_options` and `retry_config`.
+        where: The address of the root for messages.
+        ca_file: Certificates to trust besides the system's.
+        plain_http: Whether the endpoint is one without TLS.
+        seconds: For how long single requests are tried again.
+
+    Raises:
+        StorageError: The block cannot be used: obstore is not installed, or does not take these settings.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        where: str,
+        *,
+        ca_file: str | None = None,
+        plain_http: bool = False,
+        seconds: Mapping[str, float] = _SECONDS,
+    ) -> None:
+        self._where = where
+        self._obstore = _import_obstore()
+        options: dict[str, Any] = {
+            "allow_http": plain_http,
+            "connect_timeout": timedelta(seconds=_CONNECTING),
+            "timeout": timedelta(seconds=_ANSWERING),
+        }
+        if ca_file is not None:
+            options["root_certificate"] = _certificates(ca_file)
+        self._clients = {}
+        for kind, limit in seconds.items():
+            with self._told("use", where):
+                self._clients[kind] = make(client_options=options, retry_config=_retries(limit))
+        self._conditional = True
+
+    @property
+    def where(self) -> str:
+        """Return the address of the root for messages."""
+        return self._where
+
+    @property
+    def conditional(self) -> bool:
+        """Whether the store refuses to create what exists; False once it said that it does not know how to."""
+        return self._conditional
+
+    def put(self, key: str, data: Data, *, create: bool = False) -> None:
+        """Store an object in one request; see `Objects.put`."""
+        self._put("quick", key, lambda: data, create, use_multipart=False)
+
+    def put_parts(self, key: str, parts: Iterator[Data], *, create: bool = False) -> None:
+        """Store an object from parts; see `Objects.put_parts`."""
+        first = next(parts, b"")
+        self._put(
+            "patient",
+            key,
+            lambda: itertools.chain([first], parts),
+            create,
+            use_multipart=True,
+            chunk_size=max(len(first), PART),
+            max_concurrency=_CONCURRENT,
+        )
+
+    def _put(self, kind: str, key: str, data: Callable[[], Any], create: bool, **how: Any) -> None:
+        path = self._address(key)
+        conditional = create and self._conditional
+        if create and not conditional:
+            self._refuse_existing(key)
+        try:
+            with self._told("write", path):
+                self._obstore.put(
+                    self._clients[kind], key, data(), mode="create" if conditional else "overwrite", **how
+                )
+        except StorageError as error:
+            if not (conditional and is_unimplemented(error)):
+                raise
+            self._conditional = False
+            if how["use_multipart"]:  # its parts are spent: the caller sends them again
+                raise
+            self._put(kind, key, data, create, **how)
+
+    def _refuse_existing(self, key: str) -> None:
+        with contextlib.suppress(ObjectMissing):
+            self.head(key)
+            raise ObjectExists(f"cannot write {self._address(key)}: it exists")
+
+    def get(self, key: str) -> bytes:
+        """Return a small object."""
+        with self._told("read", self._address(key)):
+            return bytes(self._obstore.get(self._clients["quick"], key).bytes())
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        """Return some bytes of an object."""
+        with self._told("read", self._address(key)):
+            return memoryview(self._obstore.get_range(self._clients["quick"], key, start=start, end=end))
+
+    def head(self, key: str) -> ObjectInfo:
+        """Describe an object."""
+        with self._told("look at", self._address(key)):
+            return _info(self._obstore.head(self._clients["quick"], key))
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """List objects; see `Objects.list`."""
+        with self._told("list", self._address(prefix)):
+            for batch in self._obstore.list(self._clients["quick"], prefix or None, chunk_size=1000):
+                yield from (_info(meta) for meta in batch)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects; see `Objects.delete`."""
+        wanted = sorted(set(keys))
+        for start in range(0, len(wanted), _DELETED_AT_ONCE):
+            batch = wanted[start : start + _DELETED_AT_ONCE]
+            try:
+                self._delete(batch)
+            except ObjectMissing:  # one is gone, and obstore does not say what became of the others
+                with ThreadPoolExecutor(_CONCURRENT, "detlab-delete") as pool:
+                    list(pool.map(self._delete_one, batch))
+
+    def _delete_one(self, key: str) -> None:
+        with contextlib.suppress(ObjectMissing):
+            self._delete([key])
+
+    def _delete(self, keys: list[str]) -> None:
+        with self._told("remove", self._address(keys[0])):
+            self._obstore.delete(self._clients["quick"], keys)
+
+    def check(self) -> None:
+        """Ask for one object that is hardly there."""
+        with self._told("use", self._where):
+            for _ in self._obstore.list(self._clients["quick"], ".detlab-check/", chunk_size=1):
+                break
+
+    def _address(self, key: str) -> str:
+        return f"{self._where}/{key}" if key else self._where
+
+    @contextlib.contextmanager
+    def _told(self, verb: str, what: str) -> Iterator[None]:
+        """Give an error of obstore the store's own words."""
+        known = self._obstore.exceptions.BaseError
+        try:
+            yield
+        except (known, FileNotFoundError) as error:
+            exists = type(error).__name__ in {"AlreadyExistsError", "PreconditionError"}
+            missing = isinstance(error, FileNotFoundError)
+            raise error_of(str(error), verb, what, exists=exists, missing=missing) from None
+
+
+def s3_objects(config: Mapping[str, Any], *, credentials: Credentials | None = None, **how: Any) -> ObstoreObjects:
+    """Return the objects of an `s3` block.
+
+    Args:
+        config: The block.
+        credentials: Gives short-lived ones; by default those of the block, else the node's.
+        how: As for `ObstoreObjects`.
+    """
+    from obstore.store import S3Store
+
+    bucket, prefix, endpoint = config["bucket"], _prefix(config), config.get("endpoint_url")
+    settings: dict[str, Any] = {"virtual_hosted_style_request": not config.get("path_style", bool(endpoint))}
+    settings |= _given(endpoint=endpoint, region=config.get("region"))
+    if credentials is None and config.get("access_key"):
+        settings |= _given(access_key_id=config["access_key"], secret_access_key=config.get("secret_key"))
+        settings |= _given(session_token=config.get("session_token"))
+    if credentials is not None:
+        settings["credential_provider"] = credentials
+    return ObstoreObjects(
+        lambda **client: S3Store(bucket, prefix=prefix, **settings, **client),
+        _where("s3", bucket, prefix),
+        ca_file=config.get("ca_file"),
+        plain_http=_is_plain(endpoint),
+        **how,
+    )
+
+
+def gcs_objects(config: Mapping[str, Any], *, credentials: Credentials | None = None, **how: Any) -> ObstoreObjects:
+    """Return the objects of a `gcs` block; see `s3_objects`."""
+    from obstore.store import GCSStore
+
+    bucket, prefix, endpoint = config["bucket"], _prefix(config), config.get("endpoint_url")
+    settings: dict[str, Any] = {}
+    if credentials is not None:
+        settings["credential_provider"] = credentials
+    elif config.get("credential"):
+        settings["service_account_key"] = config["credential"]
+    elif endpoint:
+        settings["service_account_key"] = _no_account(endpoint)
+    return ObstoreObjects(
+        lambda **client: GCSStore(bucket, prefix=prefix, **settings, **client),
+        _where("gs", bucket, prefix),
+        ca_file=config.get("ca_file"),
+        plain_http=_is_plain(endpoint),
+        **how,
+    )
+
+
+def azure_objects(config: Mapping[str, Any], *, credentials: Credentials | None = None, **how: Any) -> ObstoreObjects:
+    """Return the objects of an `azure` block; see `s3_objects`."""
+    from obstore.store import AzureStore
+
+    container, prefix = config["container"], _prefix(config)
+    settings = _azure_settings(config)
+    if credentials is not None:
+        settings["credential_provider"] = credentials
+    return ObstoreObjects(
+        lambda **client: AzureStore(container, prefix=prefix, **settings, **client),
+        _where("az", container, prefix),
+        ca_file=config.get("ca_file"),
+        plain_http=_is_plain(settings.get("endpoint")),
+        **how,
+    )
+
+
+def _azure_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what obstore needs of a connection string, or of an account's URL and a key, SAS or nothing."""
+    text = config.get("connection_string")
+    if text:
+        parts = dict(part.split("=", 1) for part in text.strip().strip(";").split(";") if "=" in part)
+        known = {key.lower(): value for key, value in parts.items()}
+        account = known.get("accountname") or _account_of(known.get("blobendpoint", ""))
+        suffix = f"{known.get('defaultendpointsprotocol', 'https')}://{account}.blob.{known.get('endpointsuffix')}"
+        endpoint = known.get("blobendpoint") or (suffix if known.get("endpointsuffix") else None)
+        return _given(
+            account_name=account,
+            account_key=known.get("accountkey"),
+            sas_key=known.get("sharedaccesssignature"),
+            endpoint=endpoint and endpoint.rstrip("/"),
+        )
+    url = config.get("account_url")
+    if not url:
+        raise StorageError(
+            "checkpoint_storage has neither connection_string nor account_url",
+            hint="set one of them: account_url: https://ACCOUNT.blob.core.windows.net",
+        )
+    base, _, sas = url.partition("?")
+    credential = config.get("credential") or sas or None
+    is_sas = credential is not None and "sig=" in credential
+    return _given(
+        account_name=_account_of(base),
+        endpoint=base.rstrip("/"),
+        sas_key=credential.lstrip("?") if credential and is_sas else None,
+        account_key=None if is_sas else credential,
+    )
+
+
+def _account_of(url: str) -> str:
+    """Return the account of `https://ACCOUNT.blob…` or, as an emulator has it, `http://host:port/ACCOUNT`."""
+    host, _, path = url.partition("://")[2].partition("/")
+    return path.strip("/") or host.partition(".")[0]
+
+
+def _no_account(endpoint: str) -> str:
+    """Return the service account of nobody at an endpoint, as emulators take it."""
+    nobody = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+    return json.dumps({"gcs_base_url": endpoint.rstrip("/"), "disable_oauth": True, **nobody})
+
+
+def _import_obstore() -> Any:
+    try:
+        import obstore
+        import obstore.exceptions
+    except ImportError as error:
+        raise StorageError(
+            f"this checkpoint storage needs the package obstore, which cannot be imported: {error}",
+            hint="install it where this runs: pip install 'detlab[storage]'",
+        ) from error
+    return obstore
+
+
+def _retries(seconds: float) -> dict[str, Any]:
+    return {
+        "max_retries": 20 if seconds else 0,
+        "retry_timeout": timedelta(seconds=seconds),
+        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+    }
+
+
+def _info(meta: Mapping[str, Any]) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["last_modified"].timestamp())
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if value}
+
+
+def _prefix(config: Mapping[str, Any]) -> str | None:
+    return (config.get("prefix") or "").strip("/") or None
+
+
+def _where(scheme: str, bucket: str, prefix: str | None) -> str:
+    return f"{scheme}://{bucket}/{prefix}" if prefix else f"{scheme}://{bucket}"
+
+
+def _is_plain(endpoint: str | None) -> bool:
+    return bool(endpoint) and str(endpoint).lower().startswith("http://")
+
+
+def _certificates(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise StorageError(f"checkpoint_storage.ca_file cannot be read: {error}") from error
