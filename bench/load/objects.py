@@ -1,4 +1,4 @@
-"""An object store that costs next to nothing: enough of S3's protocol for a client to be measured instead of its server.
+"""An object store that costs next to nothing: enough of S3 for a client to be measured instead of its server.
 
     python bench/load/objects.py PORT_FILE
 
@@ -9,6 +9,7 @@ s3fs and obstore ask: buckets, objects, ranges, parts, lists, `If-None-Match: *`
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 import socketserver
 import sys
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 LONGEST_HEAD = 65536
 MODIFIED = "Thu, 01 Jan 2026 00:00:00 GMT"
@@ -112,7 +113,11 @@ class Handler(socketserver.BaseRequestHandler):
             case "POST" if "uploadId" in query:
                 self._complete(path, query["uploadId"][0], headers)
             case "POST" if "delete" in query:
-                self.reply("200 OK", _xml("DeleteResult", ""))
+                keys = re.findall(r"<Key>(.*?)</Key>", bytes(body).decode())
+                for key in keys:
+                    store.objects.pop(f"{path}/{unescape(key)}", None)
+                said = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+                self.reply("200 OK", _xml("DeleteResult", said), Content_Type="application/xml")
             case "PUT" if "uploadId" in query:
                 with store.lock:
                     kept = Kept([body], store.etag())
@@ -120,6 +125,11 @@ class Handler(socketserver.BaseRequestHandler):
                 self.reply("200 OK", ETag=kept.etag)
             case "PUT" if is_bucket:
                 self.reply("200 OK")
+            case "PUT" if "x-amz-copy-source" in headers:
+                kept = store.objects[unquote(headers["x-amz-copy-source"]).strip("/")]
+                store.objects[path] = kept
+                said = f"<ETag>{kept.etag}</ETag><LastModified>{ISO}</LastModified>"
+                self.reply("200 OK", _xml("CopyObjectResult", said), Content_Type="application/xml")
             case "PUT":
                 self._put(path, [body], headers)
             case "GET" | "HEAD" if is_bucket:

@@ -75,7 +75,7 @@ def s3fs(address, folder, target, name):
 
 def dcp(address, folder, target, name):
     import torch
-    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed import checkpoint
     from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
 
     keys = {"key": "bench", "secret": "benchbench", "client_kwargs": {"region_name": "us-east-1"}}
