@@ -26,6 +26,8 @@ MODULES = {
     "parts/aedits.py": "parts/edits.py",
     "parts/afiles.py": "parts/files.py",
     "parts/aoutput.py": "parts/output.py",
+    "registry/acalls.py": "registry/calls.py",
+    "registry/amodels.py": "registry/models.py",
     "transport/afeeds.py": "transport/feeds.py",
 }
 """By the written module the one that is made from it."""
@@ -43,7 +45,7 @@ REPLACEMENTS = [
         (r"\bAwaitable\[(\w+)\]", r"\1"),
         (r"\bAsync(?=[A-Z])", ""),
         (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
-        (r"\ba(client|collection|edits|files|output|resources|search|tasks|feeds|read|iter_bytes)\b", r"\1"),
+        (r"\ba(calls|client|collection|edits|files|models|output|resources|search|tasks|feeds|read|iter_bytes)\b", r"\1"),
         (r"\b([Aa])n asynchronous\b", r"\1 blocking"),
         (r"\basynchronous\b", "blocking"),
     )

@@ -18,7 +18,7 @@ from detlab_server.version import VERSION
 
 # What a front end may ask for: people's routes, never those of agents and tasks.
 RELAYED = re.compile(
-    r"(me|cluster|openapi\.json|stream|overview|queue|usage|pools|quotas|instances"
+    r"(me|cluster|openapi\.json|stream|overview|queue|usage|storage/usage|pools|quotas|instances"
     r"|agents(/(?!(enrolments|enrol|connect|records)(/|$))[\w-][\w.-]*/(enable|disable|drain))?"
     r"|jobs(/[\w-][\w.-]*(/why)?)?"
     r"|experiments(/\d+(/(pause|activate|cancel|kill|edit|trials|checkpoints|curves|stream|timeline|grants|code"

@@ -91,7 +91,7 @@ def test_gpus_are_shared(docs_cluster: Cluster, node: Agent) -> None:
     (docs_cluster.root / "sweep.yaml").write_text(config.text)
     (docs_cluster.root / "code").mkdir()
     (docs_cluster.root / "code" / "train.py").write_text(TRAIN)
-    look, submit, _, quotas, change = lines(SHARE)
+    look, submit, _, quotas, stored, change = lines(SHARE)
     for line in look:
         assert "train" in det(docs_cluster, line)
     assert all("would start now" in det(docs_cluster, line) for line in submit[:2])
@@ -101,6 +101,11 @@ def test_gpus_are_shared(docs_cluster: Cluster, node: Agent) -> None:
         held = [det(docs_cluster, line) for line in quotas]
         assert "vision" in held[2]
         assert "No quotas." in held[4]
+        room = {line: det(docs_cluster, line) for line in stored}
+        assert "500.0 GiB" in room["det quota set --user ada --storage 500GB"]
+        assert "2.0 TiB" in room["det quota list"]
+        assert "vision" in room["det storage usage --by group"]
+        assert "No quotas." in room["det quota remove --group vision"]
         ids = {"7": str(made[0]), "8": str(made[1])}
         told = {line: det(docs_cluster, re.sub(r"\b[78]\b", lambda found: ids[found[0]], line)) for line in change}
         assert str(made[1]) in told["det job list --pool train"]

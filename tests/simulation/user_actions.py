@@ -194,7 +194,7 @@ class UserActions:
             self._insist(lambda node=node: set_agent(node.name, enabled=True))
         for slot in sorted(self._closed()):
             self._insist(lambda slot=slot: set_slot(slot.partition("-")[0], slot, enabled=True))
-        for quota in self._insist(queue.quotas):
+        for quota in self._insist(queue.quotas).items:
             if quota.slots < world.plan.widest:
                 self._insist(lambda quota=quota: queue.set_quota(quota.kind, quota.name, world.plan.widest))
 
@@ -216,7 +216,7 @@ class UserActions:
             held = [slot.id for slot in agent.slots if slot.allocation_id is not None]
             if held or agent.running:
                 self._world.promises._broken("slots", f"{agent.id} still holds {held}, {agent.running} run")
-        for quota in self._insist(queue.quotas):
+        for quota in self._insist(queue.quotas).items:
             if quota.held or quota.waiting:
                 self._world.promises._broken("quota", f"{quota.kind} {quota.name} still holds {quota.held}")
         if self._insist(queue.jobs) or self._insist(whole_queue):

@@ -26,20 +26,21 @@ COMMANDS = {
     "experiment": Lazy(
         "Experiments: create, list, describe, logs, wait, …", "detlab.cli.commands.experiment:experiment"
     ),
-    "job": Lazy("Jobs in the queue: list, update, why.", "detlab.cli.commands.job:job"),
-    "limits": Lazy("Limits of users, and who is at or near one.", "detlab.cli.commands.quota:limits"),
+    "job": Lazy("Jobs in the queue: list, update, why.", "detlab.cli.commands.shared.job:job"),
+    "limits": Lazy("Limits of users, and who is at or near one.", "detlab.cli.commands.shared.quota:limits"),
     "login": Lazy("Log in: store the token of a cluster.", "detlab.cli.commands.user:login"),
     "logout": Lazy("Log out: delete the stored token of a cluster.", "detlab.cli.commands.user:logout"),
     "notebook": Lazy("Notebooks: start, run, open, list, logs, kill.", "detlab.cli.commands.tasks.notebook:notebook"),
-    "pool": Lazy("Resource pools: list, describe.", "detlab.cli.commands.pool:pool"),
+    "pool": Lazy("Resource pools: list, describe.", "detlab.cli.commands.shared.pool:pool"),
     "search": Lazy("Searches: extend, add points, retry, replay.", "detlab.cli.commands.search:search"),
     "preview-search": Lazy("Simulate a search without training.", extra="hub"),
-    "queue": Lazy("The queue: pending tasks with position and reason.", "detlab.cli.commands.job:queue"),
-    "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.commands.quota:quota"),
+    "queue": Lazy("The queue: pending tasks with position and reason.", "detlab.cli.commands.shared.job:queue"),
+    "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.commands.shared.quota:quota"),
     "restore": Lazy("Make a state folder of an archive.", extra="hub"),
     "shell": Lazy("Shells: start, open in this terminal, list, logs, kill.", "detlab.cli.commands.tasks.shell:shell"),
     "slot": Lazy("Slots of the agents: list, enable, disable.", "detlab.cli.commands.cluster:slot"),
     "status": Lazy("Show the parts of the cluster of a state folder.", extra="hub"),
+    "storage": Lazy("Storage: who stores how many bytes.", "detlab.cli.commands.storage.usage:storage"),
     "task": Lazy(
         "Tasks of all kinds: list, describe, logs, wait, kill, outputs.", "detlab.cli.commands.tasks.task:task"
     ),

@@ -18,8 +18,10 @@ from detlab.client.facts import TrialMetrics, reports
 from detlab.client.notebook_runs import prepare_notebook_run
 from detlab.client.operations import experiments as operations
 from detlab.client.operations import pools as pool_operations
+from detlab.client.operations import storage as storage_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
+from detlab.client.registry.acalls import AsyncRegistryCalls
 from detlab.client.submission import ConfigSource, config_mapping, pack, submission_of, task_submission_of
 from detlab.client.transport.calls import Progress, Retries
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
@@ -27,6 +29,7 @@ from detlab.client.transport.session import AsyncSession
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, ProblemView, UserView
+from detlab.schemas.wire.storage import StorageBy, StorageUsage
 
 if TYPE_CHECKING:
     import httpx
@@ -72,7 +75,7 @@ class AsyncSubmittedTask:
     bundle: Bundle | None
 
 
-class AsyncClient:
+class AsyncClient(AsyncRegistryCalls):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 
     Args:
@@ -476,6 +479,16 @@ class AsyncClient:
         """Yield all user tasks, newest first."""
         for task in await self.list_tasks():
             yield task
+
+    async def storage_usage(self, by: StorageBy = "user", *, limit: int | None = None) -> StorageUsage:
+        """Return who stores how many bytes: checkpoints, trash, code and task outputs.
+
+        Args:
+            by: `user`, `group`, `project` or `experiment`. Administrators see all; others their own use, that of their
+                groups, and the projects and experiments that they may read.
+            limit: Most of them, those with most bytes first; None: a hundred. The total is of all.
+        """
+        return await self.session.run(storage_operations.usage(by, limit))
 
     async def get_queue(self) -> list[QueueItem]:
         """Return what waits for slots, in the order in which the scheduler considers it."""

@@ -15,8 +15,10 @@ from detlab.client.facts import TrialMetrics, reports
 from detlab.client.notebook_runs import prepare_notebook_run
 from detlab.client.operations import experiments as operations
 from detlab.client.operations import pools as pool_operations
+from detlab.client.operations import storage as storage_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
+from detlab.client.registry.calls import RegistryCalls
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.search import Search
 from detlab.client.submission import ConfigSource, config_mapping, pack, submission_of, task_submission_of
@@ -27,6 +29,7 @@ from detlab.client.transport.session import Session
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, ProblemView, UserView
+from detlab.schemas.wire.storage import StorageBy, StorageUsage
 
 if TYPE_CHECKING:
     import httpx
@@ -72,7 +75,7 @@ class SubmittedTask:
     bundle: Bundle | None
 
 
-class Client:
+class Client(RegistryCalls):
     """A blocking client of one cluster. Cheap to make: it connects on the first call.
 
     Args:
@@ -471,6 +474,16 @@ class Client:
     def iter_tasks(self) -> Iterator[Task]:
         """Yield all user tasks, newest first."""
         yield from self.list_tasks()
+
+    def storage_usage(self, by: StorageBy = "user", *, limit: int | None = None) -> StorageUsage:
+        """Return who stores how many bytes: checkpoints, trash, code and task outputs.
+
+        Args:
+            by: `user`, `group`, `project` or `experiment`. Administrators see all; others their own use, that of their
+                groups, and the projects and experiments that they may read.
+            limit: Most of them, those with most bytes first; None: a hundred. The total is of all.
+        """
+        return self.session.run(storage_operations.usage(by, limit))
 
     def get_queue(self) -> list[QueueItem]:
         """Return what waits for slots, in the order in which the scheduler considers it."""

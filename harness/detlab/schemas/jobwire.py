@@ -6,7 +6,7 @@ experiment's number, or the task's id.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,7 @@ EXPERIMENT = "experiment"
 TRIAL_PREFIX = "trial-"
 """`GET jobs/trial-12/why` asks for trial 12; `jobs/12/why` for all that waits of experiment 12."""
 MOST_SLOTS = 1_000_000
+MOST_BYTES = 2**60
 
 
 class JobView(Wire):
@@ -123,18 +124,45 @@ class QuotaTo(GrantTo):
 
 
 class QuotaRequest(QuotaTo):
-    """PUT quotas [admin]: slots that they may hold at a time; one that stands is replaced."""
+    """PUT quotas [admin]: what they may have at a time; what is not named stays as it is."""
 
-    slots: int = Field(ge=0, le=MOST_SLOTS)
+    slots: int | None = Field(None, ge=0, le=MOST_SLOTS)
+    """Slots that they may hold."""
+    storage: int | None = Field(None, ge=0, le=MOST_BYTES)
+    """Bytes that their checkpoints, code and outputs may take."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.slots is None and self.storage is None:
+            raise ValueError("name slots, storage or both")
+        return self
 
 
-class QuotaView(QuotaRequest):
-    """A quota that stands, and what is used of it."""
+class QuotaRemoval(QuotaTo):
+    """DELETE quotas [admin]."""
 
+    what: Literal["slots", "storage"] | None = None
+    """Only this one; null: both."""
+
+
+class QuotaView(QuotaTo):
+    """A quota of slots that stands, and what is used of it."""
+
+    slots: int
     held: int = 0
     """Slots that are held under it now; more than its limit if that was lowered."""
     waiting: int = 0
     """Slots that wait under it."""
+    set_by: str = ""
+    set_at: float = 0.0
+
+
+class StorageQuotaView(QuotaTo):
+    """A quota of bytes that stands, and what is used of it."""
+
+    storage: int
+    used: int = 0
+    """Bytes of checkpoints, code and outputs; the trash does not count."""
     set_by: str = ""
     set_at: float = 0.0
 
@@ -159,6 +187,9 @@ class QuotaList(Wire):
     """GET quotas: all to administrators, to others their own and those of their groups; users first."""
 
     items: list[QuotaView] = []
+    """Of slots."""
+    storage: list[StorageQuotaView] = []
+    """Of bytes."""
 
 
 # --- limits

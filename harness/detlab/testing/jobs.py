@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from detlab.schemas.jobwire import JobUpdate, JobView, QuotaRequest, QuotaView
+from detlab.schemas.jobwire import JobUpdate, JobView, QuotaRequest, QuotaView, StorageQuotaView
 from detlab.testing.api_requests import Route
 from detlab.testing.api_state import Refusal
 
@@ -49,19 +49,37 @@ def _why(h: Any, job_id: str) -> None:
 
 
 def _tell_quotas(h: Any) -> None:
-    h.tell({"items": [h.master.quotas[key] for key in sorted(h.master.quotas, reverse=True)]})
+    slots, stored = h.master.quotas, h.master.storage_quotas
+    h.tell(
+        {
+            "items": [slots[key] for key in sorted(slots, reverse=True)],
+            "storage": [stored[key] for key in sorted(stored, reverse=True)],
+        }
+    )
 
 
 def _put_quota(h: Any) -> None:
     request = QuotaRequest.model_validate_json(h.body)
-    h.master.quotas[request.kind, request.name] = QuotaView(**request.model_dump(), set_by="alice")
+    whose = {"kind": request.kind, "name": request.name, "set_by": "alice"}
+    key = request.kind, request.name
+    if request.slots is not None:
+        h.master.quotas[key] = QuotaView.model_validate({**whose, "slots": request.slots})
+    if request.storage is not None:
+        h.master.storage_quotas[key] = StorageQuotaView.model_validate({**whose, "storage": request.storage})
     _tell_quotas(h)
 
 
 def _delete_quota(h: Any) -> None:
-    if h.master.quotas.pop((h.query["kind"], h.query["name"]), None) is None:
+    key, what = (h.query["kind"], h.query["name"]), h.query.get("what")
+    slots = None if what == "storage" else h.master.quotas.pop(key, None)
+    stored = None if what == "slots" else h.master.storage_quotas.pop(key, None)
+    if slots is None and stored is None:
         raise Refusal(404, "not_found", f"the {h.query['kind']} {h.query['name']!r} has no quota")
     _tell_quotas(h)
+
+
+def _storage_usage(h: Any) -> None:
+    h.tell(h.master.storage_usage[h.query.get("by", "user")])
 
 
 def _instances(h: Any) -> None:
@@ -81,4 +99,5 @@ JOB_ROUTES: list[Route] = [
     ("GET", r"quotas", _tell_quotas),
     ("PUT", r"quotas", _put_quota),
     ("DELETE", r"quotas", _delete_quota),
+    ("GET", r"storage/usage", _storage_usage),
 ]

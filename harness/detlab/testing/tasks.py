@@ -18,7 +18,7 @@ from typing import Any
 from detlab.schemas import taskconf
 from detlab.schemas.elasticwire import ElasticPoolView
 from detlab.schemas.expconf.checks.check import errors_of
-from detlab.schemas.jobwire import JobView, JobWhy, QuotaView
+from detlab.schemas.jobwire import JobView, JobWhy, QuotaView, StorageQuotaView
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import (
     AuditItem,
@@ -34,6 +34,7 @@ from detlab.schemas.taskwire import (
     UsageView,
 )
 from detlab.schemas.wire import AgentView, LogLine, ProblemView, TrialState
+from detlab.schemas.wire.storage import StorageUsage
 from detlab.testing.api_requests import Route
 from detlab.testing.api_state import MasterState, Refusal
 
@@ -54,6 +55,9 @@ class TaskState(MasterState):
     jobs: list[JobView] = field(default_factory=list)
     whys: dict[str, JobWhy] = field(default_factory=dict)
     quotas: dict[tuple[str, str], QuotaView] = field(default_factory=dict)
+    storage_quotas: dict[tuple[str, str], StorageQuotaView] = field(default_factory=dict)
+    storage_usage: dict[str, StorageUsage] = field(default_factory=dict)
+    """By what it is asked by."""
     elastic_pools: list[ElasticPoolView] = field(default_factory=list)
     pools: list[PoolView] = field(default_factory=list)
     audit: list[AuditItem] = field(default_factory=list)

@@ -37,6 +37,7 @@ from detlab_hub.services.cluster.health import Health
 from detlab_hub.services.cluster.metrics import Metrics
 from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.cluster.refusals import Refusals
+from detlab_hub.services.cluster.storage import Storage
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
 from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.elastic import provisioning
@@ -70,11 +71,16 @@ from detlab_hub.services.lifecycle.uids import UserUids
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.notify.consumers import Consumers, EventConsumer
+from detlab_hub.services.notify.webhooks import Webhooks
 from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement.remembered import KnownTasks
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.queue.pools import PoolViews
 from detlab_hub.services.queue.queue import Queue
+from detlab_hub.services.registry.comparing import Comparisons
+from detlab_hub.services.registry.labels import Labels
+from detlab_hub.services.registry.models import Models
+from detlab_hub.services.registry.versions import Versions
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_limits
 from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
@@ -172,16 +178,29 @@ class Services:
         self.quotas = Quotas(self.shell)
         self.timeline = Timeline(self.shell)
         self.code = Code(self.shell)
-        self.usage = Usage(self.shell)
-        self.uids = UserUids(self.shell)
-        self.audit = Audit(self.shell)
-        self.refusals = Refusals(self.shell)
-        self.limits = UserLimits(self.shell)
+        self._prepare_registry()
         self.nodes = Nodes(self.shell, self.agents)
         self.credentials = Credentials(self.shell)
         self.metrics = Metrics(self.shell, self.cluster)
         self.health = Health(self.shell, self.loops)
+        self._prepare_records()
         self._prepare_loops(clock, cpu_clock)
+
+    def _prepare_records(self) -> None:
+        """Make what tells who did what, and who uses how much."""
+        self.usage = Usage(self.shell)
+        self.storage = Storage(self.shell)
+        self.uids = UserUids(self.shell)
+        self.audit = Audit(self.shell)
+        self.refusals = Refusals(self.shell)
+        self.limits = UserLimits(self.shell)
+
+    def _prepare_registry(self) -> None:
+        self.models = Models(self.shell)
+        self.versions = Versions(self.shell)
+        self.version_labels = Labels(self.shell)
+        self.comparisons = Comparisons(self.shell, self.code)
+        self.webhooks = Webhooks(self.shell)
 
     def _prepare_loops(self, clock: Clock, cpu_clock: Clock) -> None:
         """Set what the loops remember between their steps."""
@@ -230,6 +249,8 @@ class Services:
         ]
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
         self._loops.append(asyncio.create_task(self.suggestions.run(), name="suggestions"))
+        if self.settings.webhooks:
+            self._loops.append(asyncio.create_task(self._until_stopped(self.webhooks.run), name="webhooks"))
         if self.consumers.names:
             self._loops.append(asyncio.create_task(self.consumers.run(), name="consumers"))
 
@@ -383,6 +404,12 @@ class Services:
         while not self.shell.stopped:
             await asyncio.sleep(period)
             self._note_step(work.__name__.strip("_"), done=await self._guarded(work))
+
+    async def _until_stopped(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run what goes on until the master stops, again and again if it fails."""
+        while not self.shell.stopped:
+            if not await self._guarded(work):
+                await asyncio.sleep(RETRY_PERIOD)
 
     async def _schedule_when_kicked(self) -> None:
         loop = asyncio.get_running_loop()

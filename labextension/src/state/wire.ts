@@ -219,7 +219,7 @@ export interface ErrorView {
 /** One line of the event stream (newline-delimited JSON). `id` is the cursor to resume after. */
 export interface Event {
   id: number;
-  kind: 'experiment' | 'trial' | 'task' | 'cluster' | 'metrics' | 'checkpoint' | 'resync' | 'cursor';
+  kind: 'experiment' | 'trial' | 'task' | 'cluster' | 'metrics' | 'checkpoint' | 'model' | 'resync' | 'cursor';
   time: number;
   experiment_id: number | null;
   trial_id: number | null;
@@ -544,9 +544,10 @@ export interface QueueView {
 /** GET quotas: all to administrators, to others their own and those of their groups; users first. */
 export interface QuotaList {
   items: QuotaView[];
+  storage: StorageQuotaView[];
 }
 
-/** A quota that stands, and what is used of it. */
+/** A quota of slots that stands, and what is used of it. */
 export interface QuotaView {
   kind: 'user' | 'group';
   name: string;
@@ -669,6 +670,16 @@ export interface SteeredExperiment {
   source: Record<string, unknown>;
   unmanaged: boolean;
   promoted_to: number | null;
+}
+
+/** A quota of bytes that stands, and what is used of it. */
+export interface StorageQuotaView {
+  kind: 'user' | 'group';
+  name: string;
+  storage: number;
+  used: number;
+  set_by: string;
+  set_at: number;
 }
 
 /** Summary of one scalar series; min, max and mean skip NaN. */

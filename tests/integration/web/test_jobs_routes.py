@@ -77,7 +77,7 @@ async def test_quotas_are_administrators_to_set(master: Any, ben: str) -> None:
         body = {"kind": "user", "name": "ben", "slots": 0}
         assert (await other.put("quotas", json=body)).status_code == 403
         await refused(other, "DELETE", "quotas?kind=user&name=ben", 403)
-        assert (await other.get("quotas")).json() == {"items": []}
+        assert (await other.get("quotas")).json() == {"items": [], "storage": []}
         assert (await admin.put("quotas", json=body)).json()["items"][0]["slots"] == 0
         await admin.put("quotas", json={"kind": "group", "name": "<b>", "slots": 3})
         assert [item["name"] for item in (await other.get("quotas")).json()["items"]] == ["ben"]
@@ -97,5 +97,30 @@ async def test_quotas_are_administrators_to_set(master: Any, ben: str) -> None:
             {"kind": "user", "name": "ben", "slots": 10**12},
             {"kind": "user", "name": "ben"},
             {"kind": "user", "name": "x" * 400, "slots": 1},
+            {"kind": "user", "name": "ben", "storage": -1},
+            {"kind": "user", "name": "ben", "storage": 2**70},
         ):
             assert (await admin.put("quotas", json=wrong)).status_code == 422, wrong
+
+
+async def test_quotas_of_bytes_and_who_stores_how_much(master: Any, ben: str) -> None:
+    async with master.client() as admin, master.client(ben) as other:
+        body = {"kind": "user", "name": "ben", "storage": 0}
+        assert (await other.put("quotas", json=body)).status_code == 403
+        assert (await admin.put("quotas", json=body)).json()["storage"][0]["storage"] == 0
+        config = {"name": "x", "entrypoint": ["true"], "searcher": {"name": "single", "metric": "x", "max_length": 1}}
+        refusal = await other.post("experiments", json={"config": config})
+        assert refusal.status_code == 409, refusal.text
+        assert refusal.json()["code"] == "quota.storage"
+        assert "the storage quota of user ben is used up" in refusal.json()["message"]
+        shown = (await other.get("storage/usage")).json()
+        assert [(item["name"], item["limit"]) for item in shown["items"]] == [("ben", 0)]
+        assert len(shown["warnings"]) == 1
+        for by in ("user", "group", "project", "experiment"):
+            assert (await admin.get("storage/usage", params={"by": by, "limit": 1})).json()["by"] == by
+        for wrong in ("by=planet", "limit=0", "limit=1001", "limit=x"):
+            await refused(other, "GET", f"storage/usage?{wrong}", 422)
+        await refused(admin, "DELETE", "quotas?kind=user&name=ben&what=slots", 404)
+        await refused(admin, "DELETE", "quotas?kind=user&name=ben&what=all", 422)
+        assert (await admin.request("DELETE", "quotas?kind=user&name=ben&what=storage")).json()["storage"] == []
+        await submit(other)

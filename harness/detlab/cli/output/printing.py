@@ -16,6 +16,7 @@ import click
 from pydantic import BaseModel
 
 from detlab.schemas.wire import encode_floats
+from detlab.schemas.wire.storage import size_text
 from detlab.visible import no_formula, visible
 
 if TYPE_CHECKING:
@@ -227,12 +228,7 @@ def counted(count: int, noun: str) -> str:
 
 def size(count: float) -> Shown:
     """Return a number of bytes as text."""
-    left = count
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if left < 1024 or unit == "GiB":
-            return Shown(f"{left:.0f} {unit}" if unit == "B" else f"{left:.1f} {unit}", count)
-        left /= 1024
-    raise AssertionError("unreachable")
+    return Shown(size_text(count), count)
 
 
 def moment(seconds: float | None) -> Shown:

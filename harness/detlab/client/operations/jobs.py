@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from urllib.parse import quote
 
 from detlab.client.operations.experiments import one
 from detlab.client.transport.calls import Call, Flow, field_of, model
-from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, LimitList, QuotaRequest, QuotaView, UidView
+from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, LimitList, QuotaList, QuotaRequest, UidView
 from detlab.schemas.wire.grants import GrantKind
 
-_quotas = field_of("items", list[QuotaView])
+_quotas = model(QuotaList)
 
 
 def jobs(*, pool: str | None = None, mine: bool = False) -> Flow[list[JobView]]:
@@ -38,16 +39,21 @@ def uids() -> Flow[list[UidView]]:
     return one(Call("GET", "uids", parse=field_of("items", list[UidView])))
 
 
-def quotas() -> Flow[list[QuotaView]]:
-    """Fetch the quotas that the caller may see."""
+def quotas() -> Flow[QuotaList]:
+    """Fetch the quotas of slots and of bytes that the caller may see."""
     return one(Call("GET", "quotas", parse=_quotas))
 
 
-def set_quota(kind: GrantKind, name: str, slots: int) -> Flow[list[QuotaView]]:
-    """Limit the number of slots that a user or a group may hold at a time; return all quotas."""
-    return one(Call("PUT", "quotas", json=QuotaRequest(kind=kind, name=name, slots=slots), parse=_quotas))
+def set_quota(kind: GrantKind, name: str, slots: int | None = None, *, storage: int | None = None) -> Flow[QuotaList]:
+    """Limit the slots that a user or a group may hold at a time, the bytes that they may keep, or both.
+
+    What is not named stays as it is. Returns all quotas.
+    """
+    request = QuotaRequest(kind=kind, name=name, slots=slots, storage=storage)
+    return one(Call("PUT", "quotas", json=request, parse=_quotas))
 
 
-def remove_quota(kind: GrantKind, name: str) -> Flow[list[QuotaView]]:
-    """Remove a quota; return the remaining ones."""
-    return one(Call("DELETE", "quotas", params={"kind": kind, "name": name}, parse=_quotas, again=False))
+def remove_quota(kind: GrantKind, name: str, what: Literal["slots", "storage"] | None = None) -> Flow[QuotaList]:
+    """Remove a quota of slots, of bytes, or both; return the remaining ones."""
+    params = {"kind": kind, "name": name, "what": what}
+    return one(Call("DELETE", "quotas", params=params, parse=_quotas, again=False))

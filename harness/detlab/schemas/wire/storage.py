@@ -131,10 +131,18 @@ class CollectReport(Wire):
     items: Annotated[list[Collected], Field(max_length=1000)]
 
 
+StorageBy = Literal["user", "group", "project", "experiment"]
+
+
 class StorageUse(Wire):
     """Bytes of one user, group, project or experiment."""
 
     name: str
+    """Of the user, the group or the experiment; of a project `WORKSPACE/PROJECT`."""
+    experiment_id: int | None = None
+    """Of an experiment."""
+    owner: str = ""
+    """Of an experiment."""
     checkpoints: int = 0
     checkpoint_bytes: int = 0
     trash_bytes: int = 0
@@ -143,6 +151,8 @@ class StorageUse(Wire):
     """Code bundles and task outputs that the master keeps."""
     freed_bytes: int = 0
     """Removed so far, and seen to be gone."""
+    used: int = 0
+    """What counts towards the quota: checkpoints and other bytes; what is in the trash does not."""
     limit: int | None = None
     """The quota, if there is one."""
 
@@ -150,6 +160,22 @@ class StorageUse(Wire):
 class StorageUsage(Wire):
     """GET storage/usage?by=user|group|project|experiment."""
 
-    by: str
+    by: StorageBy
     items: list[StorageUse]
+    """Those with most bytes first."""
     total: StorageUse
+    """Of everything that the caller may see, also of what is not listed; bytes of several groups count once."""
+    more: int = 0
+    """How many are not listed, because `limit` was smaller."""
+    warnings: list[str] = []
+    """Quotas that apply to the caller and are nearly or fully used, a sentence each."""
+
+
+def size_text(count: float) -> str:
+    """Return a number of bytes as text: `1.5 GiB`."""
+    left = count
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(left) < 1024:
+            return f"{left:.0f} {unit}" if unit == "B" else f"{left:.1f} {unit}"
+        left /= 1024
+    return f"{left:,.1f} TiB"

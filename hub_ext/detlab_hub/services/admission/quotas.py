@@ -1,25 +1,29 @@
-"""Quotas: slots that a user of the Hub, or all users of a group together, may hold at a time.
+"""Quotas: slots that a user of the Hub, or all users of a group together, may hold at a time, and bytes they may keep.
 
-The scheduler enforces them (`core.scheduling.limits`). A user who holds more than a quota, because it was lowered,
-keeps the slots; none of the user's tasks starts until fewer are held.
+The scheduler enforces those of slots (`core.scheduling.limits`). A user who holds more than a quota, because it was
+lowered, keeps the slots; none of the user's tasks starts until fewer are held. Those of bytes are in `storage_quotas`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Literal
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, NotFound
-from detlab.schemas.jobwire import QuotaList, QuotaRequest, QuotaTo, QuotaView
+from detlab.schemas.jobwire import QuotaList, QuotaRequest, QuotaTo, QuotaView, StorageQuotaView
+from detlab.schemas.wire.storage import size_text
 from detlab_hub.core.rights import Kind
+from detlab_hub.services.admission import storage_quotas
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import jobs
-from detlab_hub.store.tables import QuotaRow, clean_text
+from detlab_hub.store.tables import QuotaRow, StorageQuotaRow, clean_text
 
 MOST = 10_000
 """Most quotas: the scheduler checks each one in every pass."""
@@ -36,7 +40,7 @@ class Quotas:
         return await self._shell.read(lambda s: _list(s, caller))
 
     async def put(self, caller: Caller, request: QuotaRequest) -> QuotaList:
-        """Set or replace a quota. It ends no task.
+        """Set or replace a quota. It ends no task and removes nothing.
 
         Raises:
             Conflict: There are too many.
@@ -44,30 +48,31 @@ class Quotas:
         """
 
         def put(turn: Turn) -> str | None:
-            row = turn.session.get(QuotaRow, (request.kind, clean_text(request.name)))
-            if row is not None and row.slots == request.slots:
-                return None
-            if row is None and len(jobs.quotas(turn.session, person(caller))) >= MOST:
-                raise Conflict(f"there are {MOST} quotas already", hint="Give groups quotas instead of their users.")
-            before = "none" if row is None else str(row.slots)
-            made = {"slots": request.slots, "set_by": caller.name, "set_at": turn.now}
-            turn.session.merge(QuotaRow(kind=request.kind, name=clean_text(request.name), **made))
-            return f"{request.slots} slots, before {before}"
+            done = [
+                _set(turn, caller, request, table, amount, words)
+                for table, amount, words in (
+                    (QuotaRow, request.slots, _slots_text),
+                    (StorageQuotaRow, request.storage, _storage_text),
+                )
+                if amount is not None
+            ]
+            return "; ".join(one for one in done if one is not None) or None
 
         return await self._change(caller, "quota.set", request, put)
 
-    async def remove(self, caller: Caller, to: QuotaTo) -> QuotaList:
-        """Remove a quota.
+    async def remove(self, caller: Caller, to: QuotaTo, what: Literal["slots", "storage"] | None = None) -> QuotaList:
+        """Remove a quota of slots, of bytes, or both.
 
         Raises:
             Forbidden: The caller is not an administrator.
             NotFound: There is no such quota.
         """
+        of = "" if what is None else f" of {what}"
 
         def remove(turn: Turn) -> str | None:
-            if not jobs.remove_quota(turn.session, to.kind, to.name):
-                raise NotFound(f"the {to.kind} {to.name!r} has no quota", hint="det quota list")
-            return "no quota any more"
+            if not jobs.remove_quota(turn.session, to.kind, to.name, what):
+                raise NotFound(f"the {to.kind} {to.name!r} has no quota{of}", hint="det quota list")
+            return f"no quota{of} any more"
 
         return await self._change(caller, "quota.remove", to, remove)
 
@@ -87,6 +92,37 @@ class Quotas:
         return await self.list(caller)  # not in the transaction: it reads all running tasks
 
 
+def _slots_text(slots: int) -> str:
+    return f"{slots} slots"
+
+
+def _storage_text(size: int) -> str:
+    return f"{size_text(size)} of storage"
+
+
+def _set(
+    turn: Turn,
+    caller: Caller,
+    to: QuotaTo,
+    table: type[QuotaRow] | type[StorageQuotaRow],
+    amount: int,
+    words: Callable[[int], str],
+) -> str | None:
+    """Set one quota; return what was changed, None if it stood before."""
+    column = "slots" if table is QuotaRow else "size"
+    name = clean_text(to.name)
+    row = turn.session.get(table, (to.kind, name))
+    before = None if row is None else int(getattr(row, column))
+    if before == amount:
+        return None
+    if row is None and (turn.session.scalar(select(func.count()).select_from(table)) or 0) >= MOST:
+        raise Conflict(f"there are {MOST} quotas already", hint="Give groups quotas instead of their users.")
+    made = {column: amount, "set_by": caller.name, "set_at": turn.now}
+    turn.session.merge(table(kind=to.kind, name=name, **made))
+    said = "none" if before is None else str(before) if table is QuotaRow else size_text(before)
+    return f"{words(amount)}, before {said}"
+
+
 def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | None:
     """Return why a user can never have `slots` at a time: a quota is lower. None if every quota allows them."""
     for row in jobs.quotas_of(s, user, groups):
@@ -98,7 +134,22 @@ def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | N
 def _list(s: Session, caller: Caller) -> QuotaList:
     rows = jobs.quotas(s, person(caller))
     used = _used(jobs.live(s)) if rows else {}
-    return QuotaList(items=[_view(row, *used.get((row.kind, row.name), (0, 0))) for row in rows])
+    return QuotaList(
+        items=[_view(row, *used.get((row.kind, row.name), (0, 0))) for row in rows],
+        storage=[
+            StorageQuotaView.model_validate(
+                {
+                    "kind": one.kind,
+                    "name": one.name,
+                    "storage": one.limit,
+                    "used": one.used,
+                    "set_by": row.set_by,
+                    "set_at": row.set_at,
+                }
+            )
+            for row, one in storage_quotas.of_rows(s, jobs.storage_quotas(s, person(caller)))
+        ],
+    )
 
 
 def _used(live: Iterable[jobs.Live]) -> dict[tuple[str, str], tuple[int, int]]:

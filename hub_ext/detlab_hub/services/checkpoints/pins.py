@@ -20,6 +20,7 @@ from detlab.schemas.wire.storage import Pin
 from detlab_hub.core.lifecycle.trial import Hold
 from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.services.kernel.warm_start import is_source
+from detlab_hub.store.queries.registry import models
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import BookmarkRow, CheckpointRow, ExperimentRow, TaskRow, TrialRow
 
@@ -76,8 +77,9 @@ def pins_of(s: Session, rows: Sequence[Checkpoint], searches: Searches | None) -
 
 
 def version_pins(s: Session, uuids: Set[str]) -> list[tuple[str, Pin]]:
-    """Return the pins of model versions in the registry, which has no table yet."""
-    return []
+    """Return the pins of model versions in the registry, without their names: not everybody may know of a model."""
+    reason = "it is a version of a model in the registry"
+    return [(uuid, Pin(kind="version", reason=reason)) for uuid in models.pinned(s, sorted(uuids))]
 
 
 def _trials(

@@ -43,7 +43,7 @@ _HINTS = {
     "resume": "Wait until it has ended or saved a later one, or kill it.",
     "rung": "Wait until its search has ended, or kill it.",
     "search": "Wait until the search has ended, or kill it.",
-    "version": "det model describe MODEL",
+    "version": "det model search --where 'checkpoint = {uuid}' lists those that you may see.",
     "bookmark": "det checkpoint unbookmark {uuid}",
 }
 """What to do about each kind of pin; for the others what to do about a trial that resumes from it."""

@@ -29,7 +29,7 @@ from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.core.rights import Right
 from detlab_hub.core.scheduling import Job, Task
 from detlab_hub.core.searchers import SearcherInputError
-from detlab_hub.services.admission import feasibility
+from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.checkpoints.collecting import check_none_pinned
@@ -53,6 +53,7 @@ from detlab_hub.services.views import budget_views, experiment_views
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
 from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, trials, workspaces
 from detlab_hub.store.queries.metrics import curves as metrics
+from detlab_hub.store.queries.registry import models as registered
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Experiments:
             TooFast: The caller submits too often.
             TooMany: The caller has too many jobs that have not ended.
             NotAllowed: Its priority is better than the caller may give.
+            StorageFull: A quota of bytes is used up.
         """
         if found := key_problems(request.idempotency_key):
             raise ConfigError(found)
@@ -96,6 +98,7 @@ class Experiments:
         prepared = await workers.submissions.run(caller.name, prepare, request, self._shell.settings, self._draw)
         await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         prepared.warnings += await self._check_resources(caller, prepared.config)
+        prepared.warnings += await storage_quotas.check(self._shell, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._shell.settings, request.bundle)
         prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
         if request.dry_run:
@@ -393,6 +396,11 @@ class Experiments:
                     hint=f"det experiment kill {experiment_id}",
                 )
             check_move(state, ExperimentState.DELETING)
+            if pinned := registered.pinned_of_experiment(turn.session, experiment_id):
+                raise Conflict(
+                    f"{pinned} checkpoints of experiment {experiment_id} are versions of models in the registry",
+                    hint=f"det model search --where 'experiment = {experiment_id}' lists those that you may see",
+                )
             if state is not ExperimentState.DELETING:
                 check_none_pinned(turn, row)
                 audit.note(turn, caller, "experiment.delete", f"experiment {experiment_id}", row.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, Forbidden
+from detlab.errors import Conflict, DetlabError, Forbidden
 from detlab.schemas.checkpoint_ids import made_for
 from detlab.schemas.wire import (
     Arrival,
@@ -27,6 +27,7 @@ from detlab.schemas.wire import (
 from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
 from detlab_hub.core.rights import Kind, Right, Thing, right_of
 from detlab_hub.services.admission import log_rate
+from detlab_hub.services.admission.storage_quotas import StorageWarnings
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.checkpoints.removals import announce
@@ -46,6 +47,7 @@ from detlab_hub.services.lifecycle.transitions import tell_checkpoint
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import checkpoints, tokens
+from detlab_hub.store.queries.registry import environments
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ class Tasks:
         self._shell = shell
         self._policies = policies
         self._rank_states = RankStates(shell)
+        self._storage_warnings = StorageWarnings(shell)
 
     async def records(self, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
         """Take a batch of records of one of the task's nodes; what is acknowledged is committed.
@@ -138,7 +141,12 @@ class Tasks:
         storage = await self._shell.read(lambda s: _storage_of(s, task))
         sizes = {path: entry.size for path, entry in commit.files.items()}
         await self._shell.workers.uploads.run(user_of(task), files.check_sizes, storage, commit.uuid, sizes)
-        return await self._shell.write(lambda turn: _commit(turn, task, commit, size))
+        view = await self._shell.write(lambda turn: _commit(turn, task, commit, size))
+        try:
+            await self._storage_warnings.after_commit(task)
+        except DetlabError as error:  # it is committed: a warning that fails must not have it sent again
+            _log.warning("trial %s: its quotas of storage were not looked at: %s", task.trial_id, error.message)
+        return view
 
     async def get_checkpoint(self, task: TaskCaller, uuid: str) -> CheckpointView:
         """Return a checkpoint of the task's experiment, or of its warm-start source.
@@ -296,6 +304,7 @@ def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -
         metadata_=commit.metadata,
         storage=experiment.config.get("checkpoint_storage") or {},
         manifest_digest=commit.manifest_digest,
+        environment=environments.note(turn.session, commit.environment),
     )
     turn.session.add(made)
     turn.session.flush()

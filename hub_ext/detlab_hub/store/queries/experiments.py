@@ -84,6 +84,15 @@ def page(
     return list(s.scalars(query))
 
 
+def names(s: Session, experiment_ids: Sequence[int]) -> dict[int, tuple[str, str]]:
+    """Return the name and the owner of experiments, by their ids."""
+    found: dict[int, tuple[str, str]] = {}
+    for part in chunks(list(experiment_ids)):
+        query = select(ExperimentRow.id, ExperimentRow.name, ExperimentRow.owner).where(ExperimentRow.id.in_(part))
+        found.update((row.id, (row.name, row.owner)) for row in s.execute(query))
+    return found
+
+
 def trial_counts(s: Session, experiment_ids: Sequence[int]) -> dict[int, dict[str, int]]:
     """Return experiment -> trial state -> count; an experiment without trials has an empty dict."""
     if len(experiment_ids) == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Table, bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
@@ -12,7 +12,15 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.core.rights import Kind, Person
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.rights import visible
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, QuotaRow, TaskRow, TrialRow, clean_text
+from detlab_hub.store.tables import (
+    AllocationRow,
+    ExperimentRow,
+    QuotaRow,
+    StorageQuotaRow,
+    TaskRow,
+    TrialRow,
+    clean_text,
+)
 
 USER = "user"
 GROUP = "group"
@@ -138,7 +146,25 @@ def quotas_of(s: Session, user: str, groups: Collection[str]) -> list[QuotaLine]
     return [QuotaLine(*row) for row in found if row is not None]
 
 
-def remove_quota(s: Session, kind: str, name: str) -> bool:
-    """Remove a quota; return False if there was none."""
-    query = delete(QuotaRow).where(QuotaRow.kind == kind, QuotaRow.name == clean_text(name))
-    return bool(getattr(s.execute(query), "rowcount", 0))
+def storage_quotas(s: Session, viewer: Person) -> list[StorageQuotaRow]:
+    """List the quotas of bytes that a user may read, users first."""
+    shown = visible(Kind.QUOTA, viewer, named=(StorageQuotaRow.kind, StorageQuotaRow.name))
+    query = select(StorageQuotaRow).where(shown)
+    return list(s.scalars(query.order_by(StorageQuotaRow.kind.desc(), StorageQuotaRow.name)))
+
+
+def storage_quotas_of(s: Session, user: str, groups: Collection[str]) -> list[StorageQuotaRow]:
+    """List the quotas of bytes that bind a user of some groups: the user's, then those of the groups by their names."""
+    asked = [(USER, clean_text(user)), *((GROUP, name) for name in sorted(set(map(clean_text, groups))))]
+    found = (s.get(StorageQuotaRow, key) for key in asked)
+    return [row for row in found if row is not None]
+
+
+def remove_quota(s: Session, kind: str, name: str, what: Literal["slots", "storage"] | None = None) -> bool:
+    """Remove a quota of slots, of bytes, or both; return False if there was none."""
+    tables: dict[str, type[QuotaRow] | type[StorageQuotaRow]] = {"slots": QuotaRow, "storage": StorageQuotaRow}
+    removed = 0
+    for table in tables.values() if what is None else (tables[what],):
+        query = delete(table).where(table.kind == kind, table.name == clean_text(name))
+        removed += getattr(s.execute(query), "rowcount", 0)
+    return bool(removed)

@@ -80,6 +80,19 @@ class QuotaRow(Base):
     set_at: Mapped[float] = mapped_column(Double, default=0.0)
 
 
+class StorageQuotaRow(Base):
+    """Bytes that a user, or all users of a Hub group together, may keep."""
+
+    __tablename__ = "storage_quotas"
+
+    kind: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    """`user` or `group`."""
+    name: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    size: Mapped[int] = mapped_column(BigInteger)
+    set_by: Mapped[str] = mapped_column(CleanText, default="")
+    set_at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
 class UidRow(Base):
     """The uid under which a Hub user's tasks run on all nodes. Rows are never removed: files outlive their users."""
 

@@ -292,6 +292,7 @@ class CheckpointRow(Base):
     __table_args__ = (
         Index(None, "trial_id", "steps_completed"),
         Index(None, "experiment_id", "created_at"),
+        Index(None, "experiment_id", "state", "size"),
     )
 
     uuid: Mapped[str] = mapped_column(CleanText, primary_key=True)
@@ -306,6 +307,8 @@ class CheckpointRow(Base):
     metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", Json, default=dict)
     storage: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
     manifest_digest: Mapped[str] = mapped_column(CleanText, default="")
+    environment: Mapped[str | None] = mapped_column(CleanText, default=None)
+    """Digest of the `EnvironmentRow` of the task that saved it; NULL: it did not report it."""
 
 
 class RemovalRow(Base):

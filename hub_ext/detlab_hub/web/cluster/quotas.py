@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from detlab.schemas.jobwire import QuotaList, QuotaRequest, QuotaTo
+from detlab.schemas.jobwire import QuotaList, QuotaRemoval, QuotaRequest
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
 
 class Quotas(Guarded):
-    """Slots that users and groups may hold at a time."""
+    """Slots that users and groups may hold at a time, and bytes that they may keep."""
 
     @needs("read", cross_site="xsrf")
     async def get(self) -> QuotaList:
@@ -21,6 +21,6 @@ class Quotas(Guarded):
         return await self.services.quotas.put(self.person, body)
 
     @needs("admin", cross_site="xsrf")
-    async def delete(self, query: QuotaTo) -> QuotaList:
-        """Lift a quota."""
-        return await self.services.quotas.remove(self.person, query)
+    async def delete(self, query: QuotaRemoval) -> QuotaList:
+        """Lift a quota of slots, of bytes, or both."""
+        return await self.services.quotas.remove(self.person, query, query.what)

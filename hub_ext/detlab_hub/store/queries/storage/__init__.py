@@ -1,4 +1,4 @@
-"""Queries about what is stored and for how long: what collection decides about, what waits in the trash, freed bytes.
+"""Queries about what is stored, for how long and by whom: what collection decides about, the trash, freed bytes, sums.
 
 Never here: files. Queries of single checkpoints are in `store.queries.checkpoints`.
 """

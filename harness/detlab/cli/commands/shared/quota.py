@@ -1,0 +1,193 @@
+"""`det quota` and `det limits`: the slots that a user or a group may hold, the bytes they may keep, a user's limits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.loading import LazyGroup
+from detlab.cli.output.printing import moment, say, say_json, size, table
+from detlab.client.operations import jobs
+from detlab.schemas.expconf.blocks.environment import parse_size
+from detlab.schemas.jobwire import MOST_BYTES, MOST_SLOTS, QuotaList, QuotaView, StorageQuotaView
+from detlab.schemas.wire.grants import GrantKind
+
+
+@click.group(cls=LazyGroup, short={"ls": "list"})
+def quota() -> None:
+    """Quotas of a user, or of all users of a group together: slots held at a time, and bytes kept.
+
+    \b
+    Examples:
+      det quota list
+      det quota set --user ada --slots 8
+      det quota set --group vision --slots 32 --storage 2TB
+    """
+
+
+@quota.command(name="list")
+@csv_option
+@json_option
+@pass_invocation
+def list_quotas(invocation: Invocation) -> None:
+    """List quotas and their use: all for administrators, else your own and your groups'.
+
+    \b
+    Example:
+      det quota list
+    """
+    _show(invocation, invocation.client.session.run(jobs.quotas()))
+
+
+class _Size(click.ParamType[int]):
+    """A number of bytes, such as `500GB`."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it.
+
+        Raises:
+            click.BadParameter: It is no size, or too large.
+        """
+        try:
+            count = parse_size(str(value).strip())
+        except ValueError:
+            self.fail(f"{str(value)[:80]!r} is not a size; write one such as 500GB or 1.5T (in powers of 1024)", param)
+        if count > MOST_BYTES:
+            self.fail(f"at most {size(MOST_BYTES)}", param)
+        return count
+
+
+@quota.command(name="set")
+@click.option("--user", metavar="U", help="A user of the Hub.")
+@click.option("--group", metavar="G", help="A group of the Hub; its users share the quota.")
+@click.option("--slots", type=click.IntRange(0, MOST_SLOTS), metavar="N", help="Maximum held at a time.")
+@click.option(
+    "--storage", type=_Size(), metavar="SIZE", help="Maximum of checkpoints, code and outputs kept, such as 500GB."
+)
+@json_option
+@pass_invocation
+def set_quota(
+    invocation: Invocation, user: str | None, group: str | None, slots: int | None, storage: int | None
+) -> None:
+    """Limit the slots that a user or a group may hold, or the bytes they may keep (administrators).
+
+    Effective immediately. Running tasks are not stopped, and nothing is deleted. A user above the limit of slots cannot
+    start new tasks until enough are free. A user above that of storage cannot submit new experiments; running trials
+    go on storing checkpoints.
+
+    \b
+    Examples:
+      det quota set --user ada --slots 8
+      det quota set --user ada --storage 500GB
+      det quota set --group vision --slots 0
+    """
+    kind, name = _whose(user, group)
+    if slots is None and storage is None:
+        raise click.UsageError("name at least one: --slots N or --storage SIZE")
+    _show(invocation, invocation.client.session.run(jobs.set_quota(kind, name, slots, storage=storage)))
+
+
+@quota.command()
+@click.option("--user", metavar="U", help="A user of the Hub.")
+@click.option("--group", metavar="G", help="A group of the Hub.")
+@click.option("--slots", "what", flag_value="slots", help="Only that of slots.")
+@click.option("--storage", "what", flag_value="storage", help="Only that of storage.")
+@json_option
+@pass_invocation
+def remove(
+    invocation: Invocation, user: str | None, group: str | None, what: Literal["slots", "storage"] | None
+) -> None:
+    """Remove a quota (administrators), that of slots and that of storage.
+
+    \b
+    Examples:
+      det quota remove --user ada
+      det quota remove --user ada --storage
+    """
+    kind, name = _whose(user, group)
+    _show(invocation, invocation.client.session.run(jobs.remove_quota(kind, name, what)))
+
+
+def _whose(user: str | None, group: str | None) -> tuple[GrantKind, str]:
+    if (user is None) == (group is None):
+        raise click.UsageError("name exactly one: --user U or --group G")
+    return ("user", user) if user is not None else ("group", group or "")
+
+
+def _show(invocation: Invocation, found: QuotaList) -> None:
+    if invocation.as_json:
+        say_json([*found.items, *found.storage])
+        return
+    if not found.items and not found.storage and not invocation.as_csv:
+        say("No quotas.")
+        return
+    slots = {(item.kind, item.name): item for item in found.items}
+    stored = {(item.kind, item.name): item for item in found.storage}
+    # Users first, as each list has them.
+    rows = [
+        _row(key, slots.get(key), stored.get(key))
+        for kind in ("user", "group")
+        for key in sorted({*slots, *stored})
+        if key[0] == kind
+    ]
+    columns = ("Of", "Name", "Held", "Slots", "Waiting", "Stored", "Storage", "Set by", "Since")
+    table(columns, rows, right=("Held", "Slots", "Waiting", "Stored", "Storage"))
+
+
+def _row(key: tuple[str, str], slots: QuotaView | None, stored: StorageQuotaView | None) -> tuple[object, ...]:
+    newest = max((one for one in (slots, stored) if one is not None), key=lambda one: one.set_at)
+    return (
+        *key,
+        *(("", "", "") if slots is None else (slots.held, slots.slots, slots.waiting)),
+        *(("", "") if stored is None else (size(stored.used), size(stored.storage))),
+        newest.set_by,
+        moment(newest.set_at),
+    )
+
+
+def limit_text(value: float | None, unit: str) -> str:
+    """Return a limit with its unit; a priority has none."""
+    if value is None:
+        return "none"
+    return f"{value:,.0f}" if unit == "priority" else f"{value:,.0f} {unit}"
+
+
+@click.command()
+@json_option
+@pass_invocation
+def limits(invocation: Invocation) -> None:
+    """Show the limits of users, and who is at or near one: all users for administrators, else only yourself.
+
+    \b
+    Examples:
+      det limits
+      det limits --json
+    """
+    found = invocation.client.session.run(jobs.limits())
+    if invocation.as_json:
+        say_json(found)
+        return
+    rows = [(item.name, limit_text(item.value, item.unit), item.about, item.setting) for item in found.items]
+    table(("Limit", "Value", "Of", "Setting of c.UserLimits"), rows)
+    users = [(item, one) for item in found.items for one in item.users]
+    if not users:
+        say("No user is at or near a limit.")
+        return
+    say("")
+    table(
+        ("Limit", "User", "Used", "Reached", "Last"),
+        [
+            (
+                item.name,
+                one.user,
+                "" if one.used is None else f"{one.used:,.0f} of {item.most or 0:,.0f}",
+                f"{one.hits:,} times" if one.hits else "",
+                "" if one.last_hit is None else moment(one.last_hit),
+            )
+            for item, one in users
+        ],
+    )

@@ -1,0 +1,106 @@
+"""`det storage usage`: who stores how much."""
+
+from __future__ import annotations
+
+import click
+
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.loading import LazyGroup
+from detlab.cli.output.printing import clean, note, say, say_json, size, table
+from detlab.client.operations import storage as operations
+from detlab.schemas.wire.storage import StorageBy, StorageUsage, StorageUse
+
+BAR = 20
+"""Characters of a bar."""
+_HEADS = {"user": "User", "group": "Group", "project": "Project", "experiment": "Experiment"}
+
+
+@click.group(cls=LazyGroup)
+def storage() -> None:
+    """Storage: how many bytes checkpoints, the trash, code and task outputs take.
+
+    \b
+    Example:
+      det storage usage --by experiment
+    """
+
+
+@storage.command()
+@click.option("--by", type=click.Choice(list(_HEADS)), default="user", show_default=True, help="What the sums are of.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Maximum to list.")
+@csv_option
+@json_option
+@pass_invocation
+def usage(invocation: Invocation, by: StorageBy, limit: int) -> None:
+    """Show who stores how much, those with most first: all for administrators, else your own and what you may read.
+
+    The bar is the part of the quota where there is one, else of the largest. What is in the trash does not count
+    towards a quota: it goes by itself, and can be restored until then (det checkpoint undelete).
+
+    \b
+    Examples:
+      det storage usage
+      det storage usage --by experiment -n 20
+      det storage usage --by project --json
+    """
+    found = invocation.client.session.run(operations.usage(by, limit))
+    if invocation.as_json:
+        say_json(found)
+        return
+    for said in found.warnings:
+        note(f"Warning: {clean(said)}")
+    if not found.items and not invocation.as_csv:
+        say("Nothing is stored.")
+        return
+    _show(found, csv=invocation.as_csv)
+
+
+def _show(found: StorageUsage, *, csv: bool) -> None:
+    most = max((item.used + item.trash_bytes for item in found.items), default=0)
+    head: tuple[str, ...] = (_HEADS[found.by], "Checkpoints", "Size", "Code, outputs", "Trash", "Freed")
+    if found.by == "experiment":
+        head = ("ID", *head, "Owner")
+    if found.by in ("user", "group"):
+        head = (*head, "Quota")
+    rows = [_row(found.by, item) for item in found.items]
+    if csv:
+        table(head, rows)
+        return
+    bars = [bar(*_part(item, most)) for item in found.items]
+    if len(found.items) + found.more > 1:
+        rows.append(_row(found.by, found.total))
+        bars.append("")
+    right = ("ID", "Checkpoints", "Size", "Code, outputs", "Trash", "Freed", "Quota")
+    table((*head, ""), [(*row, drawn) for row, drawn in zip(rows, bars, strict=True)], right=right)
+    if found.more:
+        note(f"{found.more:,} more are not listed: -n {min(1000, len(found.items) + found.more)}")
+
+
+def _row(by: StorageBy, item: StorageUse) -> tuple[object, ...]:
+    row: tuple[object, ...] = (
+        item.name,
+        item.checkpoints,
+        size(item.checkpoint_bytes),
+        size(item.other_bytes),
+        size(item.trash_bytes),
+        size(item.freed_bytes),
+    )
+    if by == "experiment":
+        row = (item.experiment_id, *row, item.owner)
+    if by in ("user", "group"):
+        row = (*row, "" if item.limit is None else size(item.limit))
+    return row
+
+
+def _part(item: StorageUse, most: int) -> tuple[float, str]:
+    """Return how full a bar is, and what is said beside it."""
+    if item.limit is None:
+        return ((item.used + item.trash_bytes) / most if most else 0.0), ""
+    part = item.used / item.limit if item.limit else 1.0
+    return part, f" {part:.0%}"
+
+
+def bar(part: float, said: str = "") -> str:
+    """Return a bar of a part, from 0 to 1."""
+    full = min(BAR, max(0, round(part * BAR)))
+    return f"{'█' * full}{'░' * (BAR - full)}{said}"
