@@ -2,8 +2,8 @@
 
     python -m detlab.run.register_folder FOLDER
 
-So a model that was made elsewhere gets to where checkpoints lie, whatever storage that is, in its user's rights, and has
-a lineage. No file is opened but to be copied.
+So a model that was made elsewhere gets to where checkpoints lie, whatever storage that is, in its user's rights, and
+has a lineage. No file is opened but to be copied.
 """
 
 from __future__ import annotations

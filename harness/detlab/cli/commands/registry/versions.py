@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +15,9 @@ from detlab.cli.output.printing import clean, note, say, say_json
 from detlab.client.operations import registry
 from detlab.client.operations.registry import split_reference
 from detlab.client.registry.models import ModelVersion
+from detlab.client.transport.calls import Flow
 from detlab.client.transport.downloads import AnyMode
+from detlab.schemas.wire.registry import VersionView
 
 _expected = click.option(
     "--expected",
@@ -46,7 +49,7 @@ def list_versions(invocation: Invocation, model: str, limit: int | None) -> None
         printing.print_versions(found)
 
 
-@click.command()
+@click.command(name="register-version")
 @model_argument
 @click.argument("uuid", required=False)
 @click.option("--experiment", "experiment_id", type=int, metavar="ID", help="The best checkpoint of this experiment.")
@@ -88,7 +91,7 @@ def register(
     """
     if sum(given is not None for given in (uuid, experiment_id, folder)) != 1:
         raise click.UsageError("name a checkpoint, or --experiment, or --folder")
-    more = {
+    more: dict[str, Any] = {
         "name": name,
         "comment": comment,
         "notes": printing.text_of(notes) or "",
@@ -322,7 +325,7 @@ def search(invocation: Invocation, where: str, limit: int) -> None:
     _print_found(invocation, registry.search(None, where, limit=limit))
 
 
-def _print_found(invocation: Invocation, wanted: registry.Flow[list[registry.VersionView]]) -> None:
+def _print_found(invocation: Invocation, wanted: Flow[list[VersionView]]) -> None:
     found = invocation.client.session.run(wanted)
     if invocation.as_json:
         say_json(found)
