@@ -120,13 +120,13 @@ def _trace_trial(contents: Contents, target: Path, example: Path | None, which: 
     torch = _torch()
     from detlab.pytorch.checkpoint.load import load_trial_from_checkpoint_path
 
+    given = _example(example) if example is not None else None
     trial: Any = load_trial_from_checkpoint_path(contents.folder)
     models = trial.context.models if hasattr(trial, "context") else []
     if not models or (which is None and len(models) > 1) or (which is not None and not 0 <= which < len(models)):
         raise CannotTrace(f"the trial wraps {len(models)} models", hint="Say which one: --model 0 is the first.")
     network = models[which or 0].eval()
-    inputs = _example(example) if example is not None else _first_batch(trial)
-    inputs = tuple(_at_least_two(value) for value in inputs)
+    inputs = tuple(_at_least_two(value) for value in (_first_batch(trial) if given is None else given))
     program, expected = _exported(torch, network, inputs)
     file = MODEL_FILES[Format.TORCH_EXPORT]
     torch.export.save(program, target / file)
