@@ -5,8 +5,10 @@ MLflow imports it from the export's `code/` and calls `_load_pyfunc(data)`; `loa
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 SPECIFICATION = "model.json"
@@ -20,6 +22,40 @@ def load(folder: str) -> ExportedModel:
 def _load_pyfunc(path: str) -> ExportedModel:
     """What MLflow's flavor `python_function` asks of its loader module."""
     return load(path)
+
+
+@contextlib.contextmanager
+def without_pickles() -> Iterator[None]:
+    """While this lasts, `torch.export.load` reads tensors, and refuses what would run code when it is loaded.
+
+    By itself it unpickles what a file says is a pickle, and loads compiled libraries that are in it.
+    """
+    import torch.export.pt2_archive._package as reader
+
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # read by torch.load at each call
+    before = os.environ.get(name)
+    found = {
+        attribute: getattr(reader, attribute) for attribute in ("pickle", "_load_aoti") if hasattr(reader, attribute)
+    }
+    os.environ[name] = "1"
+    for attribute, stand_in in (("pickle", _NoPickle), ("_load_aoti", _NoPickle.loads)):
+        setattr(reader, attribute, stand_in)
+    try:
+        yield
+    finally:
+        for attribute, value in found.items():
+            setattr(reader, attribute, value)
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+
+class _NoPickle:
+    """Stands in for the module `pickle`."""
+
+    @staticmethod
+    def loads(*_: Any, **__: Any) -> Any:
+        raise ValueError("the file holds a pickle or a compiled library, which could run any code: it is not loaded")
 
 
 class ExportedModel:
@@ -36,7 +72,8 @@ class ExportedModel:
             self.specification = json.load(stream)
         path = os.path.join(folder, os.path.basename(self.specification["file"]))  # noqa: PTH118, PTH119  # plain code
         if self.specification["format"] == "torch_export":
-            self.module = torch.export.load(path).module()
+            with without_pickles():
+                self.module = torch.export.load(path).module()
         else:
             self.module = torch.jit.load(path, map_location="cpu").eval()
 

@@ -6,6 +6,7 @@ holds weights and code: the class makes the model, an example goes through it, a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from detlab.errors import DetlabError
+from detlab.export import exported_model
 from detlab.export.contents import Contents
-from detlab.storage.formats import Format, why_refused
+from detlab.storage.formats import Format, pickled_names, why_refused
 
 MODEL_FILES = {Format.TORCH_EXPORT: "model.pt2", Format.TORCHSCRIPT: "model.torchscript.pt"}
 STATE_FILE = "trainer.json"
@@ -69,7 +71,7 @@ def trace(
     if len(ready) > 1:
         raise CannotTrace(f"{contents.folder} holds {len(ready)} traced models: {', '.join(name for name, _ in ready)}")
     if ready:
-        return _copied(contents, *ready[0], target)
+        return _copied(contents, *ready[0], target, run_code=run_code)
     if STATE_FILE not in contents.files or LOAD_DATA_FILE not in contents.files:
         raise _no_graph(contents)
     if not run_code:
@@ -88,21 +90,25 @@ def _no_graph(contents: Contents) -> CannotTrace:
         ' torch.export.save(torch.export.export(model, (example,)), path / "model.pt2").'
     )
     if refused:
-        return CannotTrace(f"the model cannot be traced: {refused[0]}, and a pickle is not opened for an export", hint=hint)
+        return CannotTrace(
+            f"the model cannot be traced: {refused[0]}, and a pickle is not opened for an export", hint=hint
+        )
     if any(kind is Format.SAFETENSORS for kind in contents.formats.values()):
         why = "the checkpoint holds tensors, but nothing that says how they are computed with"
     else:
         kinds = sorted({kind.value for kind in contents.formats.values()})
-        why = f"the checkpoint holds neither a traced model nor that of a PyTorchTrial, only files of: {', '.join(kinds)}"
+        why = (
+            f"the checkpoint holds neither a traced model nor that of a PyTorchTrial, only files of: {', '.join(kinds)}"
+        )
     return CannotTrace(f"the model cannot be traced: {why}", hint=hint)
 
 
-def _copied(contents: Contents, name: str, kind: Format, target: Path) -> Traced:
-    """Take a graph that is there, once it has been seen that this torch can read it."""
+def _copied(contents: Contents, name: str, kind: Format, target: Path, *, run_code: bool) -> Traced:
+    """Take a graph that is there, once it has been seen that this torch can read it, without a pickle in it."""
     torch = _torch()
     source, file = contents.folder / name, MODEL_FILES[kind]
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.nullcontext() if run_code else exported_model.without_pickles():
             warnings.simplefilter("ignore", DeprecationWarning)  # torch advises against new TorchScript; this is old
             if kind is Format.TORCH_EXPORT:
                 program = torch.export.load(source)
@@ -111,9 +117,18 @@ def _copied(contents: Contents, name: str, kind: Format, target: Path) -> Traced
                 torch.jit.load(str(source), map_location="cpu")
                 inputs, outputs = [], []
     except Exception as error:  # torch raises whatever comes to it about a file that it cannot read
-        raise CannotTrace(f"{name} cannot be read by torch {torch.__version__}: {_first_line(error)}") from error
+        raise _unreadable(source, name, error, torch.__version__) from error
     shutil.copyfile(source, target / file)
     return Traced(file, kind, inputs, outputs, str(torch.__version__))
+
+
+def _unreadable(source: Path, name: str, error: Exception, version: str) -> CannotTrace:
+    if pickled_names(source).alarming:
+        return CannotTrace(
+            f"{why_refused(source, name)}, and a pickle is not opened for an export",
+            hint="If you trust its author, add --run-code.",
+        )
+    return CannotTrace(f"{name} cannot be read by torch {version}: {_first_line(error)}")
 
 
 def _trace_trial(contents: Contents, target: Path, example: Path | None, which: int | None) -> Traced:
@@ -209,7 +224,9 @@ def _first_batch(trial: Any) -> tuple[Any, ...]:
         ) from error
     first = batch[0] if isinstance(batch, (list, tuple)) and batch else batch
     if not isinstance(first, torch.Tensor):
-        raise CannotTrace(f"the first batch of the training data does not begin with a tensor: {type(first)}", hint=hint)
+        raise CannotTrace(
+            f"the first batch of the training data does not begin with a tensor: {type(first)}", hint=hint
+        )
     return (first,)
 
 

@@ -53,7 +53,8 @@ class Format(enum.StrEnum):
     TORCHSCRIPT = "torchscript"
     """A program for torch's own interpreter, which runs when the model is called; none of Python's pickles."""
     TORCH_EXPORT = "torch_export"
-    """A graph of `torch.export.save` (`.pt2`)."""
+    """A graph of `torch.export.save` (`.pt2`). It is JSON and tensors, and `torch.export.load` unpickles what in it
+    claims to be a pickle, without `weights_only`."""
     TORCH_PICKLE = "torch_pickle"
     """Of `torch.save`: a pickle beside its tensors."""
     PICKLE = "pickle"
@@ -83,7 +84,7 @@ class Format(enum.StrEnum):
         return _PHRASES.get(self, f"a file of the format {self.value}")
 
 
-_PICKLED = frozenset({Format.PICKLE, Format.TORCH_PICKLE, Format.JOBLIB, Format.NUMPY_PICKLE})
+_PICKLED = frozenset({Format.PICKLE, Format.TORCH_PICKLE, Format.TORCH_EXPORT, Format.JOBLIB, Format.NUMPY_PICKLE})
 _SAFE = frozenset({Format.SAFETENSORS, Format.NUMPY, Format.JSON, Format.TEXT, Format.ONNX, Format.GGUF, Format.EMPTY})
 _PHRASES = {
     Format.PICKLE: "a pickle",
@@ -368,14 +369,10 @@ def _pickles(stream: BinaryIO, head: bytes) -> Iterator[Any]:
     """Yield each pickle of a file, from its start on."""
     stream.seek(0)
     if head.startswith(b"PK\x03\x04"):
+        graph = _archive(stream) is Format.TORCH_EXPORT
         with zipfile.ZipFile(stream) as archive:
             for name in archive.namelist()[:_MEMBERS]:
-                if name.endswith((".pkl", ".pickle")):
-                    with archive.open(name) as member:
-                        yield member
-                elif name.endswith(".npy") and _objects(_first_bytes(archive, name)):
-                    with archive.open(name) as member:
-                        yield _after_numpy(member)
+                yield from _of_graph(archive, name) if graph else _of_archive(archive, name)
     elif head.startswith(b"\x93NUMPY"):
         if _objects(head):
             yield _after_numpy(stream)
@@ -384,6 +381,27 @@ def _pickles(stream: BinaryIO, head: bytes) -> Iterator[Any]:
         if inside is None:
             stream.seek(0)
         yield inside if inside is not None else stream
+
+
+def _of_archive(archive: zipfile.ZipFile, name: str) -> Iterator[Any]:
+    if name.endswith((".pkl", ".pickle")):
+        with archive.open(name) as member:
+            yield member
+    elif name.endswith(".npy") and _objects(_first_bytes(archive, name)):
+        with archive.open(name) as member:
+            yield _after_numpy(member)
+
+
+def _of_graph(archive: zipfile.ZipFile, name: str) -> Iterator[Any]:
+    """Yield the pickles in a graph of torch.export, some of them in files of torch.save within it."""
+    head = _first_bytes(archive, name)
+    if head.startswith(b"PK\x03\x04"):
+        with archive.open(name) as member, zipfile.ZipFile(member) as nested:
+            for inner in nested.namelist()[:_MEMBERS]:
+                yield from _of_archive(nested, inner)
+    elif looks_pickled(head, whole=len(head) < _HEAD):
+        with archive.open(name) as member:
+            yield member
 
 
 def _after_numpy(stream: Any) -> Any:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import pickle
 import subprocess
 import textwrap
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +264,58 @@ def test_damaged_graphs_bad_examples_and_bad_folders_are_refused(
     refused(version, folder, tmp_path / "there", "exists already")
     with pytest.raises(CheckpointError, match="is not a folder"):
         write_mlflow(version, tmp_path / "nowhere", tmp_path / "export")
+
+
+OPAQUE = {"path_name": "opaque_obj_0", "is_param": False, "use_pickle": True, "tensor_meta": None}
+
+
+class Touches:
+    """Pickles to a call that makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("how", ["sample", "weight", "constant"])
+def test_a_pickle_in_a_graph_is_not_opened_by_the_export_nor_by_the_loader(
+    how: str, version: VersionView, tmp_path: Path
+) -> None:
+    folder, trap = tmp_path / "evil", tmp_path / "trap"
+    folder.mkdir()
+    torch.export.save(torch.export.export(torch.nn.Linear(3, 2), (torch.zeros(1, 3),)), tmp_path / "good.pt2")
+    stream = io.BytesIO()
+    torch.save(Touches(trap), stream)
+    with zipfile.ZipFile(tmp_path / "good.pt2") as good, zipfile.ZipFile(folder / "m.pt2", "w") as evil:
+        for name in good.namelist():
+            data = good.read(name)
+            if how == "sample" and "/sample_inputs/" in name:
+                data = stream.getvalue()
+            elif how == "weight" and name.endswith("weights_config.json"):
+                data = data.replace(b'"use_pickle": false', b'"use_pickle": true')
+            elif how == "weight" and "/data/weights/" in name and not name.endswith(".json"):
+                data = stream.getvalue()
+            elif how == "constant" and name.endswith("constants_config.json"):
+                data = json.dumps({"config": {"c": OPAQUE}}).encode()
+            evil.writestr(zipfile.ZipInfo(name), data)
+        if how == "constant":
+            evil.writestr("good/data/constants/opaque_obj_0", pickle.dumps(Touches(trap), 0))
+    refused(version, folder, tmp_path / "export", "m.pt2 ")
+    assert not trap.exists()
+    with contextlib.suppress(Exception):
+        torch.export.load(folder / "m.pt2")
+    assert trap.exists(), "torch alone would have opened it"
+
+
+def test_a_compiled_library_in_a_graph_is_not_loaded(version: VersionView, tmp_path: Path) -> None:
+    folder = tmp_path / "native"
+    folder.mkdir()
+    torch.export.save(torch.export.export(torch.nn.Linear(3, 2), (torch.zeros(1, 3),)), folder / "m.pt2")
+    with zipfile.ZipFile(folder / "m.pt2", "a") as archive:
+        archive.writestr("m/data/aotinductor/model/x.so", b"\x7fELF")
+    refused(version, folder, tmp_path / "export", "m.pt2 cannot be read by torch .* a compiled library")
 
 
 def test_several_inputs_go_by_name(version: VersionView, tmp_path: Path) -> None:

@@ -193,6 +193,21 @@ def test_pickles_of_weights_alone_alarm_nobody_and_are_still_pickles() -> None:
         assert "names only tensors" in found.sentence()
 
 
+def test_whatever_torch_would_unpickle_in_a_graph_is_looked_into() -> None:
+    clean = exported()
+    assert pickled_names(io.BytesIO(clean)).alarming == ()
+    assert pickled_names(io.BytesIO(clean)).complete
+    for member in (pickle.dumps(Calls(eval, "1")), pickle.dumps(Calls(eval, "1"), 0), saved(Calls(eval, "1"))):
+        stream = io.BytesIO(clean)
+        with zipfile.ZipFile(stream, "a") as archive:
+            archive.writestr("archive/data/constants/custom_obj_0", member)
+        assert format_of(stream) is Format.TORCH_EXPORT
+        assert pickled_names(stream).alarming == ("builtins.eval",)
+        assert "a graph of torch.export: opening it would import, and may call, builtins.eval" in (
+            why_refused(stream, "m") or ""
+        )
+
+
 def test_names_by_way_of_the_memo_or_made_at_load_time_are_not_missed() -> None:
     unicode = lambda text: b"\x8c" + bytes([len(text)]) + text.encode()  # noqa: E731
     through_memo = b"\x80\x04" + unicode("system") + b"q\x05" + unicode("os") + b"h\x05\x93."
