@@ -20,7 +20,7 @@ def load(folder: str) -> ExportedModel:
 
 
 def _load_pyfunc(path: str) -> ExportedModel:
-    """What MLflow's flavor `python_function` asks of its loader module."""
+    """Return the model; MLflow's flavor `python_function` calls this of its loader module."""
     return load(path)
 
 

@@ -128,8 +128,8 @@ def _tensor(spec: Mapping[str, Any], name: str | None) -> dict[str, Any]:
 def _environment(stage: Path, lock: Mapping[str, str], traced: Traced) -> str:
     """Write the three files by which MLflow makes an environment; return the version of Python in them.
 
-    The loader needs torch and numpy alone. The versions are those that the model was trained with where the run recorded
-    them, else those that wrote the export; what follows a `+` names a build, which no index of packages has.
+    The loader needs torch and numpy alone. The versions are those that the model was trained with where the run
+    recorded them, else those that wrote the export; what follows a `+` names a build, which no index of packages has.
     """
     here = {"torch": traced.torch, "numpy": _numpy()}
     pins = [f"{name}=={(lock.get(name) or here[name]).partition('+')[0]}" for name in _NEEDED]

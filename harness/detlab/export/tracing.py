@@ -1,4 +1,4 @@
-"""From a checkpoint to a graph that runs without its author's code: traced by running that code once, if that is wanted.
+"""From a checkpoint to a graph that runs without its author's code: traced by running that code once, if one agrees.
 
 A checkpoint may hold such a graph already, as torch.export or TorchScript wrote it. The checkpoint of a `PyTorchTrial`
 holds weights and code: the class makes the model, an example goes through it, and what it computed is written down.
@@ -60,7 +60,7 @@ def trace(
         contents: Of the checkpoint.
         target: An existing folder.
         run_code: Whether the checkpoint's own Python code may run here.
-        example: A file with an input: `.npy`, `.npz` or `.json`; None takes the first batch of the trial's training data.
+        example: A file with an input: `.npy`, `.npz` or `.json`; None takes the first batch of the training data.
         model: Which of the trial's models, counted from 0.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Exports for MLflow: its own library loads them in a fresh process that has no detlab, and predicts what the model does."""
+"""Exports for MLflow: its library loads them in a fresh process without detlab, and predicts what the model does."""
 
 from __future__ import annotations
 
