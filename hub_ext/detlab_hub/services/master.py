@@ -68,11 +68,16 @@ from detlab_hub.services.lifecycle.uids import UserUids
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.notify.consumers import Consumers, EventConsumer
+from detlab_hub.services.notify.webhooks import Webhooks
 from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement.remembered import KnownTasks
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.queue.pools import PoolViews
 from detlab_hub.services.queue.queue import Queue
+from detlab_hub.services.registry.comparing import Comparisons
+from detlab_hub.services.registry.labels import Labels
+from detlab_hub.services.registry.models import Models
+from detlab_hub.services.registry.versions import Versions
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.usertasks import search_tasks, time_limits
 from detlab_hub.services.usertasks.hub_client import HubServers
@@ -167,6 +172,7 @@ class Services:
         self.quotas = Quotas(self.shell)
         self.timeline = Timeline(self.shell)
         self.code = Code(self.shell)
+        self._prepare_registry()
         self.usage = Usage(self.shell)
         self.uids = UserUids(self.shell)
         self.audit = Audit(self.shell)
@@ -177,6 +183,13 @@ class Services:
         self.metrics = Metrics(self.shell, self.cluster)
         self.health = Health(self.shell, self.loops)
         self._prepare_loops(clock, cpu_clock)
+
+    def _prepare_registry(self) -> None:
+        self.models = Models(self.shell)
+        self.versions = Versions(self.shell)
+        self.version_labels = Labels(self.shell)
+        self.comparisons = Comparisons(self.shell, self.code)
+        self.webhooks = Webhooks(self.shell)
 
     def _prepare_loops(self, clock: Clock, cpu_clock: Clock) -> None:
         """Set what the loops remember between their steps."""
@@ -225,6 +238,8 @@ class Services:
         ]
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
         self._loops.append(asyncio.create_task(self.suggestions.run(), name="suggestions"))
+        if self.settings.webhooks:
+            self._loops.append(asyncio.create_task(self._until_stopped(self.webhooks.run), name="webhooks"))
         if self.consumers.names:
             self._loops.append(asyncio.create_task(self.consumers.run(), name="consumers"))
 
@@ -374,6 +389,12 @@ class Services:
         while not self.shell.stopped:
             await asyncio.sleep(period)
             self._note_step(work.__name__.strip("_"), done=await self._guarded(work))
+
+    async def _until_stopped(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run what goes on until the master stops, again and again if it fails."""
+        while not self.shell.stopped:
+            if not await self._guarded(work):
+                await asyncio.sleep(RETRY_PERIOD)
 
     async def _schedule_when_kicked(self) -> None:
         loop = asyncio.get_running_loop()

@@ -45,6 +45,7 @@ from detlab_hub.web.experiments import (
 )
 from detlab_hub.web.openapi import describe
 from detlab_hub.web.openstreams import Streams
+from detlab_hub.web.registry import models, versions
 from detlab_hub.web.tasks import outputs, spawns, tasks, usertasks
 
 API: list[tuple[str, type[Guarded]]] = [
@@ -117,6 +118,20 @@ API: list[tuple[str, type[Guarded]]] = [
     ("checkpoints/{uuid}/metrics", checkpoints.Metrics),
     ("checkpoints/{uuid}/files/{digest}", checkpoints.CheckpointFileBytes),
     ("checkpoints/{uuid}/archive", checkpoints.CheckpointArchive),
+    ("models", models.Models),
+    ("model-labels", models.ModelLabels),
+    ("model-versions", versions.Search),
+    ("models/{model}", models.Model),
+    ("models/{model}/edit", models.EditOne),
+    ("models/{model}/versions", versions.Versions),
+    ("models/{model}/versions/{version}", versions.Version),
+    ("models/{model}/versions/{version}/edit", versions.EditOne),
+    ("models/{model}/versions/{version}/lineage", versions.Lineage),
+    ("models/{model}/compare", models.Compare),
+    ("models/{model}/labels", models.History),
+    ("models/{model}/labels/{label}", models.Move),
+    ("models/{model}/labels/{label}/remove", models.Remove),
+    ("models/{model}/grants", models.Grants),
     ("tasks", usertasks.UserTasks),
     ("tasks/{task_id}", usertasks.UserTask),
     ("tasks/{task_id}/kill", usertasks.Kill),

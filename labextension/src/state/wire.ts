@@ -282,7 +282,7 @@ export interface ErrorView {
 /** One line of the event stream (newline-delimited JSON). `id` is the cursor to resume after. */
 export interface Event {
   id: number;
-  kind: 'experiment' | 'trial' | 'task' | 'cluster' | 'metrics' | 'checkpoint' | 'resync' | 'cursor';
+  kind: 'experiment' | 'trial' | 'task' | 'cluster' | 'metrics' | 'checkpoint' | 'model' | 'resync' | 'cursor';
   time: number;
   experiment_id: number | null;
   trial_id: number | null;

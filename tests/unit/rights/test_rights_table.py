@@ -35,7 +35,8 @@ ALWAYS = {Relation.USER}
 RIGHTS = """
                  admin owner run   editor reader itself sibling source host uses user
 experiment       own   own   write write  read   -      read    -      read -    -
-checkpoint       own   own   write write  read   own    read    read   -    -    -
+checkpoint       own   own   write write  read   own    read    read   -    read -
+model            own   own   write write  read   -      -       -      -    -    -
 user task        own   own   own   -      -      read   -       -      read -    -
 code bundle      read  read  read  -      -      -      -       -      -    read -
 job in the queue own   own   read  -      -      -      -       -      -    -    -
@@ -140,7 +141,7 @@ def test_a_notebook_run_has_no_more_than_its_owner_and_is_no_administrator(who, 
     ran = replace(who, run=True)
     assert right_of(ran, thing) is right_of(replace(ran, admin=True), thing)
     assert right_of(ran, thing) <= theirs
-    if thing.kind in {Kind.EXPERIMENT, Kind.CHECKPOINT}:
+    if thing.kind in {Kind.EXPERIMENT, Kind.CHECKPOINT, Kind.MODEL}:
         assert right_of(ran, thing) <= Right.WRITE
 
 

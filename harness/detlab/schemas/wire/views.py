@@ -464,12 +464,13 @@ class Event(Wire):
     kinds: experiment (data: ExperimentView without config) | trial (data: TrialView) |
     task (data: taskwire.TaskView without config) | cluster (agents or the queue changed: ask for them again) |
     metrics (data: {group, steps_completed, run, metrics{name: number}}) | checkpoint (data: CheckpointView) |
+    model (data: {id, name, owner, did, …}: a model has changed, ask for it again) |
     resync (the cursor is older than what is kept, or the reader lagged: fetch the snapshot again) |
     cursor (nothing new for you, but the cursor moved) . An empty line is a keep-alive.
     """
 
     id: int
-    kind: Literal["experiment", "trial", "task", "cluster", "metrics", "checkpoint", "resync", "cursor"]
+    kind: Literal["experiment", "trial", "task", "cluster", "metrics", "checkpoint", "model", "resync", "cursor"]
     time: float = 0.0
     experiment_id: int | None = None
     trial_id: int | None = None

@@ -40,6 +40,8 @@ class Kind(StrEnum):
     EXPERIMENT = "experiment"
     """With everything that belongs to it: trials, metrics, output, code, events, grants."""
     CHECKPOINT = "checkpoint"
+    MODEL = "model"
+    """A registered model with its versions, labels and grants."""
     TASK = "user task"
     """With its output, output files and events."""
     BUNDLE = "code bundle"

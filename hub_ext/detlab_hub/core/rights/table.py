@@ -31,6 +31,14 @@ TABLE: Mapping[Kind, Mapping[Relation, Right]] = {
         Relation.ITSELF: _OWN,
         Relation.SIBLING: _READ,
         Relation.SOURCE: _READ,
+        Relation.USES: _READ,
+    },
+    Kind.MODEL: {
+        Relation.ADMIN: _OWN,
+        Relation.OWNER: _OWN,
+        Relation.RUN: _WRITE,
+        Relation.EDITOR: _WRITE,
+        Relation.READER: _READ,
     },
     Kind.TASK: {
         Relation.ADMIN: _OWN,

@@ -29,6 +29,7 @@ from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import checkpoints
+from detlab_hub.store.queries.registry import models
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
 
 _log = logging.getLogger(__name__)
@@ -168,6 +169,7 @@ def _check_unused(s: Session, row: CheckpointRow) -> None:
     Raises:
         Conflict: One may.
     """
+    _check_unregistered(s, row)
     trial = s.get_one(TrialRow, row.trial_id)
     needs = None
     if trial.state not in TERMINAL_TRIALS and trial.latest_checkpoint == row.uuid:
@@ -192,6 +194,19 @@ def _check_unneeded(turn: Turn, row: CheckpointRow) -> None:
     experiment = turn.session.get_one(ExperimentRow, row.experiment_id)
     if experiment.state not in _ENDED and turn.searches.needs_checkpoint(turn.session, experiment, row.uuid):
         raise _in_use(row, f"the search of experiment {experiment.id} may start further trials from it")
+
+
+def _check_unregistered(s: Session, row: CheckpointRow) -> None:
+    """Check that a checkpoint is no version of a model.
+
+    Raises:
+        Conflict: It is.
+    """
+    if row.uuid in models.pinned(s, [row.uuid]):
+        raise Conflict(
+            f"checkpoint {row.uuid} is in use: it is a version of a model in the registry",
+            hint=f"det model search --where 'checkpoint = {row.uuid}' lists those that you may see",
+        )
 
 
 def _in_use(row: CheckpointRow, needs: str) -> Conflict:

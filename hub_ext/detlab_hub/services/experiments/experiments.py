@@ -52,6 +52,7 @@ from detlab_hub.services.views import budget_views, experiment_views
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
 from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, trials, workspaces
 from detlab_hub.store.queries.metrics import curves as metrics
+from detlab_hub.store.queries.registry import models as registered
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)
@@ -392,6 +393,11 @@ class Experiments:
                     hint=f"det experiment kill {experiment_id}",
                 )
             check_move(state, ExperimentState.DELETING)
+            if pinned := registered.pinned_of_experiment(turn.session, experiment_id):
+                raise Conflict(
+                    f"{pinned} checkpoints of experiment {experiment_id} are versions of models in the registry",
+                    hint=f"det model search --where 'experiment = {experiment_id}' lists those that you may see",
+                )
             if state is not ExperimentState.DELETING:
                 audit.note(turn, caller, "experiment.delete", f"experiment {experiment_id}", row.name)
             row.state = ExperimentState.DELETING.value

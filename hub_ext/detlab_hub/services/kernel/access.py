@@ -12,11 +12,12 @@ from functools import lru_cache
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Forbidden, NotFound
+from detlab.errors import Conflict, Forbidden, NotFound
 from detlab_hub.core.rights import Agent, Attempt, Kind, Person, Right, Thing, Who, right_of
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
 from detlab_hub.store.queries import rights
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TaskRow, TrialRow, clean_text
+from detlab_hub.store.queries.registry import models
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, TaskRow, TrialRow, clean_text
 
 
 class Hidden(NotFound):
@@ -160,6 +161,8 @@ def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.RE
 def checkpoint_for(s: Session, caller: Caller, uuid: str, right: Right = Right.READ) -> CheckpointRow:
     """Load a checkpoint with whose experiment the caller may do what `right` says.
 
+    Those who may read a model may also read the checkpoints of its versions.
+
     Raises:
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
         Forbidden: They may read it, and no more.
@@ -167,10 +170,64 @@ def checkpoint_for(s: Session, caller: Caller, uuid: str, right: Right = Right.R
     row = s.get(CheckpointRow, uuid)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
     held = Right.NONE if experiment is None else right_to(s, caller, experiment)
+    if row is not None and held is Right.NONE:
+        held = right_of(person(caller), Thing(Kind.CHECKPOINT, used_by=models_using(s, caller, uuid)))
     if row is None or experiment is None or held is Right.NONE:
         hint = "det checkpoint list EXPERIMENT"
         raise no_such(f"there is no checkpoint {uuid[:80]}", exists=experiment is not None, hint=hint)
     _check(caller, experiment, held, right)
+    return row
+
+
+def model_things(s: Session, caller: Caller, rows: Sequence[ModelRow]) -> dict[int, Thing]:
+    """Load models as the table of rights knows them, by their ids, with the grants that apply to the caller."""
+    who = person(caller)
+    found = {row.id: Thing(Kind.MODEL, row.owner) for row in rows}
+    others = [key for key, thing in found.items() if right_of(who, thing) < Right.OWN]
+    for key, write in rights.model_grants_among(s, others, who).items():
+        found[key] = replace(found[key], users={who.name: write})
+    return found
+
+
+def model_rights(s: Session, caller: Caller, rows: Sequence[ModelRow]) -> dict[int, Right]:
+    """Return the caller's rights to some models, by their ids."""
+    return {key: right_of(person(caller), thing) for key, thing in model_things(s, caller, rows).items()}
+
+
+def models_using(s: Session, caller: Caller, uuid: str) -> list[Thing]:
+    """Return the models that have a version of a checkpoint."""
+    return list(model_things(s, caller, models.using(s, uuid)).values())
+
+
+def model_for(s: Session, caller: Caller, name: str, right: Right = Right.READ) -> ModelRow:
+    """Load a model with which the caller may do what `right` says.
+
+    Args:
+        s: A session.
+        caller: Who asks.
+        name: Its name, `OWNER/NAME` or its id. Of several models with a name the caller's own is meant.
+        right: What they want to do.
+
+    Raises:
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and no more.
+        Conflict: Several people share one of this name with the caller.
+    """
+    rows = models.named(s, name)
+    held = model_rights(s, caller, rows)
+    seen = [row for row in rows if held[row.id] is not Right.NONE]
+    row = next((row for row in seen if owns(caller, row.owner)), seen[0] if len(seen) == 1 else None)
+    if row is None and seen:
+        owners = ", ".join(f"{row.owner}/{row.name} (id {row.id})" for row in seen[:5])
+        raise Conflict(f"there are {len(seen)} models of this name: {owners}", hint="Name one by its owner or id.")
+    if row is None:
+        raise no_such(f"there is no model {name[:300]!r}", exists=bool(rows), hint="det model list")
+    if held[row.id] < right:
+        may = "share or delete it" if right is Right.OWN else "change it"
+        raise Forbidden(
+            f"model {row.name!r} is {row.owner}'s, and you may not {may}",
+            hint=f"They may allow changes: det model share {row.id} --user … --write",
+        )
     return row
 
 

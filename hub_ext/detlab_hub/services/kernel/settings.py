@@ -48,6 +48,25 @@ def errors_in(policy: UidPolicy) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Webhook:
+    """An address that is told what happens.
+
+    Attributes:
+        url: Where it is posted to; https, or http on the operator's own networks.
+        events: Names of what it is told, such as `model.label`; `*` is all, `model.*` all of models.
+        secret: Signs the calls; empty: they are not signed.
+    """
+
+    url: str
+    events: tuple[str, ...] = ("*",)
+    secret: str = field(default="", repr=False)
+
+    def wants(self, event: str) -> bool:
+        """Whether it is told of an event."""
+        return any(event == name or (name.endswith("*") and event.startswith(name[:-1])) for name in self.events)
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything the services are configured with; times in seconds, sizes in bytes."""
 
@@ -122,6 +141,8 @@ class Settings:
     """Most bytes buffered in all streams of a user together for clients that read too slowly."""
     stream_slow_limit: float = 30.0
     """Seconds after which the stream of a client that does not read is closed; it resumes at its cursor."""
+    webhooks: tuple[Webhook, ...] = ()
+    """Who is told what happens."""
     limits: Limits = field(default_factory=Limits)
     """The limits of one user."""
 

@@ -233,8 +233,8 @@ class Turn:
         moved = self._told[kind, key].setdefault(events.MOVED, {"from": before})
         moved["to"] = now
 
-    def event(self, kind: str, experiment_id: int, trial_id: int | None, data: dict[str, Any]) -> None:
-        """Append an event that carries its own data (metrics, checkpoint)."""
+    def event(self, kind: str, experiment_id: int | None, trial_id: int | None, data: dict[str, Any]) -> None:
+        """Append an event that carries its own data (metrics, checkpoint, model)."""
         self._event(kind, experiment_id, trial_id, data)
 
     def _event(self, kind: str, experiment_id: int | None, trial_id: int | None, data: dict[str, Any]) -> None:

@@ -243,7 +243,18 @@ def _part(lines: Sequence[Line]) -> Part | None:
 
 
 def _holder_of(event: Event) -> int | str | None:
-    return event.task_id if event.kind == "task" else event.experiment_id
+    match event.kind:
+        case "task":
+            return event.task_id
+        case "model":
+            return model_key(event.data["id"])
+        case _:
+            return event.experiment_id
+
+
+def model_key(model_id: int) -> str:
+    """Return the key of a model among the holders."""
+    return f"model:{model_id}"
 
 
 def _filtered(line: Line, subscription: Subscription) -> list[Line]:

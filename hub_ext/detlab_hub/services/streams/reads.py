@@ -7,7 +7,7 @@ events.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,11 +17,11 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import Event, encode_floats
 from detlab_hub.core.rights import Kind, Thing
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.streams.batches import Batch, Holders, Line
+from detlab_hub.services.streams.batches import Batch, Holders, Line, model_key
 from detlab_hub.services.views import budget_views, experiment_views, task_views
 from detlab_hub.store.queries import events, rights
 from detlab_hub.store.queries.rights import USER
-from detlab_hub.store.tables import ExperimentRow, TaskRow, TrialRow
+from detlab_hub.store.tables import ExperimentRow, ModelRow, TaskRow, TrialRow
 
 BATCH = 1000
 """Most events of one read."""
@@ -35,7 +35,7 @@ FEW = 3
 """Up to this many rows are read one by one, by their key, which costs a fraction of a query with a list."""
 SHARED = "shared"
 """In the event of a deletion: the grants at that time, as (kind, name, may write)."""
-STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint")
+STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint", "model")
 _OWNER = Caller("", admin=True)
 """The caller of views that are made for all: `may` is then set to the right of each reader."""
 
@@ -117,11 +117,12 @@ class LogRead:
         missing = sorted(numbers - holders.keys())
         holders.update(_experiment_holders(s, missing))
         holders.update(_task_holders(s, sorted(ids - holders.keys())))
+        models = _model_holders(s, [event for event in found if event.kind == "model"])
         for event in found:  # the event of a deletion carries its owner and grants
             key = event.experiment_id
             if key is not None and "owner" in event.data and holders.get(key) is None:
                 holders[key] = _last_holder(key, event.data)
-        return {key: holders.get(key) for key in wanted}
+        return {**{key: holders.get(key) for key in wanted}, **models}
 
 
 def _experiment_holders(s: Session, numbers: Sequence[int]) -> Holders:
@@ -155,6 +156,27 @@ def _task_holders(s: Session, ids: Sequence[str]) -> Holders:
     return found
 
 
+def _model_holders(s: Session, found: Sequence[Event]) -> Holders:
+    """Return who may read the models that events tell of; of one that is gone, who could when it went."""
+    last = {int(event.data["id"]): event for event in found}
+    if not last:
+        return {}
+    owners: dict[int, str] = {}
+    for start in range(0, len(last), experiment_views.CHUNK):
+        some = list(last)[start : start + experiment_views.CHUNK]
+        rows = s.execute(select(ModelRow.id, ModelRow.owner).where(ModelRow.id.in_(some)))
+        owners.update((key, owner) for key, owner in rows)
+    given = rights.grants_of_models(s, list(owners))
+    holders: Holders = {}
+    for key, event in last.items():
+        shared = event.data.get(SHARED, ())
+        if key in owners:
+            shared = [(row.kind, row.name, row.write) for row in given.get(key, [])]
+        thing = _shared(0, owners.get(key, str(event.data["owner"])), shared)
+        holders[model_key(key)] = replace(thing, kind=Kind.MODEL, experiment_id=None)
+    return holders
+
+
 def _subject(event: Event) -> Subject:
     match event.kind:
         case "experiment":
@@ -163,6 +185,8 @@ def _subject(event: Event) -> Subject:
             return event.kind, event.task_id
         case "cluster":
             return event.kind, None
+        case "model":
+            return event.kind, event.data["id"]
         case _:
             return event.kind, event.trial_id
 

@@ -208,6 +208,11 @@ def _bests(s: Session, rows: Sequence[ExperimentRow]) -> dict[int, BestView]:
     return bests
 
 
+def best_of(s: Session, row: ExperimentRow) -> BestView | None:
+    """Return the best validation of an experiment, with its checkpoint; None: there is none yet."""
+    return _bests(s, [row]).get(row.id)
+
+
 def best_checkpoint(saved: Sequence[tuple[int, str]], step: int) -> str | None:
     """Return the checkpoint that belongs to a trial's best validation at `step`.
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from detlab_hub.core.rights import TABLE, Kind, Person, Relation, Right
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import GrantRow, clean_text
+from detlab_hub.store.tables import GrantRow, ModelGrantRow, clean_text
 
 Column: TypeAlias = Any
 """A column of a table, as an attribute of its class."""
@@ -24,6 +24,7 @@ def visible(
     *,
     owner: Column = None,
     experiment_id: Column = None,
+    model_id: Column = None,
     named: tuple[Column, Column] | None = None,
     least: Right = Right.READ,
 ) -> ColumnElement[bool]:
@@ -34,10 +35,12 @@ def visible(
         viewer: The reading user.
         owner: The column with the owner; None: there is none.
         experiment_id: The column with the experiment whose grants apply; None: none do.
+        model_id: The column with the model whose grants apply, likewise.
         named: The columns with the kind (user or group) and the name of whom the row itself is for.
         least: The least right.
     """
-    return or_(false(), *ways(kind, viewer, owner=owner, experiment_id=experiment_id, named=named, least=least))
+    found = ways(kind, viewer, owner=owner, experiment_id=experiment_id, model_id=model_id, named=named, least=least)
+    return or_(false(), *found)
 
 
 def ways(
@@ -46,6 +49,7 @@ def ways(
     *,
     owner: Column = None,
     experiment_id: Column = None,
+    model_id: Column = None,
     named: tuple[Column, Column] | None = None,
     least: Right = Right.READ,
 ) -> list[ColumnElement[bool]]:
@@ -61,6 +65,10 @@ def ways(
             write = None if Relation.READER in having else GrantRow.write.is_(True)
             shared = select(GrantRow.experiment_id).where(_to(viewer, GrantRow.kind, GrantRow.name))
             found.append(experiment_id.in_(shared if write is None else shared.where(write)))
+        if model_id is not None:
+            models = select(ModelGrantRow.model_id).where(_to(viewer, ModelGrantRow.kind, ModelGrantRow.name))
+            any_grant = Relation.READER in having
+            found.append(model_id.in_(models if any_grant else models.where(ModelGrantRow.write.is_(True))))
         if named is not None:
             found.append(_to(viewer, *named))
     return found
@@ -105,6 +113,37 @@ def remove_grant(s: Session, experiment_id: int, kind: str, name: str) -> bool:
         GrantRow.experiment_id == experiment_id, GrantRow.kind == kind, GrantRow.name == clean_text(name)
     )
     return bool(getattr(s.execute(query), "rowcount", 0))
+
+
+# --- grants of models
+
+
+def model_grants_among(s: Session, model_ids: Sequence[int], who: Person) -> dict[int, bool]:
+    """Return those of some models that are shared with a user; True: the best grant also permits changes."""
+    found: dict[int, bool] = {}
+    for part in chunks(list(model_ids)):
+        query = select(ModelGrantRow.model_id, ModelGrantRow.write).where(ModelGrantRow.model_id.in_(part))
+        for model_id, write in s.execute(query.where(_to(who, ModelGrantRow.kind, ModelGrantRow.name))):
+            found[model_id] = write or found.get(model_id, False)
+    return found
+
+
+def grants_of_models(s: Session, model_ids: Sequence[int]) -> dict[int, list[ModelGrantRow]]:
+    """Return the grants of some models, users first, by model; one that is not shared has no entry."""
+    found: dict[int, list[ModelGrantRow]] = {}
+    for part in chunks(list(model_ids)):
+        query = select(ModelGrantRow).where(ModelGrantRow.model_id.in_(part))
+        for row in s.scalars(query.order_by(ModelGrantRow.kind.desc(), ModelGrantRow.name)):
+            found.setdefault(row.model_id, []).append(row)
+    return found
+
+
+def remove_model_grant(s: Session, model_id: int, kind: str, name: str) -> bool:
+    """Remove a grant of a model; return False if there was none."""
+    row = s.get(ModelGrantRow, (model_id, kind, clean_text(name)))
+    if row is not None:
+        s.delete(row)
+    return row is not None
 
 
 def _to(viewer: Person, kind: Column, name: Column) -> ColumnElement[bool]:

@@ -38,6 +38,17 @@ from detlab_hub.store.tables.metrics import (
     Series,
     StructuredValue,
 )
+from detlab_hub.store.tables.registry import (
+    EnvironmentRow,
+    LabelMoveRow,
+    ModelFact,
+    ModelGrantRow,
+    ModelRow,
+    VersionLabelRow,
+    VersionMetric,
+    VersionRow,
+    WebhookRow,
+)
 from detlab_hub.store.tables.tasks import OutputRow, TaskRow
 
 __all__ = [
@@ -48,17 +59,22 @@ __all__ = [
     "BundleRow",
     "BundleUpload",
     "CheckpointRow",
+    "EnvironmentRow",
     "EventConsumerRow",
     "EventRow",
     "ExperimentMetric",
     "ExperimentRow",
     "GrantRow",
     "Idempotency",
+    "LabelMoveRow",
     "Lease",
     "LogChunk",
     "LogCut",
     "Meta",
     "MetricName",
+    "ModelFact",
+    "ModelGrantRow",
+    "ModelRow",
     "OutputRow",
     "PartRow",
     "Point",
@@ -74,6 +90,10 @@ __all__ = [
     "TrialRow",
     "UidRow",
     "UsageRow",
+    "VersionLabelRow",
+    "VersionMetric",
+    "VersionRow",
+    "WebhookRow",
     "WorkspaceRow",
     "clean_text",
 ]

@@ -299,6 +299,8 @@ class CheckpointRow(Base):
     metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", Json, default=dict)
     storage: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
     manifest_digest: Mapped[str] = mapped_column(CleanText, default="")
+    environment: Mapped[str | None] = mapped_column(CleanText, default=None)
+    """Digest of the `EnvironmentRow` of the task that saved it; NULL: it did not report it."""
 
 
 class RemovalRow(Base):

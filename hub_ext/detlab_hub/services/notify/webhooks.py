@@ -1,0 +1,157 @@
+"""Webhooks: what happened is posted to addresses of the operator's, signed, as often as it takes.
+
+A call is written in the transaction of what it tells (`enqueue`), and sent after it: what is committed is told at least
+once, and what is not is never told. A receiver sees a call twice after a crash; its `id` tells. The body is JSON; the
+header `X-Detlab-Signature: sha256=<hex>` is its HMAC under the hook's secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.kernel.wakeups import wait_until
+from detlab_hub.store.tables import WebhookRow
+
+TIMEOUT = 10.0
+"""Seconds that a receiver may take."""
+FIRST_RETRY, LAST_RETRY = 5.0, 3600.0
+"""Seconds until a call that failed is tried again: doubled from the first to the last."""
+GIVEN_UP_AFTER = 3 * 86400.0
+"""Seconds after which a call that never went through is dropped."""
+BATCH = 50
+LOOK_AGAIN = 5.0
+"""Seconds between two looks for calls that are due."""
+ERROR_CHARS = 500
+_log = logging.getLogger(__name__)
+
+
+def enqueue(turn: Turn, event: str, body: dict[str, Any]) -> None:
+    """Note what happened for the webhooks that ask for it; written and committed with the turn.
+
+    Args:
+        turn: The turn of what happened.
+        event: Its name, such as `model.label`.
+        body: Plain data, without secrets.
+    """
+    for hook in turn.settings.webhooks:
+        if hook.wants(event):
+            turn.session.add(WebhookRow(url=hook.url, event=event, body=body, created_at=turn.now, due_at=turn.now))
+            turn.outbox.wake_streams = True
+
+
+def signature(secret: str, body: bytes) -> str:
+    """Return the value of the header that signs a body."""
+    return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
+
+
+def message(row: WebhookRow) -> bytes:
+    """Return the body of a call."""
+    told = {"id": row.id, "event": row.event, "time": row.created_at, "data": row.body}
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """How a call went."""
+
+    row: WebhookRow
+    error: str = ""
+
+
+class Webhooks:
+    """Sends the calls that are due.
+
+    Args:
+        shell: Reads and writes.
+        transport: Replaces httpx's (for a test).
+    """
+
+    def __init__(self, shell: Shell, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._shell = shell
+        self._transport = transport
+        self._hooks = {hook.url: hook for hook in shell.settings.webhooks}
+
+    async def run(self) -> None:
+        """Send until the master stops."""
+        with self._shell.wakeups.listen("streams") as news:
+            while not self._shell.stopped:
+                news.clear()
+                if not await self.step():
+                    await wait_until(news, LOOK_AGAIN)
+
+    async def step(self) -> int:
+        """Send the calls that are due now, once; return how many there were."""
+        now = self._shell.clock()
+
+        def due(s: Session) -> list[WebhookRow]:
+            query = select(WebhookRow).where(WebhookRow.due_at <= now).order_by(WebhookRow.id).limit(BATCH)
+            return list(s.scalars(query))
+
+        rows = await self._shell.read(due)
+        if not rows:
+            return 0
+        by_url: dict[str, list[WebhookRow]] = {}
+        for row in rows:
+            by_url.setdefault(row.url, []).append(row)
+        # To no proxy of the environment's, and never to where a redirect points: the address is the operator's word.
+        async with httpx.AsyncClient(
+            timeout=TIMEOUT, follow_redirects=False, trust_env=False, transport=self._transport
+        ) as client:
+            await asyncio.gather(*(self._send_all(client, some) for some in by_url.values()))
+        return len(rows)
+
+    async def _send_all(self, client: httpx.AsyncClient, rows: list[WebhookRow]) -> None:
+        """Send the calls of one receiver in their order, up to the first that fails: the others would, too."""
+        for row in rows:
+            sent = await self._send(client, row)
+            await self._shell.write(partial(_note, sent=sent))
+            if sent.error:
+                break
+
+    async def _send(self, client: httpx.AsyncClient, row: WebhookRow) -> _Sent:
+        hook = self._hooks.get(row.url)
+        if hook is None:
+            return _Sent(row)  # no longer in the settings
+        body = message(row)
+        headers = {"Content-Type": "application/json", "X-Detlab-Event": row.event, "User-Agent": "detlab"}
+        if hook.secret:
+            headers["X-Detlab-Signature"] = signature(hook.secret, body)
+        try:
+            async with client.stream("POST", row.url, content=body, headers=headers) as reply:
+                fine = reply.is_success
+                return _Sent(row, "" if fine else f"the receiver answered {reply.status_code}")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return _Sent(row, f"{type(error).__name__}: {error}"[:ERROR_CHARS])
+
+
+def _note(turn: Turn, sent: _Sent) -> None:
+    """Drop a call that went through or is too old; else say when it is tried again."""
+    row = turn.session.get(WebhookRow, sent.row.id)
+    if row is None:
+        return
+    host = urlsplit(row.url).hostname or "?"
+    if not sent.error:
+        turn.session.delete(row)
+        return
+    row.attempts, row.error = row.attempts + 1, sent.error
+    if turn.now - row.created_at > GIVEN_UP_AFTER:
+        _log.error("webhook %s: call %d (%s) is given up: %s", host, row.id, row.event, sent.error)
+        turn.session.delete(row)
+        return
+    pause = min(FIRST_RETRY * 2.0 ** min(row.attempts - 1, 30), LAST_RETRY)
+    row.due_at = turn.now + pause
+    _log.warning("webhook %s: call %d: %s; again in %g s", host, row.id, sent.error, pause)

@@ -1,0 +1,155 @@
+"""Versions side by side: metrics, hyperparameters, config, environment and code."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import ConfigError, DetlabError, Problem
+from detlab.schemas.taskwire import CodeFile
+from detlab.schemas.wire.registry import Comparison, Difference, FileDifference, VersionView
+from detlab_hub.services.experiments.code import FILE_LIMIT, Code
+from detlab_hub.services.kernel.access import may_read, model_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.registry.labels import version_of
+from detlab_hub.services.registry.views import version_views
+from detlab_hub.store.queries.registry import models
+
+MOST_VERSIONS = 10
+MOST_ROWS = 2000
+"""Rows of each table of a comparison."""
+MOST_FILES = 500
+"""Files of the code that differ."""
+MOST_DIFFS = 50
+"""Of them, how many are compared line by line."""
+DIFF_CHARS = 20_000
+"""Of one file."""
+DIFFED_BYTES = 256 * 1024
+"""Bytes of the largest file that is compared line by line."""
+
+
+class Comparisons:
+    """Compares versions of a model.
+
+    Args:
+        shell: Reads.
+        code: Reads the code of experiments.
+    """
+
+    def __init__(self, shell: Shell, code: Code) -> None:
+        self._shell, self._code = shell, code
+
+    async def compare(self, caller: Caller, model: str, versions: Sequence[str]) -> Comparison:
+        """Compare versions of a model, in the order in which they are named; none named: the newest two.
+
+        The code of experiments that the caller may not read is left out.
+
+        Raises:
+            ConfigError: They are one, or more than ten.
+            NotFound: There is no such model for the caller, or no such version.
+        """
+        if len(versions) == 1 or len(versions) > MOST_VERSIONS:
+            problem = f"name 2 to {MOST_VERSIONS} versions, not {len(versions)}"
+            raise ConfigError([Problem("versions", problem)], f"nothing to compare: {problem}")
+
+        def look(s: Session) -> tuple[list[VersionView], list[int | None]]:
+            row = model_for(s, caller, model)
+            found = [version_of(s, row, name) for name in versions] or models.versions(s, row.id, limit=2)[::-1]
+            views = version_views(s, found, full=True)
+            ids = [view.lineage.experiment_id for view in views]
+            return views, [one if one is not None and may_read(s, caller, one) else None for one in ids]
+
+        views, experiments = await self._shell.read(look)
+        found = compare_views(views)
+        return found.model_copy(update={"code": await self._compare_code(caller, views, experiments)})
+
+    async def _compare_code(
+        self, caller: Caller, views: Sequence[VersionView], experiments: Sequence[int | None]
+    ) -> list[FileDifference]:
+        if len({view.lineage.bundle_digest for view in views}) < 2 or None in experiments:
+            return []
+        sources = [one for one in experiments if one is not None]
+        try:
+            lists = [(await self._code.list(caller, one)).items for one in sources]
+        except DetlabError:  # a bundle is gone or damaged: the rest of the comparison is of use without it
+            return []
+        by_path = [{file.path: file for file in files} for files in lists]
+        found: list[FileDifference] = []
+        for path in sorted({path for files in by_path for path in files}):
+            here = [files.get(path) for files in by_path]
+            if len({None if file is None else file.digest for file in here}) < 2:
+                continue
+            text = await self._diff(caller, path, here, sources, views) if len(found) < MOST_DIFFS else ""
+            digests = [None if file is None else file.digest for file in here]
+            found.append(FileDifference(path=path, digests=digests, diff=text))
+            if len(found) >= MOST_FILES:
+                break
+        return found
+
+    async def _diff(
+        self,
+        caller: Caller,
+        path: str,
+        here: Sequence[CodeFile | None],
+        sources: Sequence[int],
+        views: Sequence[VersionView],
+    ) -> str:
+        """Return the difference of the first version that has a file and the next that has another one."""
+        having = [(file, place) for place, file in enumerate(here) if file is not None]
+        other = next(((file, place) for file, place in having[1:] if file.digest != having[0][0].digest), None)
+        if other is None or any(file.size > min(DIFFED_BYTES, FILE_LIMIT) for file, _ in (having[0], other)):
+            return ""
+        texts, names = [], []
+        for file, place in (having[0], other):
+            try:
+                texts.append((await self._code.file(caller, sources[place], file.digest)).decode())
+            except (DetlabError, UnicodeDecodeError):  # gone meanwhile, or no text
+                return ""
+            names.append(f"{path} (version {views[place].version})")
+        before, after = (text.splitlines(keepends=True) for text in texts)
+        lines = difflib.unified_diff(before, after, names[0], names[1])
+        text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+        return text if len(text) <= DIFF_CHARS else f"{text[:DIFF_CHARS]}\n… (longer than is shown)\n"
+
+
+def compare_views(views: Sequence[VersionView]) -> Comparison:
+    """Compare what the views hold."""
+    lineages = [view.lineage for view in views]
+    return Comparison(
+        versions=[view.model_copy(update={"lineage": _small(view)}) for view in views],
+        metrics=differences([lineage.metrics for lineage in lineages]),
+        hyperparameters=differences([flat(lineage.hyperparameters) for lineage in lineages]),
+        config=[row for row in differences([flat(lineage.config) for lineage in lineages]) if not row.same],
+        environment=[row for row in differences([lineage.environment for lineage in lineages]) if not row.same],
+    )
+
+
+def _small(view: VersionView) -> Any:
+    return view.lineage.model_copy(update={"config": {}, "environment": {}})
+
+
+def differences(values: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    """Return a row for each name that any of the mappings has, by name."""
+    names = sorted({name for mapping in values for name in mapping})
+    rows = []
+    for name in names[:MOST_ROWS]:
+        found = [mapping.get(name) for mapping in values]
+        same = all(name in mapping for mapping in values) and all(one == found[0] for one in found)
+        rows.append(Difference(name=name, values=found, same=same))
+    return rows
+
+
+def flat(values: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    """Return nested mappings as one, by dotted path."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and value and depth < 20:
+            found.update(flat(value, f"{name}.", depth + 1))
+        else:
+            found[name] = value
+    return found

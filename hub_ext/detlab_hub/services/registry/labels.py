@@ -1,0 +1,221 @@
+"""Labels that move between the versions of a model: `production`, `staging`; each move says who, when and why."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas.wire.registry import VERSION_LABEL, LabelMove, LabelMoves, MoveLabel, RemoveLabel
+from detlab_hub.core.registry.semver import is_semver
+from detlab_hub.core.rights import Right
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import model_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.notify.webhooks import enqueue
+from detlab_hub.services.registry.announcing import announce
+from detlab_hub.services.registry.views import move_view
+from detlab_hub.store.queries.registry import models
+from detlab_hub.store.tables import LabelMoveRow, ModelRow, VersionLabelRow, VersionRow
+
+LATEST = "latest"
+"""Means the newest version, and is never given."""
+MOST_LABELS = 100
+"""Labels of one model's versions."""
+_LABEL = re.compile(VERSION_LABEL)
+
+
+class Labels:
+    """Use cases of labels. All raise NotFound for a model that the caller may not see."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def history(self, caller: Caller, model: str, limit: int = 200, label: str | None = None) -> LabelMoves:
+        """Return the moves of a model's labels, newest first."""
+
+        def look(s: Session) -> LabelMoves:
+            row = model_for(s, caller, model)
+            return LabelMoves(items=[move_view(move) for move in models.moves(s, row.id, limit=limit, label=label)])
+
+        return await self._shell.read(look)
+
+    async def move(self, caller: Caller, model: str, label: str, wanted: MoveLabel) -> LabelMove:
+        """Give a label to a version, and take it from the one that had it; where it is already, nothing changes.
+
+        Raises:
+            ConfigError: It cannot be a label.
+            Conflict: Another version has it than `expected`; or the model is archived.
+            Forbidden: The caller may read the model, not change it.
+            NotFound: There is no such model for the caller, or no such version.
+        """
+
+        def move(turn: Turn) -> LabelMove:
+            row = model_for(turn.session, caller, model, Right.WRITE)
+            check_open(row)
+            version = version_of(turn.session, row, wanted.version)
+            _check_expected(turn.session, row, label, wanted.expected)
+            return move_view(put_label(turn, caller, row, version, label, wanted.reason))
+
+        return await self._shell.write(move)
+
+    async def remove(self, caller: Caller, model: str, label: str, wanted: RemoveLabel) -> LabelMove:
+        """Take a label away.
+
+        Raises:
+            Conflict: Another version has it than `expected`.
+            Forbidden: The caller may read the model, not change it.
+            NotFound: There is no such model for the caller, or no version has the label.
+        """
+
+        def remove(turn: Turn) -> LabelMove:
+            row = model_for(turn.session, caller, model, Right.WRITE)
+            _check_expected(turn.session, row, label, wanted.expected)
+            held = models.with_label(turn.session, row.id, label)
+            if held is None:
+                raise NotFound(f"no version of model {row.name!r} has the label {label[:80]!r}")
+            return move_view(_take(turn, caller, row, held, wanted.reason))
+
+        return await self._shell.write(remove)
+
+
+def check_open(model: ModelRow) -> None:
+    """Check that a model is not archived.
+
+    Raises:
+        Conflict: It is.
+    """
+    if model.archived_at is not None:
+        raise Conflict(f"model {model.name!r} is archived", hint=f"det model unarchive {model.id}")
+
+
+def check_label(label: str) -> str:
+    """Return a label that may be given to a version.
+
+    Raises:
+        ConfigError: It may not.
+    """
+    if label == LATEST:
+        problem = "`latest` always is the newest version; it cannot be moved"
+    elif not _LABEL.fullmatch(label) or is_semver(label):
+        problem = "a label begins with a letter and has letters, digits, `.`, `_` and `-`, 64 characters at most"
+    else:
+        return label
+    raise ConfigError([Problem("label", problem)], f"{label[:80]!r} cannot be a label of a version: {problem}")
+
+
+def version_of(s: Session, model: ModelRow, wanted: int | str) -> VersionRow:
+    """Return a version by its number, its semantic version, a label, or `latest`.
+
+    Raises:
+        NotFound: There is none.
+    """
+    text = str(wanted)
+    found: VersionRow | None = None
+    if text in {LATEST, "-1"}:
+        found = models.newest(s, model.id)
+    elif text.isascii() and text.isdigit():
+        found = models.version(s, model.id, int(text)) if len(text) < 10 else None
+    elif is_semver(text):
+        found = models.with_semver(s, model.id, text)
+    elif (held := models.with_label(s, model.id, text)) is not None:
+        found = s.get_one(VersionRow, held.version_id)
+    if found is None:
+        what = "versions" if text == LATEST else f"version {text[:80]!r}"
+        labels = ", ".join(one.label for one in models.labels_of(s, [model.id]).get(model.id, [])[:20])
+        hint = f"Its labels: {labels}" if labels else f"det model list-versions {model.id}"
+        raise NotFound(f"model {model.name!r} has no {what}", hint=hint)
+    return found
+
+
+def put_label(
+    turn: Turn, caller: Caller, model: ModelRow, version: VersionRow, label: str, reason: str
+) -> LabelMoveRow:
+    """Move a label to a version, in the turn's transaction; return the move, or the last one if it is there already.
+
+    Raises:
+        ConfigError: It cannot be a label.
+        Conflict: The model has too many.
+    """
+    check_label(label)
+    held = models.with_label(turn.session, model.id, label)
+    if held is not None and held.version_id == version.id:
+        return models.moves(turn.session, model.id, limit=1, label=label)[0]
+    before = None if held is None else held.version
+    if held is None:
+        if len(models.labels_of(turn.session, [model.id]).get(model.id, [])) >= MOST_LABELS:
+            raise Conflict(f"the versions of model {model.name!r} have {MOST_LABELS} labels, the most there can be")
+        turn.session.add(
+            VersionLabelRow(model_id=model.id, label=label, version_id=version.id, version=version.version)
+        )
+    else:
+        held.version_id, held.version = version.id, version.version
+    more = {"semver": version.semver, "checkpoint": version.checkpoint_uuid}
+    return _note(turn, caller, model, label, before, version.version, reason, more)
+
+
+def _take(turn: Turn, caller: Caller, model: ModelRow, held: VersionLabelRow, reason: str) -> LabelMoveRow:
+    turn.session.delete(held)
+    return _note(turn, caller, model, held.label, held.version, None, reason, {})
+
+
+def take_all(turn: Turn, caller: Caller, model: ModelRow, version: VersionRow, reason: str) -> None:
+    """Take all labels from a version."""
+    for held in models.labels_of(turn.session, [model.id]).get(model.id, []):
+        if held.version_id == version.id:
+            _take(turn, caller, model, held, reason)
+
+
+def _note(
+    turn: Turn,
+    caller: Caller,
+    model: ModelRow,
+    label: str,
+    before: int | None,
+    after: int | None,
+    reason: str,
+    more: dict[str, Any],
+) -> LabelMoveRow:
+    """Write down a move: the history, the audit log, the event and the webhooks, all in one transaction."""
+    move = LabelMoveRow(
+        model_id=model.id,
+        label=label,
+        from_version=before,
+        to_version=after,
+        by=caller.name,
+        at=turn.now,
+        reason=reason,
+    )
+    turn.session.add(move)
+    model.updated_at = turn.now
+    turn.session.flush()
+    audit.note(turn, caller, "model.label", f"model {model.id}", f"{label}: {before or 'none'} -> {after or 'none'}")
+    announce(turn, model, "label", label=label, from_version=before, to_version=after, by=caller.name)
+    told = move_view(move).model_dump(mode="json")
+    enqueue(turn, "model.label", {"model": {"id": model.id, "name": model.name, "owner": model.owner}, **told, **more})
+    return move
+
+
+def _check_expected(s: Session, model: ModelRow, label: str, expected: int | None) -> None:
+    """Check that a label is where its mover saw it.
+
+    Raises:
+        Conflict: Somebody has moved it meanwhile.
+    """
+    if expected is None:
+        return
+    held = models.with_label(s, model.id, label)
+    now = 0 if held is None else held.version
+    if now == expected:
+        return
+    last = next(iter(models.moves(s, model.id, limit=1, label=label)), None)
+    where = f"is on version {now}" if now else "is on no version"
+    who = f": {last.by} moved it{f' ({last.reason[:200]})' if last.reason else ''}" if last else ""
+    raise Conflict(
+        f"the label {label[:80]!r} of model {model.name!r} {where}, not {expected or 'none'}{who}",
+        hint=f"det model history {model.id}",
+    )

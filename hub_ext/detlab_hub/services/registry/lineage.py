@@ -1,0 +1,175 @@
+"""Where a version comes from: recorded when it is registered, drawn as a graph later."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire.registry import Lineage, LineageEdge, LineageGraph, LineageNode
+from detlab_hub.services.kernel.access import may_read
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.masking import masked_config
+from detlab_hub.services.views import experiment_views
+from detlab_hub.store.queries import parts as allocation_parts
+from detlab_hub.store.queries.metrics import curves
+from detlab_hub.store.tables import (
+    AgentRow,
+    AllocationRow,
+    CheckpointRow,
+    EnvironmentRow,
+    ExperimentRow,
+    ModelRow,
+    TrialRow,
+    VersionRow,
+)
+
+_VALIDATION = "validation"
+_DIGESTS = "data_digests"
+MOST_ANCESTORS = 20
+"""Checkpoints before a version's own that its graph shows."""
+
+
+def capture(s: Session, checkpoint: CheckpointRow) -> Lineage:
+    """Return the lineage of a checkpoint as it is known now."""
+    experiment = s.get_one(ExperimentRow, checkpoint.experiment_id)
+    trial = s.get_one(TrialRow, checkpoint.trial_id)
+    attempt = s.scalars(
+        select(AllocationRow).where(AllocationRow.trial_id == trial.id, AllocationRow.run == checkpoint.run)
+    ).first()
+    return Lineage(
+        experiment_id=experiment.id,
+        experiment_name=experiment.name,
+        trial_id=trial.id,
+        run=checkpoint.run,
+        steps_completed=checkpoint.steps_completed,
+        hyperparameters=trial.hparams,
+        metrics=_metrics(s, checkpoint),
+        metric=experiment.metric,
+        smaller_is_better=experiment.smaller_is_better,
+        config=masked_config(experiment.config),
+        bundle_digest=experiment.bundle or "",
+        environment=_environment(s, checkpoint),
+        data=_data(experiment.config, checkpoint.metadata_),
+        parents=_parents(experiment, trial),
+        slots=0 if attempt is None else len(attempt.slots),
+        device="" if attempt is None else _device(s, attempt),
+        submitter=experiment.owner,
+        started_at=trial.started_at,
+        ended_at=trial.ended_at,
+    )
+
+
+def _metrics(s: Session, checkpoint: CheckpointRow) -> dict[str, float]:
+    found: dict[str, float] = {}
+    reported = curves.at_step(s, checkpoint.trial_id, checkpoint.steps_completed, None, experiment_views.NAMES_SHOWN)
+    for series in reported:
+        (value,) = series.values
+        found[f"{series.group}.{series.name}"] = value
+        if series.group == _VALIDATION:
+            found.setdefault(series.name, value)
+    return found
+
+
+def finite(metrics: dict[str, float]) -> dict[str, float]:
+    """Return the metrics that queries can order."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+def _environment(s: Session, checkpoint: CheckpointRow) -> dict[str, str]:
+    row = None if checkpoint.environment is None else s.get(EnvironmentRow, checkpoint.environment)
+    return {} if row is None else row.packages
+
+
+def _data(config: dict[str, Any], metadata: dict[str, Any]) -> dict[str, str]:
+    """Return the declared data sets: those of the config, then those that the checkpoint's own metadata names."""
+    block = config.get("data")
+    declared = block.get("digests") if isinstance(block, dict) else None
+    found: dict[str, str] = {}
+    for digests in (declared, metadata.get(_DIGESTS)):
+        if isinstance(digests, dict):
+            found.update((str(name), str(digest)) for name, digest in digests.items())
+    return found
+
+
+def _parents(experiment: ExperimentRow, trial: TrialRow) -> list[str]:
+    source = (experiment.config.get("searcher") or {}).get("source_checkpoint_uuid")
+    return list(dict.fromkeys(uuid for uuid in (trial.parent_checkpoint, source) if uuid))
+
+
+def _device(s: Session, attempt: AllocationRow) -> str:
+    """Return the name of the device of an attempt's first slot, as its agent reported it."""
+    agents = {part.agent_id for part in allocation_parts.of_allocation(s, attempt)}
+    agents |= {attempt.agent_id} if attempt.agent_id else set()
+    wanted = set(attempt.slots)
+    for agent_id in sorted(agents):
+        agent = s.get(AgentRow, agent_id)
+        for slot in [] if agent is None else agent.slots:
+            if isinstance(slot, dict) and {slot.get("id"), f"{agent_id}/{slot.get('id')}"} & wanted:
+                return str(slot.get("name") or slot.get("kind") or "")
+    return ""
+
+
+# --- the graph
+
+
+def graph_of(s: Session, caller: Caller, model: ModelRow, version: VersionRow) -> LineageGraph:
+    """Draw a version's lineage: its checkpoint, trial, experiment, code and data, and the checkpoints before it.
+
+    What is behind a checkpoint of an experiment that the caller may not read is left out.
+    """
+    lineage = Lineage.model_validate(version.lineage)
+    drawn = _Drawing()
+    head = drawn.node("version", f"{model.name}@{version.version}", version.semver or "")
+    saved = drawn.node("checkpoint", version.checkpoint_uuid, f"step {lineage.steps_completed}")
+    drawn.edge(head, saved, "is")
+    trial = drawn.node("trial", str(lineage.trial_id), f"run {lineage.run}")
+    drawn.edge(saved, trial, "saved by")
+    experiment = drawn.node("experiment", str(lineage.experiment_id), lineage.experiment_name)
+    drawn.edge(trial, experiment, "of")
+    if lineage.bundle_digest:
+        drawn.edge(experiment, drawn.node("code", lineage.bundle_digest), "runs")
+    for name, digest in lineage.data.items():
+        drawn.edge(trial, drawn.node("data", name, digest), "reads")
+    waiting = [(trial, uuid) for uuid in lineage.parents]
+    for child, uuid in waiting:  # grows while it is read
+        if len(waiting) > MOST_ANCESTORS:
+            break
+        waiting += _draw_ancestor(s, caller, drawn, child, uuid)
+    return LineageGraph(nodes=list(drawn.nodes.values()), edges=drawn.edges)
+
+
+def _draw_ancestor(s: Session, caller: Caller, drawn: _Drawing, child: str, uuid: str) -> list[tuple[str, str]]:
+    """Draw a checkpoint that a trial started from, and its trial; return what that one started from."""
+    known = f"checkpoint:{uuid}" in drawn.nodes
+    row = s.get(CheckpointRow, uuid)
+    saved = drawn.node("checkpoint", uuid)
+    drawn.edge(child, saved, "starts from")
+    if row is None or known or not may_read(s, caller, row.experiment_id):
+        return []
+    trial, experiment = s.get_one(TrialRow, row.trial_id), s.get_one(ExperimentRow, row.experiment_id)
+    made_by = drawn.node("trial", str(row.trial_id), f"run {row.run}")
+    drawn.edge(saved, made_by, "saved by")
+    drawn.edge(made_by, drawn.node("experiment", str(row.experiment_id)), "of")
+    return [(made_by, parent) for parent in _parents(experiment, trial)]
+
+
+class _Drawing:
+    """A graph that grows; a node or an edge that is there already is not drawn again."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, LineageNode] = {}
+        self.edges: list[LineageEdge] = []
+
+    def node(self, kind: str, name: str, detail: str = "") -> str:
+        key = f"{kind}:{name}"
+        label = name if kind in {"version", "data"} else f"{kind} {name}"
+        self.nodes.setdefault(key, LineageNode(id=key, kind=kind, label=label, detail=detail))
+        return key
+
+    def edge(self, source: str, target: str, label: str) -> None:
+        made = LineageEdge(source=source, target=target, label=label)
+        if made not in self.edges:
+            self.edges.append(made)

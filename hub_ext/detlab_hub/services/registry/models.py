@@ -1,0 +1,344 @@
+"""Models: made, listed, edited, archived, shared and deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantTo, GrantView
+from detlab.schemas.wire.edits import MOST_LABELS
+from detlab.schemas.wire.registry import CreateModel, EditModel, ModelList, ModelView
+from detlab_hub.core.rights import Kind, Right
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import model_for, person
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.registry.announcing import announce
+from detlab_hub.services.registry.facts import facts_of
+from detlab_hub.services.registry.views import model_view, model_views
+from detlab_hub.store.queries import rights
+from detlab_hub.store.queries.registry import models
+from detlab_hub.store.tables import ModelGrantRow, ModelRow, clean_text
+
+METADATA_BYTES = 1024 * 1024
+MOST_GRANTS = 500
+_ARCHIVED: dict[str, bool | None] = {"no": False, "only": True, "any": None}
+
+
+class Models:
+    """Use cases of models. All raise NotFound for one that the caller may not see."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        limit: int = 100,
+        after: int | None = None,
+        name: str | None = None,
+        owner: str | None = None,
+        labels: Sequence[str] = (),
+        archived: Archived = "no",
+    ) -> ModelList:
+        """Return one page of the models that the caller may see, newest first.
+
+        Args:
+            caller: Who asks.
+            limit: Most models.
+            after: Of the last page: its `after`.
+            name: A part of their names, in capitals or not.
+            owner: Only this user's.
+            labels: Only those with all of these labels.
+            archived: Whether archived ones are left out (`no`), alone (`only`) or among the others (`any`).
+        """
+
+        def look(s: Session) -> ModelList:
+            rows = models.page(
+                s,
+                visible(caller),
+                limit=limit + 1,
+                after=after,
+                name=name,
+                owner=owner,
+                labels=labels,
+                archived=_ARCHIVED[archived],
+            )
+            shown = rows[:limit]
+            return ModelList(
+                items=model_views(s, shown, caller), after=shown[-1].id if len(rows) > limit and shown else None
+            )
+
+        return await self._shell.read(look)
+
+    async def get(self, caller: Caller, model: str) -> ModelView:
+        """Return one model, by its name or id."""
+        return await self._shell.read(lambda s: model_view(s, model_for(s, caller, model), caller))
+
+    async def words(self, caller: Caller) -> Sequence[str]:
+        """Return the labels of all models that the caller may see, the most frequent first."""
+        return await self._shell.read(lambda s: models.words(s, visible(caller)))
+
+    async def create(self, caller: Caller, wanted: CreateModel) -> ModelView:
+        """Make a model.
+
+        Raises:
+            ConfigError: The name or the metadata cannot be used.
+            Conflict: The caller has one of this name.
+        """
+        check_name(wanted.name)
+        check_metadata(wanted.metadata)
+
+        def create(turn: Turn) -> ModelView:
+            _check_free(turn.session, person(caller).name, wanted.name)
+            row = ModelRow(
+                name=wanted.name,
+                owner=caller.name,
+                description=wanted.description,
+                notes=wanted.notes,
+                metadata_=wanted.metadata,
+                labels=list(dict.fromkeys(wanted.labels)),
+                created_at=turn.now,
+                updated_at=turn.now,
+            )
+            turn.session.add(row)
+            turn.session.flush()
+            models.replace_facts(turn.session, row.id, None, facts_of(row.labels, row.metadata_))
+            audit.note(turn, caller, "model.create", f"model {row.id}", row.name)
+            announce(turn, row, "created")
+            return model_view(turn.session, row, caller)
+
+        return await self._shell.write(create)
+
+    async def edit(self, caller: Caller, model: str, wanted: EditModel) -> ModelView:
+        """Carry out an edit, all of it or nothing; the same again changes nothing.
+
+        Raises:
+            ConfigError: The name or the metadata cannot be used.
+            Conflict: Its owner has another one of this name, or it would have too many labels.
+            Forbidden: The caller may read it, not change it.
+        """
+        if wanted.name is not None:
+            check_name(wanted.name)
+
+        def edit(turn: Turn) -> ModelView:
+            row = model_for(turn.session, caller, model, Right.WRITE)
+            changed = [*_rename(turn.session, row, wanted), *_write(row, wanted), *_label(row, wanted)]
+            if {"labels", "metadata"} & set(changed):
+                models.replace_facts(turn.session, row.id, None, facts_of(row.labels, row.metadata_))
+            if wanted.archived is not None and wanted.archived != (row.archived_at is not None):
+                row.archived_at = turn.now if wanted.archived else None
+                changed.append("archived" if wanted.archived else "unarchived")
+            if changed:
+                row.updated_at = turn.now
+                audit.note(turn, caller, "model.edit", f"model {row.id}", ", ".join(changed))
+                announce(turn, row, "edited")
+            return model_view(turn.session, row, caller)
+
+        return await self._shell.write(edit)
+
+    async def delete(self, caller: Caller, model: str, *, force: bool = False) -> ModelView:
+        """Delete a model with its versions; their checkpoints stay, and are pinned no longer.
+
+        Args:
+            caller: Who asks.
+            model: Its name or id.
+            force: Also if labels point at its versions.
+
+        Raises:
+            Conflict: Labels point at its versions.
+            Forbidden: It is another user's.
+        """
+
+        def delete(turn: Turn) -> ModelView:
+            row = model_for(turn.session, caller, model, Right.OWN)
+            held = models.labels_of(turn.session, [row.id]).get(row.id, [])
+            if held and not force:
+                told = ", ".join(f"{one.label} (version {one.version})" for one in held[:10])
+                raise Conflict(
+                    f"labels point at versions of model {row.name!r}: {told}",
+                    hint=f"det model delete {row.id} --force, if nothing loads it by them any more",
+                )
+            view = model_view(turn.session, row, caller)
+            audit.note(turn, caller, "model.delete", f"model {row.id}", row.name)
+            announce(turn, row, "deleted")
+            models.delete_model(turn.session, row)
+            return view
+
+        return await self._shell.write(delete)
+
+    # --- grants
+
+    async def grants(self, caller: Caller, model: str) -> GrantList:
+        """Return with whom a model is shared."""
+        return await self._shell.read(lambda s: _grants(s, model_for(s, caller, model)))
+
+    async def share(self, caller: Caller, model: str, request: GrantRequest) -> GrantList:
+        """Share a model; what was granted to the same user or group before is replaced.
+
+        They may also read and download the checkpoints of its versions, whosever experiments have saved them.
+
+        Raises:
+            Conflict: It has too many grants already.
+            Forbidden: It is another user's.
+        """
+
+        def put(turn: Turn) -> GrantList:
+            row = model_for(turn.session, caller, model, Right.OWN)
+            if len(_grants(turn.session, row).items) >= MOST_GRANTS:
+                raise Conflict(
+                    f"model {row.name!r} is shared {MOST_GRANTS} times already", hint="Share it with a group."
+                )
+            made = ModelGrantRow(
+                model_id=row.id,
+                kind=request.kind,
+                name=clean_text(request.name),
+                write=request.write,
+                granted_by=caller.name,
+                created_at=turn.now,
+            )
+            turn.session.merge(made)
+            what = "may change it" if request.write else "may read it"
+            audit.note(turn, caller, "model.share", f"model {row.id}", f"{request.kind} {request.name} {what}")
+            announce(turn, row, "shared")
+            return _grants(turn.session, row)
+
+        return self._changed(await self._shell.write(put))
+
+    async def unshare(self, caller: Caller, model: str, to: GrantTo) -> GrantList:
+        """Withdraw a grant.
+
+        Raises:
+            Forbidden: It is another user's.
+            NotFound: It is not shared with that user or group.
+        """
+
+        def remove(turn: Turn) -> GrantList:
+            row = model_for(turn.session, caller, model, Right.OWN)
+            if not rights.remove_model_grant(turn.session, row.id, to.kind, to.name):
+                raise NotFound(
+                    f"model {row.name!r} is not shared with the {to.kind} {to.name!r}",
+                    hint=f"det model share {row.id}",
+                )
+            audit.note(turn, caller, "model.unshare", f"model {row.id}", f"{to.kind} {to.name}")
+            announce(turn, row, "shared")
+            return _grants(turn.session, row)
+
+        return self._changed(await self._shell.write(remove))
+
+    def _changed(self, found: GrantList) -> GrantList:
+        # After the commit: a stream that reads now reads the new state.
+        self._shell.grants += 1
+        self._shell.wakeups.wake("streams")
+        return found
+
+
+def visible(caller: Caller) -> Any:
+    """Return the condition on models that the caller may see."""
+    return rights.visible(Kind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
+
+
+def check_name(name: str) -> None:
+    """Check that a name cannot be taken for an id.
+
+    Raises:
+        ConfigError: It can.
+    """
+    if name.isdigit():
+        problem = "a name of digits only would be an id"
+        raise ConfigError([Problem("name", problem)], f"{name[:80]!r} cannot be the name of a model: {problem}")
+
+
+def check_metadata(metadata: dict[str, Any]) -> None:
+    """Check that metadata is small.
+
+    Raises:
+        ConfigError: It has more than 1 MiB as JSON.
+    """
+    size = len(json.dumps(metadata, separators=(",", ":")))
+    if size > METADATA_BYTES:
+        problem = f"{size:,} bytes as JSON; {METADATA_BYTES:,} is the most"
+        raise ConfigError([Problem("metadata", problem)], f"the metadata is too large: {problem}")
+
+
+def edited_metadata(
+    before: dict[str, Any], whole: dict[str, Any] | None, changes: dict[str, Any], gone: list[str]
+) -> dict[str, Any]:
+    """Return metadata after an edit: replaced, then keys set, then keys removed.
+
+    Raises:
+        ConfigError: It would be too large.
+    """
+    wanted = {**(before if whole is None else whole), **changes}
+    for key in gone:
+        wanted.pop(key, None)
+    if wanted != before:
+        check_metadata(wanted)
+    return wanted
+
+
+def _check_free(s: Session, owner: str, name: str) -> None:
+    known = models.of_owner(s, owner, name)
+    if known is not None:
+        raise Conflict(
+            f"there is a model {name!r} already, with the id {known.id}", hint=f"det model describe {known.id}"
+        )
+
+
+def _rename(s: Session, row: ModelRow, wanted: EditModel) -> list[str]:
+    if wanted.name is None or wanted.name == row.name:
+        return []
+    _check_free(s, row.owner, wanted.name)
+    row.name = wanted.name
+    return ["name"]
+
+
+def _write(row: ModelRow, wanted: EditModel) -> list[str]:
+    """Set what is given; return the names of what changed."""
+    changed = []
+    for field in ("description", "notes"):
+        text = getattr(wanted, field)
+        if text is not None and clean_text(text) != getattr(row, field):
+            setattr(row, field, clean_text(text))
+            changed.append(field)
+    metadata = edited_metadata(row.metadata_, wanted.metadata, wanted.set_metadata, wanted.remove_metadata)
+    if metadata != row.metadata_:
+        row.metadata_ = metadata
+        changed.append("metadata")
+    return changed
+
+
+def _label(row: ModelRow, wanted: EditModel) -> list[str]:
+    labels = list(row.labels if wanted.labels is None else wanted.labels) + wanted.add_labels
+    gone = set(wanted.remove_labels)
+    labels = [label for label in dict.fromkeys(labels) if label not in gone]
+    if labels == row.labels:
+        return []
+    if len(labels) > MOST_LABELS:
+        raise Conflict(f"model {row.name!r} would have {len(labels)} labels; {MOST_LABELS} is the most")
+    row.labels = labels
+    return ["labels"]
+
+
+def _grants(s: Session, row: ModelRow) -> GrantList:
+    s.flush()
+    return GrantList(
+        items=[
+            GrantView.model_validate(
+                {
+                    "kind": one.kind,
+                    "name": one.name,
+                    "write": one.write,
+                    "granted_by": one.granted_by,
+                    "created_at": one.created_at,
+                }
+            )
+            for one in rights.grants_of_models(s, [row.id]).get(row.id, [])
+        ]
+    )

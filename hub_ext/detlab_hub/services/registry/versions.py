@@ -1,0 +1,349 @@
+"""Versions of models: registered from checkpoints with their lineage, edited, deleted, searched."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import ConfigError, Conflict, Problem
+from detlab.schemas.wire.registry import (
+    CreateVersion,
+    EditVersion,
+    LineageGraph,
+    VersionList,
+    VersionView,
+)
+from detlab_hub.core.registry.formats import format_of
+from detlab_hub.core.registry.semver import SemanticVersion
+from detlab_hub.core.registry.where import QueryError, parse
+from detlab_hub.core.rights import Right
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, model_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.registry.announcing import announce
+from detlab_hub.services.registry.facts import Fact, version_facts
+from detlab_hub.services.registry.labels import check_label, check_open, put_label, take_all, version_of
+from detlab_hub.services.registry.lineage import capture, finite, graph_of
+from detlab_hub.services.registry.models import check_metadata, edited_metadata, visible
+from detlab_hub.services.registry.views import version_view, version_views
+from detlab_hub.services.views import experiment_views
+from detlab_hub.store.queries.registry import models, search
+from detlab_hub.store.tables import CheckpointRow, ModelRow, VersionMetric, VersionRow, clean_text
+
+_COMPLETED = "COMPLETED"
+_REFUSED = {
+    "DELETED": "its files are deleted",
+    "PARTIALLY_DELETED": "some of its files are deleted",
+}
+
+
+class Versions:
+    """Use cases of versions. All raise NotFound for a model that the caller may not see."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def list(self, caller: Caller, model: str, limit: int = 100, after: int | None = None) -> VersionList:
+        """Return one page of a model's versions, newest first."""
+
+        def look(s: Session) -> VersionList:
+            row = model_for(s, caller, model)
+            rows = models.versions(s, row.id, limit=limit + 1, after=after)
+            shown = rows[:limit]
+            return VersionList(items=version_views(s, shown), after=shown[-1].version if len(rows) > limit else None)
+
+        return await self._shell.read(look)
+
+    async def get(self, caller: Caller, model: str, version: str) -> VersionView:
+        """Return a version by its number, semantic version, label or `latest`."""
+        return await self._shell.read(lambda s: version_view(s, version_of(s, model_for(s, caller, model), version)))
+
+    async def register(self, caller: Caller, model: str, wanted: CreateVersion) -> VersionView:
+        """Make a checkpoint a version of a model; one that is a version of it already gives that version.
+
+        Raises:
+            ConfigError: It names no checkpoint or two, or a label or the metadata cannot be used; or the semantic
+                version is none, or not above those before it.
+            Conflict: The checkpoint is not whole, the experiment has none, the version has another semantic version, or
+                the model is archived.
+            Forbidden: The caller may read the model, not change it.
+            NotFound: There is no such model, checkpoint or experiment for the caller.
+        """
+        _check(wanted)
+
+        def register(turn: Turn) -> VersionView:
+            row = model_for(turn.session, caller, model, Right.WRITE)
+            check_open(row)
+            checkpoint = _checkpoint(turn.session, caller, wanted)
+            version = models.of_checkpoint(turn.session, row.id, checkpoint.uuid)
+            if version is None:
+                version = _register(turn, caller, row, checkpoint, wanted)
+            elif wanted.semver is not None and wanted.semver != version.semver:
+                raise Conflict(
+                    f"checkpoint {checkpoint.uuid} is version {version.version} of model {row.name!r} already,"
+                    f" with {'the semantic version ' + version.semver if version.semver else 'no semantic version'}",
+                    hint=f"det model edit-version {row.id}@{version.version} --semver {wanted.semver}",
+                )
+            for label in dict.fromkeys(wanted.labels):
+                put_label(turn, caller, row, version, label, wanted.reason)
+            return version_view(turn.session, version)
+
+        return await self._shell.write(register)
+
+    async def edit(self, caller: Caller, model: str, version: str, wanted: EditVersion) -> VersionView:
+        """Carry out an edit, all of it or nothing; the same again changes nothing.
+
+        Raises:
+            ConfigError: The metadata is too large; or the semantic version is none, or not between its neighbours'.
+            Forbidden: The caller may read the model, not change it.
+        """
+        if wanted.semver is not None:
+            parse_semver(wanted.semver)
+
+        def edit(turn: Turn) -> VersionView:
+            parent = model_for(turn.session, caller, model, Right.WRITE)
+            row = version_of(turn.session, parent, version)
+            changed = _write(row, wanted)
+            if wanted.semver is not None and wanted.semver != row.semver:
+                check_semver(turn.session, parent, wanted.semver, row.version)
+                row.semver = wanted.semver
+                _raise_semver(parent, wanted.semver)
+                changed.append("semver")
+            if changed:
+                row.updated_at = parent.updated_at = turn.now
+                models.replace_facts(turn.session, parent.id, row.id, _facts(row))
+                detail = f"version {row.version}: {', '.join(changed)}"
+                audit.note(turn, caller, "model.edit_version", f"model {parent.id}", detail)
+                announce(turn, parent, "edited", version=row.version)
+            return version_view(turn.session, row)
+
+        return await self._shell.write(edit)
+
+    async def delete(self, caller: Caller, model: str, version: str, *, force: bool = False) -> VersionView:
+        """Delete a version. Its checkpoint stays, and is pinned no longer; its number is never given again.
+
+        Args:
+            caller: Who asks.
+            model: Its model.
+            version: Its number, semantic version or label.
+            force: Also if labels point at it, which are then on no version.
+
+        Raises:
+            Conflict: Labels point at it.
+            Forbidden: The caller may read the model, not change it.
+        """
+
+        def delete(turn: Turn) -> VersionView:
+            parent = model_for(turn.session, caller, model, Right.WRITE)
+            row = version_of(turn.session, parent, version)
+            view = version_view(turn.session, row)
+            if view.labels and not force:
+                raise Conflict(
+                    f"version {row.version} of model {parent.name!r} has the labels {', '.join(view.labels)}",
+                    hint="Move them to another version first, or add --force",
+                )
+            take_all(turn, caller, parent, row, f"version {row.version} was deleted")
+            parent.updated_at = turn.now
+            audit.note(turn, caller, "model.delete_version", f"model {parent.id}", f"version {row.version}")
+            announce(turn, parent, "version", version=row.version, deleted=True)
+            models.delete_version(turn.session, row)
+            return view
+
+        return await self._shell.write(delete)
+
+    async def lineage(self, caller: Caller, model: str, version: str) -> LineageGraph:
+        """Return the lineage of a version as a graph."""
+
+        def look(s: Session) -> LineageGraph:
+            row = model_for(s, caller, model)
+            return graph_of(s, caller, row, version_of(s, row, version))
+
+        return await self._shell.read(look)
+
+    async def search(
+        self,
+        caller: Caller,
+        *,
+        best: str | None = None,
+        smaller_is_better: bool = False,
+        where: str = "",
+        limit: int = 100,
+        after: int | None = None,
+    ) -> VersionList:
+        """Return versions of all models that the caller may see, best first, or newest first without a metric.
+
+        Args:
+            caller: Who asks.
+            best: The metric that orders them; those without it are left out.
+            smaller_is_better: Its order.
+            where: A condition; see `core.registry.where`.
+            limit: Most versions.
+            after: Of the last page: its `after`.
+
+        Raises:
+            ConfigError: The condition cannot be read; it says at which column.
+        """
+        try:
+            condition = parse(where)
+            search.condition_of(condition)
+        except QueryError as error:
+            raise _unreadable(where, error) from error
+
+        def look(s: Session) -> VersionList:
+            rows = search.best(
+                s,
+                visible(caller),
+                condition,
+                best,
+                smaller_is_better=smaller_is_better,
+                limit=limit + 1,
+                after=after,
+            )
+            shown = rows[:limit]
+            following = None
+            if len(rows) > limit:
+                following = shown[-1].id if best is None else (after or 0) + limit
+            return VersionList(items=version_views(s, shown), after=following)
+
+        return await self._shell.read(look)
+
+
+def parse_semver(text: str) -> SemanticVersion:
+    """Return a semantic version.
+
+    Raises:
+        ConfigError: The text is none.
+    """
+    try:
+        return SemanticVersion(text)
+    except ValueError as error:
+        raise ConfigError([Problem("semver", str(error))], str(error)) from error
+
+
+def check_semver(s: Session, model: ModelRow, text: str, number: int) -> None:
+    """Check that a semantic version is above those of the versions before its own, and below those after it.
+
+    Raises:
+        ConfigError: It is not; the message names the other one.
+    """
+    wanted, known = parse_semver(text), models.semvers(s, model.id)
+    before = [semver for other, semver in known if other < number]
+    if model.last_semver is not None and number > model.last_version:
+        before.append(model.last_semver)  # also of a version that is deleted
+    after = [semver for other, semver in known if other > number]
+    highest = max(before, key=SemanticVersion, default=None)
+    lowest = min(after, key=SemanticVersion, default=None)
+    problem = ""
+    if highest is not None and wanted <= SemanticVersion(highest):
+        problem = f"{text} is not above {highest}, the last one of model {model.name!r}"
+    elif lowest is not None and wanted >= SemanticVersion(lowest):
+        problem = f"{text} is not below {lowest}, which a later version of model {model.name!r} has"
+    if problem:
+        raise ConfigError([Problem("semver", problem)], problem, hint="Semantic versions only go up.")
+
+
+def _check(wanted: CreateVersion) -> None:
+    if (wanted.checkpoint is None) == (wanted.experiment_id is None):
+        problem = "name a checkpoint, or an experiment whose best one is meant"
+        raise ConfigError([Problem("checkpoint", problem)], problem)
+    check_metadata(wanted.metadata)
+    for label in wanted.labels:
+        check_label(label)
+    if wanted.semver is not None:
+        parse_semver(wanted.semver)
+
+
+def _checkpoint(s: Session, caller: Caller, wanted: CreateVersion) -> CheckpointRow:
+    """Return the checkpoint that is to be registered, in the caller's rights."""
+    uuid = wanted.checkpoint
+    if uuid is None:
+        assert wanted.experiment_id is not None  # checked before
+        experiment = experiment_for(s, caller, wanted.experiment_id)
+        best = experiment_views.best_of(s, experiment)
+        if best is None or best.checkpoint is None:
+            why = "its best trial has no checkpoint" if best else f"no trial has reported {experiment.metric!r} yet"
+            raise Conflict(
+                f"experiment {experiment.id} has no best checkpoint: {why}",
+                hint=f"det checkpoint list {experiment.id}",
+            )
+        uuid = best.checkpoint
+    row = checkpoint_for(s, caller, uuid)
+    if row.state != _COMPLETED or not row.files:
+        why = _REFUSED.get(row.state, "it has no files" if row.state == _COMPLETED else f"it is {row.state}")
+        raise Conflict(
+            f"checkpoint {row.uuid} cannot be registered: {why}", hint=f"det checkpoint list {row.experiment_id}"
+        )
+    return row
+
+
+def _register(
+    turn: Turn, caller: Caller, model: ModelRow, checkpoint: CheckpointRow, wanted: CreateVersion
+) -> VersionRow:
+    s = turn.session
+    number = model.last_version + 1
+    if wanted.semver is not None:
+        check_semver(s, model, wanted.semver, number)
+        _raise_semver(model, wanted.semver)
+    lineage = capture(s, checkpoint)
+    row = VersionRow(
+        model_id=model.id,
+        version=number,
+        semver=wanted.semver,
+        checkpoint_uuid=checkpoint.uuid,
+        name=wanted.name,
+        comment=wanted.comment,
+        notes=wanted.notes,
+        metadata_=wanted.metadata,
+        owner=caller.name,
+        format=format_of(checkpoint.files),
+        lineage=lineage.model_dump(mode="json"),
+        created_at=turn.now,
+        updated_at=turn.now,
+    )
+    model.last_version, model.updated_at = number, turn.now
+    s.add(row)
+    s.flush()
+    s.add_all(
+        VersionMetric(version_id=row.id, name=clean_text(name), value=value)
+        for name, value in finite(lineage.metrics).items()
+    )
+    models.replace_facts(s, model.id, row.id, _facts(row))
+    audit.note(turn, caller, "model.register", f"model {model.id}", f"version {number}: checkpoint {checkpoint.uuid}")
+    announce(turn, model, "version", version=number)
+    return row
+
+
+def _facts(row: VersionRow) -> list[Fact]:
+    lineage = row.lineage
+    experiment = ("experiment", str(lineage.get("experiment_id")), lineage.get("experiment_id"))
+    return [experiment, *version_facts(row.metadata_, lineage.get("hyperparameters") or {})]
+
+
+def _raise_semver(model: ModelRow, semver: str) -> None:
+    if model.last_semver is None or SemanticVersion(semver) > SemanticVersion(model.last_semver):
+        model.last_semver = semver
+
+
+def _write(row: VersionRow, wanted: EditVersion) -> list[str]:
+    """Set what is given; return the names of what changed."""
+    changed = []
+    for field in ("name", "comment", "notes"):
+        text = getattr(wanted, field)
+        if text is not None and clean_text(text) != getattr(row, field):
+            setattr(row, field, clean_text(text))
+            changed.append(field)
+    metadata = edited_metadata(row.metadata_, wanted.metadata, wanted.set_metadata, wanted.remove_metadata)
+    if metadata != row.metadata_:
+        row.metadata_ = metadata
+        changed.append("metadata")
+    return changed
+
+
+def _unreadable(where: str, error: QueryError) -> ConfigError:
+    """Return the error of a condition that cannot be read, with a mark below the column."""
+    start = max(0, error.column - 60)
+    shown = where[start : start + 100].replace("\n", " ")
+    pointed = f"  {shown}\n  {' ' * (error.column - 1 - start)}^"
+    message = f"the condition cannot be read at column {error.column}: {error.message}"
+    return ConfigError([Problem("where", f"column {error.column}: {error.message}")], f"{message}\n{pointed}")

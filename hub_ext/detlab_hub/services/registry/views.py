@@ -1,0 +1,119 @@
+"""From rows to views of models and versions; lists take a few queries, whatever their length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire.registry import LabelMove, Lineage, ModelView, VersionView
+from detlab_hub.services.kernel.access import model_rights
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.store.queries.registry import models
+from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.tables import CheckpointRow, LabelMoveRow, ModelRow, VersionLabelRow, VersionRow
+
+
+def model_views(s: Session, rows: Sequence[ModelRow], caller: Caller, *, full: bool = False) -> list[ModelView]:
+    """Make the views of models; only full ones have the notes."""
+    s.flush()
+    ids = [row.id for row in rows]
+    counts, labels, rights = models.counts(s, ids), models.labels_of(s, ids), model_rights(s, caller, rows)
+    return [
+        ModelView(
+            id=row.id,
+            name=row.name,
+            owner=row.owner,
+            description=row.description,
+            notes=row.notes if full else "",
+            metadata=row.metadata_,
+            labels=row.labels,
+            archived=row.archived_at is not None,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            versions=counts.get(row.id, (0, 0))[0],
+            latest=counts[row.id][1] if row.id in counts else None,
+            moving={one.label: one.version for one in labels.get(row.id, [])},
+            right=rights[row.id].wire,
+        )
+        for row in rows
+    ]
+
+
+def model_view(s: Session, row: ModelRow, caller: Caller) -> ModelView:
+    """Make the full view of one model."""
+    return model_views(s, [row], caller, full=True)[0]
+
+
+def version_views(s: Session, rows: Sequence[VersionRow], *, full: bool = False) -> list[VersionView]:
+    """Make the views of versions. Those of lists have no notes, and a lineage without config and environment."""
+    s.flush()
+    names = _names(s, rows)
+    saved: dict[str, CheckpointRow] = {}
+    labels: dict[int, list[str]] = {}
+    for part in chunks([row.checkpoint_uuid for row in rows]):
+        found = s.scalars(select(CheckpointRow).where(CheckpointRow.uuid.in_(part)))
+        saved.update((row.uuid, row) for row in found)
+    for some in chunks([row.id for row in rows]):
+        held = s.scalars(select(VersionLabelRow).where(VersionLabelRow.version_id.in_(some)))
+        for one in held:
+            labels.setdefault(one.version_id, []).append(one.label)
+    return [
+        _view(row, names[row.model_id], saved.get(row.checkpoint_uuid), sorted(labels.get(row.id, [])), full=full)
+        for row in rows
+    ]
+
+
+def version_view(s: Session, row: VersionRow) -> VersionView:
+    """Make the full view of one version."""
+    return version_views(s, [row], full=True)[0]
+
+
+def _names(s: Session, rows: Sequence[VersionRow]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for part in chunks(sorted({row.model_id for row in rows})):
+        named = s.execute(select(ModelRow.id, ModelRow.name).where(ModelRow.id.in_(part)))
+        found.update((key, name) for key, name in named)
+    return found
+
+
+def _view(
+    row: VersionRow, model: str, checkpoint: CheckpointRow | None, labels: list[str], *, full: bool
+) -> VersionView:
+    lineage = Lineage.model_validate(row.lineage)
+    if not full:
+        lineage = lineage.model_copy(update={"config": {}, "environment": {}})
+    return VersionView(
+        model_id=row.model_id,
+        model=model,
+        version=row.version,
+        semver=row.semver,
+        labels=labels,
+        name=row.name,
+        comment=row.comment,
+        notes=row.notes if full else "",
+        metadata=row.metadata_,
+        owner=row.owner,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        checkpoint=row.checkpoint_uuid,
+        checkpoint_state="DELETED" if checkpoint is None else checkpoint.state,
+        size=0 if checkpoint is None else checkpoint.size,
+        manifest_digest="" if checkpoint is None else checkpoint.manifest_digest,
+        format=row.format,
+        lineage=lineage,
+    )
+
+
+def move_view(row: LabelMoveRow) -> LabelMove:
+    """Make the view of a move of a label."""
+    return LabelMove(
+        id=row.id,
+        label=row.label,
+        from_version=row.from_version,
+        to_version=row.to_version,
+        by=row.by,
+        at=row.at,
+        reason=row.reason,
+    )

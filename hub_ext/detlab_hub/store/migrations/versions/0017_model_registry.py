@@ -1,0 +1,163 @@
+"""Models, their versions with labels that move, who may use them; the packages that tasks found; calls of webhooks."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0017"
+down_revision = "0015"
+branch_labels = None
+depends_on = None
+
+ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def upgrade() -> None:
+    op.add_column("checkpoints", sa.Column("environment", sa.Text(), nullable=True))
+    op.create_table(
+        "environments",
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("packages", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("digest", name=op.f("pk_environments")),
+    )
+    op.create_table(
+        "models",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("description", sa.Text(), nullable=False),
+        sa.Column("notes", sa.Text(), nullable=False),
+        sa.Column("metadata", sa.Text(), nullable=False),
+        sa.Column("labels", sa.Text(), nullable=False),
+        sa.Column("last_version", sa.Integer(), nullable=False),
+        sa.Column("last_semver", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("updated_at", sa.Double(), nullable=False),
+        sa.Column("archived_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_models")),
+        sa.UniqueConstraint("owner", "name", name=op.f("uq_models_owner_name")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_models_name"), "models", ["name"])
+    op.create_table(
+        "model_grants",
+        sa.Column("model_id", ID, nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("write", sa.Boolean(), nullable=False),
+        sa.Column("granted_by", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name=op.f("fk_model_grants_model_id")),
+        sa.PrimaryKeyConstraint("model_id", "kind", "name", name=op.f("pk_model_grants")),
+    )
+    op.create_index(op.f("ix_model_grants_kind_name"), "model_grants", ["kind", "name"])
+    op.create_table(
+        "model_versions",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("model_id", ID, nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("semver", sa.Text(), nullable=True),
+        sa.Column("checkpoint_uuid", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("comment", sa.Text(), nullable=False),
+        sa.Column("notes", sa.Text(), nullable=False),
+        sa.Column("metadata", sa.Text(), nullable=False),
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("format", sa.Text(), nullable=False),
+        sa.Column("lineage", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("updated_at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name=op.f("fk_model_versions_model_id")),
+        sa.ForeignKeyConstraint(
+            ["checkpoint_uuid"], ["checkpoints.uuid"], name=op.f("fk_model_versions_checkpoint_uuid")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_model_versions")),
+        sa.UniqueConstraint("model_id", "version", name=op.f("uq_model_versions_model_id_version")),
+        sa.UniqueConstraint("model_id", "checkpoint_uuid", name=op.f("uq_model_versions_model_id_checkpoint_uuid")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_model_versions_checkpoint_uuid"), "model_versions", ["checkpoint_uuid"])
+    op.create_table(
+        "version_metrics",
+        sa.Column("version_id", ID, nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("value", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["version_id"], ["model_versions.id"], name=op.f("fk_version_metrics_version_id")),
+        sa.PrimaryKeyConstraint("version_id", "name", name=op.f("pk_version_metrics")),
+        sqlite_with_rowid=False,
+    )
+    op.create_index(
+        op.f("ix_version_metrics_name_value_version_id"), "version_metrics", ["name", "value", "version_id"]
+    )
+    op.create_table(
+        "model_facts",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("model_id", ID, nullable=False),
+        sa.Column("version_id", ID, nullable=True),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("number", sa.Double(), nullable=True),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name=op.f("fk_model_facts_model_id")),
+        sa.ForeignKeyConstraint(["version_id"], ["model_versions.id"], name=op.f("fk_model_facts_version_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_model_facts")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_model_facts_model_id"), "model_facts", ["model_id"])
+    op.create_index(op.f("ix_model_facts_version_id"), "model_facts", ["version_id"])
+    op.create_index(op.f("ix_model_facts_name_text_model_id"), "model_facts", ["name", "text", "model_id"])
+    op.create_table(
+        "version_labels",
+        sa.Column("model_id", ID, nullable=False),
+        sa.Column("label", sa.Text(), nullable=False),
+        sa.Column("version_id", ID, nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name=op.f("fk_version_labels_model_id")),
+        sa.ForeignKeyConstraint(["version_id"], ["model_versions.id"], name=op.f("fk_version_labels_version_id")),
+        sa.PrimaryKeyConstraint("model_id", "label", name=op.f("pk_version_labels")),
+    )
+    op.create_index(op.f("ix_version_labels_version_id"), "version_labels", ["version_id"])
+    op.create_index(op.f("ix_version_labels_label"), "version_labels", ["label"])
+    op.create_table(
+        "label_moves",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("model_id", ID, nullable=False),
+        sa.Column("label", sa.Text(), nullable=False),
+        sa.Column("from_version", sa.Integer(), nullable=True),
+        sa.Column("to_version", sa.Integer(), nullable=True),
+        sa.Column("by", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name=op.f("fk_label_moves_model_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_label_moves")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_label_moves_model_id_id"), "label_moves", ["model_id", "id"])
+    op.create_table(
+        "webhook_calls",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("url", sa.Text(), nullable=False),
+        sa.Column("event", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("due_at", sa.Double(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("error", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_webhook_calls")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_webhook_calls_due_at"), "webhook_calls", ["due_at"])
+
+
+def downgrade() -> None:
+    for table in (
+        "webhook_calls",
+        "label_moves",
+        "version_labels",
+        "model_facts",
+        "version_metrics",
+        "model_versions",
+        "model_grants",
+        "models",
+        "environments",
+    ):
+        op.drop_table(table)
+    op.drop_column("checkpoints", "environment")

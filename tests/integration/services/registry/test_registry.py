@@ -1,0 +1,236 @@
+"""Models and versions: registration with lineage, numbers, semantic versions, labels, deletion."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from services_scripted import ALICE, ROOT
+
+from detlab.errors import ConfigError, Conflict, NotFound
+from detlab.schemas.wire.registry import (
+    CreateModel,
+    CreateVersion,
+    EditModel,
+    EditVersion,
+    MoveLabel,
+    RemoveLabel,
+)
+
+
+async def test_a_model_is_made_listed_edited_and_archived(place) -> None:
+    models = place.services.models
+    made = await place.model("Speech v2", labels=["audio", "audio"], metadata={"dataset": "v3"}, description="words")
+    assert (made.labels, made.versions, made.latest, made.right) == (["audio"], 0, None, "own")
+    assert [one.name for one in (await models.list(ALICE)).items] == ["Speech v2", "digits"]
+    first = await models.list(ALICE, limit=1)
+    rest = await models.list(ALICE, limit=1, after=first.after)
+    assert [one.name for one in rest.items] == ["digits"]
+    assert rest.after is None
+    assert [one.name for one in (await models.list(ALICE, labels=["audio"])).items] == ["Speech v2"]
+    assert [one.name for one in (await models.list(ALICE, name="SPEECH")).items] == ["Speech v2"]
+    assert await models.words(ALICE) == ["audio"]
+    edit = EditModel(
+        notes="# hi", set_metadata={"a": 1}, remove_metadata=["dataset"], add_labels=["x"], remove_labels=["audio"]
+    )
+    edited = await models.edit(ALICE, str(made.id), edit)
+    assert (edited.notes, edited.metadata, edited.labels) == ("# hi", {"a": 1}, ["x"])
+    assert (await models.list(ALICE, labels=["audio"])).items == []
+    again = await models.edit(ALICE, "Speech v2", edit)
+    assert again == edited
+    await models.edit(ALICE, "Speech v2", EditModel(archived=True))
+    assert [one.name for one in (await models.list(ALICE)).items] == ["digits"]
+    assert [one.name for one in (await models.list(ALICE, archived="only")).items] == ["Speech v2"]
+    with pytest.raises(Conflict, match="archived"):
+        await place.register(0, "Speech v2")
+    await models.edit(ALICE, "Speech v2", EditModel(archived=False, name="speech"))
+    assert (await models.get(ALICE, "alice/speech")).id == made.id
+    with pytest.raises(Conflict, match="there is a model 'digits' already"):
+        await models.edit(ALICE, "speech", EditModel(name="digits"))
+
+
+@pytest.mark.parametrize("name", ["7", "007"])
+async def test_a_name_that_would_be_an_id_is_refused(place, name) -> None:
+    with pytest.raises(ConfigError, match="digits only"):
+        await place.services.models.create(ALICE, CreateModel(name=name))
+
+
+async def test_a_version_has_the_lineage_of_its_checkpoint(place) -> None:
+    made = await place.register(1, name="second", comment="c", metadata={"m": 1}, semver="1.0.0", labels=["staging"])
+    assert (made.version, made.semver, made.labels, made.format) == (1, "1.0.0", ["staging"], "pickle")
+    lineage = made.lineage
+    assert (lineage.experiment_id, lineage.experiment_name, lineage.steps_completed) == (place.experiment, "mine", 2)
+    assert lineage.metrics["accuracy"] == lineage.metrics["validation.accuracy"] == 0.2
+    assert lineage.metrics["training.loss"] == 1.0
+    assert lineage.hyperparameters["lr"] == 0.1
+    assert lineage.config["name"] == "mine"
+    assert (lineage.submitter, lineage.slots, lineage.run) == ("alice", 1, 1)
+    listed = (await place.services.versions.list(ALICE, "digits")).items
+    assert [one.version for one in listed] == [1]
+    assert listed[0].lineage.config == {}
+    assert await place.services.versions.get(ALICE, "digits", "1.0.0") == made
+    view = await place.services.models.get(ALICE, "digits")
+    assert (view.versions, view.latest, view.moving) == (1, 1, {"staging": 1})
+
+
+async def test_the_same_checkpoint_again_is_the_same_version(place) -> None:
+    first = await place.register(0, semver="1.0.0")
+    assert (await place.register(0)).version == first.version
+    assert (await place.register(0, labels=["production"])).labels == ["production"]
+    with pytest.raises(Conflict, match=r"is version 1 of model 'digits' already, with the semantic version 1\.0\.0"):
+        await place.register(0, semver="2.0.0")
+    made = await asyncio.gather(*(place.register(1) for _ in range(5)))
+    assert {one.version for one in made} == {2}
+
+
+async def test_the_best_of_an_experiment_is_registered(place) -> None:
+    wanted = CreateVersion(experiment_id=place.experiment)
+    made = await place.services.versions.register(ALICE, "digits", wanted)
+    assert made.checkpoint == place.checkpoints[2]
+    with pytest.raises(NotFound):
+        await place.services.versions.register(ALICE, "digits", CreateVersion(experiment_id=999_999))
+
+
+async def test_one_checkpoint_has_to_be_named(place) -> None:
+    for wanted in (CreateVersion(), CreateVersion(checkpoint=place.checkpoints[0], experiment_id=place.experiment)):
+        with pytest.raises(ConfigError, match="name a checkpoint, or an experiment"):
+            await place.services.versions.register(ALICE, "digits", wanted)
+
+
+@pytest.mark.parametrize("state", ["DELETED", "PARTIALLY_DELETED"])
+async def test_what_is_not_whole_is_not_registered(place, state) -> None:
+    def spoil(turn) -> None:
+        from detlab_hub.store.tables import CheckpointRow
+
+        turn.session.get(CheckpointRow, place.checkpoints[0]).state = state
+
+    await place.services.shell.write(spoil)
+    with pytest.raises(Conflict, match=r"cannot be registered: .* deleted"):
+        await place.register(0)
+    with pytest.raises(NotFound):
+        await place.services.versions.register(ALICE, "digits", CreateVersion(checkpoint="torn"))
+    assert (await place.services.models.get(ALICE, "digits")).versions == 0
+
+
+async def test_numbers_count_from_one_and_are_never_given_again(place) -> None:
+    assert [(await place.register(n)).version for n in (0, 1)] == [1, 2]
+    await place.services.versions.delete(ALICE, "digits", "2")
+    assert (await place.register(1)).version == 3
+    assert (await place.services.versions.get(ALICE, "digits", "latest")).version == 3
+    with pytest.raises(NotFound, match="no version '2'"):
+        await place.services.versions.get(ALICE, "digits", "2")
+
+
+async def test_semantic_versions_only_go_up(place) -> None:
+    versions = place.services.versions
+    await place.register(0, semver="1.2.0")
+    with pytest.raises(ConfigError, match=r"1\.1\.9 is not above 1\.2\.0, the last one"):
+        await place.register(1, semver="1.1.9")
+    with pytest.raises(ConfigError, match="no semantic version"):
+        await place.register(1, semver="1.2")
+    await place.register(1, semver="1.3.0")
+    await place.register(2)
+    with pytest.raises(ConfigError, match=r"not below 1\.3\.0"):
+        await versions.edit(ALICE, "digits", "1", EditVersion(semver="1.4.0"))
+    await versions.edit(ALICE, "digits", "1.3.0", EditVersion(semver="2.0.0-rc.1"))
+    await versions.delete(ALICE, "digits", "2")
+    with pytest.raises(ConfigError, match=r"not above 1\.2\.0"):
+        await versions.edit(ALICE, "digits", "3", EditVersion(semver="1.2.0"))
+    await versions.delete(ALICE, "digits", "3")
+    with pytest.raises(ConfigError, match=r"not above 2\.0\.0-rc\.1"):
+        await place.register(2, semver="1.9.0")
+    assert (await place.register(2, semver="2.0.0")).version == 4
+
+
+async def test_a_label_moves_and_says_who_when_and_why(place) -> None:
+    labels = place.services.version_labels
+    await place.register(0)
+    await place.register(1)
+    move = await labels.move(ALICE, "digits", "production", MoveLabel(version=1, reason="first"))
+    assert (move.from_version, move.to_version, move.by, move.reason) == (None, 1, "alice", "first")
+    again = await labels.move(ALICE, "digits", "production", MoveLabel(version=1))
+    assert again == move
+    await labels.move(ROOT, "alice/digits", "production", MoveLabel(version="latest", reason="better"))
+    assert (await place.services.versions.get(ALICE, "digits", "production")).version == 2
+    await labels.remove(ALICE, "digits", "production", RemoveLabel(reason="broken"))
+    history = (await labels.history(ALICE, "digits")).items
+    assert [(one.by, one.from_version, one.to_version, one.reason) for one in history] == [
+        ("alice", 2, None, "broken"),
+        ("root", 1, 2, "better"),
+        ("alice", None, 1, "first"),
+    ]
+    with pytest.raises(NotFound, match="no version of model 'digits' has the label"):
+        await labels.remove(ALICE, "digits", "production", RemoveLabel())
+
+
+@pytest.mark.parametrize("label", ["latest", "1", "1.2.0", "a b", "-x", "ä", "x" * 65, "", "v/1", "v\x00"])
+async def test_what_cannot_be_a_label_is_refused(place, label) -> None:
+    await place.register(0)
+    with pytest.raises(ConfigError, match="label"):
+        await place.services.version_labels.move(ALICE, "digits", label, MoveLabel(version=1))
+
+
+async def test_of_two_movers_at_once_one_learns_what_the_other_did(place) -> None:
+    for n in range(3):
+        await place.register(n)
+    labels = place.services.version_labels
+    await labels.move(ALICE, "digits", "production", MoveLabel(version=1))
+    moves = (
+        labels.move(ALICE, "digits", "production", MoveLabel(version=2, expected=1, reason="mine")),
+        labels.move(ROOT, "alice/digits", "production", MoveLabel(version=3, expected=1, reason="theirs")),
+    )
+    found = await asyncio.gather(*moves, return_exceptions=True)
+    done = [one for one in found if not isinstance(one, Exception)]
+    (refused,) = [one for one in found if isinstance(one, Exception)]
+    assert len(done) == 1
+    assert isinstance(refused, Conflict)
+    assert f"is on version {done[0].to_version}, not 1: {done[0].by} moved it ({done[0].reason})" in refused.message
+    assert len((await labels.history(ALICE, "digits")).items) == 2
+    with pytest.raises(Conflict, match="is on no version"):
+        await labels.remove(ALICE, "digits", "staging", RemoveLabel(expected=1))
+
+
+async def test_what_a_label_points_at_is_deleted_only_by_force(place) -> None:
+    services = place.services
+    await place.register(0, labels=["production"])
+    with pytest.raises(Conflict, match="has the labels production"):
+        await services.versions.delete(ALICE, "digits", "1")
+    with pytest.raises(Conflict, match=r"production \(version 1\)"):
+        await services.models.delete(ALICE, "digits")
+    await services.versions.delete(ALICE, "digits", "1", force=True)
+    assert (await services.models.get(ALICE, "digits")).moving == {}
+    assert (await services.version_labels.history(ALICE, "digits")).items[0].to_version is None
+    await place.register(0, labels=["production"])
+    await services.models.delete(ALICE, "digits", force=True)
+    with pytest.raises(NotFound):
+        await services.models.get(ALICE, "digits")
+    assert (await place.model()).versions == 0
+
+
+async def test_a_registered_checkpoint_and_its_experiment_cannot_be_deleted(place) -> None:
+    services = place.services
+    await place.register(0)
+    with pytest.raises(Conflict, match="in the registry"):
+        await services.removals.delete(ALICE, place.checkpoints[0])
+    with pytest.raises(Conflict, match="in the registry"):
+        await services.removals.remove_files(ALICE, place.checkpoints[0], ["*"])
+    with pytest.raises(Conflict, match="in the registry"):
+        await services.experiments.delete(ALICE, place.experiment)
+    await services.versions.delete(ALICE, "digits", "1")
+    await services.removals.delete(ALICE, place.checkpoints[0])
+    await services.experiments.delete(ALICE, place.experiment)
+
+
+async def test_lineage_is_drawn(place) -> None:
+    await place.register(0)
+    graph = await place.services.versions.lineage(ALICE, "digits", "1")
+    assert [node.kind for node in graph.nodes][:4] == ["version", "checkpoint", "trial", "experiment"]
+    ids = {node.id for node in graph.nodes}
+    assert {edge.source for edge in graph.edges} | {edge.target for edge in graph.edges} <= ids
+
+
+async def test_actions_are_in_the_audit_log(place) -> None:
+    await place.register(0, labels=["production"])
+    await place.services.models.delete(ALICE, "digits", force=True)
+    actions = {item.action for item in (await place.services.audit.page(ROOT, action="model")).items}
+    assert actions == {"model.create", "model.register", "model.label", "model.delete"}
