@@ -28,7 +28,7 @@ RELAYED = re.compile(
     r"|code/sha256:[0-9a-f]{64}|figures/[a-z_]+|search(/(journal|replay))?))?)?"
     r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"
     r"|tasks(/[\w-][\w.-]*(/(kill|logs|logs/stream|outputs|outputs/sha256:[0-9a-f]{64}))?)?"
-    r"|checkpoints/[0-9a-f-]{36}(/archive|/undelete|/files/sha256:[0-9a-f]{64})?"
+    r"|checkpoints/[0-9a-f-]{36}(/archive|/undelete|/pins|/bookmark|/files/sha256:[0-9a-f]{64})?"
     rf"|models(/{_MODEL}(/(edit|compare|labels(/{_LABEL}(/remove)?)?|versions(/{_VERSION}(/(edit|lineage))?)?))?)?"
     r"|model-versions|storage/usage)"
 )
@@ -66,6 +66,11 @@ class RelayHandler(GuardedHandler):
     @writes
     async def post(self, path: str) -> None:
         """Relay an action."""
+        await self._relay(path)
+
+    @writes
+    async def put(self, path: str) -> None:
+        """Relay a replacement."""
         await self._relay(path)
 
     @writes

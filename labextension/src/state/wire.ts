@@ -108,6 +108,7 @@ export interface CheckpointView {
   validation: Float | null;
   metrics: Record<string, number>;
   manifest_digest: string;
+  trash_until: number | null;
 }
 
 /** One look at the cluster. */
@@ -382,13 +383,18 @@ export interface GcPolicy {
   save_trial_latest: number;
 }
 
-/** What a policy would do to an experiment now; nothing is changed by asking. */
+/** What a policy would do to an experiment now, or what it has done; nothing is changed by asking. */
 export interface GcPreview {
   experiment_id: number;
   policy: GcPolicy;
   items: GcItem[];
+  left_out: number;
+  going: number;
+  staying: number;
   freed: number;
   kept: number;
+  applied: boolean;
+  trash_until: number | null;
 }
 
 /** The grants of an experiment, users first. */
@@ -874,19 +880,24 @@ export interface SteeredExperiment {
 
 /** GET storage/usage?by=user|group|project|experiment. */
 export interface StorageUsage {
-  by: string;
+  by: 'user' | 'group' | 'project' | 'experiment';
   items: StorageUse[];
   total: StorageUse;
+  more: number;
+  warnings: string[];
 }
 
 /** Bytes of one user, group, project or experiment. */
 export interface StorageUse {
   name: string;
+  experiment_id: number | null;
+  owner: string;
   checkpoints: number;
   checkpoint_bytes: number;
   trash_bytes: number;
   other_bytes: number;
   freed_bytes: number;
+  used: number;
   limit: number | null;
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -51,20 +51,98 @@ class GcItem(Wire):
 
 
 class GcPreview(Wire):
-    """What a policy would do to an experiment now; nothing is changed by asking."""
+    """What a policy would do to an experiment now, or what it has done; nothing is changed by asking."""
 
     experiment_id: int
     policy: GcPolicy
     items: list[GcItem]
+    """Those that go, then those that stay; no more than 5,000."""
+    left_out: int = 0
+    """Checkpoints that are not among the items."""
+    going: int = 0
+    """Checkpoints that would go."""
+    staying: int = 0
     freed: int = 0
     """Bytes that would go."""
     kept: int = 0
+    """Bytes that stay."""
+    applied: bool = False
+    """Whether what goes is in the trash now. False after a change of policy: it is applied when the search ends."""
+    trash_until: float | None = None
+    """Until when what goes can be restored, if it goes now; null: it cannot."""
+
+
+class GcRequest(Wire):
+    """POST experiments/{id}/gc: change what is kept, and collect."""
+
+    policy: GcPolicy | None = None
+    """Replaces the experiment's policy; null: it stays as it is."""
+    now: bool = False
+    """Collect although the experiment has not ended: what its search or a trial may still need stays."""
+    purge: bool = False
+    """Without time in the trash: the files go at once."""
+
+
+class PinList(Wire):
+    """GET checkpoints/{uuid}/pins."""
+
+    items: list[Pin]
+
+
+class Bookmark(Wire):
+    """PUT checkpoints/{uuid}/bookmark."""
+
+    note: str = Field("", max_length=1000)
+    """Why it is to stay, for people."""
+
+
+class CollectItem(Wire):
+    """A checkpoint whose files a task is to remove."""
+
+    uuid: str
+    paths: list[str] | None = None
+    """Paths in the checkpoint; null: all of it."""
+    files: dict[str, int] = {}
+    """Committed size of each file that goes."""
+    storage: dict[str, Any] = {}
+    """Its `checkpoint_storage` block, with credentials: it is for the owner's own task."""
+
+
+class CollectList(Wire):
+    """GET task/collection: what is still to be removed; empty when all is done."""
+
+    experiment_id: int
+    items: list[CollectItem]
+
+
+class Collected(Wire):
+    """What became of one checkpoint's files."""
+
+    uuid: str
+    paths: list[str] | None = None
+    """As the list had it: what is to go may have become more meanwhile."""
+    failure: str = Field("", max_length=2000)
+    """Why some of them may still be there; empty: they were listed, removed, and listed again."""
+
+
+class CollectReport(Wire):
+    """POST task/collection; the same report twice counts once."""
+
+    items: Annotated[list[Collected], Field(max_length=1000)]
+
+
+StorageBy = Literal["user", "group", "project", "experiment"]
 
 
 class StorageUse(Wire):
     """Bytes of one user, group, project or experiment."""
 
     name: str
+    """Of the user, the group or the experiment; of a project `WORKSPACE/PROJECT`."""
+    experiment_id: int | None = None
+    """Of an experiment."""
+    owner: str = ""
+    """Of an experiment."""
     checkpoints: int = 0
     checkpoint_bytes: int = 0
     trash_bytes: int = 0
@@ -73,6 +151,8 @@ class StorageUse(Wire):
     """Code bundles and task outputs that the master keeps."""
     freed_bytes: int = 0
     """Removed so far, and seen to be gone."""
+    used: int = 0
+    """What counts towards the quota: checkpoints and other bytes; what is in the trash does not."""
     limit: int | None = None
     """The quota, if there is one."""
 
@@ -80,6 +160,22 @@ class StorageUse(Wire):
 class StorageUsage(Wire):
     """GET storage/usage?by=user|group|project|experiment."""
 
-    by: str
+    by: StorageBy
     items: list[StorageUse]
+    """Those with most bytes first."""
     total: StorageUse
+    """Of everything that the caller may see, also of what is not listed; bytes of several groups count once."""
+    more: int = 0
+    """How many are not listed, because `limit` was smaller."""
+    warnings: list[str] = []
+    """Quotas that apply to the caller and are nearly or fully used, a sentence each."""
+
+
+def size_text(count: float) -> str:
+    """Return a number of bytes as text: `1.5 GiB`."""
+    left = count
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(left) < 1024:
+            return f"{left:.0f} {unit}" if unit == "B" else f"{left:.1f} {unit}"
+        left /= 1024
+    return f"{left:,.1f} TiB"

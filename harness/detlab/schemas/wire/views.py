@@ -453,6 +453,8 @@ class CheckpointView(Wire):
     metrics: dict[str, float] = {}
     """The value at the same step of the metric that a list was asked to have."""
     manifest_digest: str = ""
+    trash_until: float | None = None
+    """Until when a DELETED one can be restored; null: it is not in the trash."""
 
 
 # --- events, errors ---------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ function More({ model, why, own, reload }: { model: ModelView; why: string | nul
   const remove = async (): Promise<void> => {
     const kept = model.versions ? `Its ${plural(model.versions, 'version')} and their lineage go with it; the checkpoints stay, but are no longer kept from collection.` : 'It has no versions.';
     if (!(await confirm({ title: `Delete model ${name}?`, body: kept, yes: 'Delete', danger: true }))) return;
-    if (!(await act(() => api.del(modelPath(model.name))))) return;
+    if (!(await act(() => api.del(`${modelPath(model.name)}?force=true`)))) return;
     notify(`Model ${name} was deleted.`, 'good');
     navigate({ kind: 'models' });
   };

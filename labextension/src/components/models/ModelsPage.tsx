@@ -34,7 +34,7 @@ export function ModelsPage(): ReactElement {
       {(filtered || (items !== null && items.length > 0) || search !== '') && (
         <div className="det-adm-filters" role="search" aria-label="Models">
           <input
-            className="det-input" type="search" aria-label="Search models" placeholder="Name, label or owner" value={search}
+            className="det-input" type="search" aria-label="Search models" placeholder="Name, label:… or owner:…" title="A part of the name; label:vision and owner:ada find by these" value={search}
             onChange={event => setSearch(event.target.value)}
           />
           <Toggle on={archived} label="Archived" tip="Show also archived models" onChange={setArchived} />

@@ -154,7 +154,7 @@ function More({ model, version, why }: Both & { why: string | null }): ReactElem
     const labels = version.labels.length ? `It has the label ${version.labels.map(label => nameText(label, 64)).join(', ')} now: whoever loads by it will find nothing. ` : '';
     const body = `${labels}Its lineage goes with it; the checkpoint stays, but is no longer kept from collection.`;
     if (!(await confirm({ title: `Delete ${versionName(version)}?`, body, yes: 'Delete', danger: true }))) return;
-    if (!(await act(() => api.del(versionPath(model.name, version.version))))) return;
+    if (!(await act(() => api.del(`${versionPath(model.name, version.version)}?force=true`)))) return;
     notify(`Deleted ${versionName(version)}.`, 'good');
     navigate({ kind: 'model', name: model.name });
   };

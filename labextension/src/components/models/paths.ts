@@ -9,10 +9,22 @@ export function modelsPath({ search = '', archived = false, after = null, limit 
   search?: string; archived?: boolean; after?: number | null; limit?: number;
 }): string {
   const query = [`limit=${limit}`];
-  if (search.trim()) query.push(`search=${quoted(search.trim())}`);
-  if (archived) query.push('archived=true');
+  for (const [key, value] of wordsOf(search)) query.push(`${key}=${quoted(value)}`);
+  if (archived) query.push('archived=any');
   if (after !== null) query.push(`after=${after}`);
   return `models?${query.join('&')}`;
+}
+
+/** `owner:ada label:vision digits`: who, with which labels, and a part of the name. */
+function wordsOf(search: string): [string, string][] {
+  const found: [string, string][] = [];
+  const rest: string[] = [];
+  for (const word of search.trim().split(/\s+/)) {
+    const [, key, value] = /^(owner|label):(.+)$/i.exec(word) ?? [];
+    if (key !== undefined && value !== undefined) found.push([key.toLowerCase(), value]);
+    else if (word) rest.push(word);
+  }
+  return rest.length ? [...found, ['name', rest.join(' ')]] : found;
 }
 
 export function modelPath(model: string): string {

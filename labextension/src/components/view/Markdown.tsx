@@ -3,7 +3,7 @@
 import { createElement, Fragment, memo, ReactElement, useMemo } from 'react';
 
 import { visible } from '../common/text';
-import { Block, Inline, markdownOf } from './markdown';
+import { Block, Inline, markdownOf } from './marks';
 
 /** `level`: that of the view's own heading; those of the text lie below it. */
 export const Markdown = memo(function Markdown({ text, level = 2 }: { text: string; level?: number }): ReactElement {

@@ -2,7 +2,7 @@ import { render } from '@testing-library/react';
 import { describe, expect, test } from 'vitest';
 
 import { Markdown } from './Markdown';
-import { inlineOf, markdownOf, safeHref } from './markdown';
+import { inlineOf, markdownOf, safeHref } from './marks';
 
 const html = (text: string): string => render(<Markdown text={text} />).container.querySelector('.det-markdown')!.innerHTML;
 
