@@ -14,23 +14,24 @@ export function CodeDiff({ file, versions }: { file: FileDifference; versions: r
   const lines = useMemo(() => (file.diff ? diffLines(file.diff) : []), [file.diff]);
   const added = lines.filter(line => line.kind === 'add').length;
   const removed = lines.filter(line => line.kind === 'del').length;
+  if (!lines.length) {
+    return <p className="det-diff-none"><span className="det-mono">{nameText(file.path)}</span> <span className="det-soft">{whyNone(file, versions)}</span></p>;
+  }
   return (
     <details className="det-diff" open={lines.length < 200}>
       <summary>
         <span className="det-mono">{nameText(file.path)}</span>{' '}
-        <span className="det-soft det-num">{lines.length ? `+${added} −${removed}` : whyNone(file, versions)}</span>
+        <span className="det-soft det-num">+{added} −{removed}</span>
       </summary>
-      {lines.length > 0 && (
-        <div className="det-diff-lines" tabIndex={0} role="group" aria-label={`Diff of ${nameText(file.path, 200)}`}>
-          {lines.slice(0, MOST).map((line, i) => (
-            <div key={i} className="det-diff-line" data-line={line.kind}>
-              {WORDS[line.kind] && <span className="det-hidden">{WORDS[line.kind]}</span>}
-              {visible(line.text) || ' '}
-            </div>
-          ))}
-          {lines.length > MOST && <div className="det-soft">… {lines.length - MOST} more lines</div>}
-        </div>
-      )}
+      <div className="det-diff-lines" tabIndex={0} role="group" aria-label={`Diff of ${nameText(file.path, 200)}`}>
+        {lines.slice(0, MOST).map((line, i) => (
+          <div key={i} className="det-diff-line" data-line={line.kind}>
+            {WORDS[line.kind] && <span className="det-hidden">{WORDS[line.kind]}</span>}
+            {visible(line.text) || ' '}
+          </div>
+        ))}
+        {lines.length > MOST && <div className="det-soft">… {lines.length - MOST} more lines</div>}
+      </div>
     </details>
   );
 }

@@ -9,7 +9,7 @@ import { ActionButton, EmptyState, ErrorBanner, formatBytes, formatNumber, forma
 import { nameText } from '../common/text';
 import { OwnLabels } from './Chips';
 import { CodeDiff } from './CodeDiff';
-import { bestOf, direction, versionsOf } from './model';
+import { bestOf, direction, untwinned, versionsOf } from './model';
 import { modelPath } from './paths';
 import { valueText } from './Values';
 
@@ -52,10 +52,11 @@ function AddVersion({ onAdd }: { onAdd: (versions: string[]) => void }): ReactEl
 function Shown({ data, versions, go }: { data: Comparison; versions: readonly string[]; go: (to: readonly string[]) => void }): ReactElement {
   const [all, setAll] = useState(false);
   const sides = data.versions;
+  const metrics = new Set(untwinned(data.metrics.map(row => row.name)));
   const drop = (at: number): void => go(versions.filter((_, i) => i !== at));
   const kept = (rows: readonly Difference[]): readonly Difference[] => (all ? rows : rows.filter(row => !row.same));
   const parts: [string, readonly Difference[], boolean][] = [
-    ['Metrics', data.metrics, true], ['Hyperparameters', data.hyperparameters, false], ['Config', data.config, false], ['Environment', data.environment, false]
+    ['Metrics', data.metrics.filter(row => metrics.has(row.name)), true], ['Hyperparameters', data.hyperparameters, false], ['Config', data.config, false], ['Environment', data.environment, false]
   ];
   return (
     <div className="det-compare">

@@ -9,6 +9,7 @@ import { Go } from '../admin/parts';
 import { formatNumber, formatTime, plural } from '../common';
 import { CopyButton } from '../common/CopyButton';
 import { nameText, visible } from '../common/text';
+import { untwinned } from './model';
 import { Values } from './Values';
 
 export function Origin({ version }: { version: VersionView }): ReactElement {
@@ -33,7 +34,7 @@ export function Origin({ version }: { version: VersionView }): ReactElement {
         {facts.map(([name, value]) => (value === false || value === null || value === undefined || value === '' ? null : <div key={name}><dt>{name}</dt><dd>{value}</dd></div>))}
       </dl>
       <div className="det-origin-parts">
-        <Part title="Metrics at this step" values={l.metrics} measured empty="None were reported at this step." />
+        <Part title="Metrics at this step" values={Object.fromEntries(untwinned(Object.keys(l.metrics)).map(name => [name, l.metrics[name]]))} measured empty="None were reported at this step." />
         <Part title="Hyperparameters" values={l.hyperparameters} empty="None." />
         <Part title="Data" values={l.data} empty={<>No digests were declared (config: <code>data: {'{digests: …}'}</code>).</>} />
       </div>

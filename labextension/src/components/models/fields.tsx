@@ -72,7 +72,7 @@ export function FieldsForm({ label, fields, start, yes, onSubmit, onCancel, chil
   };
   return (
     <form
-      ref={form} className={`det-fields${dialog ? '' : ' det-fields-framed'}`} aria-label={label} noValidate onSubmit={event => void submit(event)}
+      ref={form} className={`det-edits${dialog ? '' : ' det-edits-framed'}`} aria-label={label} noValidate onSubmit={event => void submit(event)}
       onKeyDown={event => { if (event.key === 'Escape' && !dialog) { event.stopPropagation(); onCancel(); } }}
     >
       {fields.map(field => {
@@ -85,18 +85,18 @@ export function FieldsForm({ label, fields, start, yes, onSubmit, onCancel, chil
           onChange: (event: { target: { value: string } }) => setValues({ ...values, [field.key]: event.target.value })
         } as const;
         return (
-          <div key={field.key} className="det-fields-one">
+          <div key={field.key} className="det-edits-one">
             <label htmlFor={own}>{field.label}</label>
             {field.rows ? <textarea rows={field.rows} spellCheck={!field.mono} {...common} /> : <input list={field.offers?.length ? `${own}-offers` : undefined} {...common} />}
             {field.offers && field.offers.length > 0 && <datalist id={`${own}-offers`}>{field.offers.map(one => <option key={one} value={one} />)}</datalist>}
             {field.about && <small id={`${own}-about`} className="det-soft">{field.about}</small>}
-            {problem && <small id={`${own}-problem`} role="alert" className="det-fields-problem">{problem}</small>}
+            {problem && <small id={`${own}-problem`} role="alert" className="det-edits-problem">{problem}</small>}
           </div>
         );
       })}
       {children?.(values)}
       {error && <ErrorBanner error={error} />}
-      <div className="det-dialog-buttons det-fields-buttons">
+      <div className="det-dialog-buttons det-edits-buttons">
         <button type="button" className="det-button" onClick={onCancel}>Cancel</button>
         <button type="submit" className="det-button det-primary" aria-disabled={busy || undefined} aria-busy={busy || undefined}>{yes}</button>
       </div>

@@ -26,10 +26,16 @@ export function metricNames(versions: readonly VersionView[]): string[] {
     for (const name of Object.keys(lineage.metrics)) count.set(name, (count.get(name) ?? 0) + 1);
     if (lineage.metric) searched.add(lineage.metric);
   }
-  // One of the group `validation` is there twice, with and without its group.
-  const names = [...count.keys()].filter(name => !(name.startsWith('validation.') && count.has(name.slice('validation.'.length))));
-  return names.sort((a, b) => Number(searched.has(b)) - Number(searched.has(a)) || count.get(b)! - count.get(a)! || (a < b ? -1 : 1));
+  return untwinned([...count.keys()]).sort((a, b) => Number(searched.has(b)) - Number(searched.has(a)) || count.get(b)! - count.get(a)! || (a < b ? -1 : 1));
 }
+
+/** A metric of the group `validation` is there twice, with and without its group: leave it out once. */
+export function untwinned(names: readonly string[]): string[] {
+  const known = new Set(names);
+  return names.filter(name => !(name.startsWith(VALIDATION) && known.has(name.slice(VALIDATION.length))));
+}
+
+const VALIDATION = 'validation.';
 
 /** Whether less is better of a metric, where the versions' searches say so. */
 export function direction(name: string, versions: readonly VersionView[]): 'less' | 'more' | null {

@@ -83,7 +83,7 @@ function Policy({ experiment: e, first, why, onClose, onApplied }: {
         {preview.going > 0 && <>, {formatBytes(preview.freed)} freed</>}; {preview.staying} would stay ({formatBytes(preview.kept)}).
       </p>
       {preview.items.length ? <Items preview={preview} /> : <EmptyState title="There are no checkpoints." />}
-      <div className="det-dialog-buttons det-fields-buttons">
+      <div className="det-dialog-buttons det-edits-buttons">
         <button type="button" className="det-button" onClick={onClose}>Close</button>
         <ActionButton label={over ? 'Apply …' : 'Change the policy …'} primary danger={over} why={cannot} onRun={apply} />
       </div>

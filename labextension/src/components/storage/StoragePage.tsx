@@ -51,7 +51,7 @@ function Legend(): ReactElement {
 function Uses({ usage }: { usage: StorageUsage }): ReactElement {
   const [, name] = NAMES.find(([key]) => key === usage.by)!;
   const limits = usage.items.some(one => one.limit !== null);
-  const widest = Math.max(1, ...usage.items.map(one => Math.max(heldOf(one), one.limit ?? 0)));
+  const widest = Math.max(1, ...usage.items.map(one => heldOf(one)));
   const head = (
     <>
       <th>{name}</th>
@@ -99,7 +99,7 @@ function Bar({ use, widest }: { use: StorageUse; widest: number }): ReactElement
       <span data-use="checkpoints" style={{ width: share(use.checkpoint_bytes) }} />
       <span data-use="other" style={{ width: share(use.other_bytes) }} />
       <span data-use="trash" style={{ width: share(use.trash_bytes) }} />
-      {use.limit !== null && <i className="det-use-mark" style={{ left: `min(${share(use.limit)}, calc(100% - 2px))` }} />}
+      {use.limit !== null && use.limit <= widest && <i className="det-use-mark" style={{ left: `min(${share(use.limit)}, calc(100% - 2px))` }} />}
     </div>
   );
 }

@@ -88,16 +88,18 @@ function Checkpoint({ item, metric, best, ofTrials, more, note }: {
         {deleted && <span className="det-soft">files deleted</span>}
         {item.state === 'PARTIALLY_DELETED' && <span className="det-soft">some files deleted</span>}
         <span className="det-mono det-checkpoint-uuid det-ellipsis" title={item.uuid}>{nameText(item.uuid, 60)}</span>
-        <CopyButton text={item.uuid} label="Copy uuid" what="the checkpoint's uuid" />
-        {!deleted && files.length > 0 && (
-          <a
-            className="det-button" download={`checkpoint-${item.uuid}.tar`} href={api.href(`checkpoints/${encodeURIComponent(item.uuid)}/archive`)}
-            title={`All files as one .tar, ${formatBytes(item.size)}`} aria-label={`Download all files of the checkpoint at step ${item.steps_completed}`}
-          >
-            Download all
-          </a>
-        )}
-        {more?.(item)}
+        <span className="det-checkpoint-acts">
+          <CopyButton text={item.uuid} label="Copy uuid" what="the checkpoint's uuid" />
+          {!deleted && files.length > 0 && (
+            <a
+              className="det-button" download={`checkpoint-${item.uuid}.tar`} href={api.href(`checkpoints/${encodeURIComponent(item.uuid)}/archive`)}
+              title={`All files as one .tar, ${formatBytes(item.size)}`} aria-label={`Download all files of the checkpoint at step ${item.steps_completed}`}
+            >
+              Download all
+            </a>
+          )}
+          {more?.(item)}
+        </span>
       </div>
       {note?.(item)}
       {!deleted && files.length > 0 && <Files uuid={item.uuid} files={files} />}

@@ -60,10 +60,10 @@ export function MoveLabel({ model, label = '', version, onClose, onMoved }: {
             <>
               {moved && moved.label === name && <Notice tone="paused"><Meanwhile moved={moved} now={now ?? null} /></Notice>}
               {!moved && name && (
-                <p className="det-soft det-fields-now">{now === undefined ? `No version has “${nameText(name, 64)}” now.` : `“${nameText(name, 64)}” is at version ${now} now.`}</p>
+                <p className="det-soft det-edits-now">{now === undefined ? `No version has “${nameText(name, 64)}” now.` : `“${nameText(name, 64)}” is at version ${now} now.`}</p>
               )}
               {!name && movingOf(known).length > 0 && (
-                <p className="det-soft det-fields-now">Now: {movingOf(known).map(([one, at]) => `${nameText(one, 64)} → ${at}`).join(', ')}</p>
+                <p className="det-soft det-edits-now">Now: {movingOf(known).map(([one, at]) => `${nameText(one, 64)} → ${at}`).join(', ')}</p>
               )}
             </>
           );

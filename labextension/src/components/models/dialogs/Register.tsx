@@ -70,5 +70,5 @@ function Next({ name, known, listed }: { name: string; known: ReadonlyMap<string
   const model = known.get(name);
   const text = model ? `Version ${(model.latest ?? 0) + 1} of ${nameText(name, 80)} will be made.`
     : listed ? `There is no model ${nameText(name, 80)} yet: it will be made, with this as its version 1.` : null;
-  return text ? <p className="det-soft det-fields-now" role="status">{text}</p> : null;
+  return text ? <p className="det-soft det-edits-now" role="status">{text}</p> : null;
 }
