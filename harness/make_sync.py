@@ -24,6 +24,8 @@ MODULES = {
     "atasks.py": "tasks.py",
     "parts/aedits.py": "parts/edits.py",
     "parts/aoutput.py": "parts/output.py",
+    "registry/acalls.py": "registry/calls.py",
+    "registry/amodels.py": "registry/models.py",
     "transport/afeeds.py": "transport/feeds.py",
 }
 """By the written module the one that is made from it."""
@@ -41,7 +43,7 @@ REPLACEMENTS = [
         (r"\bAwaitable\[(\w+)\]", r"\1"),
         (r"\bAsync(?=[A-Z])", ""),
         (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
-        (r"\ba(client|edits|output|resources|search|tasks|feeds|read|iter_bytes)\b", r"\1"),
+        (r"\ba(calls|client|edits|models|output|resources|search|tasks|feeds|read|iter_bytes)\b", r"\1"),
         (r"\b([Aa])n asynchronous\b", r"\1 blocking"),
         (r"\basynchronous\b", "blocking"),
     )

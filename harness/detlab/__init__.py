@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from detlab import pytorch as pytorch
     from detlab import util as util
     from detlab import viz as viz
+    from detlab.client.singleton import load_model as load_model
     from detlab.errors import InvalidHP as InvalidHP
     from detlab.info import ClusterInfo as ClusterInfo
     from detlab.info import TrialInfo as TrialInfo
@@ -41,6 +42,7 @@ _NAMES = {
     "TrialInfo": "detlab.info",
     "get_cluster_info": "detlab.info",
     "import_from_path": "detlab.isolated_import",
+    "load_model": "detlab.client",
 }
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "experimental",
     "get_cluster_info",
     "import_from_path",
+    "load_model",
     "pytorch",
     "util",
     "viz",

@@ -32,7 +32,8 @@ from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.embedded.sockets.listeners import inherited
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.kernel.server_certificates import ServerAuthority
-from detlab_hub.services.kernel.settings import UidPolicy, errors_in
+from detlab_hub.services.kernel.settings import UidPolicy, Webhook, errors_in
+from detlab_hub.services.notify.configuration import read_webhooks
 from detlab_hub.services.notify.consumers import installed
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.store import CopyPolicy, Store
@@ -179,6 +180,12 @@ class DetHub(Application):
         help="Seconds after which the stream of a client that reads too slowly is closed; it resumes at its cursor.",
     ).tag(config=True)
     audit_keep_days = Float(400.0, min=1, help="Days for which entries of the audit log are kept.").tag(config=True)
+    webhooks = List(
+        Dict(),
+        help="Addresses that are told what happens, as [{'url': …, 'events': ['model.label'], 'secret': …}]: JSON by"
+        " POST, signed with the secret (X-Detlab-Signature: sha256=HMAC of the body). `*` is all events, `model.*` all"
+        " of models.",
+    ).tag(config=True)
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
     classes = [UserLimits]  # noqa: RUF012  (as traitlets declares it)
@@ -295,6 +302,7 @@ class DetHub(Application):
             agent_slots_limit=self.agent_slots_limit,
             agent_zero_slot_tasks_limit=self.agent_zero_slot_tasks_limit,
             limits=read_limits(self),
+            webhooks=self._webhooks(),
         )
 
     def _server_authority(self) -> ServerAuthority | None:
@@ -316,6 +324,19 @@ class DetHub(Application):
                 f"the configuration of the pools is wrong: {'; '.join(errors)}", hint="correct c.DetHub.pools"
             )
         return pools
+
+    def _webhooks(self) -> tuple[Webhook, ...]:
+        """Return the webhooks.
+
+        Raises:
+            DetlabError: Their configuration has errors; the message lists all of them, without the secrets.
+        """
+        hooks, errors = read_webhooks(self.webhooks)
+        if errors:
+            raise DetlabError(
+                f"the configuration of the webhooks is wrong: {'; '.join(errors)}", hint="correct c.DetHub.webhooks"
+            )
+        return hooks
 
     def _elastic(self, settings: Settings) -> tuple[ElasticPool, ...]:
         """Return the pools that have a provider.

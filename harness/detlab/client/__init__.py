@@ -41,17 +41,29 @@ if TYPE_CHECKING:
     from detlab.client.ordering import LogLevel as LogLevel
     from detlab.client.ordering import OrderBy as OrderBy
     from detlab.client.ordering import TrialSortBy as TrialSortBy
+    from detlab.client.registry.amodels import AsyncModel as AsyncModel
+    from detlab.client.registry.amodels import AsyncModelVersion as AsyncModelVersion
+    from detlab.client.registry.facts import ModelSortBy as ModelSortBy
+    from detlab.client.registry.models import Model as Model
+    from detlab.client.registry.models import ModelVersion as ModelVersion
     from detlab.client.resources import Checkpoint as Checkpoint
     from detlab.client.resources import Experiment as Experiment
     from detlab.client.resources import Trial as Trial
     from detlab.client.search import Search as Search
     from detlab.client.singleton import Determined as Determined
+    from detlab.client.singleton import best as best
     from detlab.client.singleton import create_experiment as create_experiment
+    from detlab.client.singleton import create_model as create_model
     from detlab.client.singleton import create_search as create_search
     from detlab.client.singleton import create_task as create_task
     from detlab.client.singleton import current_client as current_client
     from detlab.client.singleton import get_checkpoint as get_checkpoint
     from detlab.client.singleton import get_experiment as get_experiment
+    from detlab.client.singleton import get_model as get_model
+    from detlab.client.singleton import get_model_by_id as get_model_by_id
+    from detlab.client.singleton import get_model_labels as get_model_labels
+    from detlab.client.singleton import get_model_version as get_model_version
+    from detlab.client.singleton import get_models as get_models
     from detlab.client.singleton import get_search as get_search
     from detlab.client.singleton import get_session_username as get_session_username
     from detlab.client.singleton import get_task as get_task
@@ -59,8 +71,10 @@ if TYPE_CHECKING:
     from detlab.client.singleton import iter_trials_metrics as iter_trials_metrics
     from detlab.client.singleton import list_agents as list_agents
     from detlab.client.singleton import list_experiments as list_experiments
+    from detlab.client.singleton import list_models as list_models
     from detlab.client.singleton import list_pools as list_pools
     from detlab.client.singleton import list_tasks as list_tasks
+    from detlab.client.singleton import load_model as load_model
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
     from detlab.client.singleton import run_notebook as run_notebook
@@ -95,11 +109,23 @@ _HOMES = {
         "OrderBy",
         "TrialSortBy",
     ),
+    "detlab.client.registry.amodels": ("AsyncModel", "AsyncModelVersion"),
+    "detlab.client.registry.facts": ("ModelSortBy",),
+    "detlab.client.registry.models": ("Model", "ModelVersion"),
     "detlab.client.resources": ("Checkpoint", "Experiment", "Trial"),
     "detlab.client.search": ("Search",),
     "detlab.client.singleton": (
         "Determined",
         "create_experiment",
+        "best",
+        "create_model",
+        "get_model",
+        "get_model_by_id",
+        "get_model_labels",
+        "get_model_version",
+        "get_models",
+        "list_models",
+        "load_model",
         "create_search",
         "create_task",
         "current_client",

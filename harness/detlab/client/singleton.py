@@ -10,6 +10,8 @@ from typing import Any
 from detlab.client.client import Client
 from detlab.client.facts import TrialMetrics
 from detlab.client.ordering import ExperimentSortBy, OrderBy
+from detlab.client.registry.facts import ModelSortBy
+from detlab.client.registry.models import Model, ModelVersion
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.search import Search
 from detlab.client.submission import ConfigSource
@@ -302,3 +304,85 @@ def list_tasks(
 ) -> list[Task]:
     """Return user tasks, newest first."""
     return current_client().list_tasks(limit=limit, kind=kind, state=state, owner=owner)
+
+
+# --- registered models
+
+
+def create_model(
+    name: str,
+    description: str = "",
+    metadata: Mapping[str, Any] | None = None,
+    labels: Collection[str] = (),
+    *,
+    notes: str = "",
+) -> Model:
+    """Make a model (see `Client.create_model`)."""
+    return current_client().create_model(name, description, metadata, labels, notes=notes)
+
+
+def get_model(identifier: str | int) -> Model:
+    """Return a model by its name, `OWNER/NAME` or its id."""
+    return current_client().get_model(identifier)
+
+
+def get_model_by_id(model_id: int) -> Model:
+    """Return a model by its id."""
+    return current_client().get_model_by_id(model_id)
+
+
+def get_model_version(reference: str) -> ModelVersion:
+    """Return a version by `digits@production`, `digits@3`, `digits@1.2.0` or `digits`, which is its newest."""
+    return current_client().get_model_version(reference)
+
+
+def list_models(
+    sort_by: ModelSortBy | str = ModelSortBy.NAME,
+    order_by: OrderBy | str = OrderBy.ASCENDING,
+    name: str | None = None,
+    description: str | None = None,
+    *,
+    labels: Collection[str] = (),
+    owner: str | None = None,
+    archived: bool | None = False,
+    limit: int | None = None,
+) -> list[Model]:
+    """Return models (see `Client.list_models`)."""
+    return current_client().list_models(
+        sort_by, order_by, name, description, labels=labels, owner=owner, archived=archived, limit=limit
+    )
+
+
+def get_models(
+    sort_by: ModelSortBy | str = ModelSortBy.NAME,
+    order_by: OrderBy | str = OrderBy.ASCENDING,
+    name: str | None = None,
+    description: str | None = None,
+) -> list[Model]:
+    """Do the same as `list_models`, which replaced it in Determined."""
+    return list_models(sort_by, order_by, name, description)
+
+
+def get_model_labels() -> list[str]:
+    """Return the labels of all models, the most frequent first."""
+    return current_client().get_model_labels()
+
+
+def best(metric: str, where: str = "", *, smaller_is_better: bool = False, limit: int = 1) -> list[ModelVersion]:
+    """Return the best versions of all models by a metric (see `Client.best`)."""
+    return current_client().best(metric, where, smaller_is_better=smaller_is_better, limit=limit)
+
+
+def load_model(reference: str, path: str | Path | None = None, *, allow_pickle: bool = False, **options: Any) -> Any:
+    """Download a registered model, verified, and load it.
+
+    Args:
+        reference: `digits@production`, `digits@3`, `digits@1.2.0`, or `digits`, which is its newest version.
+        path: Folder to keep the files in; None: a folder of this user's cache, so that they are fetched once.
+        allow_pickle: Whether files may be unpickled, which can run any code of whoever wrote them.
+        options: Of `Checkpoint.load`.
+
+    Examples:
+        model = det.load_model("digits@production")
+    """
+    return get_model_version(reference).load(path, allow_pickle=allow_pickle, **options)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from detlab.core.checkpoint.abandoned import Leftovers, TrialLeftovers
+from detlab.core.checkpoint.environment import installed
 from detlab.core.checkpoint.plain_metadata import plain_metadata
 from detlab.core.checkpoint.shards import join_parts, merge_metadata, shared_files
 from detlab.core.distributed.context import DistributedContext
@@ -322,6 +323,7 @@ class CheckpointContext:
             metadata=encode_floats(metadata),
             files=manifest.files,
             manifest_digest=manifest.digest,
+            environment=installed(),
         )
         self._session.call("POST", "task/checkpoints", body=commit.model_dump(), limit=COMMIT_LIMIT)
         self._leftovers.settle(uuid)

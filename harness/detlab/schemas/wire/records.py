@@ -231,6 +231,9 @@ class CommitCheckpoint(Wire):
     metadata: dict[str, Any] = {}
     files: dict[str, CheckpointFile]
     manifest_digest: str
+    environment: dict[str, str] = {}
+    """Packages that are installed where it was saved, name -> version, with `python` and `platform`; older harnesses
+    send none."""
 
 
 class BestValidationReply(Wire):

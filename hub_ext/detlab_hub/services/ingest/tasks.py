@@ -45,6 +45,7 @@ from detlab_hub.services.lifecycle.transitions import tell_checkpoint
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import checkpoints, tokens
+from detlab_hub.store.queries.registry import environments
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
@@ -282,6 +283,7 @@ def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -
         metadata_=commit.metadata,
         storage=experiment.config.get("checkpoint_storage") or {},
         manifest_digest=commit.manifest_digest,
+        environment=environments.note(turn.session, commit.environment),
     )
     turn.session.add(made)
     turn.session.flush()

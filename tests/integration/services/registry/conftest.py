@@ -43,5 +43,3 @@ async def place(make_world):
     here = Place(world, made.id, [one.uuid for one in sorted(found, key=lambda item: item.steps_completed)])
     await here.model()
     return here
-
-

@@ -1,0 +1,245 @@
+"""What is known about models and versions, and how a notebook shows them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_dir
+
+from detlab.client.rendering import card, settings
+from detlab.schemas.wire.registry import Lineage, ModelView, VersionView
+
+
+def cache_folder() -> Path:
+    """Return the folder of checkpoints that were loaded here; what is in it can be deleted at any time."""
+    return Path(user_cache_dir("detlab")) / "checkpoints"
+
+
+def folder_config(model: str, folder: str) -> dict[str, Any]:
+    """Return the config of the experiment that saves a folder of its code as a checkpoint."""
+    return {
+        "name": f"register {model}",
+        "entrypoint": ["python3", "-m", "detlab.run.register_folder", folder],
+        "searcher": {"name": "single", "metric": "registered", "max_length": 1},
+        "resources": {"slots_per_trial": 0},
+        "max_restarts": 0,
+    }
+
+
+class ModelSortBy(StrEnum):
+    """Key of a list of models."""
+
+    NAME = "name"
+    DESCRIPTION = "description"
+    CREATION_TIME = "created_at"
+    LAST_UPDATED_TIME = "updated_at"
+    NUM_VERSIONS = "versions"
+
+
+class ModelFacts:
+    """What is known about a registered model."""
+
+    def __init__(self, view: ModelView) -> None:
+        self.view = view
+
+    @property
+    def model_id(self) -> int:
+        """Its id."""
+        return self.view.id
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.view.name
+
+    @property
+    def username(self) -> str:
+        """Its owner."""
+        return self.view.owner
+
+    @property
+    def description(self) -> str:
+        """What it is."""
+        return self.view.description
+
+    @property
+    def notes(self) -> str:
+        """Its notes, Markdown."""
+        return self.view.notes
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Its metadata."""
+        return self.view.metadata
+
+    @property
+    def labels(self) -> list[str]:
+        """Words by which it is found; those that move are of its versions."""
+        return self.view.labels
+
+    @property
+    def version_labels(self) -> dict[str, int]:
+        """Label -> number of the version that has it."""
+        return self.view.moving
+
+    @property
+    def archived(self) -> bool:
+        """Whether lists leave it out."""
+        return self.view.archived
+
+    @property
+    def creation_time(self) -> float:
+        """When it was made, in seconds since the epoch."""
+        return self.view.created_at
+
+    @property
+    def last_updated_time(self) -> float:
+        """When it was changed last, likewise."""
+        return self.view.updated_at
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.model_id}, name={self.name!r})"
+
+    def _repr_html_(self) -> str:
+        view = self.view
+        return card(
+            f"Model {view.name}",
+            {
+                "owner": view.owner,
+                "versions": view.versions,
+                "labels of versions": settings(view.moving),
+                "labels": ", ".join(view.labels),
+                "description": view.description,
+                "metadata": settings(view.metadata),
+                "archived": "yes" if view.archived else None,
+            },
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, ModelFacts) and other.model_id == self.model_id
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.model_id))
+
+
+class VersionFacts:
+    """What is known about a version of a model."""
+
+    def __init__(self, view: VersionView) -> None:
+        self.view = view
+
+    @property
+    def model_name(self) -> str:
+        """The name of its model."""
+        return self.view.model
+
+    @property
+    def model_id(self) -> int:
+        """The id of its model."""
+        return self.view.model_id
+
+    @property
+    def model_version(self) -> int:
+        """Its number, from 1."""
+        return self.view.version
+
+    @property
+    def semver(self) -> str | None:
+        """Its semantic version, if it has one."""
+        return self.view.semver
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels that it has now, such as `production`."""
+        return self.view.labels
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.view.name
+
+    @property
+    def comment(self) -> str:
+        """What it is."""
+        return self.view.comment
+
+    @property
+    def notes(self) -> str:
+        """Its notes, Markdown."""
+        return self.view.notes
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Its metadata."""
+        return self.view.metadata
+
+    @property
+    def username(self) -> str:
+        """Who registered it."""
+        return self.view.owner
+
+    @property
+    def creation_time(self) -> float:
+        """When it was registered, in seconds since the epoch."""
+        return self.view.created_at
+
+    @property
+    def checkpoint_uuid(self) -> str:
+        """The checkpoint that it is."""
+        return self.view.checkpoint
+
+    @property
+    def lineage(self) -> Lineage:
+        """Where it comes from."""
+        return self.view.lineage
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What was reported at its step: `group.name`; of the group `validation` also `name` alone."""
+        return self.view.lineage.metrics
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """Those of its trial."""
+        return self.view.lineage.hyperparameters
+
+    @property
+    def format(self) -> str:
+        """What its files are: `safetensors`, `pickle` or `other`."""
+        return self.view.format
+
+    def __str__(self) -> str:
+        return f"{self.model_name}@{self.model_version}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model_name!r}, version={self.model_version})"
+
+    def _repr_html_(self) -> str:
+        view = self.view
+        return card(
+            f"{view.model}, version {view.version}",
+            {
+                "semantic version": view.semver,
+                "labels": ", ".join(view.labels),
+                "name": view.name,
+                "comment": view.comment,
+                "checkpoint": view.checkpoint,
+                "format": view.format,
+                "experiment": view.lineage.experiment_id,
+                "trial": view.lineage.trial_id,
+                "step": view.lineage.steps_completed,
+                "hyperparameters": settings(view.lineage.hyperparameters),
+                "metrics": settings(view.lineage.metrics),
+            },
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, VersionFacts) and other._key() == self._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, *self._key()))
+
+    def _key(self) -> tuple[int, int]:
+        return self.model_id, self.model_version
