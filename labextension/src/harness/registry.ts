@@ -87,10 +87,10 @@ export function lineage(hostile = false): LineageGraph {
   const name = hostile ? HOSTILE.name : 'digits: width and learning rate';
   return {
     nodes: [
-      { id: 'version:digits@5', kind: 'version', label: 'digits@5', detail: 'staging' }, { id: `checkpoint:${uuid(5)}`, kind: 'checkpoint', label: uuid(5).slice(0, 8), detail: 'step 1000, 2.3 MiB' },
-      { id: 'trial:105', kind: 'trial', label: 'trial 105', detail: 'lr 0.0006, width 320' }, { id: 'experiment:15', kind: 'experiment', label: name, detail: 'adaptive_asha by alice' },
-      { id: 'code:sha256:55', kind: 'code', label: 'sha256:5555', detail: '4 files' }, { id: 'data:optdigits', kind: 'data', label: 'optdigits', detail: hostile ? HOSTILE.log : 'sha256:c0ffee' },
-      { id: `checkpoint:${uuid(2)}`, kind: 'checkpoint', label: uuid(2).slice(0, 8), detail: 'step 400' }, { id: 'trial:102', kind: 'trial', label: 'trial 102', detail: '' }, { id: 'version:digits@2', kind: 'version', label: 'digits@2', detail: '' }
+      { id: 'version:digits@5', kind: 'version', label: 'digits@5', detail: 'staging' }, { id: `checkpoint:${uuid(5)}`, kind: 'checkpoint', label: `checkpoint ${uuid(5)}`, detail: 'step 1000' },
+      { id: 'trial:105', kind: 'trial', label: 'trial 105', detail: 'lr 0.0006, width 320' }, { id: 'experiment:15', kind: 'experiment', label: 'experiment 15', detail: name },
+      { id: 'code:sha256:55', kind: 'code', label: `code sha256:${'5'.repeat(64)}`, detail: '' }, { id: 'data:optdigits', kind: 'data', label: 'optdigits', detail: hostile ? HOSTILE.log : 'sha256:c0ffee' },
+      { id: `checkpoint:${uuid(2)}`, kind: 'checkpoint', label: `checkpoint ${uuid(2)}`, detail: '' }, { id: 'trial:102', kind: 'trial', label: 'trial 102', detail: '' }, { id: 'version:digits@2', kind: 'version', label: 'digits@2', detail: '' }
     ],
     edges: [
       { source: 'version:digits@5', target: `checkpoint:${uuid(5)}`, label: 'registered from' }, { source: `checkpoint:${uuid(5)}`, target: 'trial:105', label: 'saved by' },

@@ -41,20 +41,28 @@ interface Box {
   y: number;
 }
 
-/** Boxes and their frame, in pixels. */
-export function drawingOf(graph: LineageGraph, width: number): { boxes: Map<string, Box>; width: number; height: number; down: boolean } {
+interface Drawn {
+  boxes: Map<string, Box>;
+  /** Heights at which a long edge passes the layers between, by the edge's number. */
+  passes: Map<number, { x: number; y: number }[]>;
+  width: number;
+  height: number;
+  down: boolean;
+}
+
+/** Boxes, ways and their frame, in pixels. */
+export function drawingOf(graph: LineageGraph, width: number): Drawn {
   const drawn = graph.nodes.slice(0, MOST_DRAWN);
-  const layers = layersOf(drawn.map(node => node.id), graph.edges);
+  const layout = layersOf(drawn.map(node => node.id), graph.edges);
   const nodes = new Map(drawn.map(node => [node.id, node]));
   const down = width < NARROW;
-  const most = Math.max(...layers.map(layer => layer.length));
   const boxes = new Map<string, Box>();
   if (down) {
     // As many boxes of a layer in a row as fit.
     const fits = Math.max(1, Math.floor((width + GAP.node) / (BOX.width + GAP.node)));
     let y = MARGIN;
-    for (const layer of layers) {
-      layer.forEach(({ id, at }) => {
+    for (const layer of layout.layers.map(all => all.filter(one => nodes.has(one.id)))) {
+      layer.forEach(({ id }, at) => {
         const row = Math.floor(at / fits);
         const inRow = Math.min(fits, layer.length - row * fits);
         const left = (width - inRow * BOX.width - (inRow - 1) * GAP.node) / 2;
@@ -62,14 +70,19 @@ export function drawingOf(graph: LineageGraph, width: number): { boxes: Map<stri
       });
       y += Math.ceil(layer.length / fits) * (BOX.height + GAP.node) - GAP.node + GAP.row;
     }
-    return { boxes, width: Math.max(width, BOX.width + 2 * MARGIN), height: y - GAP.row + MARGIN, down };
+    return { boxes, passes: new Map(), width: Math.max(width, BOX.width + 2 * MARGIN), height: y - GAP.row + MARGIN, down };
   }
+  const { layers } = layout;
+  const most = Math.max(...layers.map(layer => layer.length));
   const height = most * (BOX.height + GAP.node) - GAP.node + 2 * MARGIN;
+  const places = new Map<string, { x: number; y: number }>();
   layers.forEach((layer, l) => {
     const top = (height - layer.length * (BOX.height + GAP.node) + GAP.node) / 2;
-    for (const { id, at } of layer) boxes.set(id, { node: nodes.get(id)!, x: MARGIN + l * (BOX.width + GAP.layer), y: top + at * (BOX.height + GAP.node) });
+    for (const { id, at } of layer) places.set(id, { x: MARGIN + l * (BOX.width + GAP.layer), y: top + at * (BOX.height + GAP.node) });
   });
-  return { boxes, width: layers.length * (BOX.width + GAP.layer) - GAP.layer + 2 * MARGIN, height, down };
+  for (const node of drawn) boxes.set(node.id, { node, ...places.get(node.id)! });
+  const passes = new Map([...layout.passes].map(([edge, way]) => [edge, way.map(id => places.get(id)!)]));
+  return { boxes, passes, width: layers.length * (BOX.width + GAP.layer) - GAP.layer + 2 * MARGIN, height, down };
 }
 
 function Drawing({ graph }: { graph: LineageGraph }): ReactElement {
@@ -82,15 +95,15 @@ function Drawing({ graph }: { graph: LineageGraph }): ReactElement {
     <figure className="det-lineage-figure">
       <div ref={frame} className="det-x-scroll" tabIndex={0} role="group" aria-label="Drawing of the lineage; the list below says the same">
         <svg width={drawing.width} height={drawing.height} role="img" aria-label={`Lineage graph of ${plural(graph.nodes.length, 'node')}`}>
-          {graph.edges.map((edge, i) => <Edge key={i} edge={edge} drawing={drawing} />)}
+          {graph.edges.map((edge, i) => <Edge key={i} edge={edge} at={i} drawing={drawing} />)}
           {[...drawing.boxes.values()].map(({ node, x, y }) => {
             const place = placeOf(node);
             return (
               <g key={node.id} transform={`translate(${x} ${y})`} className={`det-node${place ? ' det-opens' : ''}`} data-kind={kindOf(node)} onClick={place ? () => navigate(place) : undefined}>
-                <title>{`${kindOf(node)} ${nameText(node.label, 200)}${node.detail ? `: ${nameText(node.detail, 300)}` : ''}`}</title>
+                <title>{`${kindOf(node)} ${nameText(labelOf(node), 200)}${node.detail ? `: ${nameText(node.detail, 300)}` : ''}`}</title>
                 <rect width={BOX.width} height={BOX.height} rx="5" />
                 <text x="10" y="18" className="det-node-kind">{kindOf(node)}</text>
-                <text x="10" y="35" className="det-node-label">{nameText(node.label, 21)}</text>
+                <text x="10" y="35" className="det-node-label">{nameText(shownName(node), 21)}</text>
               </g>
             );
           })}
@@ -104,22 +117,33 @@ function Drawing({ graph }: { graph: LineageGraph }): ReactElement {
 }
 
 /** From what something was made of to what was made. */
-function Edge({ edge, drawing }: { edge: LineageEdge; drawing: ReturnType<typeof drawingOf> }): ReactElement | null {
+function Edge({ edge, at, drawing }: { edge: LineageEdge; at: number; drawing: Drawn }): ReactElement | null {
   const from = drawing.boxes.get(edge.target);
   const to = drawing.boxes.get(edge.source);
   if (!from || !to || from === to) return null;
   const [x1, y1, x2, y2] = drawing.down
     ? [from.x + BOX.width / 2, from.y + BOX.height, to.x + BOX.width / 2, to.y]
     : [from.x + BOX.width, from.y + BOX.height / 2, to.x, to.y + BOX.height / 2];
-  const [bx, by] = drawing.down ? [0, (y2 - y1) / 2] : [(x2 - x1) / 2, 0];
+  const points: [number, number][] = [[x1, y1]];
+  for (const { x, y } of drawing.passes.get(at) ?? []) points.push([x, y + BOX.height / 2], [x + BOX.width, y + BOX.height / 2]);
+  points.push([x2, y2]);
   const tip = drawing.down ? `M${x2 - 4} ${y2 - 7}L${x2} ${y2}L${x2 + 4} ${y2 - 7}` : `M${x2 - 7} ${y2 - 4}L${x2} ${y2}L${x2 - 7} ${y2 + 4}`;
   return (
     <g className="det-edge">
-      <path d={`M${x1} ${y1}C${x1 + bx} ${y1 + by} ${x2 - bx} ${y2 - by} ${x2} ${y2}`} />
+      <path d={curve(points, drawing.down)} />
       <path d={tip} />
       {edge.label && <title>{nameText(edge.label, 200)}</title>}
     </g>
   );
+}
+
+/** A line through points that leaves and reaches each along the layers' direction. */
+function curve(points: readonly [number, number][], down: boolean): string {
+  return points.map(([x, y], i) => {
+    const [px, py] = points[i - 1] ?? [x, y];
+    if (i === 0) return `M${x} ${y}`;
+    return down ? `C${px} ${(py + y) / 2} ${x} ${(py + y) / 2} ${x} ${y}` : `C${(px + x) / 2} ${py} ${(px + x) / 2} ${y} ${x} ${y}`;
+  }).join('');
 }
 
 function LineageList({ graph }: { graph: LineageGraph }): ReactElement {
@@ -136,7 +160,7 @@ function LineageList({ graph }: { graph: LineageGraph }): ReactElement {
             {node.detail && <span className="det-soft"> {nameText(node.detail, 300)}</span>}
             {(inputs.get(node.id) ?? []).map((edge, i) => {
               const input = nodes.get(edge.target);
-              return input && <span key={i} className="det-lineage-from"> ← {edge.label && `${nameText(edge.label, 60)} `}{kindOf(input)} <bdi>{nameText(input.label, 60)}</bdi></span>;
+              return input && <span key={i} className="det-lineage-from"> ← {edge.label && `${nameText(edge.label, 60)} `}{kindOf(input)} <bdi>{nameText(labelOf(input), 60)}</bdi></span>;
             })}
           </span>
         </li>
@@ -148,8 +172,18 @@ function LineageList({ graph }: { graph: LineageGraph }): ReactElement {
 
 function NodeName({ node }: { node: LineageNode }): ReactElement {
   const place = placeOf(node);
-  const name = <bdi>{nameText(node.label, 120)}</bdi>;
+  const name = <bdi>{nameText(labelOf(node), 120)}</bdi>;
   return place ? <Go to={place}>{name}</Go> : name;
+}
+
+/** The label without the kind, which is said beside it. */
+function labelOf(node: LineageNode): string {
+  return node.label.startsWith(`${node.kind} `) ? node.label.slice(node.kind.length + 1) : node.label;
+}
+
+/** What stands in a box: of an experiment also its name. */
+function shownName(node: LineageNode): string {
+  return node.kind === 'experiment' && node.detail ? `${labelOf(node)} · ${node.detail}` : labelOf(node);
 }
 
 const KINDS = new Set(['version', 'checkpoint', 'trial', 'experiment', 'code', 'data']);

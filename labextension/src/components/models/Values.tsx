@@ -20,7 +20,7 @@ export function Values({ label, values, head, measured = false }: {
           {rows.slice(0, MOST).map(([name, value]) => (
             <tr key={name}>
               <th scope="row"><bdi>{nameText(name, 200)}</bdi></th>
-              <td className="det-num">{measured ? formatNumber(value as number) : valueText(value, 400)}</td>
+              <td className={measured ? 'det-num det-measured' : 'det-num'}>{measured ? formatNumber(value as number) : valueText(value, 400)}</td>
             </tr>
           ))}
         </tbody>

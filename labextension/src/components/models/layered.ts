@@ -1,8 +1,13 @@
 /**
  * The places of a graph's nodes, in layers: what something was made of lies in a layer before it. Within a layer, nodes
  * are ordered by the mean place of their neighbours, to and fro a few times (Sugiyama, Tagawa, Toda 1981), which leaves
- * few crossings.
+ * few crossings. An edge over several layers has a place of its own in each, so that it passes between the nodes.
  */
+
+export interface Edge {
+  source: string;
+  target: string;
+}
 
 export interface Placed {
   id: string;
@@ -12,10 +17,16 @@ export interface Placed {
   at: number;
 }
 
+export interface Layout {
+  layers: Placed[][];
+  /** The places that a long edge passes through, from its target to its source, by the edge's number. */
+  passes: Map<number, string[]>;
+}
+
 const SWEEPS = 6;
 
 /** Edges lead from what was made to what it was made of. Unknown ends and circles are left out of the layers. */
-export function layersOf(ids: readonly string[], edges: readonly { source: string; target: string }[]): Placed[][] {
+export function layersOf(ids: readonly string[], edges: readonly Edge[]): Layout {
   const known = new Set(ids);
   const inputs = new Map<string, string[]>(ids.map(id => [id, []]));
   for (const { source, target } of edges) {
@@ -24,8 +35,18 @@ export function layersOf(ids: readonly string[], edges: readonly { source: strin
   const depth = depths([...known], inputs);
   const layers: string[][] = [];
   for (const id of known) (layers[depth.get(id)!] ??= []).push(id);
-  const ordered = untangled(layers, edges);
-  return ordered.map((layer, l) => layer.map((id, at) => ({ id, layer: l, at })));
+  const passes = new Map<number, string[]>();
+  const short: Edge[] = [];
+  edges.forEach((edge, i) => {
+    const [from, to] = [depth.get(edge.target), depth.get(edge.source)];
+    if (from === undefined || to === undefined || to <= from) return;
+    const way = Array.from({ length: to - from - 1 }, (_, k) => `${i}/${from + 1 + k}`).map(name => `pass ${name}`);
+    way.forEach((id, k) => layers[from + 1 + k]!.push(id));
+    if (way.length) passes.set(i, way);
+    [edge.target, ...way].forEach((id, k) => short.push({ target: id, source: way[k] ?? edge.source }));
+  });
+  const ordered = untangled(layers, short);
+  return { layers: ordered.map((layer, l) => layer.map((id, at) => ({ id, layer: l, at }))), passes };
 }
 
 /** The longest way from each node to one without inputs; an edge that closes a circle counts nothing. */
@@ -57,7 +78,7 @@ function depths(ids: readonly string[], inputs: ReadonlyMap<string, readonly str
   return depth;
 }
 
-function untangled(layers: readonly (readonly string[])[], edges: readonly { source: string; target: string }[]): string[][] {
+function untangled(layers: readonly (readonly string[])[], edges: readonly Edge[]): string[][] {
   const sorted = layers.map(layer => [...layer]);
   const beside = new Map<string, string[]>();
   for (const { source, target } of edges) {

@@ -23,6 +23,7 @@ describe('what people write', () => {
     ['```\nnever closed', '<pre tabindex="0"><code>never closed</code></pre>'],
     ['\\*not\\* and \\# this', '<p>*not* and # this</p>'],
     ['text\n# heading', '<p>text</p><h3 data-level="1">heading</h3>'],
+    ['![plot](https://a.example/p.png) no! ![x', '<p><a href="https://a.example/p.png" title="https://a.example/p.png" target="_blank" rel="noopener noreferrer nofollow">plot</a> no! ![x</p>'],
     ['', '']
   ])('%j', (text, expected) => expect(html(text)).toBe(expected));
 
@@ -82,7 +83,7 @@ test('only addresses of the web and of mail are followed', () => {
 test.each([
   ['*', 100_000], ['**', 50_000], ['_a', 50_000], ['`', 100_000], ['`a', 50_000], ['[', 100_000], ['[a](', 25_000], ['<https://', 10_000], ['> ', 50_000], ['- ', 50_000],
   ['1. ', 33_000], ['|', 100_000], ['|-', 50_000], ['~~', 50_000], ['\\', 100_000], ['# ', 50_000], ['a\n', 50_000], ['- a\n  ', 16_000], ['*a **b ', 14_000],
-  ['https://', 12_500], ['\n|-\n', 25_000], ['h', 100_000], ['- ', 100], ['- - > ', 15_000]
+  ['https://', 12_500], ['\n|-\n', 25_000], ['h', 100_000], ['![', 50_000], ['!', 100_000], ['- ', 100], ['- - > ', 15_000]
 ])('%j repeated is read in an instant', (part, times) => {
   const began = performance.now();
   markdownOf(part.repeat(times));

@@ -137,7 +137,7 @@ function paragraph(lines: readonly string[], at: number, depth: number): [Block,
 }
 
 /** Characters that begin something; of the rest, runs are taken as they are. */
-const PLAIN = /[^\\`*_~[<h]+|h(?!ttps?:\/\/)/y;
+const PLAIN = /[^\\`*_~[<h!]+|h(?!ttps?:\/\/)|!(?!\[)/y;
 const CODE = /(`+)([^`]|[^`][\s\S]*?[^`])\1(?!`)/y;
 const LINK = /\[([^[\]\n]{1,1000})\]\(\s*<?([^\s()<>]{1,2000})>?(?:\s+"[^"\n]{0,200}")?\s*\)/y;
 const BARE = /https?:\/\/[^\s<>"'`|]{1,2000}/y;
@@ -173,6 +173,7 @@ function inlineAt(text: string, at: number, linked: boolean): [Inline | string, 
   const code = text[at] === '`' ? matchAt(CODE, text, at, 4000) : null;
   if (code) return [{ kind: 'code', text: code[2]!.trim() || code[2]! }, code[0].length];
   if (text[at] === '`') return run(text, at);
+  if (text[at] === '!') return image(text, at);
   if (!linked) {
     const link = matchAt(LINK, text, at, 4000) ?? matchAt(AUTO, text, at, 4000);
     if (link) return [linkOf(link[2] ?? link[1]!, link[1]!), link[0].length];
@@ -188,6 +189,12 @@ function inlineAt(text: string, at: number, linked: boolean): [Inline | string, 
     if (match) return [{ kind, items: inlineOf(match[1]!, linked) }, match[0].length];
   }
   return text[at] === '*' || text[at] === '_' || text[at] === '~' ? run(text, at) : [text[at]!, 1];
+}
+
+/** A picture is never loaded: of it, a link is shown. */
+function image(text: string, at: number): [Inline | string, number] {
+  const match = matchAt(LINK, text, at + 1, 4000);
+  return match ? [linkOf(match[2]!, match[1]!), match[0].length + 1] : ['!', 1];
 }
 
 /** All of a run of one character, so that a thousand of them are not tried a thousand times. */
