@@ -47,8 +47,8 @@ function Now({ model, label, version, why, onMove, onChanged }: {
     <li>
       <span className="det-chip" data-moving>{nameText(label, 64)}</span>
       <Go to={{ kind: 'version', model: model.name, version }}>version {version}</Go>
-      <ActionButton label={`Move ${nameText(label, 64)}`} why={why} onRun={() => onMove(label, version)}>Move …</ActionButton>
-      <ActionButton label={`Remove ${nameText(label, 64)}`} why={why} onRun={remove}>Remove …</ActionButton>
+      <ActionButton label={`Move ${nameText(label, 64)}`} why={why} onRun={() => onMove(label, version)}>Move …<span className="det-hidden"> {nameText(label, 64)}</span></ActionButton>
+      <ActionButton label={`Remove ${nameText(label, 64)}`} why={why} onRun={remove}>Remove …<span className="det-hidden"> {nameText(label, 64)}</span></ActionButton>
     </li>
   );
 }

@@ -102,8 +102,10 @@ function Drawing({ graph }: { graph: LineageGraph }): ReactElement {
               <g key={node.id} transform={`translate(${x} ${y})`} className={`det-node${place ? ' det-opens' : ''}`} data-kind={kindOf(node)} onClick={place ? () => navigate(place) : undefined}>
                 <title>{`${kindOf(node)} ${nameText(labelOf(node), 200)}${node.detail ? `: ${nameText(node.detail, 300)}` : ''}`}</title>
                 <rect width={BOX.width} height={BOX.height} rx="5" />
-                <text x="10" y="18" className="det-node-kind">{kindOf(node)}</text>
-                <text x="10" y="35" className="det-node-label">{nameText(shownName(node), 21)}</text>
+                <svg width={BOX.width - 6} height={BOX.height}>
+                  <text x="10" y="18" className="det-node-kind">{kindOf(node)}</text>
+                  <text x="10" y="35" className="det-node-label">{nameText(shownName(node), 20)}</text>
+                </svg>
               </g>
             );
           })}
@@ -183,7 +185,8 @@ function labelOf(node: LineageNode): string {
 
 /** What stands in a box: of an experiment also its name. */
 function shownName(node: LineageNode): string {
-  return node.kind === 'experiment' && node.detail ? `${labelOf(node)} · ${node.detail}` : labelOf(node);
+  if (node.kind === 'experiment' && node.detail) return `${labelOf(node)} · ${node.detail}`;
+  return node.kind === 'checkpoint' ? labelOf(node).slice(0, 13) : node.kind === 'code' ? labelOf(node).slice(0, 17) : labelOf(node);
 }
 
 const KINDS = new Set(['version', 'checkpoint', 'trial', 'experiment', 'code', 'data']);

@@ -51,10 +51,10 @@ export function Origin({ version }: { version: VersionView }): ReactElement {
 
 function Part({ title, values, empty, measured }: { title: string; values: Record<string, unknown>; empty: ReactNode; measured?: boolean }): ReactElement {
   return (
-    <section aria-label={title}>
+    <div>
       <h2>{title}</h2>
       {Object.keys(values).length ? <Values label={title} values={values} measured={measured} /> : <p className="det-soft">{empty}</p>}
-    </section>
+    </div>
   );
 }
 

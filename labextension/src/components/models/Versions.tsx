@@ -75,7 +75,7 @@ function columnsOf(
   }));
   return [
     {
-      key: 'choose', title: '', width: 34, fixed: true, usual: true, value: () => null,
+      key: 'choose', title: '✓', about: 'Chosen, to be compared', width: 34, fixed: true, usual: true, value: () => null,
       render: row => (
         <input
           type="checkbox" aria-label={`Choose version ${row.version}`} checked={chosen.includes(row.version)} onChange={event => choose(row.version, event.target.checked)}

@@ -86,8 +86,8 @@ function untangled(layers: readonly (readonly string[])[], edges: readonly Edge[
     beside.set(target, [...(beside.get(target) ?? []), source]);
   }
   const place = new Map<string, number>();
-  const note = (): void => sorted.forEach(layer => layer.forEach((id, i) => place.set(id, (i + 1) / (layer.length + 1))));
-  note();
+  const note = (layer: readonly string[]): void => layer.forEach((id, i) => place.set(id, (i + 1) / (layer.length + 1)));
+  sorted.forEach(note);
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const order = sweep % 2 ? [...sorted.keys()].reverse() : [...sorted.keys()];
     for (const l of order) {
@@ -96,7 +96,7 @@ function untangled(layers: readonly (readonly string[])[], edges: readonly Edge[
         return [id, others.length ? others.reduce((sum, other) => sum + place.get(other)!, 0) / others.length : place.get(id)!];
       }));
       sorted[l]!.sort((a, b) => mean.get(a)! - mean.get(b)!);
-      note();
+      note(sorted[l]!);
     }
   }
   return sorted;

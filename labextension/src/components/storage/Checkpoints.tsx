@@ -81,7 +81,7 @@ function Acts({ item, pins, why, onRegister, onChanged }: {
     onChanged();
   };
   if (inTrash(item)) {
-    return <ActionButton label={`Undelete the ${at}`} why={why} onRun={() => does(() => api.post(`${path}/undelete`), 'The checkpoint was restored.')}>Undelete</ActionButton>;
+    return <ActionButton label={`Undelete the ${at}`} why={why} onRun={() => does(() => api.post(`${path}/undelete`), 'The checkpoint was restored.')}>Undelete<span className="det-hidden"> the {at}</span></ActionButton>;
   }
   if (item.state === 'DELETED') return null;
   const bookmarked = pins.some(pin => pin.kind === 'bookmark');
@@ -97,7 +97,7 @@ function Acts({ item, pins, why, onRegister, onChanged }: {
   ];
   return (
     <>
-      {item.state === 'COMPLETED' && <ActionButton label={`Register the ${at}`} why={readOnly(me)} onRun={onRegister}>Register …</ActionButton>}
+      {item.state === 'COMPLETED' && <ActionButton label={`Register the ${at}`} why={readOnly(me)} onRun={onRegister}>Register …<span className="det-hidden"> the {at}</span></ActionButton>}
       <Menu label={`More actions of the ${at}`} actions={actions} />
     </>
   );

@@ -85,7 +85,7 @@ function Uses({ usage }: { usage: StorageUsage }): ReactElement {
           </tr>
         ))}
       </Sheet>
-      {usage.more > 0 && <p className="det-soft">{plural(usage.more, 'more')} with less are not listed.</p>}
+      {usage.more > 0 && <p className="det-soft">{usage.more} more with less are not listed.</p>}
     </>
   );
 }

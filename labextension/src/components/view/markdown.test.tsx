@@ -8,8 +8,9 @@ const html = (text: string): string => render(<Markdown text={text} />).containe
 
 describe('what people write', () => {
   test.each([
-    ['# Title', '<h3 data-level="1">Title</h3>'],
-    ['### Deep ###', '<h5 data-level="3">Deep</h5>'],
+    ['# Title', '<h2 data-level="1">Title</h2>'],
+    ['### Deep ###', '<h2 data-level="3">Deep</h2>'],
+    ['## A\n#### B\n## C', '<h2 data-level="2">A</h2><h3 data-level="4">B</h3><h2 data-level="2">C</h2>'],
     ['two\nlines', '<p>two\nlines</p>'],
     ['**b** and *i* and ~~s~~ and `c*d*`', '<p><strong>b</strong> and <em>i</em> and <del>s</del> and <code>c*d*</code></p>'],
     ['__b__ and _i_', '<p><strong>b</strong> and <em>i</em></p>'],
@@ -22,7 +23,7 @@ describe('what people write', () => {
     ['```py\nif a < b:\n  **x**\n```', '<pre tabindex="0"><code>if a &lt; b:\n  **x**</code></pre>'],
     ['```\nnever closed', '<pre tabindex="0"><code>never closed</code></pre>'],
     ['\\*not\\* and \\# this', '<p>*not* and # this</p>'],
-    ['text\n# heading', '<p>text</p><h3 data-level="1">heading</h3>'],
+    ['text\n# heading', '<p>text</p><h2 data-level="1">heading</h2>'],
     ['![plot](https://a.example/p.png) no! ![x', '<p><a href="https://a.example/p.png" title="https://a.example/p.png" target="_blank" rel="noopener noreferrer nofollow">plot</a> no! ![x</p>'],
     ['', '']
   ])('%j', (text, expected) => expect(html(text)).toBe(expected));
