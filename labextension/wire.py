@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic.json_schema import models_json_schema
 
 from detlab.schemas import elasticwire, jobwire, poolwire, taskwire, wire
-from detlab.schemas.wire import Wire
+from detlab.schemas.wire import Wire, registry, storage
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -25,8 +25,14 @@ RECEIVED = (
     *(taskwire.OutputList, taskwire.CodeList, taskwire.TimelineView, taskwire.UsageView, taskwire.AuditPage),
     *(taskwire.TokenList, taskwire.HealthView, poolwire.PoolList, elasticwire.ElasticPoolList),
     *(jobwire.JobList, jobwire.JobWhy, jobwire.QuotaList, jobwire.LimitList),
+    *(registry.ModelList, registry.VersionList, registry.LabelMoves, registry.Comparison, registry.LineageGraph),
+    *(storage.GcPreview, storage.StorageUsage),
 )
-SENT = (wire.CreateExperiment, wire.SteerSearch, taskwire.CreateTask, jobwire.JobUpdate)
+SENT = (
+    *(wire.CreateExperiment, wire.SteerSearch, taskwire.CreateTask, jobwire.JobUpdate),
+    *(registry.CreateModel, registry.EditModel, registry.CreateVersion, registry.EditVersion),
+    *(registry.MoveLabel, registry.RemoveLabel),
+)
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 
 /** Non-finite floats travel as these names: strict JSON has no others. */

@@ -17,15 +17,20 @@ from detlab_server.guard import GuardedHandler, reads, writes
 from detlab_server.version import VERSION
 
 # What a front end may ask for: people's routes, never those of agents and tasks.
+_MODEL = r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?"
+_VERSION = r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,99}"
+_LABEL = r"[A-Za-z][A-Za-z0-9._-]{0,63}"
 RELAYED = re.compile(
     r"(me|cluster|openapi\.json|stream|overview|queue|usage|storage/usage|pools|quotas|instances"
     r"|agents(/(?!(enrolments|enrol|connect|records)(/|$))[\w-][\w.-]*/(enable|disable|drain))?"
     r"|jobs(/[\w-][\w.-]*(/why)?)?"
-    r"|experiments(/\d+(/(pause|activate|cancel|kill|edit|trials|checkpoints|curves|stream|timeline|grants|code"
+    r"|experiments(/\d+(/(pause|activate|cancel|kill|edit|trials|checkpoints|curves|stream|timeline|grants|gc|code"
     r"|code/sha256:[0-9a-f]{64}|figures/[a-z_]+|search(/(journal|replay))?))?)?"
     r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"
     r"|tasks(/[\w-][\w.-]*(/(kill|logs|logs/stream|outputs|outputs/sha256:[0-9a-f]{64}))?)?"
-    r"|checkpoints/[0-9a-f-]{36}(/archive|/files/sha256:[0-9a-f]{64})?)"
+    r"|checkpoints/[0-9a-f-]{36}(/archive|/undelete|/pins|/bookmark|/files/sha256:[0-9a-f]{64})?"
+    rf"|models(/{_MODEL}(/(edit|compare|labels(/{_LABEL}(/remove)?)?|versions(/{_VERSION}(/(edit|lineage))?)?))?)?"
+    r"|model-versions|storage/usage)"
 )
 PASSED_HEADERS = ("content-type", "cache-control", "retry-after", "content-disposition", "content-length")
 SHOWN_TYPES = ("application/json", "application/x-ndjson")
@@ -61,6 +66,11 @@ class RelayHandler(GuardedHandler):
     @writes
     async def post(self, path: str) -> None:
         """Relay an action."""
+        await self._relay(path)
+
+    @writes
+    async def put(self, path: str) -> None:
+        """Relay a replacement."""
         await self._relay(path)
 
     @writes

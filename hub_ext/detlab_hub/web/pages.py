@@ -40,8 +40,22 @@ POLICY = (
 )
 """The content policy of the hub page: its own files, and nothing inline but two styles, by their digests."""
 
-VIEWS = ("new", "work", "queue", "cluster", "nodes", "everybody", "quotas", "usage", "tokens", "audit", "service")
-"""Views with an address of their own, beside experiments, trials and tasks; the script tells them apart."""
+VIEWS = (
+    "new",
+    "work",
+    "queue",
+    "cluster",
+    "models",
+    "storage",
+    "nodes",
+    "everybody",
+    "quotas",
+    "usage",
+    "tokens",
+    "audit",
+    "service",
+)
+"""Views with an address of their own, beside experiments, trials, tasks and models; the script tells them apart."""
 
 _RECENT = 20
 _FOREVER = "public, max-age=31536000, immutable"
@@ -172,6 +186,24 @@ class TaskPage(Page):
     @needs("read", cross_site="page", media="text/html")
     async def get(self, task_id: str) -> None:
         """Show the hub page; its script asks for the task and says so if there is none."""
+        self.shell()
+
+
+class ModelPage(Page):
+    """The hub page at a registered model, or at the comparison of its versions."""
+
+    @needs("read", cross_site="page", media="text/html")
+    async def get(self, model: str) -> None:
+        """Show the hub page; its script asks for the model and says so if there is none."""
+        self.shell()
+
+
+class ModelVersionPage(Page):
+    """The hub page at a version of a model."""
+
+    @needs("read", cross_site="page", media="text/html")
+    async def get(self, model: str, version: str) -> None:
+        """Show the hub page; its script asks for the version and says so if there is none."""
         self.shell()
 
 

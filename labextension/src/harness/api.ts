@@ -4,6 +4,7 @@ import { Level, LEVELS } from '../components/logs/filter';
 import { Api, ApiError } from '../state/api';
 import type { Event, ExperimentView, GrantList, LogLine, SeriesView, TrialView } from '../state/wire';
 import * as made from './fixtures';
+import * as kept from './registry';
 
 export interface Case {
   experiment?: Partial<ExperimentView>;
@@ -138,11 +139,15 @@ export class FixtureApi implements Api {
     if (kind === 'experiments') return this.ofExperiment(part, query);
     if (kind === 'trials') return this.ofTrial(Number(id), part, rest, query);
     if (kind === 'tasks') return this.ofTask(id!, part, query);
+    if (kind === 'models') return this.ofModel(id, part, rest, query);
+    if (kind === 'checkpoints' && part === undefined) return made.checkpoint(5);
+    if (path === 'storage/usage') return this.ofStorage(query);
     return undefined;
   }
 
   private ofExperiment(part: string | undefined, query: URLSearchParams): unknown {
     if (part === undefined) return this.experiment();
+    if (part === 'gc') return kept.gc(...['save_experiment_best', 'save_trial_best', 'save_trial_latest'].map((key, i) => Number(query.get(key) ?? Number(i > 0))));
     if (part === 'grants') return this.of.grants ?? { items: [] };
     if (part === 'curves') {
       const most = Number(query.get('max_trials') ?? 100);
@@ -178,6 +183,28 @@ export class FixtureApi implements Api {
     if (part === 'checkpoints') return { items: [3, 2, 1].map(i => ({ ...made.checkpoint(i), trial_id: id })) };
     if (part === 'logs' && !rest.length) return this.logs(query);
     return undefined;
+  }
+
+  private ofModel(id: string | undefined, part: string | undefined, [version, last]: string[], query: URLSearchParams): unknown {
+    const hostile = this.of.hostile ?? false;
+    const of = hostile ? kept.hostileVersion : kept.version;
+    if (id === undefined) {
+      const name = query.get('name')?.toLowerCase() ?? '';
+      const all = hostile ? [1, 2].map(kept.hostileModel) : this.of.trials ? kept.models() : [];
+      return { items: all.filter(one => one.name.toLowerCase().includes(name)), after: null };
+    }
+    if (part === undefined) return hostile ? kept.hostileModel(1) : kept.models().find(one => one.name === decodeURIComponent(id));
+    if (part === 'labels') return { items: this.of.trials ? kept.moves(hostile) : [] };
+    if (part === 'compare') return kept.comparison((query.get('versions') ?? '').split(',').map(Number), hostile);
+    if (last === 'lineage') return kept.lineage(hostile);
+    return version === undefined ? { items: this.of.trials ? [5, 4, 3, 2, 1].map(number => of(number)) : [], after: null } : of(Number(version));
+  }
+
+  private ofStorage(query: URLSearchParams): unknown {
+    const by = (query.get('by') ?? 'user') as 'user';
+    const usage = kept.storage(by, this.of.hostile);
+    const quiet = query.has('limit'); // what the panel asks
+    return this.of.trials && !quiet ? usage : { ...usage, items: [], warnings: [], total: { ...usage.total, checkpoints: 0, checkpoint_bytes: 0, other_bytes: 0, trash_bytes: 0 } };
   }
 
   private ofTask(id: string, part: string | undefined, query: URLSearchParams): unknown {

@@ -127,7 +127,7 @@ export function checkpoint(index: number): CheckpointView {
     created_at: BEGAN + 600 + index * 30, size: 1_834_002 + index * 1000, files: {
       'model_0.safetensors': file(1_801_000, 'a1b2c3d4'), 'trainer.json': file(8_002, 'b2c3d4e5'), 'trainer.safetensors': file(25_000, 'c3d4e5f6')
     },
-    metadata: {}, metrics: {}, storage: {}, validation: index % 5 === 4 ? null : 0.0214 + 0.003 * ((index * 7) % 20), manifest_digest: 'sha256:00'
+    metadata: {}, metrics: {}, storage: {}, validation: index % 5 === 4 ? null : 0.0214 + 0.003 * ((index * 7) % 20), manifest_digest: 'sha256:00', trash_until: index % 14 === 5 ? BEGAN + 90_000 : null
   };
 }
 

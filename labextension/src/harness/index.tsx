@@ -9,7 +9,9 @@ import { flushSync } from 'react-dom';
 
 import { ConfirmDialog } from '../components/common';
 import { ExperimentTab, ExperimentView } from '../components/experiment/index';
+import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { Panel } from '../components/panel';
+import { StoragePage } from '../components/storage';
 import { TaskView, TrialTab, TrialView } from '../components/trial';
 import { AppContext, AppProvider, Plotly, Question } from '../state/context';
 import { Store } from '../state/store';
@@ -68,6 +70,11 @@ function View(): ReactElement {
     case 'trial': return <TrialView id={Number(id ?? 117)} tab={tab as TrialTab} />;
     case 'task': return <TaskView id={id ?? 'nb-7f3a'} />;
     case 'panel': return <Panel />;
+    case 'models': return <ModelsPage />;
+    case 'model': return <ModelPage name={id ?? 'digits'} />;
+    case 'version': return <VersionPage model="digits" version={Number(id ?? 5)} />;
+    case 'compare': return <ComparePage model="digits" versions={(id ?? '3,5').split(',')} />;
+    case 'storage': return <StoragePage />;
     case 'notebook': return <div className="det-live"><LiveView view={notebookView(api.of)} advice={null} /></div>;
     default: return <ExperimentView id={12} tab={tab as ExperimentTab} />;
   }

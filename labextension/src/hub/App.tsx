@@ -7,6 +7,8 @@ import { ErrorBoundary } from './ErrorBoundary';
 import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
 import { nameText } from '../components/common/text';
+import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
+import { StoragePage } from '../components/storage';
 import { TaskView, TrialView } from '../components/trial';
 import { loadPlotly } from './plotlyloader';
 import { AppProvider, type AppContext, type Place } from '../state/context';
@@ -118,6 +120,15 @@ function titleOf(place: HubPlace): string {
       return `Trial ${place.id}`;
     case 'task':
       return nameText(place.id);
+    case 'models':
+    case 'storage':
+      return NAMES[place.kind];
+    case 'model':
+      return `Model ${nameText(place.name, 80)}`;
+    case 'version':
+      return `${nameText(place.model, 80)} version ${place.version}`;
+    case 'compare':
+      return `Compare ${nameText(place.model, 80)}`;
     case 'new':
       return 'New experiment';
     case 'nowhere':
@@ -137,6 +148,15 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
       return <TrialView id={place.id} tab={place.tab} />;
     case 'task':
       return <TaskView id={place.id} />;
+    case 'models':
+    case 'storage':
+      return <List view={place.kind} page={page} />;
+    case 'model':
+      return <ModelPage name={place.name} />;
+    case 'version':
+      return <VersionPage model={place.model} version={place.version} />;
+    case 'compare':
+      return <ComparePage model={place.model} versions={place.versions} />;
     case 'new':
       return <NewExperiment page={page} api={api} from={place.from} />;
     case 'nowhere':
@@ -160,6 +180,10 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
       return <Queue />;
     case 'cluster':
       return <Nodes title="Cluster" />;
+    case 'models':
+      return <ModelsPage />;
+    case 'storage':
+      return <StoragePage />;
     case 'nodes':
       return <Nodes title="Nodes" manage />;
     case 'everybody':

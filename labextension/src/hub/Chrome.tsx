@@ -10,7 +10,7 @@ import { ADMIN, LISTS, type AdminView, type HubPlace, type ListView, type Router
 import { switchTheme, themeNow } from './theme';
 
 export const NAMES: Record<ListView | AdminView, string> = {
-  work: 'My work', queue: 'Queue', cluster: 'Cluster', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
+  work: 'My work', queue: 'Queue', cluster: 'Cluster', models: 'Models', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
   tokens: 'Tokens', audit: 'Audit log', service: 'Service'
 };
 
@@ -62,7 +62,7 @@ export function Nav({ page, router, place }: { page: PageInfo; router: Router; p
   }, [place]);
   const entry = (view: ListView | AdminView): ReactElement => (
     <li key={view}>
-      <a href={router.href({ kind: 'list', view })} aria-current={place.kind === 'list' && place.view === view ? 'page' : undefined}>
+      <a href={router.href({ kind: 'list', view })} aria-current={isUnder(place, view) ? 'page' : undefined}>
         {view === 'usage' && !page.admin ? 'My usage' : NAMES[view]}
         {view === 'queue' && waiting > 0 && <span className="det-hub-count det-num">{waiting}</span>}
       </a>
@@ -79,6 +79,12 @@ export function Nav({ page, router, place }: { page: PageInfo; router: Router; p
       )}
     </nav>
   );
+}
+
+/** Whether a place is a view, or one of the pages that are reached from it only. */
+function isUnder(place: HubPlace, view: ListView | AdminView): boolean {
+  if (place.kind === 'list') return place.view === view;
+  return view === 'models' && (place.kind === 'model' || place.kind === 'version' || place.kind === 'compare');
 }
 
 /** Notices on every view: session ended, connection lost, new version. */

@@ -6,6 +6,7 @@ import { View } from '../components/admin';
 import { ActionButton, Loading, Menu, plural } from '../components/common';
 import { Cluster, FilteredWork, Queue } from '../components/panel';
 import { readOnly } from '../components/view/actions';
+import { StorageWarning } from '../components/storage';
 import { useApp, useStore } from '../state/context';
 import { isOver } from '../state/states';
 import { StartDialog, TITLES } from './start/StartDialog';
@@ -34,6 +35,7 @@ export function Home(): ReactElement {
   );
   return (
     <View title="My work" summary={ready ? `${active} active` : undefined} tools={start}>
+      {ready && <StorageWarning />}
       {starting && <StartDialog kind={starting} onClose={() => setStarting(null)} />}
       {ready ? (
         <div className="det-hub-home">

@@ -4,7 +4,7 @@ import { useSyncExternalStore } from 'react';
 
 import type { Place } from '../state/context';
 
-export const LISTS = ['work', 'queue', 'cluster'] as const;
+export const LISTS = ['work', 'queue', 'cluster', 'models', 'storage'] as const;
 export const ADMIN = ['nodes', 'everybody', 'quotas', 'usage', 'tokens', 'audit', 'service'] as const;
 
 export type ListView = (typeof LISTS)[number];
@@ -35,7 +35,20 @@ export function placeOf(path: string, search = ''): HubPlace {
     if (first === 'trials' && id !== null) return { kind: 'trial', id, ...tabOf(search) };
     if (first === 'tasks') return { kind: 'task', id: decoded(second) };
   }
-  return { kind: 'nowhere', path };
+  return ofModel(parts, search) ?? { kind: 'nowhere', path };
+}
+
+/** `models/NAME`, `models/NAME/compare?versions=1,2`, `models/NAME/versions/3`. */
+function ofModel([first, name, part, version, ...rest]: string[], search: string): HubPlace | null {
+  if (first !== 'models' || name === undefined || rest.length) return null;
+  const model = decoded(name);
+  if (part === undefined) return { kind: 'model', name: model };
+  if (part === 'compare' && version === undefined) return { kind: 'compare', model, versions: versionsOf(search) };
+  return part === 'versions' && /^\d{1,15}$/.test(version ?? '') ? { kind: 'version', model, version: Number(version) } : null;
+}
+
+function versionsOf(search: string): string[] {
+  return (new URLSearchParams(search).get('versions') ?? '').split(',').filter(Boolean);
 }
 
 function fromOf(search: string): { from?: number } {
@@ -57,6 +70,15 @@ export function pathOf(place: HubPlace): string {
       return `trials/${place.id}${place.tab ? `?tab=${place.tab}` : ''}`;
     case 'task':
       return `tasks/${encodeURIComponent(place.id)}`;
+    case 'model':
+      return `models/${encodeURIComponent(place.name)}`;
+    case 'version':
+      return `models/${encodeURIComponent(place.model)}/versions/${place.version}`;
+    case 'compare':
+      return `models/${encodeURIComponent(place.model)}/compare?versions=${place.versions.map(encodeURIComponent).join(',')}`;
+    case 'models':
+    case 'storage':
+      return place.kind;
     case 'new':
       return place.from ? `new?from=${place.from}` : 'new';
     case 'nowhere':

@@ -1,11 +1,14 @@
 /** Lumino widgets that hold React views. */
 
 import { MainAreaWidget, ReactWidget } from '@jupyterlab/apputils';
-import type { ReactElement } from 'react';
+import type { ReactElement, ReactNode } from 'react';
 
 import { ExperimentView } from '../components/experiment/ExperimentView';
+import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
+import { StoragePage } from '../components/storage';
 import { TaskView } from '../components/trial/TaskView';
 import { TrialView } from '../components/trial/TrialView';
+import { nameText } from '../components/common/text';
 import { AppContext, AppProvider, Place } from '../state/context';
 import { detlabIcon } from './icon';
 
@@ -25,7 +28,15 @@ export class View extends ReactWidget {
 }
 
 export function placeKey(place: Place): string {
-  return place.kind === 'new' ? `new:${place.from ?? ''}${place.path ?? ''}` : `${place.kind}:${place.id}`;
+  switch (place.kind) {
+    case 'new': return `new:${place.from ?? ''}${place.path ?? ''}`;
+    case 'models':
+    case 'storage': return place.kind;
+    case 'model': return `model:${place.name}`;
+    case 'version': return `version:${place.model}@${place.version}`;
+    case 'compare': return `compare:${place.model}@${place.versions.join()}`;
+    default: return `${place.kind}:${place.id}`;
+  }
 }
 
 export function placeTitle(place: Place): string {
@@ -33,13 +44,29 @@ export function placeTitle(place: Place): string {
     case 'experiment': return `Experiment ${place.id}`;
     case 'trial': return `Trial ${place.id}`;
     case 'task': return `Task ${place.id}`;
+    case 'models': return 'Models';
+    case 'storage': return 'Storage';
+    case 'model': return `Model ${nameText(place.name, 80)}`;
+    case 'version': return `${nameText(place.model, 80)} version ${place.version}`;
+    case 'compare': return `Compare ${nameText(place.model, 80)}`;
     case 'new': return place.path?.endsWith('.ipynb') ? 'New notebook run' : 'New experiment';
   }
 }
 
 /** What a tab reads: the number first, since many tabs side by side show no more than their first letters. */
 export function tabLabel(place: Place): string {
-  return place.kind === 'new' || place.kind === 'task' ? placeTitle(place) : `#${place.id} ${place.kind}`;
+  switch (place.kind) {
+    case 'experiment':
+    case 'trial': return `#${place.id} ${place.kind}`;
+    case 'version': return `v${place.version} ${nameText(place.model, 40)}`;
+    case 'model': return nameText(place.name, 40);
+    default: return placeTitle(place);
+  }
+}
+
+/** Pages of the hub scroll by themselves in a tab. */
+function InTab({ children }: { children: ReactNode }): ReactElement {
+  return <div className="det-view-main">{children}</div>;
 }
 
 /** A tab of the main area for a place; `form` makes the one of new experiments. */
@@ -51,6 +78,11 @@ export function makeTab(
       case 'experiment': return <ExperimentView id={place.id} />;
       case 'trial': return <TrialView id={place.id} tab={place.tab} />;
       case 'task': return <TaskView id={place.id} />;
+      case 'models': return <InTab><ModelsPage /></InTab>;
+      case 'storage': return <InTab><StoragePage /></InTab>;
+      case 'model': return <InTab><ModelPage name={place.name} /></InTab>;
+      case 'version': return <InTab><VersionPage model={place.model} version={place.version} /></InTab>;
+      case 'compare': return <InTab><ComparePage model={place.model} versions={place.versions} /></InTab>;
       case 'new': return form(place);
     }
   };

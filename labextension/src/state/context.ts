@@ -9,6 +9,15 @@ export type Place =
   | { kind: 'experiment'; id: number }
   | { kind: 'trial'; id: number; experiment?: number; tab?: 'metrics' | 'logs' | 'checkpoints' }
   | { kind: 'task'; id: string }
+  | { kind: 'models' }
+  | { kind: 'model'; name: string }
+  | { kind: 'version'; model: string; version: number }
+  | {
+    kind: 'compare'; model: string;
+    /** Numbers, semantic versions or labels. */
+    versions: string[];
+  }
+  | { kind: 'storage' }
   | {
     kind: 'new'; path?: string;
     /** The experiment whose config and code it begins with. */

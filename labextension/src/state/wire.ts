@@ -137,6 +137,16 @@ export interface CodeList {
   items: CodeFile[];
 }
 
+/** GET models/{model}/compare?versions=1,2,production: versions side by side. */
+export interface Comparison {
+  versions: VersionView[];
+  metrics: Difference[];
+  hyperparameters: Difference[];
+  config: Difference[];
+  environment: Difference[];
+  code: FileDifference[];
+}
+
 /** POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text. */
 export interface CreateExperiment {
   config?: Record<string, unknown> | null;
@@ -155,6 +165,15 @@ export interface CreateExperimentReply {
   warnings: ProblemView[];
   config: Record<string, unknown>;
   forecast: ForecastView | null;
+}
+
+/** POST models. A model is a name under which versions are kept. */
+export interface CreateModel {
+  name: string;
+  description?: string;
+  notes?: string;
+  metadata?: Record<string, unknown>;
+  labels?: string[];
 }
 
 /** POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig). */
@@ -179,6 +198,19 @@ export interface CreateTaskReply {
   config: Record<string, unknown>;
 }
 
+/** POST models/{model}/versions: register a checkpoint; one of the two names it. A checkpoint that has a version of this model already gives that version again. */
+export interface CreateVersion {
+  checkpoint?: string | null;
+  experiment_id?: number | null;
+  name?: string;
+  comment?: string;
+  notes?: string;
+  metadata?: Record<string, unknown>;
+  semver?: string | null;
+  labels?: string[];
+  reason?: string;
+}
+
 /** Snapshot for a live view: experiment, trials and curves as of `cursor`; follow the stream from there. */
 export interface CurvesView {
   cursor: number;
@@ -187,6 +219,38 @@ export interface CurvesView {
   curves: SeriesView[];
   attempts: AttemptSpan[];
   parents: ParentView[];
+}
+
+/** One row of a comparison: `values` has one entry per compared version, null where it has none. */
+export interface Difference {
+  name: string;
+  values: unknown[];
+  same: boolean;
+}
+
+/** POST models/{model}/edit. What is null stays as it is; the same edit again changes nothing. */
+export interface EditModel {
+  name?: string | null;
+  description?: string | null;
+  notes?: string | null;
+  metadata?: Record<string, unknown> | null;
+  set_metadata?: Record<string, unknown>;
+  remove_metadata?: string[];
+  labels?: string[] | null;
+  add_labels?: string[];
+  remove_labels?: string[];
+  archived?: boolean | null;
+}
+
+/** POST models/{model}/versions/{version}/edit. */
+export interface EditVersion {
+  name?: string | null;
+  comment?: string | null;
+  notes?: string | null;
+  metadata?: Record<string, unknown> | null;
+  set_metadata?: Record<string, unknown>;
+  remove_metadata?: string[];
+  semver?: string | null;
 }
 
 /** GET instances. */
@@ -285,12 +349,52 @@ export interface FailureView {
   command: string | null;
 }
 
+/** A file of the code that is not the same in all compared versions; the diff is of the first two that have it. */
+export interface FileDifference {
+  path: string;
+  digests: (string | null)[];
+  diff: string;
+}
+
 /** What would happen to the first trial if a dry run had been a submit, by the code that schedules. */
 export interface ForecastView {
   pool: string;
   agent_id: string | null;
   reason: string;
   detail: string;
+}
+
+/** What collection decides about one checkpoint. */
+export interface GcItem {
+  uuid: string;
+  trial_id: number;
+  steps_completed: number;
+  metric: number | null;
+  size: number;
+  keep: boolean;
+  why: string[];
+  pins: Pin[];
+}
+
+/** What an experiment keeps when it has ended (Determined's three numbers). */
+export interface GcPolicy {
+  save_experiment_best: number;
+  save_trial_best: number;
+  save_trial_latest: number;
+}
+
+/** What a policy would do to an experiment now, or what it has done; nothing is changed by asking. */
+export interface GcPreview {
+  experiment_id: number;
+  policy: GcPolicy;
+  items: GcItem[];
+  left_out: number;
+  going: number;
+  staying: number;
+  freed: number;
+  kept: number;
+  applied: boolean;
+  trash_until: number | null;
 }
 
 /** The grants of an experiment, users first. */
@@ -390,6 +494,22 @@ export interface JournalEntry {
   decisions: (Record<string, unknown>)[];
 }
 
+/** One move of a label: who, when and why. */
+export interface LabelMove {
+  id: number;
+  label: string;
+  from_version: number | null;
+  to_version: number | null;
+  by: string;
+  at: number;
+  reason: string;
+}
+
+/** The history of a model's labels, newest first. */
+export interface LabelMoves {
+  items: LabelMove[];
+}
+
 /** The limits of one user. */
 export interface LimitList {
   items: LimitView[];
@@ -415,6 +535,50 @@ export interface LimitView {
   users: LimitUse[];
 }
 
+/** Where a version comes from, as recorded when it was registered; nothing of it changes later. */
+export interface Lineage {
+  experiment_id: number | null;
+  experiment_name: string;
+  trial_id: number | null;
+  run: number | null;
+  steps_completed: number | null;
+  hyperparameters: Record<string, unknown>;
+  metrics: Record<string, number>;
+  metric: string;
+  smaller_is_better: boolean;
+  config: Record<string, unknown>;
+  bundle_digest: string;
+  environment: Record<string, string>;
+  data: Record<string, string>;
+  parents: string[];
+  slots: number;
+  device: string;
+  submitter: string;
+  started_at: number | null;
+  ended_at: number | null;
+}
+
+/** `source` was made from, by or with `target`. */
+export interface LineageEdge {
+  source: string;
+  target: string;
+  label: string;
+}
+
+/** GET models/{model}/versions/{version}/lineage. */
+export interface LineageGraph {
+  nodes: LineageNode[];
+  edges: LineageEdge[];
+}
+
+/** Something in a lineage graph. */
+export interface LineageNode {
+  id: string;
+  kind: string;
+  label: string;
+  detail: string;
+}
+
 /** One line of a task's output. */
 export interface LogLine {
   id: number;
@@ -427,6 +591,37 @@ export interface LogLine {
   level: string | null;
   time: number;
   text: string;
+}
+
+/** One page of models, newest first. */
+export interface ModelList {
+  items: ModelView[];
+  after: number | null;
+}
+
+/** A registered model. */
+export interface ModelView {
+  id: number;
+  name: string;
+  owner: string;
+  description: string;
+  notes: string;
+  metadata: Record<string, unknown>;
+  labels: string[];
+  archived: boolean;
+  created_at: number;
+  updated_at: number;
+  versions: number;
+  latest: number | null;
+  moving: Record<string, number>;
+  right: string;
+}
+
+/** POST models/{model}/labels/{label}: give a label to a version, and take it from the one that had it. */
+export interface MoveLabel {
+  version: number | string;
+  reason?: string;
+  expected?: number | null;
 }
 
 /** GET tasks/{task_id}/outputs. */
@@ -458,6 +653,12 @@ export interface ParentView {
   trial_id: number;
   parent_id: number;
   steps_completed: number;
+}
+
+/** Why a checkpoint is not collected, whatever the policy says. */
+export interface Pin {
+  kind: 'resume' | 'search' | 'rung' | 'parent' | 'warm_start' | 'version' | 'evaluation' | 'bookmark';
+  reason: string;
 }
 
 /** A line of a trial that a log policy was looking for; the first of each policy and agent. */
@@ -556,6 +757,12 @@ export interface QuotaView {
   waiting: number;
   set_by: string;
   set_at: number;
+}
+
+/** POST models/{model}/labels/{label}/remove. */
+export interface RemoveLabel {
+  reason?: string;
+  expected?: number | null;
 }
 
 /** A search at one of its events, computed from its journal. */
@@ -680,6 +887,29 @@ export interface StorageQuotaView {
   used: number;
   set_by: string;
   set_at: number;
+}
+
+/** GET storage/usage?by=user|group|project|experiment. */
+export interface StorageUsage {
+  by: 'user' | 'group' | 'project' | 'experiment';
+  items: StorageUse[];
+  total: StorageUse;
+  more: number;
+  warnings: string[];
+}
+
+/** Bytes of one user, group, project or experiment. */
+export interface StorageUse {
+  name: string;
+  experiment_id: number | null;
+  owner: string;
+  checkpoints: number;
+  checkpoint_bytes: number;
+  trash_bytes: number;
+  other_bytes: number;
+  freed_bytes: number;
+  used: number;
+  limit: number | null;
 }
 
 /** Summary of one scalar series; min, max and mean skip NaN. */
@@ -832,6 +1062,34 @@ export interface UserView {
   name: string;
   scopes: string[];
   admin: boolean;
+}
+
+/** One page of versions, newest first, or best first. */
+export interface VersionList {
+  items: VersionView[];
+  after: number | null;
+}
+
+/** A version of a model: a checkpoint with its lineage. */
+export interface VersionView {
+  model_id: number;
+  model: string;
+  version: number;
+  semver: string | null;
+  labels: string[];
+  name: string;
+  comment: string;
+  notes: string;
+  metadata: Record<string, unknown>;
+  owner: string;
+  created_at: number;
+  updated_at: number;
+  checkpoint: string;
+  checkpoint_state: string;
+  size: number;
+  manifest_digest: string;
+  format: string;
+  lineage: Lineage;
 }
 
 /** Why one task waits. */

@@ -26,7 +26,8 @@ EXACT = (
     " 'sha256-S+l+cz1wXqs2B0FcjqqT7NvjwGmhD1UjJswXjlSkj0s='; img-src 'self' data:; font-src 'self';"
     " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
-SHELLS = ["", *pages.VIEWS, "experiments/1", "trials/1", "tasks/nb-1a2b"]
+MODELS = ["models/digits", "models/digits/compare", "models/digits/versions/3"]
+SHELLS = ["", *pages.VIEWS, "experiments/1", "trials/1", "tasks/nb-1a2b", *MODELS]
 FETCH = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin"}
 
 

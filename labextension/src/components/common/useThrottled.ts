@@ -15,3 +15,13 @@ export function useThrottled<T>(value: T, everyMs: number): T {
   }, [value, everyMs]);
   return shown;
 }
+
+/** What is typed, once nothing more was typed for a moment. */
+export function useSettled(value: string, ms = 250): string {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = window.setTimeout(() => setSettled(value), ms);
+    return () => window.clearTimeout(timer);
+  }, [value, ms]);
+  return settled;
+}

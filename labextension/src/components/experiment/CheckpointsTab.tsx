@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { CheckpointView, ExperimentView } from '../../state/wire';
 import { ErrorBanner, Loading, useLoaded } from '../common';
-import { CheckpointList } from '../view/CheckpointList';
+import { Checkpoints } from '../storage';
 import { useThrottled } from '../common/useThrottled';
 
 const EVERY_MS = 2000;
@@ -20,6 +20,6 @@ export function CheckpointsTab({ experiment: e, version }: { experiment: Experim
   if (error && !data) return <ErrorBanner error={error} what="Checkpoints" onRetry={reload} />;
   if (!data) return <Loading what="Loading the checkpoints" />;
   return (
-    <CheckpointList items={data.items} over={isOver(e.state)} metric={e.metric} smallerIsBetter={e.smaller_is_better} ofTrials />
+    <Checkpoints items={data.items} over={isOver(e.state)} experiment={e} reload={reload} ofTrials />
   );
 }

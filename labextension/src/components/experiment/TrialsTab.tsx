@@ -7,7 +7,7 @@ import { isOver } from '../../state/states';
 import type { ExperimentView } from '../../state/wire';
 import { Column, EmptyState, Menu, plural, StateBadge, Table } from '../common';
 import { nameText } from '../common/text';
-import { ColumnPicker } from './ColumnPicker';
+import { ColumnPicker } from '../view/ColumnPicker';
 import { notSteered, trialActs } from '../search';
 import { endWord, toneState } from '../view/progress';
 import { bestPoint } from './seeds';
@@ -58,7 +58,7 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
           id={id} className="det-input det-grow" type="search" value={filter} placeholder="Filter: words, lr<0.01, state:error"
           onChange={event => setFilter(event.target.value)}
         />
-        <ColumnPicker columns={columns} isShown={column => choice.get(column.key) ?? column.usual}
+        <ColumnPicker always="trial" columns={columns} isShown={column => choice.get(column.key) ?? column.usual}
           onChange={(column, on) => setChoice(new Map(choice).set(column, on))} onReset={() => setChoice(new Map())} />
         <span className="det-soft det-num" role="status">
           {wanted.trim() ? `${found.length} of ${plural(rows.length, 'trial')}` : plural(rows.length, 'trial')}

@@ -6,6 +6,8 @@ import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import { Loading } from '../common';
 import { QuotaItems, usedWords, useQuotas } from '../jobs';
+import { ModelItems, useNewestModels } from '../models';
+import { StorageWarning } from '../storage';
 import { Cluster } from './Cluster';
 import { LinkStatus } from './LinkStatus';
 import { Queue } from './Queue';
@@ -33,6 +35,7 @@ export function Panel({ notice, footer }: { notice?: ReactNode; footer?: ReactNo
       </div>
       {notice}
       <LinkStatus />
+      {ready && <StorageWarning />}
       {ready ? <Sections filter={filter} /> : !failed && <Loading what="Connecting" />}
       {footer}
     </div>
@@ -57,12 +60,19 @@ function Sections({ filter }: { filter: string }): ReactElement {
       {quotas.length > 0 && (
         <Section title="Quotas" count={mine ? usedWords({ ...mine, waiting: 0 }) : ''}><QuotaItems items={quotas} /></Section>
       )}
+      <ModelsSection filter={filter} />
       <Section title="Cluster" count={`${used}/${total} slots in use`}>
         {draining && <div className="det-reason" data-tone="waiting">Draining: nothing new starts until the service is restarted.</div>}
         <Cluster filter={filter} />
       </Section>
     </div>
   );
+}
+
+function ModelsSection({ filter }: { filter: string }): ReactElement {
+  const found = useNewestModels();
+  const count = found.data?.items.length ?? 0;
+  return <Section title="Models" count={count ? `${count}${found.data!.after === null ? '' : '+'}` : ''}><ModelItems found={found} filter={filter} /></Section>;
 }
 
 function Section({ title, count, children }: { title: string; count: string; children: ReactNode }): ReactElement {

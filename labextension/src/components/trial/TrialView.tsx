@@ -16,7 +16,7 @@ import { trialActs } from '../search';
 import { useThrottled } from '../common/useThrottled';
 import { LogView } from '../logs/LogView';
 import { nameText } from '../common/text';
-import { CheckpointList } from '../view/CheckpointList';
+import { Checkpoints } from '../storage';
 import { FailureCard } from '../view/FailureCard';
 import { TrialFeed, TrialState } from './feed';
 import { HparamsTab } from './HparamsTab';
@@ -114,5 +114,5 @@ function TrialCheckpoints({ state }: { state: TrialState }): ReactElement {
   if (error && !data) return <ErrorBanner error={error} what="Checkpoints" onRetry={reload} />;
   if (!data) return <Loading what="Loading the checkpoints" />;
   const e = state.experiment;
-  return <CheckpointList items={data.items} over={isOver(trial.state)} metric={e?.metric ?? ''} smallerIsBetter={e?.smaller_is_better ?? true} />;
+  return <Checkpoints items={data.items} over={isOver(trial.state)} experiment={e} reload={reload} />;
 }

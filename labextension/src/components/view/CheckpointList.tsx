@@ -1,6 +1,6 @@
 /** Checkpoints, best first: their numbers, their uuid to copy, and all files or each to be downloaded. */
 
-import { ReactElement, useMemo, useState } from 'react';
+import { ReactElement, ReactNode, useMemo, useState } from 'react';
 
 import { useApp } from '../../state/context';
 import type { CheckpointView } from '../../state/wire';
@@ -24,7 +24,7 @@ export function bestFirst(items: readonly CheckpointView[], smallerIsBetter: boo
   return keyed.map(k => k.item);
 }
 
-export function CheckpointList({ items, over, metric, smallerIsBetter, ofTrials = false }: {
+export function CheckpointList({ items, over, metric, smallerIsBetter, ofTrials = false, tools, more, note }: {
   items: readonly CheckpointView[];
   /** Whether none will follow. */
   over: boolean;
@@ -32,6 +32,12 @@ export function CheckpointList({ items, over, metric, smallerIsBetter, ofTrials 
   smallerIsBetter: boolean;
   /** They are of several trials: name the trial of each. */
   ofTrials?: boolean;
+  /** Buttons above the list. */
+  tools?: ReactNode;
+  /** More buttons of one. */
+  more?: (item: CheckpointView) => ReactNode;
+  /** A line below one. */
+  note?: (item: CheckpointView) => ReactNode;
 }): ReactElement {
   const [most, setMost] = useState(PAGE);
   const ordered = useMemo(() => bestFirst(items, smallerIsBetter), [items, smallerIsBetter]);
@@ -41,11 +47,14 @@ export function CheckpointList({ items, over, metric, smallerIsBetter, ofTrials 
   }
   return (
     <div className="det-checkpoints">
-      <p className="det-soft">{plural(items.length, 'checkpoint')}, best {nameText(metric, 60) || 'validation'} first.</p>
+      <div className="det-checkpoints-head">
+        <p className="det-soft">{plural(items.length, 'checkpoint')}, best {nameText(metric, 60) || 'validation'} first.</p>
+        {tools}
+      </div>
       <ul className="det-checkpoint-list">
         {ordered.slice(0, most).map((item, i) => (
           <Checkpoint
-            key={item.uuid} item={item} metric={metric} best={i === 0 && item.validation !== null} ofTrials={ofTrials}
+            key={item.uuid} item={item} metric={metric} best={i === 0 && item.validation !== null} ofTrials={ofTrials} more={more} note={note}
           />
         ))}
       </ul>
@@ -56,8 +65,9 @@ export function CheckpointList({ items, over, metric, smallerIsBetter, ofTrials 
   );
 }
 
-function Checkpoint({ item, metric, best, ofTrials }: {
+function Checkpoint({ item, metric, best, ofTrials, more, note }: {
   item: CheckpointView; metric: string; best: boolean; ofTrials: boolean;
+  more?: (item: CheckpointView) => ReactNode; note?: (item: CheckpointView) => ReactNode;
 }): ReactElement {
   const { api, navigate } = useApp();
   const deleted = item.state === 'DELETED';
@@ -78,16 +88,20 @@ function Checkpoint({ item, metric, best, ofTrials }: {
         {deleted && <span className="det-soft">files deleted</span>}
         {item.state === 'PARTIALLY_DELETED' && <span className="det-soft">some files deleted</span>}
         <span className="det-mono det-checkpoint-uuid det-ellipsis" title={item.uuid}>{nameText(item.uuid, 60)}</span>
-        <CopyButton text={item.uuid} label="Copy uuid" what="the checkpoint's uuid" />
-        {!deleted && files.length > 0 && (
-          <a
-            className="det-button" download={`checkpoint-${item.uuid}.tar`} href={api.href(`checkpoints/${encodeURIComponent(item.uuid)}/archive`)}
-            title={`All files as one .tar, ${formatBytes(item.size)}`} aria-label={`Download all files of the checkpoint at step ${item.steps_completed}`}
-          >
-            Download all
-          </a>
-        )}
+        <span className="det-checkpoint-acts">
+          <CopyButton text={item.uuid} label="Copy uuid" what="the checkpoint's uuid" />
+          {!deleted && files.length > 0 && (
+            <a
+              className="det-button" download={`checkpoint-${item.uuid}.tar`} href={api.href(`checkpoints/${encodeURIComponent(item.uuid)}/archive`)}
+              title={`All files as one .tar, ${formatBytes(item.size)}`} aria-label={`Download all files of the checkpoint at step ${item.steps_completed}`}
+            >
+              Download all
+            </a>
+          )}
+          {more?.(item)}
+        </span>
       </div>
+      {note?.(item)}
       {!deleted && files.length > 0 && <Files uuid={item.uuid} files={files} />}
     </li>
   );

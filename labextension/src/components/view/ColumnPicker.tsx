@@ -2,11 +2,11 @@
 
 import { KeyboardEvent, ReactElement, useEffect, useRef, useState } from 'react';
 
-import type { TrialColumn } from './trialtable';
-
-export function ColumnPicker({ columns, isShown, onChange, onReset }: {
-  columns: readonly TrialColumn[];
-  isShown: (column: TrialColumn) => boolean;
+/** `always`: the key of the column that cannot be hidden. */
+export function ColumnPicker<C extends { key: string; title: string }>({ columns, always, isShown, onChange, onReset }: {
+  columns: readonly C[];
+  always: string;
+  isShown: (column: C) => boolean;
   onChange: (key: string, on: boolean) => void;
   onReset: () => void;
 }): ReactElement {
@@ -39,7 +39,7 @@ export function ColumnPicker({ columns, isShown, onChange, onReset }: {
           {columns.map(column => (
             <label key={column.key}>
               <input
-                type="checkbox" checked={isShown(column)} disabled={column.key === 'trial'}
+                type="checkbox" checked={isShown(column)} disabled={column.key === always}
                 onChange={event => onChange(column.key, event.target.checked)}
               />
               <span className="det-ellipsis">{column.title}</span>

@@ -1,0 +1,119 @@
+/** One model: what people wrote about it, its versions, and the history of its labels. */
+
+import { ReactElement, useState } from 'react';
+
+import { useApp, useStore } from '../../state/context';
+import type { ModelView } from '../../state/wire';
+import { Go } from '../admin/parts';
+import { ActionButton, formatAgo, formatTime, Loading, Menu, Notice, plural, useLoaded, useNow } from '../common';
+import { useAct } from '../common/load';
+import { nameText } from '../common/text';
+import { Markdown } from '../view/Markdown';
+import { Missing } from '../view/Missing';
+import { Tabs } from '../view/Tabs';
+import { Moving, Words } from './Chips';
+import { MoveLabel } from './dialogs/MoveLabel';
+import { EditModel } from './EditModel';
+import { LabelHistory } from './LabelHistory';
+import { closedModel } from './model';
+import { modelPath } from './paths';
+import { useModelEvents } from './useModelEvents';
+import { Metadata } from './Values';
+import { Versions } from './Versions';
+
+type Tab = 'versions' | 'labels' | 'metadata';
+
+export function ModelPage({ name }: { name: string }): ReactElement {
+  const { api } = useApp();
+  const { data, error, reload } = useLoaded(modelPath(name), signal => api.get<ModelView>(modelPath(name), signal));
+  useModelEvents(reload);
+  if (error && (!data || error.status === 404)) return <Missing error={error} what={`Model ${nameText(name, 80)}`} onRetry={reload} />;
+  if (!data) return <Loading what={`Loading model ${nameText(name, 80)}`} />;
+  return <Shown key={data.id} model={data} reload={reload} />;
+}
+
+function Shown({ model, reload }: { model: ModelView; reload: () => void }): ReactElement {
+  const { navigate } = useApp();
+  const me = useStore(s => s.me);
+  const now = useNow(15_000);
+  const [tab, setTab] = useState<Tab>('versions');
+  const [editing, setEditing] = useState(false);
+  const [moving, setMoving] = useState<{ label?: string; version?: number } | null>(null);
+  const why = closedModel(me, model);
+  const own = why ?? (model.right === 'own' ? null : `Only its owner, ${nameText(model.owner, 40)}, and administrators may do this.`);
+  const saved = (view: ModelView): void => {
+    setEditing(false);
+    if (view.name !== model.name) navigate({ kind: 'model', name: view.name });
+    else reload();
+  };
+  const count = Object.keys(model.metadata).length;
+  const tabs = [
+    { key: 'versions', label: 'Versions', note: model.versions || null }, { key: 'labels', label: 'Label history' },
+    { key: 'metadata', label: 'Metadata', note: count || null }
+  ];
+  return (
+    <section className="det-model">
+      <header className="det-head-block">
+        <p className="det-crumbs"><Go to={{ kind: 'models' }}>Models</Go></p>
+        <div className="det-head-line">
+          <h1 className="det-head-title" tabIndex={-1}><bdi>{nameText(model.name)}</bdi></h1>
+          {model.archived && <span className="det-chip">archived</span>}
+          <div className="det-head-actions" role="group" aria-label="Actions">
+            <ActionButton label="Move a label …" why={why ?? (model.versions ? null : 'It has no versions yet.')} onRun={() => setMoving({})} />
+            <ActionButton label="Edit" why={why} onRun={() => setEditing(true)} />
+            <More model={model} why={why} own={own} reload={reload} />
+          </div>
+        </div>
+        <p className="det-head-facts">
+          {[
+            `Model ${model.id}`, nameText(model.owner, 60), plural(model.versions, 'version'), `updated ${formatAgo(model.updated_at, now)}`
+          ].map((fact, i) => <span key={i} title={i === 3 ? formatTime(model.updated_at) : undefined}>{fact}</span>)}
+        </p>
+        <p className="det-model-chips"><Moving model={model} /> <Words labels={model.labels} /></p>
+      </header>
+      {model.archived && <Notice>Archived: it is not listed, and gets no new versions. Its versions are kept and can be loaded.</Notice>}
+      {editing ? <EditModel model={model} onSaved={saved} onCancel={() => setEditing(false)} /> : <About model={model} />}
+      <Tabs label={`Parts of model ${nameText(model.name, 80)}`} tabs={tabs} chosen={tab} onChoose={key => setTab(key as Tab)}>
+        {tab === 'versions' && <Versions model={model} why={why} onMove={version => setMoving({ version })} />}
+        {tab === 'labels' && <LabelHistory model={model} why={why} onMove={(label, version) => setMoving({ label, version })} onChanged={reload} />}
+        {tab === 'metadata' && <Metadata values={model.metadata} />}
+      </Tabs>
+      {moving && <MoveLabel model={model} {...moving} onClose={() => setMoving(null)} onMoved={() => { setMoving(null); reload(); }} />}
+    </section>
+  );
+}
+
+function About({ model }: { model: ModelView }): ReactElement | null {
+  if (!model.description && !model.notes) return null;
+  return (
+    <div className="det-model-about">
+      {model.description && <p className="det-description">{nameText(model.description, 2000)}</p>}
+      {model.notes && <div className="det-model-notes" role="note" aria-label="Notes" tabIndex={0}><Markdown text={model.notes} /></div>}
+    </div>
+  );
+}
+
+function More({ model, why, own, reload }: { model: ModelView; why: string | null; own: string | null; reload: () => void }): ReactElement {
+  const { api, confirm, navigate, notify } = useApp();
+  const act = useAct();
+  const name = nameText(model.name, 80);
+  const archive = async (): Promise<void> => {
+    if (await act(() => api.post(`${modelPath(model.name)}/edit`, { archived: !model.archived }))) reload();
+  };
+  const remove = async (): Promise<void> => {
+    const kept = model.versions ? `Its ${plural(model.versions, 'version')} and their lineage go with it; the checkpoints stay, but are no longer kept from collection.` : 'It has no versions.';
+    if (!(await confirm({ title: `Delete model ${name}?`, body: kept, yes: 'Delete', danger: true }))) return;
+    if (!(await act(() => api.del(`${modelPath(model.name)}?force=true`)))) return;
+    notify(`Model ${name} was deleted.`, 'good');
+    navigate({ kind: 'models' });
+  };
+  return (
+    <Menu
+      label={`More actions of model ${name}`}
+      actions={() => [
+        { key: 'archive', label: model.archived ? 'Unarchive' : 'Archive', why, run: archive },
+        { key: 'delete', label: 'Delete …', why: own, danger: true, run: remove }
+      ]}
+    />
+  );
+}

@@ -1,0 +1,76 @@
+/** What a version was made of and by, as recorded when it was registered. */
+
+import type { ReactElement, ReactNode } from 'react';
+
+import { stringify } from 'yaml';
+
+import type { VersionView } from '../../state/wire';
+import { Go } from '../admin/parts';
+import { formatNumber, formatTime, plural } from '../common';
+import { CopyButton } from '../common/CopyButton';
+import { nameText, visible } from '../common/text';
+import { untwinned } from './model';
+import { Values } from './Values';
+
+export function Origin({ version }: { version: VersionView }): ReactElement {
+  const { lineage: l } = version;
+  const searched = l.metric && l.metric in l.metrics ? `${nameText(l.metric, 60)} ${formatNumber(l.metrics[l.metric])} (${l.smaller_is_better ? 'less' : 'more'} is better)` : null;
+  const facts: [string, ReactNode][] = [
+    ['Experiment', l.experiment_id !== null && <Go to={{ kind: 'experiment', id: l.experiment_id }}>{l.experiment_id}{l.experiment_name && <> · <bdi>{nameText(l.experiment_name, 120)}</bdi></>}</Go>],
+    ['Trial', l.trial_id !== null && <><Go to={{ kind: 'trial', id: l.trial_id, experiment: l.experiment_id ?? undefined }}>{l.trial_id}</Go>{l.run !== null && <span className="det-soft">, attempt {l.run}</span>}</>],
+    ['Step', l.steps_completed],
+    ['Searched metric', searched],
+    ['Submitted by', nameText(l.submitter, 60)],
+    ['Trained', l.started_at !== null && `${formatTime(l.started_at)}${l.ended_at !== null ? ` – ${formatTime(l.ended_at)}` : ''}`],
+    ['Hardware', [l.slots > 0 && plural(l.slots, 'slot'), nameText(l.device, 80)].filter(Boolean).join(', ')],
+    ['Checkpoint', <Digest key="c" text={version.checkpoint} what="the checkpoint's uuid" />],
+    ['Manifest', version.manifest_digest && <Digest text={version.manifest_digest} what="the manifest's digest" />],
+    ['Code', l.bundle_digest && <Digest text={l.bundle_digest} what="the code's digest" />],
+    ['Started from', l.parents.length > 0 && l.parents.map(parent => <span key={parent} className="det-mono det-origin-parent">{nameText(parent, 60)}</span>)]
+  ];
+  return (
+    <div className="det-origin">
+      <dl className="det-origin-facts">
+        {facts.map(([name, value]) => (value === false || value === null || value === undefined || value === '' ? null : <div key={name}><dt>{name}</dt><dd>{value}</dd></div>))}
+      </dl>
+      <div className="det-origin-parts">
+        <Part title="Metrics at this step" values={Object.fromEntries(untwinned(Object.keys(l.metrics)).map(name => [name, l.metrics[name]]))} measured empty="None were reported at this step." />
+        <Part title="Hyperparameters" values={l.hyperparameters} empty="None." />
+        <Part title="Data" values={l.data} empty={<>No digests were declared (config: <code>data: {'{digests: …}'}</code>).</>} />
+      </div>
+      <Environment environment={l.environment} />
+      {Object.keys(l.config).length > 0 && (
+        <details className="det-fold-part">
+          <summary>Config</summary>
+          <pre className="det-code-text" tabIndex={0}>{visible(stringify(l.config, { lineWidth: 0 }))}</pre>
+        </details>
+      )}
+    </div>
+  );
+}
+
+function Part({ title, values, empty, measured }: { title: string; values: Record<string, unknown>; empty: ReactNode; measured?: boolean }): ReactElement {
+  return (
+    <div>
+      <h2>{title}</h2>
+      {Object.keys(values).length ? <Values label={title} values={values} measured={measured} /> : <p className="det-soft">{empty}</p>}
+    </div>
+  );
+}
+
+function Environment({ environment }: { environment: Record<string, string> }): ReactElement {
+  const { python, platform, ...packages } = environment;
+  const names = Object.keys(packages);
+  if (!Object.keys(environment).length) return <p className="det-soft">The environment was not recorded.</p>;
+  const about = [python && `Python ${nameText(python, 40)}`, platform && nameText(platform, 80), plural(names.length, 'package')].filter(Boolean).join(', ');
+  return (
+    <details className="det-fold-part">
+      <summary>Environment <span className="det-soft">{about}</span></summary>
+      <Values label="Packages" values={Object.fromEntries(Object.entries(packages).sort(([a], [b]) => (a < b ? -1 : 1)))} head={['Package', 'Version']} />
+    </details>
+  );
+}
+
+function Digest({ text, what }: { text: string; what: string }): ReactElement {
+  return <span className="det-origin-digest"><span className="det-mono" title={nameText(text)}>{nameText(text, 43)}</span> <CopyButton text={text} what={what} /></span>;
+}

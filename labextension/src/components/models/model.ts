@@ -1,0 +1,107 @@
+/** What views of the registry derive from what the master sends. */
+
+import type { Place } from '../../state/context';
+import type { Difference, LineageNode, ModelView, UserView, VersionView } from '../../state/wire';
+import { toNumber } from '../common';
+import { nameText } from '../common/text';
+import { readOnly } from '../view/actions';
+
+/** Why this user may not change a model, or null. */
+export function closedModel(me: UserView | null, model: Pick<ModelView, 'right' | 'owner' | 'name'>): string | null {
+  const none = readOnly(me);
+  if (none || model.right !== 'read') return none;
+  return `Read-only: its owner, ${nameText(model.owner, 40)}, can allow you to change it.`;
+}
+
+/** Labels that move, with their versions: `production → 3`; the newest version first. */
+export function movingOf(model: Pick<ModelView, 'moving'>): [string, number][] {
+  return Object.entries(model.moving).sort(([a, i], [b, j]) => j - i || (a < b ? -1 : 1));
+}
+
+/** Names of metrics of versions: the searched ones first, then those of most versions. */
+export function metricNames(versions: readonly VersionView[]): string[] {
+  const count = new Map<string, number>();
+  const searched = new Set<string>();
+  for (const { lineage } of versions) {
+    for (const name of Object.keys(lineage.metrics)) count.set(name, (count.get(name) ?? 0) + 1);
+    if (lineage.metric) searched.add(lineage.metric);
+  }
+  return untwinned([...count.keys()]).sort((a, b) => Number(searched.has(b)) - Number(searched.has(a)) || count.get(b)! - count.get(a)! || (a < b ? -1 : 1));
+}
+
+/** A metric of the group `validation` is there twice, with and without its group: leave it out once. */
+export function untwinned(names: readonly string[]): string[] {
+  const known = new Set(names);
+  return names.filter(name => !(name.startsWith(VALIDATION) && known.has(name.slice(VALIDATION.length))));
+}
+
+const VALIDATION = 'validation.';
+
+/** Whether less is better of a metric, where the versions' searches say so. */
+export function direction(name: string, versions: readonly VersionView[]): 'less' | 'more' | null {
+  const of = versions.find(({ lineage }) => lineage.metric !== '' && (lineage.metric === name || `validation.${lineage.metric}` === name));
+  return of ? (of.lineage.smaller_is_better ? 'less' : 'more') : null;
+}
+
+/** The places of the best values in a row, none where all are alike or the direction is not known. */
+export function bestOf(row: Difference, better: 'less' | 'more' | null): Set<number> {
+  const values = row.values.map(value => toNumber(value as number | null));
+  const finite = values.filter((value): value is number => value !== null && Number.isFinite(value));
+  if (!better || finite.length < 2) return new Set();
+  const best = better === 'less' ? Math.min(...finite) : Math.max(...finite);
+  if (finite.every(value => value === best)) return new Set();
+  return new Set(values.flatMap((value, i) => (value === best ? [i] : [])));
+}
+
+/** Where a node of a lineage graph leads, if it has a view. */
+export function placeOf(node: Pick<LineageNode, 'id' | 'kind'>): Place | null {
+  const name = node.id.slice(node.id.indexOf(':') + 1);
+  const id = /^\d{1,15}$/.test(name) ? Number(name) : null;
+  switch (node.kind) {
+    case 'experiment': return id === null ? null : { kind: 'experiment', id };
+    case 'trial': return id === null ? null : { kind: 'trial', id };
+    case 'version': {
+      const [, model, version] = /^(.+)@(\d{1,15})$/.exec(name) ?? [];
+      return model === undefined ? null : { kind: 'version', model, version: Number(version) };
+    }
+    default: return null;
+  }
+}
+
+/** Whether a text fits a version: numbers stand for themselves, words for labels and semantic versions. */
+export function versionsOf(text: string): string[] {
+  return [...new Set(text.split(/[\s,]+/).filter(Boolean))];
+}
+
+/** Lines of a unified diff, each with what it is. */
+export function diffLines(diff: string): { text: string; kind: 'add' | 'del' | 'hunk' | 'head' | 'same' }[] {
+  let inHunk = false;
+  return diff.replace(/\n$/, '').split('\n').map(text => {
+    if (text.startsWith('@@')) inHunk = true;
+    if (text.startsWith('@@')) return { text, kind: 'hunk' };
+    if (!inHunk) return { text, kind: 'head' };
+    return { text, kind: text.startsWith('+') ? 'add' : text.startsWith('-') ? 'del' : 'same' };
+  });
+}
+
+/** The label's and the version's own way to say where a version stands: `digits@3`. */
+export function versionName(version: Pick<VersionView, 'model' | 'version'>): string {
+  return `${nameText(version.model, 80)}@${version.version}`;
+}
+
+export const MODEL_NAME = /^[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?$/;
+export const VERSION_LABEL = /^[A-Za-z][A-Za-z0-9._-]{0,63}$/;
+
+/** What is wrong with the name of a new model, or null. */
+export function nameProblem(name: string): string | null {
+  if (!name) return 'A name is needed.';
+  if (/^\d+$/.test(name)) return 'A name of digits only would look like a number.';
+  return MODEL_NAME.test(name) ? null : 'Use letters, digits, spaces and . _ - ; begin and end with a letter or digit.';
+}
+
+/** What is wrong with a label, or null. */
+export function labelProblem(label: string): string | null {
+  if (!label) return 'A label is needed.';
+  if (label === 'latest') return '“latest” always means the newest version: it cannot be moved.';
+  return VERSION_LABEL.test(label) ? null : 'A label begins with a letter; letters, digits and . _ - may follow.';
+}

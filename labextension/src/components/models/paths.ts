@@ -1,0 +1,54 @@
+/** Paths of the registry's routes, and names that they have in code. */
+
+const quoted = encodeURIComponent;
+
+/** Models shown at a time. */
+export const PAGE = 50;
+
+export function modelsPath({ search = '', archived = false, after = null, limit = PAGE }: {
+  search?: string; archived?: boolean; after?: number | null; limit?: number;
+}): string {
+  const query = [`limit=${limit}`];
+  for (const [key, value] of wordsOf(search)) query.push(`${key}=${quoted(value)}`);
+  if (archived) query.push('archived=any');
+  if (after !== null) query.push(`after=${after}`);
+  return `models?${query.join('&')}`;
+}
+
+/** `owner:ada label:vision digits`: who, with which labels, and a part of the name. */
+function wordsOf(search: string): [string, string][] {
+  const found: [string, string][] = [];
+  const rest: string[] = [];
+  for (const word of search.trim().split(/\s+/)) {
+    const [, key, value] = /^(owner|label):(.+)$/i.exec(word) ?? [];
+    if (key !== undefined && value !== undefined) found.push([key.toLowerCase(), value]);
+    else if (word) rest.push(word);
+  }
+  return rest.length ? [...found, ['name', rest.join(' ')]] : found;
+}
+
+export function modelPath(model: string): string {
+  return `models/${quoted(model)}`;
+}
+
+export function versionPath(model: string, version: number | string): string {
+  return `${modelPath(model)}/versions/${quoted(String(version))}`;
+}
+
+export function labelPath(model: string, label: string): string {
+  return `${modelPath(model)}/labels/${quoted(label)}`;
+}
+
+/** `"digits@3"` as a string of Python: JSON's quotes and escapes are also Python's. */
+export function loadCode(model: string, version: number | string): string {
+  return `import detlab as det\n\nmodel = det.load_model(${JSON.stringify(`${model}@${version}`)})`;
+}
+
+export function downloadCommand(model: string, version: number | string): string {
+  return `det model download ${shell(`${model}@${version}`)}`;
+}
+
+/** A word of a shell, quoted where it has to be. */
+export function shell(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
