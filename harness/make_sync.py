@@ -45,7 +45,8 @@ REPLACEMENTS = [
         (r"\bAwaitable\[(\w+)\]", r"\1"),
         (r"\bAsync(?=[A-Z])", ""),
         (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
-        (r"\ba(calls|client|collection|edits|files|models|output|resources|search|tasks|feeds|read|iter_bytes)\b", r"\1"),
+        (r"\ba(calls|client|collection|edits|files|models|output|resources|search|tasks|feeds)\b", r"\1"),
+        (r"\ba(read|iter_bytes)\b", r"\1"),
         (r"\b([Aa])n asynchronous\b", r"\1 blocking"),
         (r"\basynchronous\b", "blocking"),
     )
