@@ -11,7 +11,6 @@ import datetime
 import posixpath
 import uuid as uuids
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from detlab.errors import StorageError
@@ -170,14 +169,14 @@ class FsspecObjects:
 
 def _opened(url: str, protocol: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     try:
-        fsspec = import_module("fsspec.core")
+        from fsspec.core import url_to_fs
     except ImportError as error:
         raise StorageError(
             "checkpoint storage of type 'fsspec' needs the package fsspec, which is not installed here",
             hint="pip install 'detlab[storage]'",
         ) from error
     try:
-        found: tuple[Any, str] = fsspec.url_to_fs(url, **options)
+        found: tuple[Any, str] = url_to_fs(url, **options)
     except ImportError as error:
         known = _PACKAGES.get(protocol)
         raise StorageError(
