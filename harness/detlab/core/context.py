@@ -246,6 +246,8 @@ def _init_on_cluster(
 ) -> Context:
     config = info.trial._config
     store = _storage(checkpoint_storage) or storage.from_config(config.get("checkpoint_storage") or {})
+    if distributed.rank == 0 and isinstance(store, storage.Checkable):
+        store.check()  # wrong keys are told now, not after hours at the first checkpoint
     session = TaskSession.from_info(info)
     spool = Spool(info.task_dir / "spool")
     tensorboard = TensorboardManager.for_task(info, tensorboard_mode, distributed.rank, store)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 import tempfile
@@ -23,7 +24,7 @@ from detlab.storage.base import ManifestNotWritten, Selector
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, plain_path
 from detlab.storage.objects import transfers
 from detlab.storage.objects.client import ObjectExists, ObjectMissing, Objects, StoreAway
-from detlab.storage.objects.pending import Pending
+from detlab.storage.objects.pending import PROBE, Pending
 from detlab.storage.objects.transfers import Fetched, ObjectReader, Patience
 from detlab.storage.own_folders import OwnFolders
 from detlab.storage.unfinished import (
@@ -33,6 +34,8 @@ from detlab.storage.unfinished import (
     remove_tree,
     storage_errors,
 )
+
+logger = logging.getLogger("detlab.storage")
 
 _LONGEST_KEY = 1024
 """Bytes, in S3 and Google Cloud Storage."""
@@ -128,8 +131,8 @@ class ObjectStorage:
             entry = transfers.describe_bytes(encoded)
             manifest = Manifest.of(uuid, {**part.files, METADATA_NAME: entry}, metadata, part.directories)
             for name, data in ((METADATA_NAME, encoded), (MANIFEST_NAME, manifest.to_bytes())):
-                key = self._key(uuid, name)
-                self._patience.until_done(lambda key=key, data=data: transfers.put_same(self.objects, key, data), what)  # type: ignore[misc]
+                create = partial(transfers.put_same, self.objects, self._key(uuid, name), data)
+                self._patience.until_done(create, what)
         self._forget(uuid)
         with contextlib.suppress(StorageError):  # claims that stay are removed with the checkpoint
             self.objects.delete(self._claims(uuid, part.files))
@@ -248,12 +251,18 @@ class ObjectStorage:
         return sorted(set(gone))
 
     def check(self) -> None:
-        """Find out by one request whether the store is there and knows us.
+        """Find out by two requests whether the store is there, knows us and lets us write.
+
+        One that does not answer just now is no mistake: that is said and waited for when something is stored.
 
         Raises:
             StorageError: It is not, or does not; in its own words.
         """
-        self.objects.check()
+        try:
+            self.objects.check()
+            self.objects.put(PROBE, b"")
+        except StoreAway as error:
+            logger.warning("the checkpoint storage does not answer just now: %s", error.message)
 
     def _key(self, uuid: str, name: str) -> str:
         return _key(f"{check_uuid(uuid)}/{plain_path(name)}")
