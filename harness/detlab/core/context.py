@@ -248,8 +248,14 @@ def _init_on_cluster(
     tensorboard_mode: TensorboardMode,
 ) -> Context:
     config = info.trial._config
+<<<<<<< HEAD
     block = config.get("checkpoint_storage") or {}
     given = _storage(checkpoint_storage)
+=======
+    store = _storage(checkpoint_storage) or storage.from_config(config.get("checkpoint_storage") or {})
+    if distributed.rank == 0 and isinstance(store, storage.Checkable):
+        store.check()  # wrong keys are told now, not after hours at the first checkpoint
+>>>>>>> s
     session = TaskSession.from_info(info)
     store = given or open_storage(block, session)
     if distributed.local_rank == 0:
