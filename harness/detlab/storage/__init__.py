@@ -15,7 +15,7 @@ Other types come from other packages by entry point (group `detlab.storages`); e
 passes `detlab.testing.storage.StorageContract`: see docs/contributing/add-a-storage.md.
 """
 
-from detlab.storage.base import Checkable, ManifestNotWritten, StorageManager, StorageType
+from detlab.storage.base import ManifestNotWritten, StorageManager, StorageType
 from detlab.storage.config import from_config, from_string
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart
 from detlab.storage.posix import DirectoryStorage, SharedFSStorage
@@ -23,7 +23,6 @@ from detlab.storage.posix import DirectoryStorage, SharedFSStorage
 __all__ = [
     "MANIFEST_NAME",
     "METADATA_NAME",
-    "Checkable",
     "DirectoryStorage",
     "Manifest",
     "ManifestNotWritten",

@@ -197,19 +197,6 @@ class StorageManager(Protocol):
 
 
 @runtime_checkable
-class Checkable(Protocol):
-    """What a store of another machine may have besides: a task asks it before its first step."""
-
-    def check(self) -> None:
-        """Find out, in a request or two, whether the store is there, knows us and lets us write.
-
-        Raises:
-            StorageError: It is not, or does not; in its own words. One that does not answer just now is no error.
-        """
-        ...
-
-
-@runtime_checkable
 class StorageType(Protocol):
     """What an entry point of the group `detlab.storages` names: most often the class of the store itself.
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import detlab as det
-from detlab.errors import CheckpointError, NotFound, StorageDenied
+from detlab.core.storage_check import check_storage
+from detlab.errors import CheckpointError, NotFound, StorageRefused
 from detlab.storage import from_config
 from detlab.storage.objects.obstores import s3_objects
 from detlab.storage.objects.store import ObjectStorage
@@ -88,7 +89,7 @@ def test_wrong_keys_end_a_task_before_its_first_step(
         refused = faultproxy.refusing(403, "SignatureDoesNotMatch", "The request signature we calculated differs")
         with (
             proxy.failing(refused),
-            pytest.raises(StorageDenied, match="SignatureDoesNotMatch: The request signature") as caught,
+            pytest.raises(StorageRefused, match="SignatureDoesNotMatch: The request signature") as caught,
             det.core.init(checkpoint_storage={**block, "endpoint_url": proxy.url}),
         ):
             pass
@@ -96,7 +97,7 @@ def test_wrong_keys_end_a_task_before_its_first_step(
         readonly = _only_reads
         with (
             proxy.failing(readonly),
-            pytest.raises(StorageDenied, match="cannot write"),
+            pytest.raises(StorageRefused, match="cannot write"),
             det.core.init(checkpoint_storage={**block, "endpoint_url": proxy.url}),
         ):
             pass
@@ -118,8 +119,8 @@ def test_a_store_that_is_away_at_the_start_does_not_end_a_task(
         place = {**block, "endpoint_url": proxy.url}
         found = ObjectStorage(s3_objects(place, seconds={"quick": 0, "patient": 0}))
         with proxy.failing(faultproxy.busy(10_000)), caplog.at_level(logging.WARNING):
-            found.check()
-        assert "does not answer just now" in caplog.text
+            check_storage(found, place, patience=0.0)
+        assert "still away: training begins" in caplog.text
     finally:
         proxy.close()
 

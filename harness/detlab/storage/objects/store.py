@@ -251,30 +251,15 @@ class ObjectStorage:
         return sorted(set(gone))
 
     def check(self) -> None:
-<<<<<<< HEAD
-        """Write, read and remove a small object; see `StorageManager.check`.
-=======
-        """Find out by two requests whether the store is there, knows us and lets us write.
-
-        One that does not answer just now is no mistake: that is said and waited for when something is stored.
->>>>>>> s
+        """Find out by a few requests whether the store is there, knows us and lets us write.
 
         Raises:
-            StorageError: The store does not let us, in its own words.
+            StoreAway: It does not answer just now.
+            StorageError: It is not there, or does not let us, in its own words.
         """
-<<<<<<< HEAD
         self.objects.check()
-        probe = f".detlab-check/{uuids.uuid4().hex}"
-        self.objects.put(probe, b"detlab")
-        self.objects.get(probe)
-        self.objects.delete([probe])
-=======
-        try:
-            self.objects.check()
-            self.objects.put(PROBE, b"")
-        except StoreAway as error:
-            logger.warning("the checkpoint storage does not answer just now: %s", error.message)
->>>>>>> s
+        self.objects.put(PROBE, b"")
+        self.objects.delete([PROBE])
 
     def _key(self, uuid: str, name: str) -> str:
         return _key(f"{check_uuid(uuid)}/{plain_path(name)}")
