@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 import tempfile
@@ -23,7 +24,7 @@ from detlab.storage.base import ManifestNotWritten, Selector
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, plain_path
 from detlab.storage.objects import transfers
 from detlab.storage.objects.client import ObjectExists, ObjectMissing, Objects, StoreAway
-from detlab.storage.objects.pending import Pending
+from detlab.storage.objects.pending import PROBE, Pending
 from detlab.storage.objects.transfers import Fetched, ObjectReader, Patience
 from detlab.storage.own_folders import OwnFolders
 from detlab.storage.unfinished import (
@@ -33,6 +34,8 @@ from detlab.storage.unfinished import (
     remove_tree,
     storage_errors,
 )
+
+logger = logging.getLogger("detlab.storage")
 
 _LONGEST_KEY = 1024
 """Bytes, in S3 and Google Cloud Storage."""
@@ -128,8 +131,8 @@ class ObjectStorage:
             entry = transfers.describe_bytes(encoded)
             manifest = Manifest.of(uuid, {**part.files, METADATA_NAME: entry}, metadata, part.directories)
             for name, data in ((METADATA_NAME, encoded), (MANIFEST_NAME, manifest.to_bytes())):
-                key = self._key(uuid, name)
-                self._patience.until_done(lambda key=key, data=data: transfers.put_same(self.objects, key, data), what)  # type: ignore[misc]
+                create = partial(transfers.put_same, self.objects, self._key(uuid, name), data)
+                self._patience.until_done(create, what)
         self._forget(uuid)
         with contextlib.suppress(StorageError):  # claims that stay are removed with the checkpoint
             self.objects.delete(self._claims(uuid, part.files))
@@ -248,16 +251,15 @@ class ObjectStorage:
         return sorted(set(gone))
 
     def check(self) -> None:
-        """Write, read and remove a small object; see `StorageManager.check`.
+        """Find out by a few requests whether the store is there, knows us and lets us write.
 
         Raises:
-            StorageError: The store does not let us, in its own words.
+            StoreAway: It does not answer just now.
+            StorageError: It is not there, or does not let us, in its own words.
         """
         self.objects.check()
-        probe = f".detlab-check/{uuids.uuid4().hex}"
-        self.objects.put(probe, b"detlab")
-        self.objects.get(probe)
-        self.objects.delete([probe])
+        self.objects.put(PROBE, b"")
+        self.objects.delete([PROBE])
 
     def _key(self, uuid: str, name: str) -> str:
         return _key(f"{check_uuid(uuid)}/{plain_path(name)}")

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -273,7 +274,7 @@ def download(objects: Objects, uuid: str, wanted: Iterable[Fetched], patience: P
         ranges = _ranges_ahead(objects, uuid, todo, patience, pool)
         try:
             for item in todo:
-                _fetch(item, uuid, ranges, lambda item=item: _again(objects, uuid, item, patience))  # type: ignore[misc]
+                _fetch(item, uuid, ranges, partial(_again, objects, uuid, item, patience))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -411,7 +412,7 @@ class ObjectReader(io.RawIOBase):
         self._at = base + offset
         return self._at
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # what io.BufferedReader gives
         """Fill a buffer with what is at the position, and return how many bytes that were."""
         if self._at >= self._size or not len(buffer):
             return 0
