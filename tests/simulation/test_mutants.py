@@ -27,7 +27,11 @@ TRIED = MUTANTS if os.environ.get("DETLAB_ALL_MUTANTS") else MUTANTS[date.today(
 ROOTS = ("harness/detlab", "hub_ext/detlab_hub", "hub_ext/detlab_agent")
 SEEDS = 400
 """Enough for each of them, several times over."""
-WORLD = dict.fromkeys(("launch_forgotten_by_the_next_master", "lost_answer_is_no_launch"), "elastic")
+COLLECTED = ("pins_of_searches_forgotten", "pins_of_trials_forgotten", "restored_while_it_is_removed")
+WORLD = {
+    **dict.fromkeys(("launch_forgotten_by_the_next_master", "lost_answer_is_no_launch"), "elastic"),
+    **dict.fromkeys(COLLECTED, "collected"),
+}
 """In which world a bug shows, where that is not the one of the seed."""
 CAUGHT_BY = {
     "agents_of_any_pool": 3,
@@ -47,6 +51,7 @@ CAUGHT_BY = {
     "missing_attempt_fence": 1,
     "missing_lease_fence": 1,
     "needless_victims": 3,
+    "pins_of_searches_forgotten": 8,
     "preempted_without_end": 151,
     "preemption_counts_as_a_restart": 1,
     "queue_names_everybody": 11,
@@ -54,6 +59,7 @@ CAUGHT_BY = {
     "reason_names_a_stranger": 47,
     "replay_applied_twice": 2,
     "reports_taken_backwards": 24,
+    "restored_while_it_is_removed": 7,
     "room_given_twice_in_a_pass": 1,
     "shares_told_as_devices": 53,
     "slots_given_twice": 3,

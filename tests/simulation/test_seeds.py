@@ -26,6 +26,22 @@ STEERED = (
     "resume_trial",
 )
 """What must happen in the searches that are steered."""
+COLLECTED = (
+    "act bookmarked",
+    "act collected",
+    "act collected again",
+    "act deleted",
+    "act restored",
+    "act started from",
+    "I6 needed by searches",
+    "I6 removed",
+    "acts refused: deleted",
+    "bookmarked to the end",
+    "checkpoints gone",
+    "clones",
+    "resume_trial",
+)
+"""What must happen in the searches whose checkpoints are collected."""
 pytestmark = pytest.mark.timeout(2 * WALL + MARGIN)
 
 
@@ -49,6 +65,14 @@ def test_searches_that_pause_and_clone_trials_are_steered_through_faults(tmp_pat
     found = simulate(tmp_path, "--seeds", f"0:{20 * CHUNKS}", "--world", "steered", "--jobs", str(JOBS))
     assert found["least_faults"] >= LEAST
     missing = [kind for kind in STEERED if not found["checks"].get(kind)]
+    assert missing == [], f"never happened: {missing}"
+
+
+def test_i6_no_pinned_checkpoint_is_ever_lost(tmp_path: Path) -> None:
+    """Searches whose checkpoints are collected while masters, agents, and the tasks that remove are killed."""
+    found = simulate(tmp_path, "--seeds", f"0:{10 * CHUNKS}", "--world", "collected", "--jobs", str(JOBS))
+    assert found["least_faults"] >= LEAST
+    missing = [kind for kind in COLLECTED if not found["checks"].get(kind)]
     assert missing == [], f"never happened: {missing}"
 
 

@@ -65,6 +65,10 @@ class Journals:
             self._check_one(number, (config, seed), journals[number], trials[number])
         return len(experiments)
 
+    def needed(self) -> dict[int, frozenset[str]]:
+        """By experiment the checkpoints from which its search, as it was replayed last, may still start trials."""
+        return {number: frozenset(known.search.needs_checkpoints()) for number, known in self._replayed.items()}
+
     def _check_one(self, number: int, of: tuple[str, int], journal: Rows, trials: Trials) -> None:
         known = self._replayed.get(number)
         if known is None or known.of != of or known.rows != journal[: len(known.rows)]:

@@ -72,6 +72,12 @@ class CollectedPromises(SteeredPromises):
         for query in PINS:
             for uuid, why in self._all(query):
                 self._broken("I6", f"checkpoint {uuid} is deleted, and {why}")
+        gone = {uuid for (uuid,) in self._all("SELECT uuid FROM checkpoints WHERE state = 'DELETED'")}
+        living = {number for (number,) in self._all(f"SELECT id FROM experiments WHERE state NOT IN {_ENDED}")}
+        for number, needed in self._journals.needed().items():
+            if number in living and (lost := sorted(needed & gone)):
+                self._broken("I6", f"checkpoints {lost} are deleted, and the search of experiment {number} needs them")
+            self.checks["I6 needed by searches"] += len(needed)
         for (uuid,) in self._all("SELECT uuid FROM checkpoints WHERE state = 'COMPLETED'"):
             if not (self.world.checkpoints / uuid / MANIFEST_NAME).exists():
                 self._broken("I6", f"the files of checkpoint {uuid} are gone, and it is not deleted")
