@@ -14,6 +14,7 @@ INSTALL = $(PIP) install --quiet --no-compile --constraint constraints.txt --edi
 	{ $(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || :; }
 FRONT := server_ext/detlab_server/labextension/package.json
 LABEXTENSIONS := $(VENV)/share/jupyter/labextensions/@detlab
+AZURITE := tests/testbed/objectstores/node_modules/.package-lock.json
 NODE_MODULES := labextension/node_modules/.package-lock.json
 DEMO_DIR ?= demo-output
 # Two cores keep two workers busy; with three, whole clusters starve each other. A worker has a cluster and a browser.
@@ -144,7 +145,7 @@ lint-python: setup-test
 setup: prerequisites $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
 
 setup-test: EXTRAS := all,test,lint
-setup-test: prerequisites $(VENV)/.installed-test $(FRONT) system-packages
+setup-test: prerequisites $(VENV)/.installed-test $(FRONT) $(AZURITE) system-packages
 
 $(VENV)/.python: | python
 	$(PYTHON) -m venv $(VENV)
@@ -184,6 +185,10 @@ $(FRONT): $(NODE_MODULES) $(wildcard labextension/*.json labextension/*.mjs) \
 	@mkdir -p $(LABEXTENSIONS) && rm -rf $(LABEXTENSIONS)/labextension
 	@ln -s $(CURDIR)/server_ext/detlab_server/labextension $(LABEXTENSIONS)/labextension
 
+$(AZURITE): tests/testbed/objectstores/package-lock.json | prerequisites
+	@echo "==> an Azure storage for the tests (about ten seconds, 190 MB)"
+	cd $(dir $<) && npm ci --silent --no-audit --no-fund
+
 python:
 	@sh tests/testbed/prerequisites.sh "$(PYTHON)"
 
@@ -194,6 +199,6 @@ system-packages:
 	@sh tests/testbed/system_packages.sh
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) $(VENV)-audit $(VENV)-bench $(VENV)-bench-* labextension/node_modules labextension/lib $(DEMO_DIR) \
+	rm -rf $(VENV) $(VENV)-audit $(VENV)-bench $(VENV)-bench-* labextension/node_modules $(dir $(AZURITE)) labextension/lib $(DEMO_DIR) \
 		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* hub_ext/detlab_hub/embedded/proxy \
 		server_ext/detlab_server/labextension

@@ -24,6 +24,7 @@ MODULES = {
     "atasks.py": "tasks.py",
     "parts/acollection.py": "parts/collection.py",
     "parts/aedits.py": "parts/edits.py",
+    "parts/afiles.py": "parts/files.py",
     "parts/aoutput.py": "parts/output.py",
     "registry/acalls.py": "registry/calls.py",
     "registry/amodels.py": "registry/models.py",
@@ -44,7 +45,7 @@ REPLACEMENTS = [
         (r"\bAwaitable\[(\w+)\]", r"\1"),
         (r"\bAsync(?=[A-Z])", ""),
         (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
-        (r"\ba(calls|client|collection|edits|models|output|resources|search|tasks|feeds|read|iter_bytes)\b", r"\1"),
+        (r"\ba(calls|client|collection|edits|feeds|files|iter_bytes|models|output|read|resources|search|tasks)\b", r"\1"),
         (r"\b([Aa])n asynchronous\b", r"\1 blocking"),
         (r"\basynchronous\b", "blocking"),
     )

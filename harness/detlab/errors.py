@@ -8,6 +8,8 @@
          ├─ ResourcesError          resources.impossible  no agent could ever run the request
          ├─ StorageError            storage.failed      a checkpoint store that cannot be read or written
          │   ├─ StorageDenied       storage.denied      this user may not write, or not read, there
+         │   ├─ StorageRefused      storage.refused     the store says no: wrong bucket, region or credentials
+         │   ├─ StorageAway         storage.away        the store does not answer now, or answers 5xx or 429
          │   └─ CheckpointError     checkpoint.invalid  incomplete, altered or unknown checkpoint
          │       └─ CheckpointMissing  checkpoint.missing  a committed checkpoint whose files are not there
          ├─ InvalidHP               invalid_hp          user code: these hyperparameters cannot be trained
@@ -141,6 +143,18 @@ class StorageDenied(StorageError):
     """The operating system does not let this process write to a checkpoint store, or read from it."""
 
     default_code = "storage.denied"
+
+
+class StorageRefused(StorageError):
+    """A checkpoint store says no, and would again: no such bucket, another region, wrong or expired credentials."""
+
+    default_code = "storage.refused"
+
+
+class StorageAway(StorageError):
+    """A checkpoint store does not answer now, or says that it cannot: what was asked of it may be asked again."""
+
+    default_code = "storage.away"
 
 
 class CheckpointError(StorageError):

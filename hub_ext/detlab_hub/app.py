@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tornado.httpserver import HTTPServer
-from traitlets import Bool, Dict, Float, Integer, List, Unicode, default
+from traitlets import Bool, Callable, Dict, Float, Integer, List, Unicode, default
 from traitlets.config import Application
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -86,6 +86,12 @@ class DetHub(Application):
     default_runtime = Unicode(
         PROCESS,
         help="How trials and tasks run that do not say `runtime`: process, docker, or another that agents have.",
+    ).tag(config=True)
+    storage_credentials = Callable(
+        None,
+        allow_none=True,
+        help="Gives tasks short-lived credentials for object stores: called with the owner's name and the experiment's"
+        " checkpoint_storage block, returns them or None. See detlab_hub.storage_credentials.",
     ).tag(config=True)
     default_image = Dict(
         Unicode(),
@@ -285,6 +291,7 @@ class DetHub(Application):
             bundles_dir=root / "bundles",
             default_checkpoint_storage=dict(self.checkpoint_storage)
             or {"type": "shared_fs", "host_path": str(checkpoints)},
+            storage_credentials=self.storage_credentials,
             service_url=self.service_url,
             public_url=f"{self.public_url.rstrip('/')}{self.base_path}",
             cluster_id=self.cluster_id or _made_once(root / "db" / "cluster_id", lambda: secrets.token_hex(8)),

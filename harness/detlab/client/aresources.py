@@ -31,12 +31,12 @@ from detlab.client.ordering import (
     other_metric,
     sort_views,
 )
-from detlab.client.parts.aedits import AsyncCheckpointEdits, AsyncExperimentEdits
+from detlab.client.parts.aedits import AsyncExperimentEdits
+from detlab.client.parts.afiles import AsyncCheckpointFiles
 from detlab.client.parts.aoutput import AsyncTrialOutput
 from detlab.client.submission import clone_of
 from detlab.client.transport.afeeds import Notice, follow
-from detlab.client.transport.calls import Flow, Progress
-from detlab.client.transport.downloads import AnyMode, download
+from detlab.client.transport.calls import Flow
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import AsyncSession
 from detlab.client.transport.streaming import Feed, event_feed
@@ -557,7 +557,7 @@ class AsyncTrial(AsyncTrialOutput):
         return AsyncCheckpoint(self._session, newest)
 
 
-class AsyncCheckpoint(AsyncCheckpointEdits):
+class AsyncCheckpoint(AsyncCheckpointFiles):
     """A committed checkpoint, asynchronous."""
 
     def __init__(self, session: AsyncSession, view: CheckpointView) -> None:
@@ -568,32 +568,6 @@ class AsyncCheckpoint(AsyncCheckpointEdits):
         """Fetch the current state from the master; return itself."""
         self.view = await self._session.run(experiments.checkpoint(self.uuid))
         return self
-
-    async def download(
-        self,
-        path: str | Path | None = None,
-        mode: AnyMode = "auto",
-        *,
-        progress: Progress | None = None,
-    ) -> Path:
-        """Download its files to a folder (default `checkpoints/<uuid>`) and return that folder.
-
-        Every file is verified by its digest, and the folder appears complete or not at all.
-
-        Args:
-            path: Folder to create. If it already holds the checkpoint, nothing is transferred; the unchanged result
-                of an earlier download is replaced.
-            mode: `direct` copies from the storage, which must be mounted here; `master` downloads through the
-                master; `auto` copies if it can.
-            progress: Called with (bytes done, bytes in all).
-
-        Raises:
-            StorageError: Something else is at `path`, or the storage cannot be read from here.
-            CheckpointError: A file is damaged.
-            ValueError: There is no such mode.
-        """
-        target = Path(path) if path is not None else self._default_target()
-        return await self._session.run(download(self.view, target, mode, progress), in_thread=True)
 
     async def get_trial(self) -> AsyncTrial:
         """Return the trial that wrote it."""

@@ -32,11 +32,11 @@ from detlab.client.ordering import (
     other_metric,
     sort_views,
 )
-from detlab.client.parts.edits import CheckpointEdits, ExperimentEdits
+from detlab.client.parts.edits import ExperimentEdits
+from detlab.client.parts.files import CheckpointFiles
 from detlab.client.parts.output import TrialOutput
 from detlab.client.submission import clone_of
-from detlab.client.transport.calls import Flow, Progress
-from detlab.client.transport.downloads import AnyMode, download
+from detlab.client.transport.calls import Flow
 from detlab.client.transport.feeds import Notice, follow
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import Session
@@ -550,7 +550,7 @@ class Trial(TrialOutput):
         return Checkpoint(self._session, newest)
 
 
-class Checkpoint(CheckpointEdits):
+class Checkpoint(CheckpointFiles):
     """A committed checkpoint, blocking."""
 
     def __init__(self, session: Session, view: CheckpointView) -> None:
@@ -561,32 +561,6 @@ class Checkpoint(CheckpointEdits):
         """Fetch the current state from the master; return itself."""
         self.view = self._session.run(experiments.checkpoint(self.uuid))
         return self
-
-    def download(
-        self,
-        path: str | Path | None = None,
-        mode: AnyMode = "auto",
-        *,
-        progress: Progress | None = None,
-    ) -> Path:
-        """Download its files to a folder (default `checkpoints/<uuid>`) and return that folder.
-
-        Every file is verified by its digest, and the folder appears complete or not at all.
-
-        Args:
-            path: Folder to create. If it already holds the checkpoint, nothing is transferred; the unchanged result
-                of an earlier download is replaced.
-            mode: `direct` copies from the storage, which must be mounted here; `master` downloads through the
-                master; `auto` copies if it can.
-            progress: Called with (bytes done, bytes in all).
-
-        Raises:
-            StorageError: Something else is at `path`, or the storage cannot be read from here.
-            CheckpointError: A file is damaged.
-            ValueError: There is no such mode.
-        """
-        target = Path(path) if path is not None else self._default_target()
-        return self._session.run(download(self.view, target, mode, progress))
 
     def get_trial(self) -> Trial:
         """Return the trial that wrote it."""

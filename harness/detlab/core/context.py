@@ -27,6 +27,8 @@ from detlab.core.preemption.context import DummyPreemptContext, PreemptContext, 
 from detlab.core.preemption.watch import PreemptionWatcher
 from detlab.core.searcher import DummySearcherContext, SearcherContext, parse_length, parse_units
 from detlab.core.session import TaskSession
+from detlab.core.storage_check import check_storage
+from detlab.core.task_storage import open_storage
 from detlab.core.uncaught import show_own_errors_short
 from detlab.errors import InvalidHP
 from detlab.info import ClusterInfo, get_cluster_info
@@ -201,7 +203,8 @@ def init(
     Raises:
         ValueError: A task of several slots without a DistributedContext, or one of several nodes whose ranks do not
             span them.
-        StorageError: No checkpoint storage of the type asked for is installed.
+        StorageError: No checkpoint storage of the type asked for is installed, or, on a cluster, checkpoints cannot
+            be stored in it: this is found out before the first step.
         NotInCluster: `DET_TASK_DIR` is set but names no task.
     """
     info = get_cluster_info()
@@ -245,8 +248,12 @@ def _init_on_cluster(
     tensorboard_mode: TensorboardMode,
 ) -> Context:
     config = info.trial._config
-    store = _storage(checkpoint_storage) or storage.from_config(config.get("checkpoint_storage") or {})
+    block = config.get("checkpoint_storage") or {}
+    given = _storage(checkpoint_storage)
     session = TaskSession.from_info(info)
+    store = given or open_storage(block, session)
+    if distributed.local_rank == 0:
+        check_storage(store, block if given is None else {})
     spool = Spool(info.task_dir / "spool")
     tensorboard = TensorboardManager.for_task(info, tensorboard_mode, distributed.rank, store)
     train = TrainContext(spool, session, distributed, tensorboard)

@@ -1,4 +1,4 @@
-"""Waiting for space on a full disk: data is kept in memory and written once there is space."""
+"""Waiting for space on a full disk, and for a store that is away: data is kept and written once there is space."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from detlab.backoff import Backoff
+from detlab.errors import StorageAway
+
 logger = logging.getLogger("detlab.core")
 
 T = TypeVar("T")
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 PAUSE = 1.0
 """Seconds between two attempts."""
+LONGEST_PAUSE = 30.0
+"""Seconds between two attempts to reach a store that has been away for a while, at most."""
 PATIENCE = 24 * 3600.0
 """Seconds after which a disk that stays full is an error: long enough for somebody to come in the morning."""
 
@@ -38,6 +43,16 @@ def is_full(error: BaseException | None) -> bool:
     return error is not None and error.errno in NO_ROOM
 
 
+def is_away(error: BaseException | None) -> bool:
+    """Whether an error is that of a store which does not answer now."""
+    return isinstance(error, StorageAway)
+
+
+def passes(error: BaseException | None) -> bool:
+    """Whether an error passes by itself, or with somebody's help: a full disk, a store that is away."""
+    return is_away(error) or is_full(error)
+
+
 def await_room(
     attempt: Callable[[], T],
     what: str,
@@ -45,7 +60,7 @@ def await_room(
     sleep: Callable[[float], Any] = time.sleep,
     may_repeat: Callable[[BaseException], bool] = is_full,
 ) -> T:
-    """Return what `attempt` returns; while it fails because a disk is full, log that once and keep trying.
+    """Return what `attempt` returns; while it fails for a reason that passes, log that once and keep trying.
 
     What waits inside of another wait is ended by that one's `sleep`, and both together last `PATIENCE`.
 
@@ -70,7 +85,7 @@ def await_room(
 
 
 def _await_room(attempt: Callable[[], T], what: str, may_repeat: Callable[[BaseException], bool], wait: _Wait) -> T:
-    waited = 0.0
+    waited, away = 0.0, Backoff(PAUSE, LONGEST_PAUSE)
     while True:
         try:
             result = attempt()
@@ -78,11 +93,20 @@ def _await_room(attempt: Callable[[], T], what: str, may_repeat: Callable[[BaseE
             if not may_repeat(error) or wait.seconds >= PATIENCE:
                 raise
             if not waited:
-                logger.warning("disk full: %s. %s waits for free space (df -h)", error, what)
-            waited += PAUSE
-            wait.seconds += PAUSE
+                logger.warning(*_told(error, what))
+            pause = away.next_pause() if is_away(error) else PAUSE
+            waited += pause
+            wait.seconds += pause
+            again = "the storage answers again" if is_away(error) else "disk has space again"
         else:
             if waited:
-                logger.warning("disk has space again: %s waited about %.0f s, nothing is lost", what, waited)
+                logger.warning("%s: %s waited about %.0f s, nothing is lost", again, what, waited)
             return result
-        wait.sleep(PAUSE)
+        wait.sleep(pause)
+
+
+def _told(error: BaseException, what: str) -> tuple[str, BaseException | str, str]:
+    if is_away(error):
+        message = getattr(error, "message", str(error))
+        return "the checkpoint storage is away: %s. %s waits for it", message, what
+    return "disk full: %s. %s waits for free space (df -h)", error, what

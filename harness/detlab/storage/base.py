@@ -164,10 +164,21 @@ class StorageManager(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Find out, in seconds, whether checkpoints can be stored here: write, read and remove something small.
+
+        It is asked once before the first step, so that a wrong bucket or credential costs no training. A store of
+        one's own may leave it out.
+
+        Raises:
+            StorageAway: The store does not answer now; it is waited for.
+            StorageError: Checkpoints cannot be stored with this config; the message has the store's own words.
+        """
+
     def mark(self, uuid: str, owner: str, run: int) -> None:
         """Note durably enough for a killed process that a run of `owner` (from 1) writes `uuid`, until `unmark`.
 
-        Marks and `sweep` are what a store of one's own may leave out: then nothing is cleared up.
+        Marks, `sweep` and `check` are what a store of one's own may leave out: then nothing is cleared up.
         """
 
     def unmark(self, uuid: str, owner: str, run: int) -> None:

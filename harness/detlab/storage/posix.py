@@ -216,6 +216,10 @@ class PosixStorage:
             files.copy(source, partial)
             partial.replace(target)
 
+    def check(self) -> None:
+        """Make the folder and write into it; see `StorageManager.check`. A full disk is waited for elsewhere."""
+        self._unfinished.check()
+
     def mark(self, uuid: str, owner: str, run: int) -> None:
         """Note that a run of `owner` writes `uuid`; see `StorageManager.mark`."""
         self._unfinished.mark(uuid, owner, run)

@@ -27,9 +27,11 @@ logger = logging.getLogger("detlab.storage")
 
 _STAGE_PREFIX = ".stage-"
 _MARK_PREFIX = ".pending-"
+_PROBE_PREFIX = ".probe-"
 _OWNER = re.compile(r"[0-9A-Za-z_-]{1,200}")
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RUN = re.compile(r"[1-9][0-9]{0,17}")
 
 
@@ -70,6 +72,20 @@ class Unfinished:
         """Remove a stage; harmless if there is none."""
         for path in self._stages(uuid):
             remove_tree(path)
+
+    def check(self) -> None:
+        """Make the folder and a file in it, as stages and marks need, and remove the file."""
+        probe = self._own.root / f"{_PROBE_PREFIX}{os.getpid()}"
+        with storage_errors("write", probe):
+            try:
+                probe = self._make_folder() / probe.name
+                probe.write_bytes(b"detlab")
+                probe.unlink()
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    probe.unlink(missing_ok=True)
+                if error.errno not in _FULL:
+                    raise
 
     def mark(self, uuid: str, owner: str, run: int) -> None:
         """Note that a run of `owner` writes `uuid`."""

@@ -233,6 +233,8 @@ class RequestHandler(BaseHTTPRequestHandler):
     def get_file(self, number: str, digest: str) -> None:
         """GET checkpoints/{uuid}/files/{digest}."""
         self.master.checkpoint(number)
+        if digest not in self.master.blobs:
+            raise Refusal(404, "checkpoint.missing", f"the file {digest} of checkpoint {number} cannot be read")
         self.send_bytes(self.master.blobs[digest])
 
     def delete(self, number: str) -> None:

@@ -39,6 +39,7 @@ class TrialApi:
         checkpoints: Committed ones, by uuid, as the replies show them.
         metadata: Of the trial.
         best: Best validation of the experiment.
+        storage_credentials: Short-lived ones for the storage; none by default.
         acks: Preemption acknowledgements received.
         calls: `METHOD path` of every request.
         faults: Each is used up by the first request that it fits.
@@ -50,6 +51,7 @@ class TrialApi:
         self.checkpoints: dict[str, dict[str, Any]] = {}
         self.metadata: dict[str, Any] = {}
         self.best: float | None = None
+        self.storage_credentials = wire.StorageCredentials()
         self.acks = 0
         self.calls: list[str] = []
         self.faults: list[Fault] = []
@@ -109,6 +111,8 @@ class TrialApi:
                 return 200, body
             case ("GET", ["best-validation"]):
                 return 200, wire.BestValidationReply(value=self.best).model_dump()
+            case ("GET", ["storage-credentials"]):
+                return 200, self.storage_credentials.model_dump()
         return 404, {"code": "not_found", "message": f"no task/{path}"}
 
     def _commit(self, body: Any) -> dict[str, Any]:

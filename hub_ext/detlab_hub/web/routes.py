@@ -162,6 +162,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("task/checkpoints/{uuid}", tasks.Checkpoint),
     ("task/metadata", tasks.TrialMetadata),
     ("task/best-validation", tasks.BestValidation),
+    ("task/storage-credentials", tasks.Credentials),
     ("task/search", tasks.CustomSearch),
     ("task/collection", tasks.Collection),
     ("task/token", tasks.Token),

@@ -257,3 +257,36 @@ def test_the_log_shows_numbers_not_tensors(in_task: Any, caplog: pytest.LogCaptu
     with det.core.init() as core:
         core.train.report_training_metrics(3, {"loss": numpy.array([0.5], dtype=numpy.float32)})
     assert "training metrics at step 3: {'loss': 0.5}" in caplog.text
+
+
+CLOSED = """
+import detlab as det
+from detlab.errors import StorageError
+from detlab.storage import DirectoryStorage
+
+def check(self):
+    raise StorageError("NoSuchBucket: The specified bucket does not exist")
+
+DirectoryStorage.check = check
+with det.core.init(checkpoint_storage="/nowhere") as context:
+    print("the first step")
+"""
+
+
+def test_a_storage_that_says_no_ends_the_task_before_the_first_step(task: Any) -> None:
+    code, output = task.run(CLOSED.replace("DirectoryStorage", "SharedFSStorage"))
+    assert code == 1
+    assert "the first step" not in output
+    lines = output.strip().splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert [line for line in lines if "/harness/detlab/" in line] == [], "no frame of ours"
+    assert lines[-2].startswith("detlab.errors.StorageRefused: checkpoints cannot be stored")
+    assert "NoSuchBucket: The specified bucket does not exist" in lines[-2]
+    assert "det config check" in lines[-1]
+    assert task.records() == []
+
+
+def test_off_a_cluster_the_storage_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DET_TASK_DIR", raising=False)
+    with det.core.init(checkpoint_storage=str(tmp_path / "later")):
+        assert not (tmp_path / "later").exists()

@@ -203,3 +203,31 @@ def test_no_directory_from_any_rank(ranks: RanksOf) -> None:
     for status, output in ranks(code, 2):
         assert status == 1
         assert "at least one needs a directory" in output
+
+
+AWAY = """
+    import threading
+    from detlab.core import full_disk
+    from detlab.testing.away_storage import AwayStorage
+    full_disk.PAUSE = 0.05
+    with start() as core:
+        store = core.checkpoint._storage = AwayStorage(Path(os.environ["STORE"]))
+        mine = Path(f"dir{rank}"); mine.mkdir()
+        (mine / f"shard{rank}").write_text(str(rank))
+        if rank == 1:
+            store.leave()
+            threading.Timer(1.5, store.come_back).start()
+        if rank == 0:
+            store.fail_after["publish"] = 2
+        print(core.checkpoint.upload(mine, {"steps_completed": 5}, shard=True), store.calls["upload"] > 1)
+"""
+
+
+def test_a_store_that_is_away_for_one_rank_is_waited_for_by_all(agree: Agree, api: MasterDouble, task: Any) -> None:
+    """Each rank uploads its own shards; the chief's commit joins them once all are there."""
+    printed = [line.split()[-2:] for line in agree(AWAY, 3, STORE=str(task.checkpoints))]
+    assert len({uuid for uuid, _ in printed}) == 1
+    assert [again for _, again in printed] == ["False", "True", "False"]
+    (view,) = api.checkpoints.values()
+    assert set(view["files"]) == {"shard0", "shard1", "shard2", "metadata.json"}
+    assert api.calls.count("POST task/checkpoints") == 1

@@ -70,18 +70,24 @@ def test_warnings(raw: dict[str, Any], path: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "path"),
     [
-        ({"checkpoint_storage": {"type": "s3", "bucket": "b"}}, "checkpoint_storage.type"),
-        ({"checkpoint_storage": {"type": "gcs", "bucket": "b"}}, "checkpoint_storage.type"),
-        (
-            {"checkpoint_storage": {"type": "azure", "container": "c", "account_url": "u"}},
-            "checkpoint_storage.type",
-        ),
         ({"entrypoint": "python3 -m determined.launch.deepspeed python3 x.py"}, "entrypoint"),
         ({"entrypoint": ["python3", "-m", "detlab.launch.horovod", "x"]}, "entrypoint"),
     ],
 )
 def test_errors(raw: dict[str, Any], path: str) -> None:
     assert named(raw) == {path: "error"}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "s3", "bucket": "b"},
+        {"type": "gcs", "bucket": "b"},
+        {"type": "azure", "container": "c", "account_url": "https://account.blob.core.windows.net"},
+    ],
+)
+def test_object_stores_are_supported(block: dict[str, Any]) -> None:
+    assert named({"checkpoint_storage": block}) == {}
 
 
 def test_a_trial_class_is_trained_by_the_config() -> None:

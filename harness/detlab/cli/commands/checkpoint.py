@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,8 +16,10 @@ from detlab.cli.commands.storage.collection import bookmark, each_of, state_of, 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, counted, facts, moment, say, say_json, size, table
-from detlab.client.resources import Experiment, Trial
+from detlab.cli.output.progress import bar
+from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.transport.downloads import AnyMode
+from detlab.client.transport.verifying import BadFile
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -97,31 +102,15 @@ def describe(invocation: Invocation, uuid: str) -> None:
     table(("File", "Size", "Digest"), rows, right=("Size",))
 
 
-@checkpoint.command()
-@click.argument("uuid")
-@click.option(
-    "-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to create. Default: checkpoints/UUID."
-)
-@click.option(
+_uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
+_mode = click.option(
     "--mode",
     type=click.Choice(["auto", "direct", "master"]),
     default="auto",
     show_default=True,
-    help="direct: copy from the storage, mounted here; master: through the master; auto: direct if possible.",
+    help="direct: from the storage, mounted here or with this machine's credentials; master: through the master; "
+    "auto: direct if possible.",
 )
-@json_option
-@pass_invocation
-def download(invocation: Invocation, uuid: str, output_dir: Path | None, mode: AnyMode) -> None:
-    """Download a checkpoint; every file is verified, and no partial folder is left behind.
-
-    \b
-    Example:
-      det checkpoint download 3f2b0c1e-… -o best/
-    """
-    fetch(invocation, invocation.client.get_checkpoint(uuid), output_dir, mode)
-
-
-_uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
@@ -131,6 +120,156 @@ def _confirmed(question: str, warning: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("deleting needs a confirmation, and standard input is not a terminal: add --yes")
     click.confirm(f"{question} {warning}", abort=True, err=True)
+
+
+@checkpoint.command()
+@click.argument("uuid")
+@click.option(
+    "-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to create. Default: checkpoints/UUID."
+)
+@_mode
+@click.option("--glob", "globs", multiple=True, metavar="PATTERN", help="Only files that match; repeat it.")
+@json_option
+@pass_invocation
+def download(invocation: Invocation, uuid: str, output_dir: Path | None, mode: AnyMode, globs: tuple[str, ...]) -> None:
+    """Download a checkpoint; every file is verified, and no partial folder is left behind.
+
+    After an interruption the same command goes on with what was verified.
+
+    \b
+    Examples:
+      det checkpoint download 3f2b0c1e-… -o best/
+      det c download 3f2b0c1e-… --glob '*.safetensors'
+    """
+    fetch(invocation, invocation.client.get_checkpoint(uuid), output_dir, mode, globs=globs)
+
+
+@checkpoint.command()
+@_uuids
+@_mode
+@json_option
+@pass_invocation
+def verify(invocation: Invocation, uuids: tuple[str, ...], mode: AnyMode) -> None:
+    """Read every byte of checkpoints and say which files are not what was committed; exit code 1 if any.
+
+    \b
+    Examples:
+      det checkpoint verify 3f2b0c1e-…
+      det c verify 3f2b0c1e-… 9a1d77f0-… --mode direct --json
+    """
+    found = [(uuid, _verified(invocation, uuid, mode)) for uuid in _each(uuids)]
+    if invocation.as_json:
+        say_json([{"uuid": uuid, "bad": [asdict(file) for file in bad]} for uuid, bad in found])
+    if any(bad for _, bad in found):
+        sys.exit(1)
+
+
+def _verified(invocation: Invocation, uuid: str, mode: AnyMode) -> list[BadFile]:
+    item = invocation.client.get_checkpoint(uuid)
+    with bar(f"Checkpoint {item.uuid[:8]}", quiet=invocation.as_json) as progress:
+        bad = item.verify(mode, progress=progress)
+    if not invocation.as_json:
+        what = f"Checkpoint {item.uuid}"
+        good = f"{what}: {counted(len(item.files), 'file')}, {size(item.view.size)}, all as committed"
+        say(good if not bad else f"{what}: {len(bad)} of {counted(len(item.files), 'file')} not as committed")
+        if bad:
+            table(("File", "Problem", "Found"), [(file.path, file.problem, file.detail) for file in bad])
+    return bad
+
+
+@checkpoint.command()
+@_uuids
+@click.option(
+    "--to", required=True, metavar="WHERE", help="A folder, s3://bucket/prefix, gs://…, azure://container, or a block."
+)
+@_mode
+@json_option
+@pass_invocation
+def copy(invocation: Invocation, uuids: tuple[str, ...], to: str, mode: AnyMode) -> None:
+    """Copy checkpoints, verified, into another storage under the same uuid. The master does not learn of the copy.
+
+    Credentials are those of the block, or this machine's. Copied again, what is there already and right stays.
+
+    \b
+    Examples:
+      det checkpoint copy 3f2b0c1e-… --to s3://archive/vision
+      det c copy 3f2b0c1e-… --to /mnt/backup
+      det c copy 3f2b0c1e-… --to '{type: s3, bucket: archive, endpoint_url: "https://minio.example"}'
+    """
+    done = []
+    for uuid in _each(uuids):
+        item = invocation.client.get_checkpoint(uuid)
+        with bar(f"Checkpoint {item.uuid[:8]}", quiet=invocation.as_json) as progress:
+            digest = item.copy(to, mode, progress=progress)
+        done.append({"uuid": item.uuid, "manifest_digest": digest})
+        if not invocation.as_json:
+            say(f"Copied checkpoint {item.uuid} ({size(item.view.size)})")
+    if invocation.as_json:
+        say_json(done)
+
+
+@checkpoint.group(cls=LazyGroup)
+def metadata() -> None:
+    """Metadata of checkpoints: set and remove keys.
+
+    \b
+    Examples:
+      det checkpoint metadata set 3f2b0c1e-… quality=good checked=true
+      det checkpoint metadata remove 3f2b0c1e-… quality
+    """
+
+
+@metadata.command(name="set")
+@click.argument("uuid")
+@click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, required=True)
+@json_option
+@pass_invocation
+def set_metadata(invocation: Invocation, uuid: str, pairs: tuple[str, ...]) -> None:
+    """Set keys of a checkpoint's metadata; other keys stay. A VALUE that is JSON is taken as such, else as text.
+
+    \b
+    Example:
+      det checkpoint metadata set 3f2b0c1e-… quality=good folds='[1, 2]'
+    """
+    wanted = dict(_pair(pair) for pair in pairs)
+    item = invocation.client.get_checkpoint(uuid)
+    item.add_metadata(wanted)
+    _show_metadata(invocation, item)
+
+
+@metadata.command(name="remove")
+@click.argument("uuid")
+@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
+@json_option
+@pass_invocation
+def remove_metadata(invocation: Invocation, uuid: str, keys: tuple[str, ...]) -> None:
+    """Remove keys of a checkpoint's metadata; those that it does not have are no mistake.
+
+    \b
+    Example:
+      det checkpoint metadata remove 3f2b0c1e-… quality
+    """
+    item = invocation.client.get_checkpoint(uuid)
+    item.remove_metadata(keys)
+    _show_metadata(invocation, item)
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise click.UsageError(f"not KEY=VALUE: {text!r}")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _show_metadata(invocation: Invocation, item: Checkpoint) -> None:
+    if invocation.as_json:
+        say_json(item.view)
+        return
+    for name, value in sorted(item.metadata.items()):
+        say(f"{clean(name)} = {clean(value)}")
 
 
 @checkpoint.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from detlab.cli.invocation import Invocation
@@ -12,10 +13,16 @@ from detlab.client.transport.downloads import AnyMode
 
 
 def fetch(
-    invocation: Invocation, found: Checkpoint, output_dir: Path | None, mode: AnyMode, *, quiet: bool = False
+    invocation: Invocation,
+    found: Checkpoint,
+    output_dir: Path | None,
+    mode: AnyMode,
+    *,
+    quiet: bool = False,
+    globs: Sequence[str] = (),
 ) -> None:
     """Download a checkpoint with a progress bar and print where it is; `quiet` prints the folder alone."""
-    path = fetch_files(found, output_dir, mode, quiet=quiet or invocation.as_json)
+    path = fetch_files(found, output_dir, mode, quiet=quiet or invocation.as_json, globs=globs)
     if invocation.as_json:
         say_json({"uuid": found.uuid, "path": str(path)})
     elif quiet:
@@ -24,10 +31,17 @@ def fetch(
         say(where_it_is(found, path))
 
 
-def fetch_files(found: Checkpoint, output_dir: Path | None, mode: AnyMode = "auto", *, quiet: bool = False) -> Path:
+def fetch_files(
+    found: Checkpoint,
+    output_dir: Path | None,
+    mode: AnyMode = "auto",
+    *,
+    quiet: bool = False,
+    globs: Sequence[str] = (),
+) -> Path:
     """Download a checkpoint with a progress bar and return its folder."""
     with bar(f"Checkpoint {found.uuid[:8]}", quiet=quiet) as progress:
-        return found.download(output_dir, mode, progress=progress)
+        return found.download(output_dir, mode, progress=progress, globs=globs)
 
 
 def where_it_is(found: Checkpoint, path: Path) -> str:

@@ -1,7 +1,8 @@
 """Downloading a checkpoint: every file verified by its digest, the folder complete or absent.
 
 Files are requested by digest, never by path. They are written to a hidden folder beside the target, which is renamed at
-the end; a broken download leaves nothing under the target's name. What was downloaded to a name of the user's choice is
+the end; a broken download leaves nothing under the target's name, and what of it was verified is kept in a hidden
+folder for the next attempt. What was downloaded to a name of the user's choice is
 noted in a hidden file beside it, so that the next download of a script may replace it while nobody has changed it.
 """
 
@@ -10,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,10 +24,11 @@ from typing import BinaryIO, Literal, TypeAlias
 from urllib.parse import quote
 
 from detlab.client.transport.calls import Call, Flow, Progress
+from detlab.client.transport.direct import fetch_direct, remote_store
 from detlab.errors import CheckpointError, StorageError
 from detlab.files import write_atomic
 from detlab.schemas.wire import CheckpointFile, CheckpointView
-from detlab.storage import from_config
+from detlab.storage import StorageManager, from_config
 from detlab.storage.posix import PosixStorage
 
 
@@ -36,6 +39,9 @@ class DownloadMode(StrEnum):
     MASTER = "master"
     AUTO = "auto"
 
+
+_WILD = re.compile(r"(\*\*/|\*\*|\*|\?)")
+_MEANS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 AnyMode: TypeAlias = DownloadMode | Literal["auto", "direct", "master"]
 
@@ -90,22 +96,46 @@ class Assembly:
     replaces: bool = False
     done: int = 0
     _written: dict[str, str] = field(default_factory=dict)
+    _verified: bool = False
 
     def __post_init__(self) -> None:
         self.target = self.target.absolute()
         self.work = self.target.with_name(f".{self.target.name}.{uuid.uuid4().hex[:8]}.partial")
+        self._kept = self.target.with_name(f".{self.target.name}.{self.view.uuid[:36]}.resume")
         self.total = sum(file.size for file in self.view.files.values())
         for path in self.view.files:
             checked_path(path)
 
     def __enter__(self) -> Assembly:
-        self.work.mkdir(parents=True)
+        self.work.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._kept.rename(self.work)  # nobody else can go on with it now
+        except OSError:
+            self.work.mkdir()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._verified and error is not None and not isinstance(error, CheckpointError):
+            with suppress(OSError):  # another attempt has left something there
+                self.work.rename(self._kept)
         shutil.rmtree(self.work, ignore_errors=True)
+
+    def has(self, path: str, file: CheckpointFile) -> bool:
+        """Whether an interrupted attempt has left this file, whole."""
+        place = self.work / path
+        if place.is_symlink() or not place.is_file() or file_digest(place) != file.digest:
+            return False
+        self._written[path] = file.digest
+        self._advance(file.size)
+        return True
+
+    def fetch_all(self, store: StorageManager) -> None:
+        """Have the store write and verify all files."""
+        self._verified = True  # a store leaves whole files under their names, others under another
+        fetch_direct(store, self.view, self.work, self.progress)
+        self._written = {path: file.digest for path, file in self.view.files.items()}
 
     def wanted(self) -> Iterator[tuple[str, CheckpointFile]]:
         """Yield each (path, file), in the order of paths."""
@@ -146,6 +176,7 @@ class Assembly:
                 hint="Take another checkpoint of the trial: det trial describe " + str(self.view.trial_id),
             )
         (self.work / path).chmod(0o755 if file.mode & 0o100 else 0o644)
+        self._verified = True
 
     def commit(self) -> None:
         """Rename the complete folder to its final name.
@@ -226,8 +257,43 @@ def local_folder(view: CheckpointView) -> Path | None:
     return folder if os.access(folder, os.R_OK | os.X_OK) and folder.is_dir() else None
 
 
+def selected(view: CheckpointView, globs: Sequence[str]) -> CheckpointView:
+    """Return the view with those files only that match a pattern; all if there is none.
+
+    Args:
+        view: The checkpoint.
+        globs: `*` and `?` match within a folder, `**` matches folders, too; a pattern that ends in `/` is a folder.
+
+    Raises:
+        CheckpointError: No file matches.
+    """
+    if not globs:
+        return view
+    files = {path: file for path, file in view.files.items() if any(matches(path, glob) for glob in globs)}
+    if not files:
+        some = ", ".join(sorted(view.files)[:5])
+        raise CheckpointError(
+            f"checkpoint {view.uuid} has no file that matches {' or '.join(map(repr, globs))}",
+            hint=f"It has {len(view.files)}: {some}{', …' if len(view.files) > 5 else ''}",
+        )
+    return view.model_copy(update={"files": files})
+
+
+def matches(path: str, glob: str) -> bool:
+    """Whether a relative path matches a pattern, as `det checkpoint rm` reads it; see `selected`."""
+    whole = f"{glob}**" if glob.endswith("/") else glob
+    pattern = "".join(_MEANS.get(part, re.escape(part)) for part in _WILD.split(whole))
+    return re.fullmatch(pattern, path, re.DOTALL) is not None
+
+
 def download(
-    view: CheckpointView, target: Path, mode: AnyMode = "auto", progress: Progress | None = None
+    view: CheckpointView,
+    target: Path,
+    mode: AnyMode = "auto",
+    progress: Progress | None = None,
+    globs: Sequence[str] = (),
+    *,
+    cached: bool = False,
 ) -> Flow[Path]:
     """Download a checkpoint to a folder and return that folder.
 
@@ -235,9 +301,11 @@ def download(
         view: The checkpoint.
         target: Folder to create. If it already holds the checkpoint, nothing is transferred; the unchanged result of
             an earlier download is replaced.
-        mode: `direct` copies from the storage, which must be mounted here; `master` downloads through the master;
-            `auto` copies if it can.
+        mode: `direct` copies from the storage, which must be mounted here, or an object store that this machine has
+            credentials for; `master` downloads through the master; `auto` copies if it can.
         progress: Called with (bytes done, bytes in all).
+        globs: Patterns of the files to take; all if there is none.
+        cached: The target is a folder of a cache, of which anything may be replaced; `globs` are paths.
 
     Raises:
         ValueError: There is no such mode.
@@ -246,26 +314,54 @@ def download(
     """
     if mode not in {"auto", "direct", "master"}:
         raise ValueError(f"the mode is one of auto, direct and master, not {mode!r}")
+    if cached:
+        view = view.model_copy(update={"files": {path: view.files[path] for path in globs}})
+    else:
+        view = selected(view, globs)
     if complete(view, target):
         return target
     taken = target.exists() and not (target.is_dir() and not any(target.iterdir()))
-    if taken and not replaceable(target):
+    if taken and not (cached or replaceable(target)):
         raise _taken(target)
-    folder = None if mode == "master" else local_folder(view)
-    if mode == "direct" and folder is None:
-        raise StorageError(
-            f"the storage of checkpoint {view.uuid} is not readable on this machine",
-            hint="Download it through the master: --mode master",
-        )
+    folder, store = source_of(view, mode)
     with Assembly(view, target, progress, replaces=taken) as assembly:
+        if store is not None:
+            assembly.fetch_all(store)
         for path, file in assembly.wanted():
-            if folder is not None:
-                _copy(folder / path, assembly, path)
-            else:
-                yield _file_call(view, assembly, path, file)
+            if store is None and not assembly.has(path, file):
+                if folder is not None:
+                    _copy(folder / path, assembly, path)
+                else:
+                    yield _file_call(view, assembly, path, file)
             assembly.verify(path, file)
         assembly.commit()
     return target
+
+
+def source_of(view: CheckpointView, mode: AnyMode) -> tuple[Path | None, StorageManager | None]:
+    """Return the folder, or else the store, to take the files from; neither: through the master.
+
+    Raises:
+        StorageError: The mode is `direct`, and neither can be read from here.
+    """
+    if mode == "master":
+        return None, None
+    folder = local_folder(view)
+    if folder is not None:
+        return folder, None
+    asked = mode == "direct"
+    through = "Download it through the master: --mode master"
+    try:
+        store = remote_store(view, asked=asked)
+    except CheckpointError:
+        raise
+    except StorageError as error:
+        raise StorageError(
+            f"the storage of checkpoint {view.uuid} is not readable on this machine: {error.message}", hint=through
+        ) from error
+    if asked and store is None:
+        raise StorageError(f"the storage of checkpoint {view.uuid} is not readable on this machine", hint=through)
+    return None, store
 
 
 def _file_call(view: CheckpointView, assembly: Assembly, path: str, file: CheckpointFile) -> Call:

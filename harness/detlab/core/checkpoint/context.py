@@ -17,7 +17,7 @@ from detlab.core.checkpoint.environment import installed
 from detlab.core.checkpoint.plain_metadata import plain_metadata
 from detlab.core.checkpoint.shards import join_parts, merge_metadata, shared_files
 from detlab.core.distributed.context import DistributedContext
-from detlab.core.full_disk import await_room, is_full
+from detlab.core.full_disk import await_room, is_away, is_full, passes
 from detlab.core.metrics.spool import Spool
 from detlab.core.metrics.values import check_steps
 from detlab.core.session import COMMIT_LIMIT, TaskSession
@@ -50,7 +50,8 @@ class CheckpointContext:
 
     A checkpoint exists once its files and then its manifest are stored, the master has every report before it, and
     then has committed the manifest's digest; whatever dies in between leaves nothing that could be restored.
-    Committing is repeated through an outage of the master for up to a day; a full disk is waited for as long.
+    Committing is repeated through an outage of the master for up to a day; a full disk and a store that is away are
+    waited for as long.
     """
 
     _waits_for_room = False
@@ -139,7 +140,8 @@ class CheckpointContext:
         uuid = self._begin()
         with self._given_up_on_error(uuid):
             yield self._storage.stage(uuid), uuid
-            self._commit(uuid, checked, self._storage.seal(uuid))
+            part = self._until_back(lambda: self._storage.seal(uuid), "the upload of the checkpoint")
+            self._commit(uuid, checked, part)
 
     def download(
         self,
@@ -165,11 +167,11 @@ class CheckpointContext:
         target = Path(ckpt_dir)
         with self._missing_told(storage_id):
             if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
-                self._storage.download(storage_id, target, self._manifest(storage_id), selector=selector)
+                self._download(storage_id, target, self._manifest(storage_id), selector)
                 return
             manifest = self._shared(lambda: self._manifest(storage_id))
             chosen = self._union(manifest, selector)
-            self._shared(lambda: self._storage.download(storage_id, target, manifest, selector=chosen))
+            self._shared(lambda: self._download(storage_id, target, manifest, chosen))
 
     @contextlib.contextmanager
     def restore_path(
@@ -187,19 +189,27 @@ class CheckpointContext:
             if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
                 with self._missing_told(storage_id):
                     manifest = self._manifest(storage_id)
-                    path = stack.enter_context(self._storage.restore_path(storage_id, manifest, selector=selector))
+                    path = self._restore(stack, storage_id, manifest, selector)
                 yield path
                 return
             with self._missing_told(storage_id):
                 manifest = self._shared(lambda: self._manifest(storage_id))
                 chosen = self._union(manifest, selector)
-                path = self._shared(
-                    lambda: stack.enter_context(self._storage.restore_path(storage_id, manifest, selector=chosen))
-                )
+                path = self._shared(lambda: self._restore(stack, storage_id, manifest, chosen))
             try:
                 yield path
             finally:
                 self._dist.gather_local(None)  # the local chief keeps the files until all have read them
+
+    def _download(self, uuid: str, target: Path, manifest: Manifest, selector: Selector | None) -> None:
+        fetch = self._storage.download
+        self._until_back(lambda: fetch(uuid, target, manifest, selector=selector), f"the download of checkpoint {uuid}")
+
+    def _restore(self, stack: contextlib.ExitStack, uuid: str, manifest: Manifest, selector: Selector | None) -> Path:
+        def attempt() -> Path:
+            return stack.enter_context(self._storage.restore_path(uuid, manifest, selector=selector))
+
+        return self._until_back(attempt, f"the download of checkpoint {uuid}")
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata of a committed checkpoint.
@@ -242,7 +252,7 @@ class CheckpointContext:
     def _manifest(self, uuid: str) -> Manifest:
         """Return the stored manifest, if it is the one that the master committed."""
         view = self._view(uuid)
-        manifest = self._storage.manifest(uuid)
+        manifest = self._until_back(lambda: self._storage.manifest(uuid), f"the manifest of checkpoint {uuid}")
         if manifest.digest != view.manifest_digest:
             raise CheckpointError(f"manifest.json of checkpoint {uuid} is not the one that was committed")
         return manifest
@@ -295,11 +305,16 @@ class CheckpointContext:
         def attempt() -> ManifestPart:
             try:
                 return self._storage.upload(source, uuid, selector=selector)
-            except StorageError:
-                self._storage.discard(uuid)  # others may need what room there is
+            except StorageError as error:
+                if is_full(error):
+                    self._storage.discard(uuid)  # others may need what room there is
                 raise
 
-        return await_room(attempt, f"the checkpoint of {source}", sleep=self._wait_for_room)
+        return await_room(attempt, f"the checkpoint of {source}", sleep=self._wait_for_room, may_repeat=passes)
+
+    def _until_back(self, attempt: Callable[[], T], what: str) -> T:
+        """Do what the storage is needed for, as soon as it answers; a full disk is not waited for here."""
+        return await_room(attempt, what, sleep=self._wait_for_room, may_repeat=is_away)
 
     def _commit(self, uuid: str, metadata: dict[str, Any], part: ManifestPart) -> None:
         """Publish the staged files, then have the master commit them, after the reports before them.
@@ -314,7 +329,9 @@ class CheckpointContext:
             lambda: self._storage.publish(uuid, metadata, part),
             what,
             sleep=self._wait_for_room,
-            may_repeat=lambda error: isinstance(error.__cause__, ManifestNotWritten) and is_full(error),
+            may_repeat=lambda error: (
+                is_away(error) or (isinstance(error.__cause__, ManifestNotWritten) and is_full(error))
+            ),
         )
         self._await_reports(metadata["steps_completed"])
         commit = CommitCheckpoint(
@@ -362,9 +379,16 @@ class CheckpointContext:
 
         wanted = chosen if others else selector
         with self._given_up_on_error(uuid):
-            parts = self._together(lambda: self._storage.upload(mine, uuid, selector=wanted) if mine else None)
+            parts = self._together(lambda: self._upload_shards(mine, uuid, wanted))
             self._commit_together(uuid, merged, parts)
         return uuid
+
+    def _upload_shards(self, mine: Path | None, uuid: str, selector: Selector | None) -> ManifestPart | None:
+        """Upload this rank's own files; the other ranks upload theirs at the same time."""
+        if mine is None:
+            return None
+        upload = self._storage.upload
+        return self._until_back(lambda: upload(mine, uuid, selector=selector), f"the upload of rank {self._dist.rank}")
 
     def _given_by_others(self, mine: Path | None, selector: Selector | None) -> set[str]:
         """Return the files that a lower rank stores for this one, too.
@@ -399,7 +423,14 @@ class CheckpointContext:
                 # Also after an exception: the other ranks wait here, and must not store a part.
                 self._report_failures(failed)
             node = self._dist.cross_rank
-            parts = self._together(lambda: self._storage.seal(uuid, node=node) if self._dist.local_rank == 0 else None)
+            what = f"the upload of node {node}"
+            parts = self._together(
+                lambda: (
+                    self._until_back(lambda: self._storage.seal(uuid, node=node), what)
+                    if self._dist.local_rank == 0
+                    else None
+                )
+            )
             self._commit_together(uuid, merged, parts)
 
     def _report_failures(self, mine: BaseException | None) -> None:
@@ -491,10 +522,10 @@ class DummyCheckpointContext(CheckpointContext):
         self._storage.delete(storage_id)
 
     def _manifest(self, uuid: str) -> Manifest:
-        return self._storage.manifest(uuid)
+        return self._until_back(lambda: self._storage.manifest(uuid), f"the manifest of checkpoint {uuid}")
 
     def _commit(self, uuid: str, metadata: dict[str, Any], part: ManifestPart) -> None:
-        self._storage.publish(uuid, metadata, part)
+        self._until_back(lambda: self._storage.publish(uuid, metadata, part), "the checkpoint")
         logger.info("stored checkpoint %s at step %d", uuid, metadata["steps_completed"])
 
 

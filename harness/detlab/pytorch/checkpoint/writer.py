@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.core import CheckpointContext
-from detlab.core.full_disk import await_room
+from detlab.core.full_disk import await_room, passes
 from detlab.core.metrics.values import check_steps
 from detlab.errors import ApiError, ClusterUnreachable, DetlabError
 from detlab.pytorch.checkpoint import source_code
@@ -272,7 +272,8 @@ class CheckpointWriter:
                         self._pause(path)
                 return uuid
 
-            uuid = await_room(store, f"the checkpoint at step {metadata['steps_completed']}", sleep=self._wait_for_room)
+            what = f"the checkpoint at step {metadata['steps_completed']}"
+            uuid = await_room(store, what, sleep=self._wait_for_room, may_repeat=passes)
             finished = Finished(uuid, check_steps(metadata["steps_completed"]), metadata)
         except _Abandoned:
             logger.warning("the checkpoint at step %d was dropped before it was committed", metadata["steps_completed"])

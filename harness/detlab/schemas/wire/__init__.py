@@ -67,6 +67,7 @@ from detlab.schemas.wire.records import (
     Rendezvous,
     ResumedRecord,
     StatusRecord,
+    StorageCredentials,
     TokenReply,
 )
 from detlab.schemas.wire.searches import (
@@ -211,6 +212,7 @@ __all__ = [
     "StatusRecord",
     "SteerSearch",
     "SteeredExperiment",
+    "StorageCredentials",
     "SummaryView",
     "TaskExited",
     "TaskStage",

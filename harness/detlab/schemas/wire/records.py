@@ -242,6 +242,15 @@ class BestValidationReply(Wire):
     value: float | None = None
 
 
+class StorageCredentials(Wire):
+    """GET task/storage-credentials: short-lived credentials for the task's own checkpoint storage."""
+
+    values: dict[str, str] = Field(default={}, repr=False)
+    """As obstore's client takes them, by type of storage; empty: the task uses its config's, or its node's."""
+    expires_at: float | None = None
+    """Seconds since the epoch; None: they do not expire."""
+
+
 class TokenReply(Wire):
     """POST task/token: a fresh task token; the old one works until it expires."""
 

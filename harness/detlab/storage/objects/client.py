@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from detlab.errors import StorageDenied, StorageError
+from detlab.errors import StorageAway, StorageDenied, StorageError
 
 Data = bytes | bytearray | memoryview
 
@@ -19,7 +19,7 @@ class ObjectExists(StorageError):
     """An object of this key is there, and was to be created."""
 
 
-class StoreAway(StorageError):
+class StoreAway(StorageAway):
     """The store did not answer, or not now (5xx, throttling, connections that break): asking again may help."""
 
 

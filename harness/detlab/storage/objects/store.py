@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 import time
+import uuid as uuids
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -177,9 +178,7 @@ class ObjectStorage:
             self.objects.head(self._key(uuid, MANIFEST_NAME))
             size = self.objects.head(key).size
         except ObjectMissing as error:
-            raise CheckpointMissing(
-                f"the file {name} of checkpoint {uuid} cannot be read: {error.message}"
-            ) from error
+            raise CheckpointMissing(f"the file {name} of checkpoint {uuid} cannot be read: {error.message}") from error
         return io.BufferedReader(ObjectReader(self.objects, key, size, Patience(0.0)), 64 * 1024)
 
     def file_sizes(self, uuid: str, names: Iterable[str]) -> dict[str, int]:
@@ -242,12 +241,16 @@ class ObjectStorage:
         return sorted(set(gone))
 
     def check(self) -> None:
-        """Find out by one request whether the store is there and knows us.
+        """Write, read and remove a small object; see `StorageManager.check`.
 
         Raises:
-            StorageError: It is not, or does not; in its own words.
+            StorageError: The store does not let us, in its own words.
         """
         self.objects.check()
+        probe = f".detlab-check/{uuids.uuid4().hex}"
+        self.objects.put(probe, b"detlab")
+        self.objects.get(probe)
+        self.objects.delete([probe])
 
     def _key(self, uuid: str, name: str) -> str:
         return _key(f"{check_uuid(uuid)}/{plain_path(name)}")

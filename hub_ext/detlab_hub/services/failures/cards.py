@@ -10,7 +10,14 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView
-from detlab_hub.services.failures.diagnosis import Diagnosis, Evidence, classify, is_denied, is_denied_storage
+from detlab_hub.services.failures.diagnosis import (
+    Diagnosis,
+    Evidence,
+    classify,
+    is_denied,
+    is_denied_storage,
+    is_refused_storage,
+)
 from detlab_hub.services.failures.rank_faults import Line
 from detlab_hub.services.kernel.masking import masked_text, secrets_of
 from detlab_hub.services.kernel.offers import kind_of_slots
@@ -141,7 +148,7 @@ def _card(
     hint = _hint(diagnosis.kind, command)
     if _NO_NCCL.search(diagnosis.message):
         hint = _nccl_hint(s, row, hint)
-    elif is_denied_storage(diagnosis.message):
+    elif is_denied_storage(diagnosis.message) or is_refused_storage(diagnosis.message):
         hint = f"{_line_after(diagnosis)}; {hint}"
     elif is_denied(diagnosis.message):
         hint = f"tasks of {row.owner} run as a user of their own (det user uids), whom ls -ld must let in there; {hint}"

@@ -26,8 +26,9 @@ _MEMORY = re.compile(
 )
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _IMPORTS = ("ModuleNotFoundError", "ImportError")
-_LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError")
-"""Exceptions that unchanged code raises at each start."""
+_REFUSED = "StorageRefused"
+_LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError", _REFUSED)
+"""Exceptions that unchanged code and config raise at each start."""
 _CHARS_READ = 2000
 """Characters of a line."""
 _NO_FILE = re.compile(r"can't open file '(?P<file>[^']+)'|(?<!\S)(?P<command>\S{1,300}): (?:command )?not found")
@@ -201,7 +202,7 @@ def _after_metric(told: str, evidence: Evidence) -> tuple[str, str]:
 
 
 def is_lasting(message: str) -> bool:
-    """Whether a failure's message is that of code which cannot be imported, and so fails however often it starts."""
+    """Whether a failure's message is that of code or a storage that fails however often the trial starts."""
     return message.partition(":")[0].rpartition(".")[2] in _LASTING
 
 
@@ -213,6 +214,11 @@ def is_denied(message: str) -> bool:
 def is_denied_storage(message: str) -> bool:
     """Whether a failure's message is that of a checkpoint storage in which the task's user may not write."""
     return message.partition(":")[0].rpartition(".")[2] == "StorageDenied"
+
+
+def is_refused_storage(message: str) -> bool:
+    """Whether a failure's message is that of a store that says no: a wrong bucket, wrong credentials."""
+    return message.partition(":")[0].rpartition(".")[2] == _REFUSED
 
 
 def is_missing_checkpoint(message: str) -> bool:

@@ -21,6 +21,7 @@ from detlab.schemas.wire import (
     RecordAck,
     RecordBatch,
     Rendezvous,
+    StorageCredentials,
     TokenReply,
 )
 from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
@@ -30,7 +31,7 @@ from detlab_hub.services.admission.storage_quotas import StorageWarnings
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.checkpoints.removals import announce
-from detlab_hub.services.ingest import records, rendezvous
+from detlab_hub.services.ingest import records, rendezvous, storage_credentials
 from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.kernel.access import no_such, who_is
 from detlab_hub.services.kernel.callers import TaskCaller
@@ -214,6 +215,15 @@ class Tasks:
             return BestValidationReply(value=None if experiment is None else experiment.best_value)
 
         return await self._shell.read(best)
+
+    async def storage_credentials(self, task: TaskCaller) -> StorageCredentials:
+        """Return short-lived credentials for the trial's own storage; see `storage_credentials.for_task`.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+            Unavailable: They cannot be had now.
+        """
+        return await storage_credentials.for_task(self._shell, task)
 
     async def renew_token(self, task: TaskCaller) -> TokenReply:
         """Make a fresh task token; the old one works until it expires.

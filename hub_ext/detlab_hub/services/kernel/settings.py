@@ -74,6 +74,8 @@ class Settings:
     bundles_dir: Path
     default_checkpoint_storage: dict[str, Any] = field(default_factory=dict)
     """The `checkpoint_storage` block of experiments that name none."""
+    storage_credentials: Callable[[str, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
+    """Gives the owner of a task short-lived credentials for a `checkpoint_storage` block, or None."""
     service_url: str = "http://127.0.0.1:8642/services/detlab/"
     """How tasks reach the service; ends with `/services/detlab/`."""
     public_url: str = ""

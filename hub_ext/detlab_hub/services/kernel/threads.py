@@ -142,6 +142,7 @@ class Workers:
     code: Threads = field(default_factory=lambda: Threads("reading code", 1, 64))
     downloads: Threads = field(default_factory=lambda: Threads("downloads", 4, 256))
     uploads: Threads = field(default_factory=lambda: Threads("uploads", 2, 256))
+    credentials: Threads = field(default_factory=lambda: Threads("storage credentials", 2, 256))
     searches: Threads = field(default_factory=lambda: Threads("searching output", 2, 64))
     policies: Threads = field(default_factory=lambda: Threads("log policies", 1, 256))
     removals: Threads = field(default_factory=lambda: Threads("removals", 1, 1_000_000))

@@ -20,6 +20,7 @@ from detlab.schemas.wire import (
     SearchAnswer,
     SearchAnswerReply,
     SearchFeed,
+    StorageCredentials,
     TokenReply,
     Wire,
 )
@@ -182,6 +183,16 @@ class BestValidation(TaskRoute):
     async def get(self) -> BestValidationReply:
         """Return the best searcher metric of the experiment so far."""
         return await self.services.tasks.best_validation(self.task)
+
+
+class Credentials(TaskRoute):
+    """Short-lived credentials of the checkpoint storage."""
+
+    @needs("task", cross_site="token")
+    async def get(self) -> StorageCredentials:
+        """Return short-lived credentials for the trial's own checkpoint storage, if the operator gives any."""
+        self.set_header("Cache-Control", "no-store")
+        return await self.services.tasks.storage_credentials(self.task)
 
 
 class Token(TaskRoute):

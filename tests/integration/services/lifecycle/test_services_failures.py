@@ -143,6 +143,23 @@ async def test_services_a_closed_storage_is_not_tried_again_on_the_only_agent(ma
     assert view.failure.hint.endswith("(not restarted: it would fail in the same way each time)")
 
 
+REFUSED = (
+    "detlab.errors.StorageRefused: checkpoints cannot be stored (checkpoint_storage.bucket): NoSuchBucket: The "
+    "specified bucket does not exist"
+)
+LOOK = "look at checkpoint_storage.bucket and at the credentials, then: det config check CONFIG"
+
+
+async def test_services_a_wrong_bucket_costs_one_start_also_where_there_are_other_agents(make_world):
+    world = await make_world(failing(1, (*HEAD, REFUSED, LOOK)))
+    agents = [await world.add_agent(name) for name in ("one", "two")]
+    made = await world.submit(config(max_restarts=5))
+    view = await world.finish(made.id)
+    assert sum(len(agent.launches) for agent in agents) == 1
+    assert view.failure.message == REFUSED
+    assert view.failure.hint.startswith(LOOK)
+
+
 async def test_services_a_closed_storage_may_be_open_on_another_agent(make_world):
     world = await make_world(failing(1, (*HEAD, DENIED, LET)))
     agents = [await world.add_agent(name) for name in ("one", "two")]

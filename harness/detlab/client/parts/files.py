@@ -1,0 +1,126 @@
+# Made from parts/afiles.py by harness/make_sync.py: edit that one, not this.
+"""The files of a checkpoint: downloaded, loaded, verified, copied."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detlab.client.loading import cache_folder, load_folder, plan
+from detlab.client.parts.edits import CheckpointEdits
+from detlab.client.transport.calls import Progress
+from detlab.client.transport.copying import block_of, copied
+from detlab.client.transport.downloads import AnyMode, download, local_folder, selected
+from detlab.client.transport.verifying import BadFile, verify
+
+
+class CheckpointFiles(CheckpointEdits):
+    """The part of a blocking checkpoint that reads its files."""
+
+    def download(
+        self,
+        path: str | Path | None = None,
+        mode: AnyMode = "auto",
+        *,
+        progress: Progress | None = None,
+        globs: Sequence[str] = (),
+    ) -> Path:
+        """Download its files to a folder (default `checkpoints/<uuid>`) and return that folder.
+
+        Every file is verified by its digest, and the folder appears complete or not at all. After an interruption the
+        next download to the same folder goes on with what was verified.
+
+        Args:
+            path: Folder to create. If it already holds the checkpoint, nothing is transferred; the unchanged result
+                of an earlier download is replaced.
+            mode: `direct` copies from the storage: a folder that is mounted here, or an object store, with this
+                machine's own credentials; `master` downloads through the master; `auto` copies if it can.
+            progress: Called with (bytes done, bytes in all).
+            globs: Take only files that match one of these patterns: `*` and `?` match within a folder, `**` matches
+                folders, too.
+
+        Raises:
+            StorageError: Something else is at `path`, or the storage cannot be read from here.
+            CheckpointError: A file is damaged, or none matches.
+            ValueError: There is no such mode.
+        """
+        target = Path(path) if path is not None else self._default_target()
+        return self._session.run(download(self.view, target, mode, progress, globs))
+
+    def load(
+        self,
+        path: str | Path | None = None,
+        *,
+        map_location: Any = "cpu",
+        allow_pickle: bool = False,
+        globs: Sequence[str] = (),
+        mode: AnyMode = "auto",
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Load what it holds: tensors from safetensors, plain values from JSON, and no code.
+
+        Only the files that are read are downloaded, verified, to a cache; those that are there already are not
+        downloaded again. A pickle can run any code when it is opened, so that one is opened only with `allow_pickle`.
+
+        Args:
+            path: Folder to download to instead of the cache.
+            map_location: The device that tensors go to.
+            allow_pickle: Open pickles, too: only if you trust whoever wrote them.
+            globs: Load only files that match one of these patterns, as for `download`.
+            mode: As for `download`.
+            progress: As for `download`.
+
+        Returns:
+            Of a trial of `detlab.pytorch` its state (`models_state_dict`, …); of other safetensors files each tensor
+            by its name; else the content of each JSON file, or of each allowed pickle, by its path.
+
+        Raises:
+            PickleNotAllowed: What it holds is a pickle; the error names the file.
+            CheckpointError: A file is damaged, or there is nothing that can be read.
+            StorageError: The storage cannot be read.
+        """
+        what = f"checkpoint {self.uuid}"
+        chosen = plan(selected(self.view, globs).files, what, allow_pickle=allow_pickle)
+        target = cache_folder(self.uuid, chosen.files) if path is None else Path(path)
+        flow = download(self.view, target, mode, progress, chosen.files, cached=path is None)
+        folder = self._session.run(flow)
+        return load_folder(folder, map_location=map_location, allow_pickle=allow_pickle, what=what)
+
+    def verify(self, mode: AnyMode = "auto", *, progress: Progress | None = None) -> list[BadFile]:
+        """Read every byte of its files and return those that are not what was committed; none: all is well.
+
+        Args:
+            mode: As for `download`.
+            progress: As for `download`.
+
+        Raises:
+            CheckpointError: Its files were deleted.
+            StorageError: The storage cannot be read at all.
+        """
+        return self._session.run(verify(self.view, mode, progress))
+
+    def copy(self, to: str | Mapping[str, Any], mode: AnyMode = "auto", *, progress: Progress | None = None) -> str:
+        """Copy it, verified, into another storage under the same uuid; return the digest of the manifest there.
+
+        The master does not learn of the copy. What is there already, and right, is not copied again.
+
+        Args:
+            to: A `checkpoint_storage` block, an address such as `s3://bucket/prefix`, or a folder. Credentials are
+                those of the block, or this machine's.
+            mode: Where its files come from, as for `download`.
+            progress: As for `download`.
+
+        Raises:
+            StorageError: The other storage cannot be written, or this one not be read.
+            CheckpointError: A file is damaged, or another checkpoint has this uuid there.
+        """
+        block = block_of(to)
+        here = None if mode == "master" else local_folder(self.view)
+        if here is not None:
+            return copied(self.view, here, block)
+        with tempfile.TemporaryDirectory(prefix="detlab-copy-", ignore_cleanup_errors=True) as name:
+            folder = Path(name) / "files"
+            self._session.run(download(self.view, folder, mode, progress))
+            return copied(self.view, folder, block)

@@ -1,0 +1,66 @@
+"""Short-lived credentials for the checkpoint storage of a running trial, from the operator's own function."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Unavailable
+from detlab.schemas.wire import StorageCredentials
+from detlab_hub.services.kernel.callers import TaskCaller
+from detlab_hub.services.kernel.fencing import current_attempt
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.threads import user_of
+from detlab_hub.store.tables import ExperimentRow
+
+_log = logging.getLogger(__name__)
+_MOST_KEYS, _MOST_CHARS = 10, 20_000
+
+
+async def for_task(shell: Shell, task: TaskCaller) -> StorageCredentials:
+    """Return credentials for the task's own storage; without values if the operator gives none for it.
+
+    They are in no log, row, event or view. What goes wrong is told without the words of the operator's function, which
+    may hold secrets: the master's log has its type.
+
+    Raises:
+        StaleAttempt: The attempt is over.
+        Unavailable: The operator's function failed, or threads of all tasks wait for it.
+    """
+    give = shell.settings.storage_credentials
+    owner, block = await shell.read(lambda s: _storage_of(s, task))
+    if give is None:
+        return StorageCredentials()
+    try:
+        return _checked(await shell.workers.credentials.run(user_of(task), give, owner, block))
+    except Exception as error:  # the operator's own code
+        _log.warning("storage_credentials failed for %s: %s", owner, type(error).__name__)
+    raise Unavailable(
+        "the cluster could not get credentials for the checkpoint storage",
+        hint="its operator finds the cause in the master's log; the task asks again",
+    )
+
+
+def _storage_of(s: Session, task: TaskCaller) -> tuple[str, dict[str, Any]]:
+    """Return the owner and the storage of a trial that may still write."""
+    _, trial = current_attempt(s, task)
+    experiment = s.get_one(ExperimentRow, trial.experiment_id)
+    return experiment.owner, dict(experiment.config.get("checkpoint_storage") or {})
+
+
+def _checked(given: Any) -> StorageCredentials:
+    if given is None:
+        return StorageCredentials()
+    if not isinstance(given, Mapping) or len(given) > _MOST_KEYS:
+        raise TypeError("not a mapping of a few credentials")
+    values = {str(key): str(value) for key, value in given.items() if key != "expires_at" and value is not None}
+    if any(len(value) > _MOST_CHARS for value in values.values()):
+        raise ValueError("too long")
+    expires_at = given.get("expires_at")
+    if isinstance(expires_at, datetime):
+        expires_at = expires_at.timestamp()
+    return StorageCredentials(values=values, expires_at=None if expires_at is None else float(expires_at))
