@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -22,10 +22,13 @@ from detlab.client.operations import storage as storage_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
 from detlab.client.registry.acalls import AsyncRegistryCalls
+from detlab.client.registry.amodels import AsyncModelVersion
+from detlab.client.registry.facts import folder_config
 from detlab.client.submission import ConfigSource, config_mapping, pack, submission_of, task_submission_of
 from detlab.client.transport.calls import Progress, Retries
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.transport.session import AsyncSession
+from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, ProblemView, UserView
@@ -325,6 +328,47 @@ class AsyncClient(AsyncRegistryCalls):
     async def get_checkpoint(self, uuid: str) -> AsyncCheckpoint:
         """Return one checkpoint."""
         return AsyncCheckpoint(self.session, await self.session.run(operations.checkpoint(uuid)))
+
+    # --- registered models --------------------------------------------------------------------------------
+
+    async def register_folder(
+        self,
+        model: str | int,
+        folder: str | Path,
+        *,
+        notice: Callable[[AsyncExperiment], object] = lambda experiment: None,
+        **more: Any,
+    ) -> AsyncModelVersion:
+        """Make a folder, such as a model that was made elsewhere, a version of a registered model.
+
+        It is sent like the code of an experiment, within the limit of that, and a trial without slots saves it as its
+        checkpoint. Nothing in it is opened.
+
+        Args:
+            model: The model's name or id.
+            folder: Its content becomes the files of the version.
+            notice: Called with the experiment once it is submitted.
+            more: Of `AsyncModel.register_version`: `name`, `semver`, `labels` …
+
+        Raises:
+            BundleError: The folder cannot be sent.
+            DetlabError: The trial failed.
+        """
+        into = await self.get_model(model)
+        source = Path(folder).resolve()
+        bundle = await asyncio.to_thread(pack, None, [source])
+        submitted = await self.submit(folder_config(into.name, source.name), bundle=bundle)
+        assert submitted.experiment is not None  # only a dry run has none
+        experiment = submitted.experiment
+        notice(experiment)
+        state = await experiment.wait()
+        saved = await experiment.list_checkpoints() if state is ExperimentState.COMPLETED else []
+        if not saved:
+            raise DetlabError(
+                f"the folder was not saved: experiment {experiment.id} is {state}",
+                hint=f"det experiment logs {experiment.id}",
+            )
+        return await into.register_version(saved[0].uuid, **more)
 
     # --- user tasks ---------------------------------------------------------------------------------------
 

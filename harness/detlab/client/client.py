@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,8 @@ from detlab.client.operations import storage as storage_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
 from detlab.client.registry.calls import RegistryCalls
+from detlab.client.registry.facts import folder_config
+from detlab.client.registry.models import ModelVersion
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.search import Search
 from detlab.client.submission import ConfigSource, config_mapping, pack, submission_of, task_submission_of
@@ -26,6 +28,7 @@ from detlab.client.tasks import Task
 from detlab.client.transport.calls import Progress, Retries
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.transport.session import Session
+from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, ProblemView, UserView
@@ -323,6 +326,47 @@ class Client(RegistryCalls):
     def get_checkpoint(self, uuid: str) -> Checkpoint:
         """Return one checkpoint."""
         return Checkpoint(self.session, self.session.run(operations.checkpoint(uuid)))
+
+    # --- registered models --------------------------------------------------------------------------------
+
+    def register_folder(
+        self,
+        model: str | int,
+        folder: str | Path,
+        *,
+        notice: Callable[[Experiment], object] = lambda experiment: None,
+        **more: Any,
+    ) -> ModelVersion:
+        """Make a folder, such as a model that was made elsewhere, a version of a registered model.
+
+        It is sent like the code of an experiment, within the limit of that, and a trial without slots saves it as its
+        checkpoint. Nothing in it is opened.
+
+        Args:
+            model: The model's name or id.
+            folder: Its content becomes the files of the version.
+            notice: Called with the experiment once it is submitted.
+            more: Of `Model.register_version`: `name`, `semver`, `labels` …
+
+        Raises:
+            BundleError: The folder cannot be sent.
+            DetlabError: The trial failed.
+        """
+        into = self.get_model(model)
+        source = Path(folder).resolve()
+        bundle = pack(None, [source])
+        submitted = self.submit(folder_config(into.name, source.name), bundle=bundle)
+        assert submitted.experiment is not None  # only a dry run has none
+        experiment = submitted.experiment
+        notice(experiment)
+        state = experiment.wait()
+        saved = experiment.list_checkpoints() if state is ExperimentState.COMPLETED else []
+        if not saved:
+            raise DetlabError(
+                f"the folder was not saved: experiment {experiment.id} is {state}",
+                hint=f"det experiment logs {experiment.id}",
+            )
+        return into.register_version(saved[0].uuid, **more)
 
     # --- user tasks ---------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ def model_labels() -> Flow[list[str]]:
     return one(Call("GET", "model-labels", parse=field_of("items", list[str])))
 
 
-def edit_model(name: Name, **changes: Any) -> Flow[ModelView]:
+def edit_model(name: Name, /, **changes: Any) -> Flow[ModelView]:
     """Change fields of `EditModel`; each names the wanted result, so this can safely be repeated."""
     return one(Call("POST", f"{_model(name)}/edit", json=EditModel(**changes), parse=model(ModelView)))
 
@@ -90,7 +90,7 @@ def delete_model(name: Name, *, force: bool = False) -> Flow[ModelView]:
 # --- versions
 
 
-def register(name: Name, **fields: Any) -> Flow[VersionView]:
+def register(name: Name, /, **fields: Any) -> Flow[VersionView]:
     """Register a checkpoint; the same one again is the same version, so this can safely be repeated."""
     body = CreateVersion(**fields)
     return one(Call("POST", f"{_model(name)}/versions", json=body, parse=model(VersionView)))
@@ -116,7 +116,7 @@ def list_versions(name: Name, limit: int | None = None) -> Flow[list[VersionView
     return found
 
 
-def edit_version(name: Name, version: Name, **changes: Any) -> Flow[VersionView]:
+def edit_version(name: Name, version: Name, /, **changes: Any) -> Flow[VersionView]:
     """Change fields of `EditVersion`; can safely be repeated."""
     body = EditVersion(**changes)
     return one(Call("POST", f"{_version(name, version)}/edit", json=body, parse=model(VersionView)))

@@ -17,6 +17,17 @@ def cache_folder() -> Path:
     return Path(user_cache_dir("detlab")) / "checkpoints"
 
 
+def folder_config(model: str, folder: str) -> dict[str, Any]:
+    """Return the config of the experiment that saves a folder of its code as a checkpoint."""
+    return {
+        "name": f"register {model}",
+        "entrypoint": ["python3", "-m", "detlab.run.register_folder", folder],
+        "searcher": {"name": "single", "metric": "registered", "max_length": 1},
+        "resources": {"slots_per_trial": 0},
+        "max_restarts": 0,
+    }
+
+
 class ModelSortBy(StrEnum):
     """Key of a list of models."""
 
