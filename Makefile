@@ -145,7 +145,7 @@ lint-python: setup-test
 setup: prerequisites $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
 
 setup-test: EXTRAS := all,test,lint
-setup-test: prerequisites $(VENV)/.installed-test $(FRONT) $(AZURITE) system-packages
+setup-test: prerequisites $(VENV)/.installed-test $(VENV)-mlflow/.installed $(FRONT) $(AZURITE) system-packages
 
 $(VENV)/.python: | python
 	$(PYTHON) -m venv $(VENV)
@@ -159,6 +159,15 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml constraints.txt
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	@grep -q test $< || { echo "==> test and lint packages into $(VENV)"; $(INSTALL); }
+	@touch $@
+
+# MLflow reads our exports in an environment of its own, which sees torch, numpy and pandas of ours, but not detlab.
+$(VENV)-mlflow/.installed: tests/testbed/mlflow/requirements.txt | $(VENV)/.installed-test
+	@echo "==> MLflow into $(VENV)-mlflow (about ten seconds)"
+	$(PYTHON) -m venv $(VENV)-mlflow
+	$(VENV)-mlflow/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r $<
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		"$$($(VENV)-mlflow/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-detlab.pth"
 	@touch $@
 
 $(VENV)-bench/.installed: pyproject.toml constraints.txt
@@ -199,6 +208,6 @@ system-packages:
 	@sh tests/testbed/system_packages.sh
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) $(VENV)-audit $(VENV)-bench $(VENV)-bench-* labextension/node_modules $(dir $(AZURITE)) labextension/lib $(DEMO_DIR) \
+	rm -rf $(VENV) $(VENV)-audit $(VENV)-mlflow $(VENV)-bench $(VENV)-bench-* labextension/node_modules $(dir $(AZURITE)) labextension/lib $(DEMO_DIR) \
 		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* hub_ext/detlab_hub/embedded/proxy \
 		server_ext/detlab_server/labextension

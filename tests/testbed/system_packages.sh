@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tests start a real PostgreSQL, a real chromium, a real nginx, a real Docker engine and a real sshd. On Debian as root this
+# The tests start a real PostgreSQL, a real chromium, a real nginx, a real Docker engine with a registry, and a real sshd. On Debian as root this
 # installs what is missing (and says so first); elsewhere it names what is missing and how to get it, and the tests that
 # need it say why they are skipped. Of chromium the build without windows will do, which is the quicker one; where the
 # whole browser is there already, it is only tried for.
@@ -14,6 +14,7 @@ command -v dockerd >/dev/null 2>&1 || [ -x /usr/sbin/dockerd ] || wanted="$wante
 command -v busybox >/dev/null 2>&1 || wanted="$wanted busybox-static"
 command -v ip >/dev/null 2>&1 || [ -x /usr/sbin/ip ] || wanted="$wanted iproute2"
 command -v nginx >/dev/null 2>&1 || [ -x /usr/sbin/nginx ] || wanted="$wanted nginx"
+command -v docker-registry >/dev/null 2>&1 || wanted="$wanted docker-registry"
 command -v sshd >/dev/null 2>&1 || [ -x /usr/sbin/sshd ] || wanted="$wanted openssh-server"
 [ -n "$wanted$shell" ] || exit 0
 if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
