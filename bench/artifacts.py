@@ -137,16 +137,16 @@ def copies(given: argparse.Namespace, root: Path, size: int) -> list[Figure]:
     found: dict[str, list[dict[str, float]]] = {client: [] for client in CLIENTS}
     why = {client: "" if env == OURS else absent(env, given) for client, env in CLIENTS.items()}
     floors = []
-    with object_server(given.server, root) as address:
-        for number in range(given.rounds):
-            for client, env in CLIENTS.items():
-                if why[client]:
-                    continue
-                target = root / f"target-{client}-{number}"
-                name = str(uuid.uuid4())
-                asked = (client, address, str(root / "files"), str(target), name)
+    for number in range(given.rounds):
+        for client, env in CLIENTS.items():
+            if why[client]:
+                continue
+            target = root / f"target-{client}-{number}"
+            # A server for each: it keeps in memory what it was given.
+            with object_server(given.server, root) as address:
+                asked = (client, address, str(root / "files"), str(target), str(uuid.uuid4()))
                 found[client].append(ask_peer(env, "artifact_copies.py", *asked))
-            floors.append(floor(size))
+        floors.append(floor(size))
     figures = []
     for way, word in (("up", "up"), ("down", "down")):
         for client, rounds in found.items():

@@ -45,7 +45,10 @@ REPLACEMENTS = [
         (r"\bAwaitable\[(\w+)\]", r"\1"),
         (r"\bAsync(?=[A-Z])", ""),
         (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
-        (r"\ba(calls|client|collection|edits|feeds|files|iter_bytes|models|output|read|resources|search|tasks)\b", r"\1"),
+        (
+            r"\ba(calls|client|collection|edits|feeds|files|iter_bytes|models|output|read|resources|search|tasks)\b",
+            r"\1",
+        ),
         (r"\b([Aa])n asynchronous\b", r"\1 blocking"),
         (r"\basynchronous\b", "blocking"),
     )

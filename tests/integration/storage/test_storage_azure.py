@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from object_contract import ObjectContract
+
 from testbed.objectstores.servers import ObjectServer
 
 

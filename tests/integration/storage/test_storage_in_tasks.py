@@ -35,7 +35,7 @@ with det.core.init() as core:
         (path / "state").write_text("x")
     print("stored", uuid)
 """
-SECRET = "hunter2-secret"  # noqa: S105  (of nobody)
+SECRET = "hunter2-secret"
 
 
 @pytest.fixture

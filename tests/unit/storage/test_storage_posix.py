@@ -207,7 +207,10 @@ def test_from_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"type": "tape"}, "no checkpoint storage of type 'tape' here; installed: azure, directory, gcs, s3, shared_fs"),
+        (
+            {"type": "tape"},
+            "no checkpoint storage of type 'tape' here; installed: azure, directory, gcs, s3, shared_fs",
+        ),
         ({"type": "share_fs"}, "did you mean 'shared_fs'"),
         ({"type": ["shared_fs"]}, "no checkpoint storage of type"),
         ({}, "type is missing"),

@@ -157,7 +157,7 @@ def verify(invocation: Invocation, uuids: tuple[str, ...], mode: AnyMode) -> Non
       det checkpoint verify 3f2b0c1e-…
       det c verify 3f2b0c1e-… 9a1d77f0-… --mode direct --json
     """
-    found = [(uuid, _verified(invocation, uuid, mode)) for uuid in _each(uuids)]
+    found = [(uuid, _verified(invocation, uuid, mode)) for uuid in each_of(uuids)]
     if invocation.as_json:
         say_json([{"uuid": uuid, "bad": [asdict(file) for file in bad]} for uuid, bad in found])
     if any(bad for _, bad in found):
@@ -197,7 +197,7 @@ def copy(invocation: Invocation, uuids: tuple[str, ...], to: str, mode: AnyMode)
       det c copy 3f2b0c1e-… --to '{type: s3, bucket: archive, endpoint_url: "https://minio.example"}'
     """
     done = []
-    for uuid in _each(uuids):
+    for uuid in each_of(uuids):
         item = invocation.client.get_checkpoint(uuid)
         with bar(f"Checkpoint {item.uuid[:8]}", quiet=invocation.as_json) as progress:
             digest = item.copy(to, mode, progress=progress)

@@ -84,7 +84,9 @@ class GCSConfig(StorageBlock):
 class AzureConfig(StorageBlock):
     """Checkpoints in an Azure blob container."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"connection_string", "account_url", "credential", "prefix", "ca_file"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
+        {"connection_string", "account_url", "credential", "prefix", "ca_file"}
+    )
 
     type: Literal["azure"] = "azure"
     container: FilledText | None = needed("Name of the container.")
