@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,3 +117,14 @@ def test_what_cannot_be_traced_says_why_and_leaves_nothing(run: Run, version: Ve
 def test_an_empty_password_is_told_and_none_is_shown(run: Run) -> None:
     words = ("digits@3", "--to", "oci", "--registry", "127.0.0.1:1/a", "--username", "ada", "--password-stdin")
     assert "no password on standard input" in str(run(*words, text="\n").exception)
+
+
+def test_the_commands_of_the_how_to_are_commands() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "export-a-model.md").read_text()
+    lines = re.findall(r"^det model export (.+)$", page, re.MULTILINE)
+    assert len(lines) == 5
+    for line in lines:
+        words = [word for word in shlex.split(line) if word != "batch.npy"]
+        if "--example" in words:
+            words.remove("--example")
+        export.make_context("export", words)
