@@ -20,7 +20,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 _NOT_IN_NAMES = re.compile(r"[^\w+=,.@-]", re.ASCII)
@@ -88,10 +87,11 @@ class AssumeRole:
 
     def _client(self) -> Any:
         if self._sts is None:
-            config = import_module("botocore.config").Config(
-                connect_timeout=5, read_timeout=5, retries={"total_max_attempts": 2}
-            )
-            self._sts = import_module("boto3").client("sts", config=config, **self._where)
+            import boto3
+            from botocore.config import Config
+
+            config = Config(connect_timeout=5, read_timeout=5, retries={"total_max_attempts": 2})
+            self._sts = boto3.client("sts", config=config, **self._where)
         return self._sts
 
 

@@ -28,7 +28,7 @@ from detlab.core.preemption.watch import PreemptionWatcher
 from detlab.core.searcher import DummySearcherContext, SearcherContext, parse_length, parse_units
 from detlab.core.session import TaskSession
 from detlab.core.storage_check import check_storage
-from detlab.core.task_storage import open_storage
+from detlab.core.task_storage import for_task, open_storage
 from detlab.core.uncaught import show_own_errors_short
 from detlab.errors import InvalidHP
 from detlab.info import ClusterInfo, get_cluster_info
@@ -251,7 +251,7 @@ def _init_on_cluster(
     block = config.get("checkpoint_storage") or {}
     given = _storage(checkpoint_storage)
     session = TaskSession.from_info(info)
-    store = given or open_storage(block, session)
+    store = open_storage(block, session) if given is None else for_task(given)
     if distributed.local_rank == 0:
         check_storage(store, block if given is None else {})
     spool = Spool(info.task_dir / "spool")

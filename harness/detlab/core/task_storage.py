@@ -103,7 +103,12 @@ def open_storage(block: Mapping[str, Any], session: Asks) -> StorageManager:
         if first.values:
             logger.info("the master gives the credentials of the checkpoint storage")
             objects = make(block, credentials=MasterCredentials(session, first))
-    return ObjectStorage(objects, patience=AT_ONCE)
+    return for_task(ObjectStorage(objects))
+
+
+def for_task(store: StorageManager) -> StorageManager:
+    """Return a store that leaves the waiting for one that is away to the task; see `AT_ONCE`."""
+    return ObjectStorage(store.objects, patience=AT_ONCE) if isinstance(store, ObjectStorage) else store
 
 
 def _makers() -> Mapping[str, Callable[..., Any]]:

@@ -17,6 +17,7 @@ STORAGES: Plugins[Any] = Plugins(
     {
         "azure": "detlab.storage.objects.kinds:AzureStorage",
         "directory": "detlab.storage.posix:DirectoryStorage",
+        "fsspec": "detlab.storage.objects.fsspecs:FsspecStorage",
         "gcs": "detlab.storage.objects.kinds:GCSStorage",
         "s3": "detlab.storage.objects.kinds:S3Storage",
         "shared_fs": "detlab.storage.posix:SharedFSStorage",

@@ -36,7 +36,8 @@ from detlab.storage import (
     StorageType,
     from_config,
 )
-from detlab.testing.storage_faults import METADATA, UUID, StorageFaults, files_of
+from detlab.testing.storage_faults import UUID, StorageFaults, files_of
+from detlab.testing.storage_work import METADATA
 
 __all__ = ["METADATA", "UUID", "StorageContract"]
 

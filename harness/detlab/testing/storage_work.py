@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from detlab.storage import StorageManager, from_config
 
@@ -51,5 +51,4 @@ def command(block: dict[str, object], verb: Verb, uuid: str, folder: Path) -> li
 
 if __name__ == "__main__":
     block, verb, uuid, folder = sys.argv[1:]
-    assert verb in {"upload", "stage", "download", "delete"}
-    perform(from_config(json.loads(block)), verb, uuid, Path(folder))  # type: ignore[arg-type]
+    perform(from_config(json.loads(block)), cast(Verb, verb), uuid, Path(folder))

@@ -73,7 +73,8 @@ def test_a_bucket_that_does_not_exist_costs_no_step(
 def test_a_store_that_knows_no_such_key_costs_no_step(
     tmp_path: Path, api: MasterDouble, s3_proxy: FaultProxy, s3_server: ObjectServer, prefix: str
 ) -> None:
-    body = b"<Error><Code>InvalidAccessKeyId</Code><Message>The AWS Access Key Id you provided does not exist.</Message></Error>"
+    words = b"The AWS Access Key Id you provided does not exist."
+    body = b"<Error><Code>InvalidAccessKeyId</Code><Message>" + words + b"</Message></Error>"
     with s3_proxy.failing(before=lambda _: Answer(403, {"Content-Type": "application/xml"}, body)):
         code, said = run(tmp_path, api, s3_server.block(prefix, port=s3_proxy.port))
     assert code == 1

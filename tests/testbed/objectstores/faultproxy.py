@@ -72,7 +72,7 @@ class FaultProxy:
                     return lambda: proxy._serve(self)
                 raise AttributeError(name)
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, *args: object) -> None:
                 pass
 
         class Server(ThreadingHTTPServer):

@@ -15,12 +15,13 @@ from safetensors.torch import save
 
 from detlab.client.client import Client
 from detlab.client.loading import PickleNotAllowed, load_folder, plan
-from detlab.client.transport.copying import block_of
+from detlab.client.transport.copying import store_of
 from detlab.client.transport.direct import remote_store
 from detlab.client.transport.downloads import matches
 from detlab.errors import CheckpointError, StorageError
 from detlab.pytorch.checkpoint.files import write_state
 from detlab.storage import from_config
+from detlab.storage.objects.store import ObjectStorage
 from detlab.testing.api import FakeMaster, Fault
 from detlab.testing.storage_faults import files_of
 
@@ -194,25 +195,33 @@ def test_another_checkpoint_of_this_uuid_is_left_alone(master: FakeMaster, clien
 
 
 @pytest.mark.parametrize(
-    ("where", "block"),
+    ("where", "address"),
     [
-        ("s3://bucket/a/b", {"type": "s3", "bucket": "bucket", "prefix": "a/b"}),
-        ("s3://bucket", {"type": "s3", "bucket": "bucket"}),
-        ("gs://bucket/p", {"type": "gcs", "bucket": "bucket", "prefix": "p"}),
-        ("azure://box", {"type": "azure", "container": "box"}),
-        ("sftp://host/dir", {"type": "fsspec", "url": "sftp://host/dir"}),
-        ("/mnt/x", {"type": "directory", "container_path": "/mnt/x"}),
-        ("{type: s3, bucket: b}", {"type": "s3", "bucket": "b"}),
-        ('{"checkpoint_storage": {"type": "gcs", "bucket": "b"}}', {"type": "gcs", "bucket": "b"}),
+        ("s3://bucket/a/b", "s3://bucket/a/b"),
+        ("s3://bucket", "s3://bucket"),
+        ("gs://bucket/p", "gs://bucket/p"),
+        ("ms://account/box/p", "az://box/p"),
+        ("memory://box/dir", "memory://box/dir"),
+        ("{type: s3, bucket: b}", "s3://b"),
+        ({"type": "s3", "bucket": "b", "prefix": "p"}, "s3://b/p"),
+        ('{"checkpoint_storage": {"type": "s3", "bucket": "b"}}', "s3://b"),
     ],
 )
-def test_where_to_copy_to(where: str, block: dict[str, Any]) -> None:
-    assert block_of(where) == block
+def test_where_to_copy_to(where: Any, address: str) -> None:
+    store = store_of(where)
+    assert isinstance(store, ObjectStorage)
+    assert store.objects.where == address
 
 
-def test_a_block_that_cannot_be_read() -> None:
-    with pytest.raises(StorageError, match="cannot be read"):
-        block_of("{type: [")
+def test_a_folder_to_copy_to(tmp_path: Path) -> None:
+    assert store_of("~/x").root == Path.home() / "x"  # type: ignore[attr-defined]
+    assert store_of(str(tmp_path)).root == tmp_path  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("where", ["{type: [", "{checkpoint_storage: 3}", "tape://x", "{}", "s3:///x"])
+def test_a_place_that_cannot_be_used(where: str) -> None:
+    with pytest.raises(StorageError):
+        store_of(where)
 
 
 # --- which store gets this machine's credentials

@@ -98,6 +98,7 @@ def test_google_without_credentials_is_told() -> None:
         ({"type": "s3", "bucket": "b", "prefix": "a/../../other"}, "prefix"),
         ({"type": "s3", "bucket": "b", "prefix": "a//b"}, "prefix"),
         ({"type": "s3", "bucket": "b", "prefix": "a\x07b"}, "prefix"),
+        ({"type": "s3", "bucket": "b", "access_key": "AKIA"}, "no secret_key"),
         ({"type": "s3", "bucket": "b", "ca_file": "/nowhere/ca.pem"}, "ca_file cannot be read"),
     ],
 )
@@ -162,6 +163,7 @@ def test_clients_are_shared_by_block_and_bounded() -> None:
 
 
 def test_new_credentials_of_the_environment_make_a_new_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "1")
     first = from_config({"type": "s3", "bucket": "b"})
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "2")

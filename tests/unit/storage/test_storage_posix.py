@@ -209,7 +209,7 @@ def test_from_config(tmp_path: Path) -> None:
     [
         (
             {"type": "tape"},
-            "no checkpoint storage of type 'tape' here; installed: azure, directory, gcs, s3, shared_fs",
+            "no checkpoint storage of type 'tape' here; installed: azure, directory, fsspec, gcs, s3, shared_fs",
         ),
         ({"type": "share_fs"}, "did you mean 'shared_fs'"),
         ({"type": ["shared_fs"]}, "no checkpoint storage of type"),

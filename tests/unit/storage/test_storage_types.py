@@ -81,7 +81,7 @@ def test_a_type_of_another_package_is_found_and_imported_only_when_it_is_used(in
         check({"checkpoint_storage": {"type": "directory", "container_path": "/a"}})
         print("tape" in sys.modules)
         print(from_config({"type": "tape", "reel": "7", "of an older version": 1}).root)
-    """) == ["['azure', 'broken', 'directory', 'gcs', 's3', 'shared_fs', 'tape']", "False", "/reels/7"]
+    """) == ["['azure', 'broken', 'directory', 'fsspec', 'gcs', 's3', 'shared_fs', 'tape']", "False", "/reels/7"]
 
 
 def test_no_package_takes_a_name_of_detlab(installed) -> None:

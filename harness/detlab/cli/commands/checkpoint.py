@@ -180,7 +180,7 @@ def _verified(invocation: Invocation, uuid: str, mode: AnyMode) -> list[BadFile]
 @checkpoint.command()
 @_uuids
 @click.option(
-    "--to", required=True, metavar="WHERE", help="A folder, s3://bucket/prefix, gs://…, azure://container, or a block."
+    "--to", required=True, metavar="WHERE", help="A folder, s3://bucket/prefix, gs://…, az://container, or a block."
 )
 @_mode
 @json_option

@@ -11,7 +11,7 @@ from typing import Any
 from detlab.client.loading import cache_folder, load_folder, plan
 from detlab.client.parts.aedits import AsyncCheckpointEdits
 from detlab.client.transport.calls import Progress
-from detlab.client.transport.copying import block_of, copied
+from detlab.client.transport.copying import copied, store_of
 from detlab.client.transport.downloads import AnyMode, download, local_folder, selected
 from detlab.client.transport.verifying import BadFile, verify
 
@@ -118,11 +118,11 @@ class AsyncCheckpointFiles(AsyncCheckpointEdits):
             StorageError: The other storage cannot be written, or this one not be read.
             CheckpointError: A file is damaged, or another checkpoint has this uuid there.
         """
-        block = block_of(to)
+        store = store_of(to)
         here = None if mode == "master" else local_folder(self.view)
         if here is not None:
-            return await asyncio.to_thread(copied, self.view, here, block)
+            return await asyncio.to_thread(copied, self.view, here, store)
         with tempfile.TemporaryDirectory(prefix="detlab-copy-", ignore_cleanup_errors=True) as name:
             folder = Path(name) / "files"
             await self._session.run(download(self.view, folder, mode, progress), in_thread=True)
-            return await asyncio.to_thread(copied, self.view, folder, block)
+            return await asyncio.to_thread(copied, self.view, folder, store)

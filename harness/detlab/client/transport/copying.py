@@ -6,50 +6,48 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
 from detlab.errors import CheckpointError, CheckpointMissing, StorageError
 from detlab.schemas.wire import CheckpointFile, CheckpointView
-from detlab.storage import METADATA_NAME, from_config
+from detlab.storage import METADATA_NAME, StorageManager, from_config, from_string
 
-_SCHEMES = {"s3": ("s3", "bucket"), "gs": ("gcs", "bucket"), "gcs": ("gcs", "bucket")}
+_OBJECT_STORES = ("s3", "gs", "az", "ms")
 
 
-def block_of(where: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `checkpoint_storage` block for what a person wrote.
+def store_of(where: str | Mapping[str, Any]) -> StorageManager:
+    """Return the storage that a person named.
 
     Args:
-        where: A block, as a mapping or as JSON or YAML text `{type: s3, bucket: b}`; `s3://bucket/prefix`,
-            `gs://bucket/prefix`, `azure://container`, another address for `fsspec`; or a folder.
+        where: A `checkpoint_storage` block, as a mapping or as JSON or YAML text `{type: s3, bucket: b}`; an address as
+            `s3://bucket/prefix`, `gs://…`, `az://container/prefix`, or another one for fsspec; or a folder.
 
     Raises:
-        StorageError: It is none of these.
+        StorageError: It is none of these, or cannot be used.
     """
     if isinstance(where, Mapping):
-        return dict(where)
+        return from_config(where)
     if where.lstrip().startswith("{"):
-        try:
-            block = yaml.safe_load(where)
-        except yaml.YAMLError as error:
-            raise StorageError(f"the storage block cannot be read: {error}") from None
-        if not isinstance(block, dict):
-            raise StorageError(f"not a storage block: {where}")
-        return block.get("checkpoint_storage", block) if "type" not in block else block
-    if "://" not in where:
-        return {"type": "directory", "container_path": str(Path(where).expanduser().absolute())}
-    parts = urlsplit(where)
-    prefix = parts.path.strip("/")
-    if parts.scheme in _SCHEMES:
-        kind, key = _SCHEMES[parts.scheme]
-        return {"type": kind, key: parts.netloc} | ({"prefix": prefix} if prefix else {})
-    if parts.scheme == "azure" and not prefix:
-        return {"type": "azure", "container": parts.netloc}
-    return {"type": "fsspec", "url": where}
+        return from_config(_block(where))
+    scheme, separator, _ = where.partition("://")
+    if separator and scheme not in _OBJECT_STORES:
+        return from_config({"type": "fsspec", "url": where})
+    return from_string(where if separator else str(Path(where).expanduser()))
 
 
-def copied(view: CheckpointView, folder: Path, block: Mapping[str, object]) -> str:
+def _block(text: str) -> Mapping[str, Any]:
+    try:
+        block = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise StorageError(f"the storage block cannot be read: {error}") from None
+    inner = block.get("checkpoint_storage", block)
+    if not isinstance(inner, dict):
+        raise StorageError("the storage block cannot be read: checkpoint_storage is no mapping")
+    return inner
+
+
+def copied(view: CheckpointView, folder: Path, store: StorageManager) -> str:
     """Store the verified files of a checkpoint under its uuid in another storage; return the new manifest's digest.
 
     What is there already and right stays. A writer that is interrupted leaves no checkpoint there.
@@ -57,13 +55,12 @@ def copied(view: CheckpointView, folder: Path, block: Mapping[str, object]) -> s
     Args:
         view: The checkpoint.
         folder: All of its files.
-        block: The `checkpoint_storage` block of the other storage.
+        store: The other storage.
 
     Raises:
         CheckpointError: Another checkpoint has this uuid there, or what was stored differs.
         StorageError: The storage cannot be written.
     """
-    store = from_config(block)
     try:
         manifest = store.manifest(view.uuid)
     except CheckpointMissing:

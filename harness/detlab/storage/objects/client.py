@@ -72,17 +72,15 @@ class Objects(Protocol):
         """
         ...
 
-    def put_parts(self, key: str, parts: Iterator[Data], *, create: bool = False) -> None:
-        """Store an object from parts that are taken as they are sent, of which a few are in memory and on their way.
+    def put_parts(self, key: str, parts: Iterator[Data]) -> None:
+        """Store an object from parts that are taken as they are sent, replacing what was there.
+
+        A few of them are in memory and on their way at once.
 
         Args:
             key: The object.
             parts: All but the last have one size, of at least 5 MiB. What the iterator raises is passed on, and the
                 parts that were sent are removed as far as the store lets us.
-            create: As for `put`; judged when all parts are there.
-
-        Raises:
-            ObjectExists: With `create`, there is one of this key.
         """
         ...
 

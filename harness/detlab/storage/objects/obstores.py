@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from detlab.errors import StorageError
-from detlab.storage.objects.client import Data, ObjectExists, ObjectInfo, ObjectMissing
+from detlab.storage.objects.client import Data, ObjectExists, ObjectInfo, ObjectMissing, StoreAway
 from detlab.storage.objects.words import error_of, is_unimplemented
 
 Credentials = Callable[[], Mapping[str, Any]]
@@ -60,9 +60,12 @@ class ObstoreObjects:
         if ca_file is not None:
             options["root_certificate"] = _certificates(ca_file)
         self._clients = {}
-        for kind, limit in seconds.items():
-            with self._told("use", where):
+        try:
+            for kind, limit in seconds.items():
                 self._clients[kind] = make(client_options=options, retry_config=_retries(limit))
+        except (self._obstore.exceptions.BaseError, ValueError) as error:  # nothing was asked of the store yet
+            said = error_of(str(error), "use", where).message
+            raise StorageError(said, hint="correct checkpoint_storage, or this node's credentials") from None
         self._conditional = True
 
     @property
@@ -77,38 +80,32 @@ class ObstoreObjects:
 
     def put(self, key: str, data: Data, *, create: bool = False) -> None:
         """Store an object in one request; see `Objects.put`."""
-        self._put("quick", key, lambda: data, create, use_multipart=False)
-
-    def put_parts(self, key: str, parts: Iterator[Data], *, create: bool = False) -> None:
-        """Store an object from parts; see `Objects.put_parts`."""
-        first = next(parts, b"")
-        self._put(
-            "patient",
-            key,
-            lambda: itertools.chain([first], parts),
-            create,
-            use_multipart=True,
-            chunk_size=max(len(first), PART),
-            max_concurrency=_CONCURRENT,
-        )
-
-    def _put(self, kind: str, key: str, data: Callable[[], Any], create: bool, **how: Any) -> None:
-        path = self._address(key)
         conditional = create and self._conditional
         if create and not conditional:
             self._refuse_existing(key)
+        mode = "create" if conditional else "overwrite"
         try:
-            with self._told("write", path):
-                self._obstore.put(
-                    self._clients[kind], key, data(), mode="create" if conditional else "overwrite", **how
-                )
+            with self._told("write", self._address(key)):
+                self._obstore.put(self._clients["quick"], key, data, mode=mode, use_multipart=False)
         except StorageError as error:
             if not (conditional and is_unimplemented(error)):
                 raise
             self._conditional = False
-            if how["use_multipart"]:  # its parts are spent: the caller sends them again
-                raise
-            self._put(kind, key, data, create, **how)
+            self.put(key, data, create=True)
+
+    def put_parts(self, key: str, parts: Iterator[Data]) -> None:
+        """Store an object from parts; see `Objects.put_parts`. obstore cannot create in parts: it would send one."""
+        first = next(parts, b"")
+        size = max(len(first), PART)
+        with self._told("write", self._address(key)):
+            self._obstore.put(
+                self._clients["patient"],
+                key,
+                itertools.chain([first], parts),
+                use_multipart=True,
+                chunk_size=size,
+                max_concurrency=_CONCURRENT,
+            )
 
     def _refuse_existing(self, key: str) -> None:
         with contextlib.suppress(ObjectMissing):
@@ -127,8 +124,14 @@ class ObstoreObjects:
 
     def head(self, key: str) -> ObjectInfo:
         """Describe an object."""
-        with self._told("look at", self._address(key)):
-            return _info(self._obstore.head(self._clients["quick"], key))
+        try:
+            with self._told("look at", self._address(key)):
+                return _info(self._obstore.head(self._clients["quick"], key))
+        except (ObjectMissing, StoreAway):
+            raise
+        except StorageError:
+            self.get_range(key, 0, 1)  # an answer to HEAD has no words: this one has
+            raise
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """List objects; see `Objects.list`."""
@@ -151,9 +154,9 @@ class ObstoreObjects:
         with contextlib.suppress(ObjectMissing):
             self._delete([key])
 
-    def _delete(self, keys: list[str]) -> None:
+    def _delete(self, keys: Sequence[str]) -> None:
         with self._told("remove", self._address(keys[0])):
-            self._obstore.delete(self._clients["quick"], keys)
+            self._obstore.delete(self._clients["quick"], [*keys])
 
     def check(self) -> None:
         """Ask for one object that is hardly there."""
@@ -190,8 +193,7 @@ def s3_objects(config: Mapping[str, Any], *, credentials: Credentials | None = N
     settings: dict[str, Any] = {"virtual_hosted_style_request": not config.get("path_style", bool(endpoint))}
     settings |= _given(endpoint=endpoint, region=config.get("region"))
     if credentials is None and config.get("access_key"):
-        settings |= _given(access_key_id=config["access_key"], secret_access_key=config.get("secret_key"))
-        settings |= _given(session_token=config.get("session_token"))
+        credentials = _fixed(config)
     if credentials is not None:
         settings["credential_provider"] = credentials
     return ObstoreObjects(
@@ -239,6 +241,19 @@ def azure_objects(config: Mapping[str, Any], *, credentials: Credentials | None 
         plain_http=_is_plain(settings.get("endpoint")),
         **how,
     )
+
+
+def _fixed(config: Mapping[str, Any]) -> Credentials:
+    """Give the keys of a block alone: a token that is in the environment belongs to other keys."""
+    if not config.get("secret_key"):
+        raise StorageError("checkpoint_storage has an access_key and no secret_key")
+    keys = {
+        "access_key_id": config["access_key"],
+        "secret_access_key": config["secret_key"],
+        "token": config.get("session_token") or None,
+        "expires_at": None,
+    }
+    return lambda: keys
 
 
 def _azure_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from detlab.storage.unfinished import is_uuid
 _FOLDER = ".pending"
 _NOBODY = "_"
 """Where notes are of writers that made no mark, as off a cluster; no owner has this name."""
+PROBE = f"{_FOLDER}/{_NOBODY}/check"
+"""What is written to find out whether that is allowed."""
 _OWNER = re.compile(r"[0-9A-Za-z_-]{2,200}")
 _NOTE = re.compile(r"([0-9]{1,18})-(.+)")
 

@@ -6,22 +6,25 @@ import contextlib
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 import tempfile
 import time
 import uuid as uuids
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from detlab.errors import CheckpointError, CheckpointMissing, StorageError
+from detlab.schemas.wire import CheckpointFile
 from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, plain_path
 from detlab.storage.objects import transfers
 from detlab.storage.objects.client import ObjectExists, ObjectMissing, Objects, StoreAway
-from detlab.storage.objects.pending import Pending
+from detlab.storage.objects.pending import PROBE, Pending
 from detlab.storage.objects.transfers import Fetched, ObjectReader, Patience
 from detlab.storage.own_folders import OwnFolders
 from detlab.storage.unfinished import (
@@ -32,16 +35,20 @@ from detlab.storage.unfinished import (
     storage_errors,
 )
 
+logger = logging.getLogger("detlab.storage")
+
 _LONGEST_KEY = 1024
 """Bytes, in S3 and Google Cloud Storage."""
+_CLAIMS = ".writing"
 _MUST_ESCAPE = re.compile(r"[\x00-\x1f\x7f]|%(?=[01][0-9A-Fa-f]|7[Ff]|25)")
 
 
 class ObjectStorage:
     """Checkpoints as objects `<uuid>/<path>`, with `<uuid>/manifest.json` last.
 
-    A checkpoint without its manifest is none. Objects are created, never replaced, so that of two writers of one uuid
-    one is told at its first file that differs, and the manifest is one writer's. The stage is a folder on this node;
+    A checkpoint without its manifest is none. Objects are created, never replaced (those that are sent in parts
+    by whoever has created a claim), so that of two writers of one uuid one is told at its first file that differs, and
+    the manifest is one writer's. The stage is a folder on this node;
     what is in it is sent by `seal`. Names are keys as they are, with control characters as `%0A`.
 
     Args:
@@ -52,6 +59,7 @@ class ObjectStorage:
     def __init__(self, objects: Objects, *, patience: float = 3600.0) -> None:
         self.objects = objects
         self._patience = Patience(patience)
+        self._me = uuids.uuid4().hex.encode()
         self._stored: dict[str, ManifestPart] = {}
         self._pending = Pending(objects)
         place = hashlib.sha256(objects.where.encode()).hexdigest()[:16]
@@ -84,7 +92,7 @@ class ObjectStorage:
             chosen = [name for name in chosen if name not in {MANIFEST_NAME, METADATA_NAME}]
             wanted = {name: (source / name, self._key(uuid, name)) for name in chosen}
             self._patience.until_done(lambda: self._begin(uuid), f"checkpoint {uuid}")
-            sent = transfers.upload(self.objects, wanted, self._patience)
+            sent = transfers.upload(self.objects, wanted, self._patience, partial(self._claim, uuid))
         part = ManifestPart(sent, found.empty_directories if selector is None else ())
         before = self._stored.get(uuid, ManifestPart())
         directories = tuple(sorted({*before.directories, *part.directories}))
@@ -123,9 +131,11 @@ class ObjectStorage:
             entry = transfers.describe_bytes(encoded)
             manifest = Manifest.of(uuid, {**part.files, METADATA_NAME: entry}, metadata, part.directories)
             for name, data in ((METADATA_NAME, encoded), (MANIFEST_NAME, manifest.to_bytes())):
-                key = self._key(uuid, name)
-                self._patience.until_done(lambda key=key, data=data: transfers.put_same(self.objects, key, data), what)  # type: ignore[misc]
+                create = partial(transfers.put_same, self.objects, self._key(uuid, name), data)
+                self._patience.until_done(create, what)
         self._forget(uuid)
+        with contextlib.suppress(StorageError):  # claims that stay are removed with the checkpoint
+            self.objects.delete(self._claims(uuid, part.files))
         return manifest
 
     def discard(self, uuid: str) -> None:
@@ -196,7 +206,7 @@ class ObjectStorage:
         keys: set[str] = set()
         with contextlib.suppress(ObjectMissing, CheckpointError):  # a list may lag behind, so the names count, too
             known = Manifest.from_bytes(self.objects.get(manifest), uuid=uuid)
-            keys = {self._key(uuid, name) for name in known.files}
+            keys = {self._key(uuid, name) for name in known.files} | self._claims(uuid, known.files)
         self.objects.delete([manifest])
         self.objects.delete(keys | {info.key for info in self.objects.list(f"{uuid}/")})
 
@@ -241,16 +251,15 @@ class ObjectStorage:
         return sorted(set(gone))
 
     def check(self) -> None:
-        """Write, read and remove a small object; see `StorageManager.check`.
+        """Find out by a few requests whether the store is there, knows us and lets us write.
 
         Raises:
-            StorageError: The store does not let us, in its own words.
+            StoreAway: It does not answer just now.
+            StorageError: It is not there, or does not let us, in its own words.
         """
         self.objects.check()
-        probe = f".detlab-check/{uuids.uuid4().hex}"
-        self.objects.put(probe, b"detlab")
-        self.objects.get(probe)
-        self.objects.delete([probe])
+        self.objects.put(PROBE, b"")
+        self.objects.delete([PROBE])
 
     def _key(self, uuid: str, name: str) -> str:
         return _key(f"{check_uuid(uuid)}/{plain_path(name)}")
@@ -265,6 +274,24 @@ class ObjectStorage:
         if self._is_published(uuid):
             raise _published(uuid, self.objects.where)
         self._pending.begin(uuid)
+
+    def _claim(self, uuid: str, key: str) -> None:
+        """Let one process alone send the parts of an object, so that a second one cannot replace what is published.
+
+        A claim is removed after the publication; whoever gets it then finds the manifest.
+        """
+        claim = _claim_on(uuid, key)
+        try:
+            transfers.put_same(self.objects, claim, self._me)
+        except ObjectExists as error:
+            raise transfers.another_writer(self.objects.where, key) from error
+        if self._is_published(uuid):
+            self.objects.delete([claim])
+            raise _published(uuid, self.objects.where)
+
+    def _claims(self, uuid: str, entries: Mapping[str, CheckpointFile]) -> set[str]:
+        large = (name for name, entry in entries.items() if entry.size > transfers.PART)
+        return {_claim_on(uuid, self._key(uuid, name)) for name in large}
 
     def _is_published(self, uuid: str) -> bool:
         try:
@@ -351,6 +378,10 @@ def _key(path: str) -> str:
             hint="shorten it, or leave the file out with a selector",
         )
     return key
+
+
+def _claim_on(uuid: str, key: str) -> str:
+    return f"{uuid}/{_CLAIMS}/{hashlib.sha256(key.encode()).hexdigest()[:32]}"
 
 
 def _published(uuid: str, where: str) -> StorageError:

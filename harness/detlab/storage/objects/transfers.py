@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import logging
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -80,13 +82,20 @@ class Patience:
                 renewed = True
 
 
-def upload(objects: Objects, wanted: Mapping[str, tuple[Path, str]], patience: Patience) -> dict[str, CheckpointFile]:
+Claim = Callable[[str], None]
+"""Makes sure that no other process writes the object of a key, or raises `CheckpointError`."""
+
+
+def upload(
+    objects: Objects, wanted: Mapping[str, tuple[Path, str]], patience: Patience, claim: Claim
+) -> dict[str, CheckpointFile]:
     """Store files as objects that were not there, and describe what was sent.
 
     Args:
         objects: Where to.
         wanted: File and key by name.
         patience: While the store is away.
+        claim: For objects that are sent in parts, which no store creates conditionally by all libraries.
 
     Raises:
         CheckpointError: Another writer has stored something else under one of the keys.
@@ -96,10 +105,10 @@ def upload(objects: Objects, wanted: Mapping[str, tuple[Path, str]], patience: P
     done: dict[str, CheckpointFile] = {}
     with ThreadPoolExecutor(_AT_ONCE, "detlab-upload") as pool:
         try:
-            running = {name: pool.submit(_send, objects, *pair, patience) for name, pair in small.items()}
+            running = {name: pool.submit(_send, objects, *pair, patience, claim) for name, pair in small.items()}
             # A large file is many requests at once by itself; it has a thread so that a signal is not kept waiting.
             for name in sorted(wanted.keys() - small.keys()):
-                done[name] = pool.submit(_send, objects, *wanted[name], patience).result()
+                done[name] = pool.submit(_send, objects, *wanted[name], patience, claim).result()
             done |= {name: future.result() for name, future in running.items()}
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -107,11 +116,11 @@ def upload(objects: Objects, wanted: Mapping[str, tuple[Path, str]], patience: P
     return {name: done[name] for name in wanted}
 
 
-def _send(objects: Objects, path: Path, key: str, patience: Patience) -> CheckpointFile:
-    return patience.until_done(lambda: _send_once(objects, path, key), f"the upload of {path.name}")
+def _send(objects: Objects, path: Path, key: str, patience: Patience, claim: Claim) -> CheckpointFile:
+    return patience.until_done(lambda: _send_once(objects, path, key, claim), f"the upload of {path.name}")
 
 
-def _send_once(objects: Objects, path: Path, key: str) -> CheckpointFile:
+def _send_once(objects: Objects, path: Path, key: str, claim: Claim) -> CheckpointFile:
     """Send a file as it is now; what is told of it is told of the bytes that were sent."""
     descriptor = files.open_regular(path)
     try:
@@ -121,7 +130,9 @@ def _send_once(objects: Objects, path: Path, key: str) -> CheckpointFile:
             if status.st_size <= PART:
                 objects.put(key, b"".join(sent), create=True)
             else:
-                objects.put_parts(key, iter(sent), create=True)
+                _refuse_existing(objects, key)
+                claim(key)
+                objects.put_parts(key, iter(sent))
         except ObjectExists as error:
             for _ in sent:  # what a store did not want to see is digested all the same
                 pass
@@ -130,6 +141,12 @@ def _send_once(objects: Objects, path: Path, key: str) -> CheckpointFile:
         return CheckpointFile(size=sent.size, digest=sent.digest, mode=mode)
     finally:
         os.close(descriptor)
+
+
+def _refuse_existing(objects: Objects, key: str) -> None:
+    with contextlib.suppress(ObjectMissing):
+        objects.head(key)
+        raise ObjectExists(f"{objects.where}/{key} exists")
 
 
 def _part_size(size: int) -> int:
@@ -171,10 +188,15 @@ def _read(descriptor: int, size: int) -> bytes:
 def _accept_same(objects: Objects, key: str, sent: _Digested, error: ObjectExists) -> None:
     """Let an object pass that holds these very bytes: an answer to our own request may have been lost."""
     if digest_of(objects, key) != (sent.digest, sent.size):
-        raise CheckpointError(
-            f"{objects.where}/{key} holds something else: another process writes, or wrote, a checkpoint of this name",
-            hint="discard what was begun, and store it under another uuid",
-        ) from error
+        raise another_writer(objects.where, key) from error
+
+
+def another_writer(where: str, key: str) -> CheckpointError:
+    """Return the error for an object that is not, or not surely, ours to write."""
+    return CheckpointError(
+        f"{where}/{key} is another's: another process writes, or wrote, a checkpoint of this name",
+        hint="discard what was begun, and store it under another uuid",
+    )
 
 
 def put_same(objects: Objects, key: str, data: bytes) -> None:
@@ -252,7 +274,7 @@ def download(objects: Objects, uuid: str, wanted: Iterable[Fetched], patience: P
         ranges = _ranges_ahead(objects, uuid, todo, patience, pool)
         try:
             for item in todo:
-                _fetch(item, uuid, ranges, lambda item=item: _again(objects, uuid, item, patience))  # type: ignore[misc]
+                _fetch(item, uuid, ranges, partial(_again, objects, uuid, item, patience))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -390,7 +412,7 @@ class ObjectReader(io.RawIOBase):
         self._at = base + offset
         return self._at
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # what io.BufferedReader gives
         """Fill a buffer with what is at the position, and return how many bytes that were."""
         if self._at >= self._size or not len(buffer):
             return 0

@@ -58,7 +58,7 @@ def error_of(text: str, verb: str, what: str, *, exists: bool = False, missing: 
         return StorageError(said, hint="make the bucket (or container), or correct its name in checkpoint_storage")
     if exists and status in {None, 409, 412}:
         return ObjectExists(said)
-    if code in _ANOTHER_REGION or status == 301:
+    if code in _ANOTHER_REGION or status == 301 or "redirect without LOCATION" in words:
         return StorageError(said, hint="the bucket is in another region: set checkpoint_storage.region to that one")
     if code in _REFUSED or status in {401, 403}:
         return StoreRefused(said, hint=_advice(code))
@@ -91,6 +91,7 @@ def _answer(text: str) -> tuple[int | None, str | None, str]:
     if code is not None:
         return status, code, f"{code}: {message}" if message else code
     plain = _TRACE.split(text, maxsplit=1)[0]
+    plain = plain.rpartition(" - ")[2] if status is None else plain
     if status is not None:
         plain = plain[plain.find("status code: ") + 13 :] if "status code: " in plain else plain
     return status, None, _plain(plain) or "no reason was given"

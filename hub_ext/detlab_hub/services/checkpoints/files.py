@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from detlab.errors import CheckpointError, CheckpointMissing, NotFound, StorageError
-from detlab.storage import from_config
 from detlab.storage.clearing import clear_checkpoint
 from detlab_hub.services.checkpoints.manifests import check_path, is_uuid
+from detlab_hub.services.checkpoints.stores import from_config
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1024 * 1024

@@ -6,13 +6,17 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from detlab.schemas.expconf.raw.secret_keys import MASK, SECRET_BLOCKS, SECRET_KEYS
+from detlab.schemas.expconf.raw.secret_keys import MASK, SECRET_BLOCKS, SECRET_KEYS, is_secret_option
 from detlab_hub.services.kernel.warm_start import as_asked
 
 _SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
 """Environment variables whose values must not be readable in a card that is forwarded to others for help."""
 _SHORTEST = 6
 """Characters of the shortest secret that is masked in a text: to mask every "1" would hide what happened."""
+
+
+_FSSPEC = "fsspec"
+"""The type of `checkpoint_storage` whose options have names of their own."""
 
 
 def masked_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -34,11 +38,28 @@ def masked_storage(storage: dict[str, Any]) -> dict[str, Any]:
 
 def _mask(value: Any) -> Any:
     if isinstance(value, dict):
+        if value.get("type") == _FSSPEC and isinstance(value.get("options"), dict):
+            value = {**value, "options": _mask_options(value["options"])}
         return {
             key: MASK if key in SECRET_KEYS and isinstance(item, str) and item else _mask(item)
             for key, item in value.items()
         }
     return [_mask(item) for item in value] if isinstance(value, list) else value
+
+
+def _mask_options(value: Any, *, secret: bool = False) -> Any:
+    """Mask texts and numbers below keys that are named as secrets are."""
+    if isinstance(value, dict):
+        return {key: _mask_options(item, secret=secret or is_secret_option(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_mask_options(item, secret=secret) for item in value]
+    return MASK if secret and value and not isinstance(value, bool) else value
+
+
+def _secret_options(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _texts(item) if is_secret_option(key) else _secret_options(item)
 
 
 def secrets_of(config: dict[str, Any]) -> list[str]:
@@ -73,6 +94,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _credentials(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
+        if value.get("type") == _FSSPEC:
+            yield from _secret_options(value.get("options"))
         for key, item in value.items():
             yield from _texts(item) if key in SECRET_KEYS else _credentials(item)
     elif isinstance(value, list):

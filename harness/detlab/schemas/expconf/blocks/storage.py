@@ -118,6 +118,29 @@ class DirectoryConfig(StorageBlock):
     container_path: FilledText | None = needed("Path of the directory inside the task.")
 
 
+def _plain_url(value: object) -> object:
+    text = as_text(value)
+    if isinstance(text, str):
+        scheme, separator, rest = text.partition("://")
+        if not separator or not scheme:
+            refuse("must be an address", "as sftp://host/folder")
+        if "::" in text:
+            refuse("must not chain addresses with ::")
+        if "@" in rest.partition("/")[0] and ":" in rest.partition("@")[0]:
+            refuse("must not hold a password", "put it into options: {username: …, password: …}")
+    return text
+
+
+class FsspecConfig(StorageBlock):
+    """Checkpoints in any store that fsspec has a file system for."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"options"})
+
+    type: Literal["fsspec"] = "fsspec"
+    url: Annotated[FilledText, BeforeValidator(_plain_url)] | None = needed("Where: `sftp://host/folder`.")
+    options: dict[str, Any] | None = Field(None, description="What the file system takes: user, password, endpoint.")
+
+
 class UntypedStorage(StorageBlock):
     """A storage block without a `type`, which the cluster supplies: any store's keys are fine."""
 
@@ -143,6 +166,8 @@ class UntypedStorage(StorageBlock):
             "container_path",
             "checkpoint_path",
             "tensorboard_path",
+            "url",
+            "options",
         }
     )
 
@@ -164,6 +189,8 @@ class UntypedStorage(StorageBlock):
     storage_path: Text | None = Field(None, description="shared_fs.")
     propagation: Text | None = Field(None, description="shared_fs.")
     container_path: FilledText | None = Field(None, description="directory.")
+    url: Annotated[FilledText, BeforeValidator(_plain_url)] | None = Field(None, description="fsspec.")
+    options: dict[str, Any] | None = Field(None, description="fsspec.")
     checkpoint_path: Text | None = ignored(None, "Legacy.", _LEGACY_PATH)
     tensorboard_path: Text | None = ignored(None, "Legacy.", _LEGACY_PATH)
 
@@ -174,6 +201,7 @@ MEMBERS: dict[str, type[StorageBlock]] = {
     "azure": AzureConfig,
     "shared_fs": SharedFSConfig,
     "directory": DirectoryConfig,
+    "fsspec": FsspecConfig,
 }
 
 
@@ -243,6 +271,7 @@ CheckpointStorage = Annotated[
     | Annotated[AzureConfig, Tag("::azure")]
     | Annotated[SharedFSConfig, Tag("::shared_fs")]
     | Annotated[DirectoryConfig, Tag("::directory")]
+    | Annotated[FsspecConfig, Tag("::fsspec")]
     | Annotated[UntypedStorage, Tag("::")]
     | SkipJsonSchema[Annotated[InstalledStorage, Tag("::installed")]],
     Discriminator(_tag),
