@@ -1,8 +1,8 @@
 #!/bin/sh
-# The tests start a real PostgreSQL, a real chromium, a real nginx, a real Docker engine with a registry, and a real sshd. On Debian as root this
-# installs what is missing (and says so first); elsewhere it names what is missing and how to get it, and the tests that
-# need it say why they are skipped. Of chromium the build without windows will do, which is the quicker one; where the
-# whole browser is there already, it is only tried for.
+# The tests start a real PostgreSQL, a real chromium, a real nginx, a real Docker engine, a real registry of containers
+# and a real sshd. On Debian as root this installs what is missing (and says so first); elsewhere it names what is missing
+# and how to get it, and the tests that need it say why they are skipped. Of chromium the build without windows will do,
+# which is the quicker one; where the whole browser is there already, it is only tried for.
 set -u
 wanted=""
 shell=chromium-headless-shell

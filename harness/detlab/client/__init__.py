@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
     from detlab.client.singleton import run_notebook as run_notebook
+    from detlab.client.singleton import storage_usage as storage_usage
     from detlab.client.singleton import stream_trials_metrics as stream_trials_metrics
     from detlab.client.singleton import stream_trials_training_metrics as stream_trials_training_metrics
     from detlab.client.singleton import stream_trials_validation_metrics as stream_trials_validation_metrics
@@ -143,6 +144,7 @@ _HOMES = {
         "login",
         "logout",
         "run_notebook",
+        "storage_usage",
         "stream_trials_metrics",
         "stream_trials_training_metrics",
         "stream_trials_validation_metrics",

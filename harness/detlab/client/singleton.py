@@ -21,6 +21,7 @@ from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import AgentView, ExperimentState, UserView
+from detlab.schemas.wire.storage import StorageBy, StorageUsage
 
 
 class Determined(Client):
@@ -249,6 +250,11 @@ def list_agents() -> list[AgentView]:
 def list_pools() -> list[PoolView]:
     """Return the resource pools: how each is scheduled, and how full it is."""
     return current_client().list_pools()
+
+
+def storage_usage(by: StorageBy = "user", *, limit: int | None = None) -> StorageUsage:
+    """Return who stores how many bytes (see `Client.storage_usage`)."""
+    return current_client().storage_usage(by, limit=limit)
 
 
 def create_task(

@@ -120,13 +120,7 @@ def _metrics(version: VersionView) -> list[str]:
 
 def _loading(version: VersionView, contents: Contents) -> list[str]:
     reference = json.dumps(f"{version.model}@{version.version}", ensure_ascii=True)
-    lines = [
-        "```python",
-        "from detlab.experimental import client",
-        "",
-        f"model = client.load_model({reference})",
-        "```",
-    ]
+    lines = ["```python", "import detlab as det", "", f"model = det.load_model({reference})", "```"]
     steps = ["## How to load it", "\n".join(lines)]
     if pickled := [name for name, kind in contents.formats.items() if kind.pickled]:
         named = ", ".join(escaped(name) for name in pickled[:5]) + (" and more" if len(pickled) > 5 else "")

@@ -125,55 +125,54 @@ def in_mlflow(code: str, *arguments: object) -> Any:
 
 
 PREDICT = """
-    batch = numpy.array(json.loads(sys.argv[2]), dtype=numpy.float32)
-    model = mlflow.pyfunc.load_model(sys.argv[1])
-    of_table = model.predict(pandas.DataFrame(batch))
-    print(json.dumps({
-        "array": model.predict(batch).tolist(),
-        "table": of_table.tolist(),
-        "one": model.predict(batch[:1]).tolist(),
-        "metadata": model.metadata.metadata,
-        "inputs": model.metadata.get_input_schema().to_dict() if model.metadata.signature else None,
-    }))
+    batch, said = numpy.array(json.loads(sys.argv[1]), dtype=numpy.float32), []
+    for folder in sys.argv[2:]:
+        model = mlflow.pyfunc.load_model(folder)
+        said.append({
+            "array": model.predict(batch).tolist(),
+            "table": model.predict(pandas.DataFrame(batch)).tolist(),
+            "one": model.predict(batch[:1]).tolist(),
+            "metadata": model.metadata.metadata,
+            "inputs": model.metadata.get_input_schema().to_dict(),
+        })
+    print(json.dumps(said))
 """
 
 
-def test_mlflow_loads_the_model_of_a_trial_and_predicts(
+def graph_checkpoint(tmp_path: Path, network: torch.nn.Module) -> Path:
+    """A checkpoint with a graph, as code that uses the Core API saves it."""
+    folder = tmp_path / "graph"
+    folder.mkdir()
+    program = torch.export.export(network, (torch.zeros(2, 3),), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    torch.export.save(program, folder / "model.pt2")
+    (folder / "notes.txt").write_text("mine")
+    return folder
+
+
+def test_mlflow_loads_the_models_and_predicts(
     version: VersionView, tmp_path: Path, network: torch.nn.Module, ran: Path
 ) -> None:
-    folder = trial_checkpoint(tmp_path, network)
-    target = write_mlflow(version, folder, tmp_path / "out" / "digits", run_code=True)
+    target = write_mlflow(version, trial_checkpoint(tmp_path, network), tmp_path / "out" / "digits", run_code=True)
     assert ran.exists()
     ran.unlink()
-    said = in_mlflow(PREDICT, target, json.dumps(BATCH.tolist()))
+    graph = write_mlflow(version, graph_checkpoint(tmp_path, network), tmp_path / "of-graph")
     with torch.no_grad():
         expected = network(torch.from_numpy(BATCH)).numpy()
-    for given in ("array", "table"):
-        np.testing.assert_allclose(said[given], expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(said["one"], expected[:1], rtol=1e-4, atol=1e-5)
-    assert said["metadata"]["detlab.model"] == "digits"
-    assert said["metadata"]["detlab.steps_completed"] == 200
-    assert said["inputs"] == [{"type": "tensor", "tensor-spec": {"dtype": "float32", "shape": [-1, 3]}}]
+    both = in_mlflow(PREDICT, json.dumps(BATCH.tolist()), target, graph)
+    assert len(both) == 2
+    for said in both:
+        for given in ("array", "table"):
+            np.testing.assert_allclose(said[given], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(said["one"], expected[:1], rtol=1e-4, atol=1e-5)
+        assert said["metadata"]["detlab.model"] == "digits"
+        assert said["metadata"]["detlab.steps_completed"] == 200
+        assert said["inputs"] == [{"type": "tensor", "tensor-spec": {"dtype": "float32", "shape": [-1, 3]}}]
     assert not ran.exists(), "the export runs without the trial's code"
     assert (target / "requirements.txt").read_text() == "torch==2.13.0\nnumpy==2.4.6\n"
     assert yaml.safe_load((target / "python_env.yaml").read_text())["python"] == "3.11.2"
     assert (target / "model-card.md").read_text().startswith("# digits version 3")
     assert json.loads((target / "bom.cdx.json").read_text())["bomFormat"] == "CycloneDX"
     assert [path.name for path in target.parent.iterdir()] == ["digits"], "nothing is left beside it"
-
-
-def test_a_graph_in_the_checkpoint_is_taken_without_running_anything(
-    version: VersionView, tmp_path: Path, network: torch.nn.Module
-) -> None:
-    folder = tmp_path / "graph"
-    folder.mkdir()
-    example = (torch.zeros(2, 3),)
-    program = torch.export.export(network, example, dynamic_shapes=({0: torch.export.Dim.AUTO},))
-    torch.export.save(program, folder / "model.pt2")
-    (folder / "notes.txt").write_text("mine")
-    target = write_mlflow(version, folder, tmp_path / "export")
-    said = in_mlflow(PREDICT, target, json.dumps(BATCH.tolist()))
-    np.testing.assert_allclose(said["array"], network(torch.from_numpy(BATCH)).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_torchscript_in_the_checkpoint_is_taken(version: VersionView, tmp_path: Path, network: torch.nn.Module) -> None:

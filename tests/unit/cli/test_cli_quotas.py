@@ -56,8 +56,8 @@ def test_usage_of_storage(det, det_json, master) -> None:
     assert "Warning: the quota" in shown.stderr
     assert "5 more are not listed" in shown.stderr
     head, *_, first, second, total = shown.stdout.splitlines()
-    assert head.split()[:2] == ["User", "Checkpoints"]
-    assert first.endswith("█" * 15 + "░" * 5 + " 75%")
+    assert head.split() == ["User", "Checkpoints", "Size", "Trash", "Quota"], "what is 0 everywhere is left out"
+    assert first.endswith("█" * 9 + "░" * 3 + " 75%")
     assert "4.0 GiB" in first
     assert second.split()[:4] == ["bob", "1", "1.0", "MiB"]
     assert total.split()[:2] == ["total", "4"]
@@ -74,7 +74,7 @@ def test_usage_of_storage(det, det_json, master) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "drawn"), [(0.0, "░" * 20), (0.5, "█" * 10 + "░" * 10), (1.0, "█" * 20), (3.0, "█" * 20), (-1.0, "░" * 20)]
+    ("part", "drawn"), [(0.0, "░" * 12), (0.5, "█" * 6 + "░" * 6), (1.0, "█" * 12), (3.0, "█" * 12), (-1.0, "░" * 12)]
 )
 def test_bars_are_of_one_length(part: float, drawn: str) -> None:
     assert bar(part) == drawn

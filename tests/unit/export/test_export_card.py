@@ -87,7 +87,7 @@ def test_a_card_has_what_was_recorded(version: VersionView, contents: Contents) 
             "2.13.0+cpu",
             "code/model_def.py",
             contents.files["model_0.safetensors"].digest,
-            'client.load_model("digits@3")',
+            'det.load_model("digits@3")',
             "See the paper.",
         ):
             assert fact in page.text, fact

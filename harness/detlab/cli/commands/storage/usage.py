@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from typing import Any
+
 import click
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
@@ -10,7 +13,7 @@ from detlab.cli.output.printing import clean, note, say, say_json, size, table
 from detlab.client.operations import storage as operations
 from detlab.schemas.wire.storage import StorageBy, StorageUsage, StorageUse
 
-BAR = 20
+BAR = 12
 """Characters of a bar."""
 _HEADS = {"user": "User", "group": "Group", "project": "Project", "experiment": "Experiment"}
 
@@ -70,14 +73,25 @@ def _show(found: StorageUsage, *, csv: bool) -> None:
     if len(found.items) + found.more > 1:
         rows.append(_row(found.by, found.total))
         bars.append("")
+    empty = {place for place in _places(head) if not any(row[place].value for row in rows)}
+    head, rows = _without(head, empty), [_without(row, empty) for row in rows]
     right = ("ID", "Checkpoints", "Size", "Code, outputs", "Trash", "Freed", "Quota")
     table((*head, ""), [(*row, drawn) for row, drawn in zip(rows, bars, strict=True)], right=right)
     if found.more:
         note(f"{found.more:,} more are not listed: -n {min(1000, len(found.items) + found.more)}")
 
 
-def _row(by: StorageBy, item: StorageUse) -> tuple[object, ...]:
-    row: tuple[object, ...] = (
+def _places(head: Sequence[str]) -> list[int]:
+    """Return where the columns are that are left out on a terminal when all of them are 0."""
+    return [place for place, name in enumerate(head) if name in ("Code, outputs", "Trash", "Freed")]
+
+
+def _without(row: Sequence[Any], places: Collection[int]) -> tuple[Any, ...]:
+    return tuple(cell for place, cell in enumerate(row) if place not in places)
+
+
+def _row(by: StorageBy, item: StorageUse) -> tuple[Any, ...]:
+    row: tuple[Any, ...] = (
         item.name,
         item.checkpoints,
         size(item.checkpoint_bytes),
