@@ -107,7 +107,7 @@ def parse(text: str) -> Condition | None:
     """
     if len(text) > MOST_CHARS:
         raise QueryError(f"the query has {len(text):,} characters; {MOST_CHARS:,} is the most", MOST_CHARS + 1)
-    parser = _Parser(_tokens(text), len(text) + 1)
+    parser = _Parser(_tokens(text), len(text.rstrip()) + 1)
     return parser.whole()
 
 

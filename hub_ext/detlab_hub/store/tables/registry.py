@@ -93,11 +93,17 @@ class ModelFact(Base):
     """A label or an entry of the metadata or hyperparameters, for queries: of a model, or of one version of it."""
 
     __tablename__ = "model_facts"
-    __table_args__ = (Index(None, "name", "text", "model_id"), {"sqlite_autoincrement": True})
+    __table_args__ = (
+        Index(None, "name", "text", "version_id", "model_id"),
+        Index(None, "name", "number", "version_id", "model_id"),
+        Index(None, "version_id", "name"),
+        Index(None, "model_id", "version_id"),
+        {"sqlite_autoincrement": True},
+    )
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"), index=True)
-    version_id: Mapped[int | None] = mapped_column(ForeignKey("model_versions.id"), default=None, index=True)
+    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
+    version_id: Mapped[int | None] = mapped_column(ForeignKey("model_versions.id"), default=None)
     """NULL: of the model, and so of all its versions."""
     name: Mapped[str] = mapped_column(CleanText)
     """`label`, `hp.NAME`, or a key of the metadata."""

@@ -94,12 +94,18 @@ async def test_an_error_points_at_its_column(three, where, column) -> None:
     assert mark.index("^") - 2 == column - 1
 
 
-async def test_many_versions_that_fulfil_a_condition_are_read_in_the_metrics_order(three, monkeypatch) -> None:
+@pytest.mark.parametrize("few", [0, 1, 100])
+async def test_versions_beyond_the_window_are_found(three, monkeypatch, few) -> None:
     from detlab_hub.store.queries.registry import search
 
-    monkeypatch.setattr(search, "FEW", 1)
+    monkeypatch.setattr(search, "FEW", few)
+    monkeypatch.setattr(search, "WINDOW", 1)
     assert await found(three, "label = vision") == ["digits@2", "digits@1"]
     assert await found(three, "hp.lr = 0.1", limit=1) == ["speech@1"]
+    assert await found(three, "label = vision", best=None) == ["digits@2", "digits@1"]
+    first = await three.services.versions.search(ALICE, where="label = vision", limit=1)
+    rest = await three.services.versions.search(ALICE, where="label = vision", limit=1, after=first.after)
+    assert [one.version for one in (*first.items, *rest.items)] == [2, 1]
     page = await three.services.versions.search(ROOT, best="accuracy")
     assert [one.model for one in page.items] == ["speech", "digits", "digits"]
 

@@ -101,9 +101,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_model_facts")),
         sqlite_autoincrement=True,
     )
-    op.create_index(op.f("ix_model_facts_model_id"), "model_facts", ["model_id"])
-    op.create_index(op.f("ix_model_facts_version_id"), "model_facts", ["version_id"])
-    op.create_index(op.f("ix_model_facts_name_text_model_id"), "model_facts", ["name", "text", "model_id"])
+    for columns in (
+        ["name", "text", "version_id", "model_id"],
+        ["name", "number", "version_id", "model_id"],
+        ["version_id", "name"],
+        ["model_id", "version_id"],
+    ):
+        op.create_index(op.f(f"ix_model_facts_{'_'.join(columns)}"), "model_facts", columns)
     op.create_table(
         "version_labels",
         sa.Column("model_id", ID, nullable=False),

@@ -1,24 +1,28 @@
 """The search for versions: conditions of `core.registry.where` as SQL, and the best by a metric.
 
-Facts (labels, metadata, hyperparameters) and metrics are rows of indexed tables, so that a condition is a look-up. Two
-plans exist. A condition that few versions fulfil is evaluated first, and those few are sorted; else versions are read
-in the order of the metric's index until there are enough. Which is right is not guessed from statistics: the first is
-tried, up to a bound.
+Facts (labels, metadata, hyperparameters) and metrics are rows of indexed tables, so that a condition is a look-up. What
+suits a query depends on how many versions fulfil it, which no statistics tell. So the best `WINDOW` versions are looked
+at first: that suffices if many fulfil it. Else a part of the condition that few fulfil is searched for, and these few
+are looked at and sorted. Else all are looked at in their order.
 """
 
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, false, not_, or_, select, true
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, and_, false, not_, or_, select, true
+from sqlalchemy.orm import Session, aliased
 
 from detlab_hub.core.registry.where import AllOf, AnyOf, Compare, Condition, Not, QueryError, number_in
+from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import ModelFact, ModelRow, VersionLabelRow, VersionMetric, VersionRow, clean_text
 
+WINDOW = 1_500
+"""Versions that are looked at in the order of the metric."""
 FEW = 2_000
-"""Up to this many versions are found first, and then sorted."""
+"""Up to this many versions are found by a part of the condition, and then sorted."""
 _TEXTS = {
     "name": ModelRow.name,
     "model": ModelRow.name,
@@ -45,6 +49,8 @@ def condition_of(condition: Condition | None) -> ColumnElement[bool]:
             return or_(*map(condition_of, parts))
         case Not(part):
             return not_(condition_of(part))
+        case Compare(operator="!="):
+            return not_(_compare(replace(condition, operator="=")))
         case Compare():
             return _compare(condition)
 
@@ -74,74 +80,158 @@ def best(
         QueryError: A field cannot be compared like this.
     """
     wanted = condition_of(condition)
-    base = select(VersionRow.id).join(ModelRow, ModelRow.id == VersionRow.model_id).where(visible, wanted)
+    fitting = select(VersionRow.id).join(ModelRow, ModelRow.id == VersionRow.model_id).where(visible, wanted)
+    ranked: Select[Any]
+    skipped, key = 0, VersionRow.id
     if metric is None:
-        rows = select(VersionRow).where(VersionRow.id.in_(base)).order_by(VersionRow.id.desc()).limit(limit)
-        return list(s.scalars(rows if after is None else rows.where(VersionRow.id < after)))
-    value = VersionMetric.value
-    order = (value if smaller_is_better else value.desc(), VersionMetric.version_id.desc())
-    of_metric = select(VersionMetric.version_id).where(VersionMetric.name == clean_text(metric))
-    few = None if condition is None and _is_all(visible) else list(s.scalars(base.limit(FEW + 1)))
-    if few is not None and len(few) <= FEW:
-        query = of_metric.where(VersionMetric.version_id.in_(few))
+        ranked = select(VersionRow.id).order_by(VersionRow.id.desc())
+        ranked = ranked if after is None else ranked.where(VersionRow.id < after)
     else:
-        query = of_metric.join(VersionRow, VersionRow.id == VersionMetric.version_id)
-        query = query.join(ModelRow, ModelRow.id == VersionRow.model_id).where(visible, wanted)
-    ids = list(s.scalars(query.order_by(*order).limit(limit).offset(after or 0)))
+        value, key, skipped = VersionMetric.value, VersionMetric.version_id, after or 0
+        ranked = select(key).where(VersionMetric.name == clean_text(metric))
+        ranked = ranked.order_by(value if smaller_is_better else value.desc(), key.desc())
+    ids = _in_window(s, ranked, fitting, skipped, limit)
+    if ids is None and (few := _few(s, visible, condition)) is not None:
+        kept = [one for part in chunks(few) for one in s.scalars(fitting.where(VersionRow.id.in_(part)))]
+        ids = list(s.scalars(ranked.where(key.in_(kept)).limit(limit).offset(skipped)))
+    if ids is None:
+        whole = ranked if metric is None else ranked.join(VersionRow, VersionRow.id == key)
+        whole = whole.join(ModelRow, ModelRow.id == VersionRow.model_id).where(visible, wanted)
+        ids = list(s.scalars(whole.limit(limit).offset(skipped)))
     found = {row.id: row for row in s.scalars(select(VersionRow).where(VersionRow.id.in_(ids)))}
     return [found[one] for one in ids if one in found]
 
 
-def _is_all(visible: ColumnElement[bool]) -> bool:
-    return str(visible) == str(or_(false(), true()))
+def _in_window(s: Session, ranked: Select[Any], fitting: Select[Any], skipped: int, limit: int) -> list[int] | None:
+    """Return the best that fit if they are among the first `WINDOW`; None: they may not be."""
+    window = list(s.scalars(ranked.limit(WINDOW)))
+    found: list[int] = []
+    for part in chunks(window):
+        some = set(s.scalars(fitting.where(VersionRow.id.in_(part))))
+        found += [one for one in part if one in some]
+        if len(found) >= skipped + limit:
+            return found[skipped : skipped + limit]
+    return found[skipped:] if len(window) < WINDOW else None
+
+
+def _few(s: Session, visible: ColumnElement[bool], condition: Condition | None) -> list[int] | None:
+    """Return the versions that a part of the condition leaves, if these are few; None: no part does."""
+    parts = condition.parts if isinstance(condition, AllOf) else () if condition is None else (condition,)
+    sources = [_sources(part) for part in parts if isinstance(part, Compare) and part.operator != "!="]
+    if str(visible) != str(or_(false(), true())):
+        sources.append([select(VersionRow.id).join(ModelRow, ModelRow.id == VersionRow.model_id).where(visible)])
+    for some in sources:
+        found: set[int] = set()
+        for source in some:
+            found.update(s.scalars(source.limit(FEW + 1)))
+            if len(found) > FEW:
+                break
+        if len(found) <= FEW:
+            return sorted(found)
+    return None
 
 
 def _compare(one: Compare) -> ColumnElement[bool]:
-    """Return what a comparison asks; `!=` holds also for what has no such value."""
-    if one.operator == "!=":
-        return not_(_compare(Compare(one.field, "=", one.values, one.column)))
+    """Return what a comparison asks of a version."""
+    column = _column_of(one)
+    if column is not None:
+        return column
+    if one.field == _MOVING:
+        return VersionRow.id.in_(_holders(one))
+    asked: list[ColumnElement[bool]] = []
+    name, of_model, of_version, of_metric = _looked_up(one)
+    facts = _fact(name, one)
+    if of_model:
+        models = select(ModelFact.model_id).where(facts, ModelFact.version_id.is_(None))
+        asked.append(VersionRow.model_id.in_(models))
+    if of_version:
+        having = select(ModelFact.id).where(facts, ModelFact.version_id == VersionRow.id)
+        asked.append(having.correlate(VersionRow).exists())
+    if of_metric and _numbers(one):
+        measure = aliased(VersionMetric)
+        measured = select(measure.value).where(_metric(one, measure), measure.version_id == VersionRow.id)
+        asked.append(measured.correlate(VersionRow).exists())
+    return or_(false(), *asked)
+
+
+def _sources(one: Compare) -> list[Select[Any]]:
+    """Return queries that together find the versions of a comparison."""
+    joined = select(VersionRow.id).join(ModelRow, ModelRow.id == VersionRow.model_id)
+    column = _column_of(one)
+    if column is not None:
+        return [joined.where(column)]
+    if one.field == _MOVING:
+        return [_holders(one)]
+    name, of_model, of_version, of_metric = _looked_up(one)
+    facts = _fact(name, one)
+    found: list[Select[Any]] = []
+    if of_version:
+        found.append(select(ModelFact.version_id).where(facts, ModelFact.version_id.is_not(None)))
+    if of_metric and _numbers(one):
+        found.append(select(VersionMetric.version_id).where(_metric(one, VersionMetric)))
+    if of_model:
+        models = select(ModelFact.model_id).where(facts, ModelFact.version_id.is_(None))
+        found.append(joined.where(VersionRow.model_id.in_(models)))
+    return found
+
+
+def _holders(one: Compare) -> Select[Any]:
+    """Return the versions that have one of some labels now."""
+    return select(VersionLabelRow.version_id).where(VersionLabelRow.label.in_(list(map(clean_text, one.values))))
+
+
+def _column_of(one: Compare) -> ColumnElement[bool] | None:
+    """Return the condition on a column of models or versions; None: the field is none of them.
+
+    Raises:
+        QueryError: The field cannot be compared like this.
+    """
     field = one.field
     if field == _NUMBER:
-        numbers = [number for value in one.values if (number := number_in(value)) is not None]
+        numbers = _numbers(one)
         if len(numbers) < len(one.values):
             raise QueryError("`version` is a number; labels are `version.label`", one.column)
         return _ordered(VersionRow.version, one) if one.operator != "=" else VersionRow.version.in_(numbers)
     if field in {_LABEL, _MOVING, *_TEXTS} and one.operator != "=":
         raise QueryError(f"`{field}` is a text: use =, != or in", one.column)
-    if field == _MOVING:
-        held = select(VersionLabelRow.version_id).where(VersionLabelRow.label.in_(map(clean_text, one.values)))
-        return VersionRow.id.in_(held)
     if field in _TEXTS:
-        return _TEXTS[field].in_([clean_text(value) for value in one.values])
+        wanted: ColumnElement[bool] = _TEXTS[field].in_([clean_text(value) for value in one.values])
+        return wanted
+    return None
+
+
+def _looked_up(one: Compare) -> tuple[str, bool, bool, bool]:
+    """Return the name of a field, and whether it may be a fact of the model, one of the version, and a metric."""
+    field = one.field
+    if field == _LABEL:
+        return field, True, False, False
+    if field.startswith("hp."):
+        return field, False, True, False
     if field.startswith("metric."):
-        return _metric(field.removeprefix("metric."), one)
-    if field == _LABEL or field.startswith(("hp.", "metadata.")):
-        return _fact(field.removeprefix("metadata."), one)
-    return or_(_fact(field, one), _metric(field, one))
+        return field, False, False, True
+    return field.removeprefix("metadata."), True, True, not field.startswith("metadata.")
 
 
-def _metric(name: str, one: Compare) -> ColumnElement[bool]:
-    numbers = [number for value in one.values if (number := number_in(value)) is not None]
-    if not numbers:
-        return false()
-    value = VersionMetric.value
-    wanted: ColumnElement[bool] = value.in_(numbers) if one.operator == "=" else _ordered(value, one)
-    return VersionRow.id.in_(select(VersionMetric.version_id).where(VersionMetric.name == clean_text(name), wanted))
+def _metric(one: Compare, table: Any) -> ColumnElement[bool]:
+    """Return the condition on a row of metrics."""
+    wanted = table.value.in_(_numbers(one)) if one.operator == "=" else _ordered(table.value, one)
+    return and_(table.name == clean_text(one.field.removeprefix("metric.")), wanted)
 
 
 def _fact(name: str, one: Compare) -> ColumnElement[bool]:
+    """Return the condition on a row of facts."""
+    wanted: ColumnElement[bool]
     if one.operator == "=":
-        numbers = [number for value in one.values if (number := number_in(value)) is not None]
-        wanted: ColumnElement[bool] = ModelFact.text.in_([clean_text(value) for value in one.values])
+        wanted = ModelFact.text.in_([clean_text(value) for value in one.values])
+        numbers = _numbers(one)
         wanted = or_(wanted, ModelFact.number.in_(numbers)) if numbers else wanted
     else:
         wanted = _ordered(ModelFact.number, one)
-    facts = and_(ModelFact.name == clean_text(name), wanted)
-    of_model = VersionRow.model_id.in_(select(ModelFact.model_id).where(facts, ModelFact.version_id.is_(None)))
-    if name == _LABEL:
-        return of_model
-    of_version = VersionRow.id.in_(select(ModelFact.version_id).where(facts, ModelFact.version_id.is_not(None)))
-    return of_version if name.startswith("hp.") else or_(of_model, of_version)
+    return and_(ModelFact.name == clean_text(name), wanted)
+
+
+def _numbers(one: Compare) -> list[float]:
+    return [number for value in one.values if (number := number_in(value)) is not None]
 
 
 def _ordered(column: Any, one: Compare) -> ColumnElement[bool]:
