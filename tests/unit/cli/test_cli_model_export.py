@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from detlab.cli.commands.model_export import export
+from detlab.cli.commands.registry.export import export
 from detlab.cli.invocation import Invocation
 from detlab.errors import DetlabError
 from detlab.schemas.wire.registry import Lineage, VersionView
