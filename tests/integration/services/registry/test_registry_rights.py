@@ -1,0 +1,168 @@
+"""I9: a model is its owner's; readers also read the checkpoints of its versions, others do not learn of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from services_scripted import ALICE, BOB, ROOT
+
+from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.schemas.wire import GrantRequest, GrantTo
+from detlab.schemas.wire.registry import (
+    CreateVersion,
+    EditModel,
+    EditVersion,
+    MoveLabel,
+    RemoveLabel,
+)
+
+VERA = replace(BOB, name="vera", groups=frozenset({"vision"}))
+
+
+def looks(services, caller):
+    return {
+        "get": lambda: services.models.get(caller, "alice/digits"),
+        "versions": lambda: services.versions.list(caller, "alice/digits"),
+        "version": lambda: services.versions.get(caller, "alice/digits", "1"),
+        "lineage": lambda: services.versions.lineage(caller, "alice/digits", "1"),
+        "compare": lambda: services.comparisons.compare(caller, "alice/digits", ["1", "2"]),
+        "history": lambda: services.version_labels.history(caller, "alice/digits"),
+        "grants": lambda: services.models.grants(caller, "alice/digits"),
+    }
+
+
+def changes(services, caller, uuid):
+    labels, versions = services.version_labels, services.versions
+    return {
+        "edit": lambda: services.models.edit(caller, "alice/digits", EditModel(description="x")),
+        "register": lambda: versions.register(caller, "alice/digits", CreateVersion(checkpoint=uuid)),
+        "edit version": lambda: versions.edit(caller, "alice/digits", "1", EditVersion(comment="x")),
+        "move": lambda: labels.move(caller, "alice/digits", "x", MoveLabel(version=1)),
+        "remove": lambda: labels.remove(caller, "alice/digits", "x", RemoveLabel()),
+        "delete version": lambda: versions.delete(caller, "alice/digits", "2"),
+    }
+
+
+def ownings(services, caller):
+    return {
+        "delete": lambda: services.models.delete(caller, "alice/digits"),
+        "share": lambda: services.models.share(caller, "alice/digits", GrantRequest(kind="user", name="carol")),
+        "unshare": lambda: services.models.unshare(caller, "alice/digits", GrantTo(kind="user", name="bob")),
+    }
+
+
+async def refusals(asked):
+    found = {}
+    for name, act in asked.items():
+        try:
+            await act()
+        except (NotFound, Forbidden) as error:
+            found[name] = type(error).__name__.replace("Hidden", "NotFound")
+    return found
+
+
+def all_are(asked, kind):
+    return dict.fromkeys(asked, kind)
+
+
+@pytest.fixture
+async def two(place):
+    await place.register(0)
+    await place.register(1)
+    return place
+
+
+async def test_i9_what_is_not_shared_is_not_there(two) -> None:
+    services = two.services
+    asked = {**looks(services, BOB), **changes(services, BOB, two.checkpoints[2]), **ownings(services, BOB)}
+    assert await refusals(asked) == all_are(asked, "NotFound")
+    assert (await services.models.list(BOB)).items == []
+    assert (await services.versions.search(BOB, best="accuracy")).items == []
+    assert (await services.versions.search(BOB, where="owner = alice")).items == []
+    assert await services.models.words(BOB) == []
+    # The same words as for one that does not exist; and Bob may have one of that name.
+    with pytest.raises(NotFound) as theirs:
+        await services.models.get(BOB, "digits")
+    assert theirs.value.message == "there is no model 'digits'"
+    await two.model(caller=BOB)
+    assert (await services.models.get(BOB, "digits")).owner == "bob"
+
+
+async def test_who_may_read_reads_the_checkpoints_too_and_changes_nothing(two) -> None:
+    services = two.services
+    with pytest.raises(NotFound):
+        await services.checkpoints.get(BOB, two.checkpoints[0])
+    await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob"))
+    assert await refusals(looks(services, BOB)) == {}
+    assert (await services.models.get(BOB, "digits")).right == "read"
+    assert (await services.checkpoints.get(BOB, two.checkpoints[0])).uuid == two.checkpoints[0]
+    with pytest.raises(NotFound):  # of the same trial, but no version
+        await services.checkpoints.get(BOB, two.checkpoints[2])
+    with pytest.raises(NotFound):
+        await services.experiments.get(BOB, two.experiment)
+    asked = {**changes(services, BOB, two.checkpoints[0]), **ownings(services, BOB)}
+    assert await refusals(asked) == all_are(asked, "Forbidden")
+    assert [one.version for one in (await services.versions.search(BOB, best="accuracy")).items] == [2, 1]
+    await services.models.unshare(ALICE, "digits", GrantTo(kind="user", name="bob"))
+    assert len(await refusals(looks(services, BOB))) == len(looks(services, BOB))
+    with pytest.raises(NotFound):
+        await services.checkpoints.get(BOB, two.checkpoints[0])
+
+
+async def test_a_group_may_change_it_and_not_own_it(two) -> None:
+    services = two.services
+    await services.models.share(ALICE, "digits", GrantRequest(kind="group", name="vision", write=True))
+    assert (await services.models.get(VERA, "digits")).right == "write"
+    await services.version_labels.move(VERA, "digits", "x", MoveLabel(version=1))
+    # A checkpoint is registered in the rights of who registers it.
+    with pytest.raises(NotFound, match="no checkpoint"):
+        await services.versions.register(VERA, "digits", CreateVersion(checkpoint=two.checkpoints[2]))
+    assert await refusals(ownings(services, VERA)) == all_are(ownings(services, VERA), "Forbidden")
+    assert len(await refusals(looks(services, BOB))) == len(looks(services, BOB))
+
+
+async def test_a_notebook_run_may_change_and_not_own(two) -> None:
+    services, run = two.services, replace(ALICE, run="a1")
+    await services.version_labels.move(run, "digits", "x", MoveLabel(version=1))
+    assert await refusals(ownings(services, run)) == all_are(ownings(services, run), "Forbidden")
+
+
+async def test_of_models_of_one_name_ones_own_is_meant(two) -> None:
+    services = two.services
+    carol = replace(BOB, name="carol")
+    for caller in (BOB, carol):
+        await two.model(caller=caller, description=caller.name)
+        await services.models.share(caller, "digits", GrantRequest(kind="user", name="alice"))
+        await services.models.share(caller, "digits", GrantRequest(kind="user", name="vera"))
+    assert (await services.models.get(ALICE, "digits")).owner == "alice"
+    assert (await services.models.get(ALICE, "bob/digits")).description == "bob"
+    with pytest.raises(Conflict, match=r"there are 2 models of this name: bob/digits \(id 2\), carol/digits \(id 3\)"):
+        await services.models.get(VERA, "digits")
+
+
+async def test_an_event_of_each_change_goes_to_those_who_may_read_it(two) -> None:
+    services = two.services
+    await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="vera"))
+
+    async def follow(caller):
+        found = []
+        async for batch in services.stream.events(caller, None, after=0):
+            found += [event for event in batch if event.kind == "model"]
+            if found and found[-1].data["did"] == "deleted":
+                break
+        return found
+
+    told = {caller.name: asyncio.create_task(follow(caller)) for caller in (ALICE, VERA, ROOT, BOB)}
+    await services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=1))
+    await services.models.delete(ALICE, "digits", force=True)
+    mine = await asyncio.wait_for(told["alice"], 10)
+    assert [event.data["did"] for event in mine][-2:] == ["label", "deleted"]
+    (moved,) = [event for event in mine if event.data["did"] == "label"]
+    assert (moved.data["label"], moved.data["to_version"], moved.data["by"]) == ("production", 1, "alice")
+    assert all("shared" not in event.data for event in mine)
+    assert (await asyncio.wait_for(told["root"], 10))[-1].data["did"] == "deleted"
+    assert (await asyncio.wait_for(told["vera"], 10))[-1].data["did"] == "deleted"
+    assert not told["bob"].done()
+    told["bob"].cancel()

@@ -1,0 +1,118 @@
+"""The search for versions, and comparisons."""
+
+from __future__ import annotations
+
+import pytest
+from services_scripted import ALICE, ROOT
+
+from detlab.errors import ConfigError
+from detlab.schemas.wire.registry import EditModel, EditVersion
+
+
+@pytest.fixture
+async def three(place):
+    """Model `digits` (vision, dataset v3) with versions of accuracy 0.1 and 0.2; `speech` (audio) with 0.3."""
+    services = place.services
+    await services.models.edit(ALICE, "digits", EditModel(set_metadata={"dataset": "v3"}, add_labels=["vision"]))
+    await place.model("speech", labels=["audio", "vision and more"], metadata={"dataset": "v4", "size": {"rows": 10}})
+    await place.register(0, metadata={"team": "a"}, semver="1.0.0")
+    await place.register(1, metadata={"team": "b c", "passed": True}, labels=["production"])
+    await place.register(2, "speech", metadata={"dataset": "v3"})
+    return place
+
+
+async def found(place, where="", best="accuracy", **more):
+    page = await place.services.versions.search(ALICE, best=best, where=where, **more)
+    return [f"{one.model}@{one.version}" for one in page.items]
+
+
+async def test_best_first_and_page_after_page(three) -> None:
+    assert await found(three) == ["speech@1", "digits@2", "digits@1"]
+    assert await found(three, smaller_is_better=True) == ["digits@1", "digits@2", "speech@1"]
+    assert await found(three, best="training.loss", smaller_is_better=True) == ["speech@1", "digits@2", "digits@1"]
+    assert await found(three, best=None) == ["speech@1", "digits@2", "digits@1"]
+    assert await found(three, best="nothing") == []
+    first = await three.services.versions.search(ALICE, best="accuracy", limit=2)
+    rest = await three.services.versions.search(ALICE, best="accuracy", limit=2, after=first.after)
+    assert [one.model for one in (*first.items, *rest.items)] == ["speech", "digits", "digits"]
+    assert rest.after is None
+
+
+@pytest.mark.parametrize(
+    ("where", "wanted"),
+    [
+        ("label = vision", "digits@2 digits@1"),
+        ("label = vision and dataset = v3", "digits@2 digits@1"),
+        ("label = 'vision and more'", "speech@1"),
+        ("dataset = v3", "speech@1 digits@2 digits@1"),
+        ("dataset != v4", "digits@2 digits@1"),
+        ("not dataset = v4", "digits@2 digits@1"),
+        ("label in (audio, vision) and not team = a", "speech@1 digits@2"),
+        ("label not in (audio)", "digits@2 digits@1"),
+        ("team = 'b c'", "digits@2"),
+        ("passed = true", "digits@2"),
+        ("size.rows >= 10", "speech@1"),
+        ("size.rows > 10", ""),
+        ("name = speech or version.label = production", "speech@1 digits@2"),
+        ("owner = alice and version < 2", "speech@1 digits@1"),
+        ("version in (2, 3)", "digits@2"),
+        ("semver = 1.0.0", "digits@1"),
+        ("hp.lr = 0.1 and accuracy >= 0.2", "speech@1 digits@2"),
+        ("hp.lr = 1e-1", "speech@1 digits@2 digits@1"),
+        ("hp.lr < 0.1", ""),
+        ("accuracy < 0.2", "digits@1"),
+        ("metric.training.loss < 0.7", "speech@1"),
+        ("metadata.team = a or format = safetensors", "digits@1"),
+        ("no_such_key = 1", ""),
+        ("no_such_key != 1", "speech@1 digits@2 digits@1"),
+        ('team = "x\' or 1=1 --"', ""),
+    ],
+)
+async def test_conditions(three, where, wanted) -> None:
+    assert " ".join(await found(three, where)) == wanted
+
+
+async def test_facts_follow_edits(three) -> None:
+    services = three.services
+    await services.models.edit(ALICE, "digits", EditModel(remove_labels=["vision"], set_metadata={"dataset": "v9"}))
+    await services.versions.edit(ALICE, "digits", "1", EditVersion(set_metadata={"team": "z"}))
+    assert await found(three, "label = vision or dataset = v3") == ["speech@1"]
+    assert await found(three, "team = z and hp.lr = 0.1 and dataset = v9") == ["digits@1"]
+    assert await found(three, f"experiment = {three.experiment}", best=None) == ["speech@1", "digits@2", "digits@1"]
+    assert await found(three, f"checkpoint = {three.checkpoints[2]}", best=None) == ["speech@1"]
+
+
+@pytest.mark.parametrize(
+    ("where", "column"),
+    [("label vision", 7), ("label = vision and", 19), ("label < 3", 1), ("version = x", 1), ("a = 1 b = 2", 7)],
+)
+async def test_an_error_points_at_its_column(three, where, column) -> None:
+    with pytest.raises(ConfigError) as refused:
+        await found(three, where)
+    assert f"column {column}:" in refused.value.message
+    mark = refused.value.message.splitlines()[2]
+    assert mark.index("^") - 2 == column - 1
+
+
+async def test_many_versions_that_fulfil_a_condition_are_read_in_the_metrics_order(three, monkeypatch) -> None:
+    from detlab_hub.store.queries.registry import search
+
+    monkeypatch.setattr(search, "FEW", 1)
+    assert await found(three, "label = vision") == ["digits@2", "digits@1"]
+    assert await found(three, "hp.lr = 0.1", limit=1) == ["speech@1"]
+    page = await three.services.versions.search(ROOT, best="accuracy")
+    assert [one.model for one in page.items] == ["speech", "digits", "digits"]
+
+
+async def test_versions_are_compared(three) -> None:
+    compare = three.services.comparisons.compare
+    made = await compare(ALICE, "digits", ["1.0.0", "production"])
+    assert [one.version for one in made.versions] == [1, 2]
+    rows = {row.name: row for row in made.metrics}
+    assert (rows["accuracy"].values, rows["accuracy"].same) == ([0.1, 0.2], False)
+    assert {row.name: row.same for row in made.hyperparameters}["lr"] is True
+    assert made.config == made.environment == made.code == []
+    assert [one.version for one in (await compare(ALICE, "digits", [])).versions] == [1, 2]
+    for wrong in (["1"], ["1"] * 11):
+        with pytest.raises(ConfigError, match="name 2 to 10 versions"):
+            await compare(ALICE, "digits", wrong)

@@ -1,0 +1,132 @@
+"""Webhooks: every move of a label is told, signed, until it was taken; what is not committed is never told."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+
+import httpx
+import pytest
+from services_scripted import ALICE
+
+from detlab.errors import Conflict
+from detlab.schemas.wire.registry import MoveLabel, RemoveLabel
+from detlab_hub.services.kernel.settings import Webhook
+from detlab_hub.services.notify import webhooks
+from detlab_hub.services.notify.webhooks import Webhooks
+from detlab_hub.store.tables import WebhookRow
+
+HOOK = Webhook("https://ops.example/hook", ("model.*",), "s3cret")
+DEAF = Webhook("https://other.example/", ("model.something",))
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.heard: list[httpx.Request] = []
+        self.answers = [200]
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.heard.append(request)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer == 0:
+            raise httpx.ConnectError("nobody is there", request=request)
+        return httpx.Response(answer, headers={"Location": "https://evil.example/"})
+
+
+@pytest.fixture
+async def told(place, monkeypatch):
+    settings = place.services.settings
+    object.__setattr__(settings, "webhooks", (HOOK, DEAF))
+    await place.register(0)
+    await place.register(1)
+    receiver = Receiver()
+    return place, receiver, Webhooks(place.services.shell, httpx.MockTransport(receiver))
+
+
+async def pending(place) -> int:
+    return await place.services.shell.read(lambda s: s.query(WebhookRow).count())
+
+
+async def test_each_move_is_told_once_and_signed(told) -> None:
+    place, receiver, hooks = told
+    labels = place.services.version_labels
+    await labels.move(ALICE, "digits", "production", MoveLabel(version=1, reason="first"))
+    await labels.move(ALICE, "digits", "production", MoveLabel(version=1))
+    with pytest.raises(Conflict):
+        await labels.move(ALICE, "digits", "production", MoveLabel(version=2, expected=7))
+    await labels.move(ALICE, "digits", "production", MoveLabel(version=2))
+    await labels.remove(ALICE, "digits", "production", RemoveLabel())
+    assert await pending(place) == 3
+    assert await hooks.step() == 3
+    assert await hooks.step() == 0
+    bodies = [json.loads(request.content) for request in receiver.heard]
+    assert [(one["data"]["from_version"], one["data"]["to_version"]) for one in bodies] == [
+        (None, 1),
+        (1, 2),
+        (2, None),
+    ]
+    first = receiver.heard[0]
+    assert str(first.url) == HOOK.url
+    assert first.headers["X-Detlab-Event"] == bodies[0]["event"] == "model.label"
+    wanted = hmac.new(b"s3cret", first.content, hashlib.sha256).hexdigest()
+    assert first.headers["X-Detlab-Signature"] == f"sha256={wanted}"
+    told = bodies[0]["data"]
+    assert (told["model"]["name"], told["label"], told["by"], told["reason"]) == (
+        "digits",
+        "production",
+        "alice",
+        "first",
+    )
+    assert told["checkpoint"] == place.checkpoints[0]
+    assert b"s3cret" not in first.content
+
+
+@pytest.mark.parametrize("answer", [500, 404, 301, 0])
+async def test_what_is_not_taken_is_told_again_later_and_later(told, answer) -> None:
+    place, receiver, hooks = told
+    receiver.answers = [answer]
+    await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=1))
+    await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=2))
+    await hooks.step()
+    assert len(receiver.heard) == 1, "the second would fail, too"
+    assert all(request.url.host == "ops.example" for request in receiver.heard), "no redirect is followed"
+    waits = []
+    while len(waits) < 4:
+        begun = place.world.now
+        while len(receiver.heard) == len(waits) + 1:
+            place.world.now += 1.0
+            await place.services.shell.write(_only_the_first_is_due)
+            await hooks.step()
+        waits.append(place.world.now - begun)
+    assert waits == [5.0, 10.0, 20.0, 40.0]
+    receiver.answers = [204]
+    place.world.now += 3600.0
+    await hooks.step()
+    assert await pending(place) == 0
+
+
+def _only_the_first_is_due(turn) -> None:
+    first, *rest = turn.session.query(WebhookRow).order_by(WebhookRow.id)
+    for row in rest:
+        row.due_at = first.due_at + 1.0
+
+
+async def test_a_receiver_that_is_gone_for_days_is_given_up(told) -> None:
+    place, receiver, hooks = told
+    receiver.answers = [0]
+    await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=1))
+    await hooks.step()
+    place.world.now += webhooks.GIVEN_UP_AFTER + 1.0
+    await hooks.step()
+    assert await pending(place) == 0
+
+
+async def test_what_is_no_longer_configured_is_dropped(told) -> None:
+    place, receiver, _ = told
+    await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=1))
+    object.__setattr__(place.services.settings, "webhooks", ())
+    hooks = Webhooks(place.services.shell, httpx.MockTransport(receiver))
+    await hooks.step()
+    assert receiver.heard == []
+    assert await pending(place) == 0
