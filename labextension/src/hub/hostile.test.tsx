@@ -5,6 +5,7 @@ import { beforeEach, expect, test } from 'vitest';
 
 import { experiment, holding, overview, task, waiting } from '../components/admin/fixtures';
 import { visible } from '../components/common/text';
+import { model, storage } from '../harness/registry';
 import { FakeApi, show } from '../testing/app';
 import type { HubApi } from './api';
 import { App } from './App';
@@ -33,6 +34,8 @@ function answers(): Record<string, unknown> {
       agents: each((name, i) => ({ ...holding(name, { '0': `${i}.u.1` }), serves_user: name, address: name, version: name }))
     }),
     usage: { first: '2026-03-01', last: '2026-03-01', items: each((user, i) => ({ day: '2026-03-01', user, kind: 'trial', slot_hours: 99 - i })) },
+    models: { items: each((name, i) => model({ id: i, name, owner: name, description: name, labels: [name], moving: { [name]: i + 1 } })), after: null },
+    'storage/usage': { ...storage('user'), items: each(name => ({ ...storage('user').items[0]!, name, owner: name })), warnings: NAMES },
     tokens: { items: each((subject, i) => ({ id: `t${i}`, kind: 'agent', subject, created_at: 1e9, expires_at: null })) },
     audit: { items: each(item), next: null },
     service: { ok: true, version: '0.1.0', started_at: 1e9, items: each((detail, i) => ({ name: `part ${i}`, ok: true, detail })) }

@@ -33,13 +33,17 @@ test('every place has an address that leads back to it', () => {
   const places: HubPlace[] = [
     { kind: 'list', view: 'work' }, { kind: 'list', view: 'audit' }, { kind: 'experiment', id: 12 },
     { kind: 'trial', id: 3, tab: 'logs' }, { kind: 'trial', id: 3 }, { kind: 'task', id: 'nb/../x y' }, { kind: 'new' },
-    { kind: 'new', from: 7 }
+    { kind: 'new', from: 7 }, { kind: 'list', view: 'models' }, { kind: 'list', view: 'storage' }, { kind: 'model', name: 'two words/../%2f?x#y' },
+    { kind: 'version', model: 'digits', version: 3 }, { kind: 'compare', model: 'ä b', versions: ['3', 'production', '1.0.0+a'] }, { kind: 'compare', model: 'm', versions: [] }
   ];
   for (const place of places) {
     const [path, search] = pathOf(place).split('?');
     expect(placeOf(path!, search ? `?${search}` : '')).toEqual(place);
   }
   expect(placeOf('experiments/x')).toEqual({ kind: 'nowhere', path: 'experiments/x' });
+  for (const none of ['models/digits/versions/x', 'models/digits/versions', 'models/digits/versions/3/4', 'models/digits/else', 'models/digits/compare/3']) {
+    expect(placeOf(none)).toEqual({ kind: 'nowhere', path: none });
+  }
   expect(placeOf('nonsense')).toEqual({ kind: 'nowhere', path: 'nonsense' });
   expect(placeOf('tasks/%E0%A4%A')).toEqual({ kind: 'task', id: '%E0%A4%A' });
 });
@@ -90,7 +94,7 @@ test('an administrator finds every view; one click leads there and takes the foc
   await screen.findByText('Getting started');
   const nav = screen.getByRole('navigation', { name: 'Views' });
   expect(within(nav).getAllByRole('link').map(link => link.textContent)).toEqual([
-    'My work', 'Queue', 'Cluster', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
+    'My work', 'Queue', 'Cluster', 'Models', 'Storage', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
   ]);
   await userEvent.click(within(nav).getByRole('link', { name: 'Audit log' }));
   const heading = await screen.findByRole('heading', { name: 'Audit log', level: 1 });

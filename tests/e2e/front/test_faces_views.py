@@ -45,9 +45,20 @@ VIEWS = {
     "task": "view=task",
     "queued": "view=task&id=queued",
     "notebook": "view=notebook",
+    "models": "view=models",
+    "first model": "view=models&case=empty",
+    "hostile models": "view=models&case=hostile",
+    "model": "view=model",
+    "hostile model": "view=model&case=hostile",
+    "version": "view=version",
+    "hostile version": "view=version&case=hostile",
+    "compare": "view=compare",
+    "hostile comparison": "view=compare&case=hostile",
+    "storage": "view=storage",
+    "nothing stored": "view=storage&case=empty",
 }
 SHAPES = {"light": (1200, 800, "light"), "dark": (1200, 800, "dark"), "narrow": (360, 740, "light")}
-READY = ".det-tab-panel, .det-banner[role=alert], .det-live-plot"
+READY = ".det-adm table, .det-empty-title, .det-tab-panel, .det-banner[role=alert], .det-live-plot"
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):

@@ -27,7 +27,20 @@ STRANGER = "o'neil <b>%41 & \u202egnp"
 """A user that a site's own way of logging in may let in."""
 STREAM = re.compile(r"/api/v1/stream")
 OUTER = "found => found.map(element => element.outerHTML)"
-VIEWS = ["", "queue", "cluster", "models", "storage", "nodes", "everybody", "quotas", "usage", "tokens", "audit", "service"]
+VIEWS = [
+    "",
+    "queue",
+    "cluster",
+    "models",
+    "storage",
+    "nodes",
+    "everybody",
+    "quotas",
+    "usage",
+    "tokens",
+    "audit",
+    "service",
+]
 
 
 @pytest.fixture(scope="module")

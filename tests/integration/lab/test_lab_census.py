@@ -81,7 +81,12 @@ def test_every_route_declares_its_scope_and_its_rule_against_other_sites(walked,
     }, "a new route: has it a test of its own, too?"
     assert [route for route in routes if route.rule is None] == []
     kept = {(route.verb, route.rule["scope"], route.rule["cross_site"]) for route in routes if route.rule}
-    assert kept == {("GET", "read", "origin"), ("POST", "write", "xsrf"), ("DELETE", "write", "xsrf")}
+    assert kept == {
+        ("GET", "read", "origin"),
+        ("POST", "write", "xsrf"),
+        ("PUT", "write", "xsrf"),
+        ("DELETE", "write", "xsrf"),
+    }
     silent = {(route.path, route.socket) for route in walked if route.rule is None}
     assert silent == {("planted/detlab/nothing", False), ("planted/detlab/socket", True)}, (
         "the walk finds what declares nothing, WebSockets included"

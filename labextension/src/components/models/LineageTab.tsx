@@ -17,7 +17,7 @@ const MOST_LISTED = 1000;
 /** Below this width (pixels) the layers lie below one another. */
 const NARROW = 620;
 const BOX = { width: 168, height: 46 };
-const GAP = { layer: 56, node: 14, row: 40 };
+const GAP = { layer: 56, least: 26, node: 14, row: 40 };
 const MARGIN = 2;
 
 export function LineageTab({ version }: { version: VersionView }): ReactElement {
@@ -73,16 +73,18 @@ export function drawingOf(graph: LineageGraph, width: number): Drawn {
     return { boxes, passes: new Map(), width: Math.max(width, BOX.width + 2 * MARGIN), height: y - GAP.row + MARGIN, down };
   }
   const { layers } = layout;
+  const room = (width - 2 * MARGIN - layers.length * BOX.width) / Math.max(1, layers.length - 1);
+  const gap = Math.min(GAP.layer, Math.max(GAP.least, Math.floor(room)));
   const most = Math.max(...layers.map(layer => layer.length));
   const height = most * (BOX.height + GAP.node) - GAP.node + 2 * MARGIN;
   const places = new Map<string, { x: number; y: number }>();
   layers.forEach((layer, l) => {
     const top = (height - layer.length * (BOX.height + GAP.node) + GAP.node) / 2;
-    for (const { id, at } of layer) places.set(id, { x: MARGIN + l * (BOX.width + GAP.layer), y: top + at * (BOX.height + GAP.node) });
+    for (const { id, at } of layer) places.set(id, { x: MARGIN + l * (BOX.width + gap), y: top + at * (BOX.height + GAP.node) });
   });
   for (const node of drawn) boxes.set(node.id, { node, ...places.get(node.id)! });
   const passes = new Map([...layout.passes].map(([edge, way]) => [edge, way.map(id => places.get(id)!)]));
-  return { boxes, passes, width: layers.length * (BOX.width + GAP.layer) - GAP.layer + 2 * MARGIN, height, down };
+  return { boxes, passes, width: layers.length * (BOX.width + gap) - gap + 2 * MARGIN, height, down };
 }
 
 function Drawing({ graph }: { graph: LineageGraph }): ReactElement {

@@ -107,7 +107,7 @@ function ModelSheet({ items }: { items: readonly ModelView[] }): ReactElement {
 }
 
 const MAGIC = '%det_model register 12 --model digits';
-const COMMANDS = ['det model create digits', 'det model register-version digits CHECKPOINT_UUID'];
+const COMMANDS = ['det model create digits', 'det model register digits --experiment 12'];
 
 /** How the first model is registered. */
 export function FirstModel({ short = false }: { short?: boolean }): ReactElement {

@@ -31,7 +31,7 @@ export function Values({ label, values, head, measured = false }: {
 }
 
 export function Metadata({ values }: { values: Record<string, unknown> }): ReactElement {
-  if (!Object.keys(values).length) return <EmptyState title="No metadata.">Set some by Edit, or: <code>det model edit NAME --set key=value</code></EmptyState>;
+  if (!Object.keys(values).length) return <EmptyState title="No metadata.">Set some by Edit, or: <code>det model edit MODEL --metadata key=value</code></EmptyState>;
   return <Values label="Metadata" values={values} />;
 }
 
