@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 from detlab.client.transport.calls import Progress
 from detlab.errors import CheckpointError, StorageError
-from detlab.schemas.expconf.raw.secret_keys import MASK
 from detlab.schemas.wire import CheckpointView
 from detlab.storage import Manifest, StorageManager, from_config
 from detlab.storage.posix import PosixStorage
@@ -52,6 +51,8 @@ def remote_store(view: CheckpointView, *, asked: bool) -> StorageManager | None:
         StorageError: `asked`, and the store cannot be read, in its own words.
         CheckpointError: `asked`, and what the store has under this uuid is not what the master committed.
     """
+    from detlab.schemas.expconf.raw.secret_keys import MASK  # with all that configs need: not for each command
+
     block = {key: value for key, value in view.storage.items() if value != MASK and value is not None}
     if not asked and not (_has_credentials(block) and _is_safe(block)):
         return None

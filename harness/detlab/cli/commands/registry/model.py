@@ -33,6 +33,7 @@ _VERSIONS = "detlab.cli.commands.registry.versions:"
         "search": Lazy("Find versions of all models by a condition.", f"{_VERSIONS}search"),
         "lineage": Lazy("Show where a version comes from.", f"{_VERSIONS}lineage"),
         "download": Lazy("Download the files of a version.", f"{_VERSIONS}download"),
+        "export": Lazy("Write a version in a form that others read.", "detlab.cli.commands.registry.export:export"),
     },
 )
 def model() -> None:

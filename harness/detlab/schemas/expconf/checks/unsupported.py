@@ -15,7 +15,7 @@ from detlab.schemas.expconf.blocks.environment import BindMount, EnvironmentConf
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.extras import OptimizationsConfig
 from detlab.schemas.expconf.blocks.scalars import Block
-from detlab.schemas.expconf.blocks.storage import COMMON, StorageBlock
+from detlab.schemas.expconf.blocks.storage import StorageBlock
 from detlab.schemas.expconf.checks.check import in_order, is_trial_class
 from detlab.schemas.runtimes import PROCESS, takes_image
 from detlab.schemas.storage_types import STORAGES
@@ -79,10 +79,6 @@ def _resources(config: ExperimentConfig) -> Iterator[Problem]:
 
 
 def _storage(storage: StorageBlock | None) -> Iterator[Problem]:
-    if storage is not None:
-        for key in COMMON:
-            if getattr(storage, key) != StorageBlock.model_fields[key].default:
-                yield _ignored(f"checkpoint_storage.{key}", "checkpoints are kept until the experiment is deleted")
     if getattr(storage, "propagation", None) not in {None, "rprivate"}:
         yield _ignored(
             "checkpoint_storage.propagation", "the directory is used as the node has it, or mounted rprivate"
