@@ -140,7 +140,7 @@ class ObjectStorage:
 
     def discard(self, uuid: str) -> None:
         """Remove what was sent of a checkpoint that was not published, and its folder on this node."""
-        check_uuid(uuid)
+        remove_tree(self._stage_path(uuid))  # first: the store may be away
         if not self._is_published(uuid):
             self.objects.delete(info.key for info in self.objects.list(f"{uuid}/"))
         self._forget(uuid)
