@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -61,11 +62,13 @@ class ObjectServer:
 
 
 @contextlib.contextmanager
-def s3_server(folder: Path, **environment: str) -> Iterator[ObjectServer]:
-    """Start moto with a bucket."""
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p"]
-    with _running(command, folder / "moto.log", environment) as port:
-        ask(port, "PUT", f"/{BUCKET}", {"Authorization": _KEYS.format("key")})
+def s3_server(folder: Path, tls: tuple[Path, Path] | None = None, **environment: str) -> Iterator[ObjectServer]:
+    """Start moto with a bucket, perhaps behind TLS with a certificate and its key."""
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1"]
+    if tls is not None:
+        command += ["-c", str(tls[0]), "-k", str(tls[1])]
+    with _running([*command, "-p"], folder / "moto.log", environment) as port:
+        ask(port, "PUT", f"/{BUCKET}", {"Authorization": _KEYS.format("key")}, tls=tls is not None)
         yield ObjectServer("s3", port)
 
 
@@ -93,9 +96,15 @@ def azure_server(folder: Path) -> Iterator[ObjectServer]:
         yield ObjectServer("azure", port)
 
 
-def ask(port: int, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> tuple[int, bytes]:
+def ask(
+    port: int, method: str, path: str, headers: dict[str, str], body: bytes = b"", *, tls: bool = False
+) -> tuple[int, bytes]:
     """Send one request to a server on loopback."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    if tls:
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", port, timeout=30, context=ssl._create_unverified_context()
+        )
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()

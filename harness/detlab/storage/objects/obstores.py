@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from detlab.errors import StorageError
 from detlab.storage.objects.client import Data, ObjectExists, ObjectInfo, ObjectMissing, StoreAway
@@ -192,6 +193,8 @@ def s3_objects(config: Mapping[str, Any], *, credentials: Credentials | None = N
     bucket, prefix, endpoint = config["bucket"], _prefix(config), config.get("endpoint_url")
     settings: dict[str, Any] = {"virtual_hosted_style_request": not config.get("path_style", bool(endpoint))}
     settings |= _given(endpoint=endpoint, region=config.get("region"))
+    # A digest of the body in its signature is a second pass over all bytes: TLS protects them as well.
+    settings["unsigned_payload"] = not _is_plain(endpoint) or _is_loopback(endpoint)
     if credentials is None and config.get("access_key"):
         credentials = _fixed(config)
     if credentials is not None:
@@ -338,6 +341,10 @@ def _where(scheme: str, bucket: str, prefix: str | None) -> str:
 
 def _is_plain(endpoint: str | None) -> bool:
     return bool(endpoint) and str(endpoint).lower().startswith("http://")
+
+
+def _is_loopback(endpoint: str | None) -> bool:
+    return urlsplit(endpoint or "").hostname in {"127.0.0.1", "::1", "localhost"}
 
 
 def _certificates(path: str) -> bytes:

@@ -17,6 +17,13 @@ _CODE = re.compile(r"<Code>([^<]{1,80})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,400})")
 _SECRET_PARTS = re.compile(r"(?<=\w)\?\S+|\b(?:AccountKey|SharedAccessSignature|sig|token)=\S+", re.IGNORECASE)
 _TRACE = re.compile(r"\s*Debug source:", re.DOTALL)
+_CAUSES = (
+    (re.compile(r"InvalidCertificate\(\s*([A-Za-z]+)"), "its certificate is not trusted"),
+    (re.compile(r"ConnectionRefused|[Cc]onnection refused"), "nothing listens there (connection refused)"),
+    (re.compile(r"dns error|failed to lookup address"), "there is no such host"),
+    (re.compile(r"TimedOut|timed out"), "it took too long"),
+)
+"""Of a request without an answer, in the trace of the library: its message says only that it was not sent."""
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "NoSuchContainer"}
 _REFUSED = {
     "AccessDenied",
@@ -66,6 +73,10 @@ def error_of(text: str, verb: str, what: str, *, exists: bool = False, missing: 
         return ObjectMissing(said)
     if status is None and any(part in words for part in _NO_TOKEN):
         return StoreRefused(said, hint=_advice(code))
+    if status is None and "certificate is not trusted" in words:
+        return StorageError(
+            said, hint="if the store has certificates of its own, name them in checkpoint_storage.ca_file"
+        )
     if status is None or code in _LATER or status in {408, 425, 429} or (status >= 500 and status != 501):
         return StoreAway(said)
     return StorageError(said)
@@ -94,7 +105,16 @@ def _answer(text: str) -> tuple[int | None, str | None, str]:
     plain = plain.rpartition(" - ")[2] if status is None else plain
     if status is not None:
         plain = plain[plain.find("status code: ") + 13 :] if "status code: " in plain else plain
-    return status, None, _plain(plain) or "no reason was given"
+    words = _plain(plain) or "no reason was given"
+    cause = _cause(text) if status is None else None
+    return status, None, f"{words}: {cause}" if cause else words
+
+
+def _cause(text: str) -> str | None:
+    for pattern, told in _CAUSES:
+        if found := pattern.search(text):
+            return f"{told} ({found[1]})" if found.groups() else told
+    return None
 
 
 def _xml(text: str) -> tuple[str | None, str]:

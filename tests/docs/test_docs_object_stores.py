@@ -1,0 +1,58 @@
+"""What "Keep checkpoints in S3, GCS or Azure" says: its blocks are stores, its words are those of our errors."""
+
+from __future__ import annotations
+
+import re
+
+import certifi
+import pytest
+import yaml
+from docs_snippets import DOCS, Block, blocks
+
+from detlab.errors import StorageDenied, StorageError
+from detlab.schemas.expconf import check
+from detlab.storage import from_config, from_string
+from detlab.storage.objects.store import ObjectStorage
+from detlab.storage.objects.words import error_of
+
+PAGE = DOCS / "how-to" / "keep-checkpoints-in-object-stores.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+BLOCKS = blocks(PAGE, "yaml")
+ROWS = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (.+) \|$", TEXT, re.MULTILINE)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_each_block_is_a_store(block: Block) -> None:
+    config = yaml.safe_load(block.text)
+    assert [problem for problem in check(config) if "storage" in problem.path] == []
+    storage = config["checkpoint_storage"]
+    if "ca_file" in storage:
+        storage["ca_file"] = certifi.where()
+    store = from_config(storage)
+    assert isinstance(store, ObjectStorage)
+    assert "://models" in store.objects.where
+
+
+def test_all_types_are_shown() -> None:
+    assert {yaml.safe_load(block.text)["checkpoint_storage"]["type"] for block in BLOCKS} == {"s3", "gcs", "azure"}
+
+
+def test_the_addresses_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    found = re.findall(r"[\"`](\w+://[a-z/]+)[\"`]", TEXT)
+    assert len(found) == 4
+    for address in found:
+        assert isinstance(from_string(address), ObjectStorage)
+
+
+def test_what_the_log_says_is_what_the_page_says() -> None:
+    codes = {code: advice for names, advice in ROWS for code in re.findall(r"`(\w+)`", names) if code[0].isupper()}
+    assert len(codes) >= 9
+    for code, advice in codes.items():
+        answer = f"status code: 400 Bad Request: <Error><Code>{code}</Code><Message>words</Message></Error>"
+        error = error_of(answer, "read", "s3://b")
+        assert type(error) in {StorageError, StorageDenied.__subclasses__()[0]}
+        assert f"{code}: words" in error.message
+        for word in ("bucket", "region", "keys"):
+            if word in advice.split(",")[0] and code != "ExpiredToken":
+                assert word in str(error.hint), code
