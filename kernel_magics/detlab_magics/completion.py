@@ -80,6 +80,10 @@ class Completion:
     def _for_magic(self, magic: str, word: str, line: str) -> Iterable[str]:
         if magic == "det_search":
             return self._for_search(line.removesuffix(word).split()[1:], word)
+        if magic == "det_model":
+            from detlab_magics import modelacts
+
+            return modelacts.offers(line.removesuffix(word).split()[1:], word)
         if word.startswith("-"):
             return self._options.get(magic, [])
         if magic == "det_plot" and line.removesuffix(word).split()[1:] == []:

@@ -278,6 +278,29 @@ class ExperimentMagics(Magics):
 
         print(searchacts.run(self.session, expanded(line, self.shell.user_ns) or ""))
 
+    @no_var_expand
+    @line_magic
+    @short_errors
+    def det_model(self, line: str) -> None:
+        """List, show, register, label and compare registered models: the words of `det model`.
+
+        `%det_model --help` lists them. `show` gives the model, or the version, as `_`. Examples::
+
+            %det_model list
+            %det_model show digits@production
+            %det_model register digits --experiment 7 --to staging
+            %det_model label digits@staging production --reason 'better'
+            %det_model compare digits staging production
+        """
+        from detlab_magics import modelacts
+
+        found = modelacts.run(self.session, expanded(line, self.shell.user_ns) or "")
+        if isinstance(found, str):
+            print(found)
+        else:
+            self.shell.displayhook.update_user_ns(found)
+            display(found)
+
     def _hand_out(self, experiment: Experiment, variable: str | None) -> None:
         """Give the experiment to the notebook: in the variable that was asked for, and in `_`."""
         if variable is not None:

@@ -63,7 +63,12 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
         assert experiment.wait(60) == "COMPLETED", cluster.logs()
         (trial,) = experiment.list_trials()
         (checkpoint,) = trial.list_checkpoints()
+        model = client.create_model(MARK, MARK)
+        model.register_version(checkpoint.uuid, comment=MARK, labels=["own"], reason=MARK)
         ids = {
+            "model": str(model.model_id),
+            "version": "1",
+            "label": "own",
             "experiment_id": str(experiment.id),
             "trial_id": str(trial.id),
             "uuid": checkpoint.uuid,

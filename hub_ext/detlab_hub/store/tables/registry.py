@@ -96,7 +96,7 @@ class ModelFact(Base):
     __table_args__ = (
         Index(None, "name", "text", "version_id", "model_id"),
         Index(None, "name", "number", "version_id", "model_id"),
-        Index(None, "version_id", "name"),
+        Index(None, "version_id", "name", "number"),
         Index(None, "model_id", "version_id"),
         {"sqlite_autoincrement": True},
     )

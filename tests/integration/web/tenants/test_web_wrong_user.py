@@ -22,11 +22,18 @@ BODIES = {
     "PUT api/v1/experiments/{experiment_id}/grants": TO_BEN,
     "POST api/v1/experiments/{experiment_id}/search": {"act": "extend", "trials": 9},
     "POST api/v1/experiments/{experiment_id}/search/tell": {"trial_id": 1},
+    "PUT api/v1/models/{model}/grants": TO_BEN,
+    "POST api/v1/models/{model}/versions": {"experiment_id": 1},
+    "POST api/v1/models/{model}/labels/{label}": {"version": 1},
     "POST api/v1/jobs/{job_id}": {"weight": 99},
     "POST api/v1/checkpoints/{uuid}/remove-files": {"globs": ["*"]},
 }
 """Of verbs that need one to be understood."""
-QUERIES = {"DELETE api/v1/experiments/{experiment_id}/grants": {"kind": "user", "name": "ben"}}
+QUERIES = {
+    "DELETE api/v1/experiments/{experiment_id}/grants": {"kind": "user", "name": "ben"},
+    "DELETE api/v1/models/{model}/grants": {"kind": "user", "name": "ben"},
+    "GET api/v1/models/{model}/compare": {"versions": "1,1"},
+}
 LISTS = ("experiments", "overview?all=true", "queue", "jobs", "tasks", "audit", "usage", "agents", "tokens")
 
 
@@ -80,6 +87,10 @@ def seen(client: httpx.Client, own: Belongings) -> dict[str, object]:
         f"experiments/{ids['experiment_id']}/grants",
         f"trials/{ids['trial_id']}",
         f"checkpoints/{ids['uuid']}",
+        f"models/{ids['model']}",
+        f"models/{ids['model']}/versions",
+        f"models/{ids['model']}/labels",
+        f"models/{ids['model']}/grants",
         f"tasks/{ids['task_id']}",
         f"tasks/{ids['task_id']}/outputs",
     )
@@ -116,12 +127,13 @@ def test_the_wrong_user_learns_not_even_what_there_is(ben: httpx.Client, own: Be
     """Somebody else's is refused in the words in which nobody's is."""
     nobodys = {**own.ids, "experiment_id": "999999", "trial_id": "999999", "job_id": "999999"}
     nobodys |= {"uuid": "00000000-0000-4000-8000-000000000001", "task_id": "command-000000000000"}
+    nobodys["model"] = "999999"
 
     def refusals(ids: dict[str, str]) -> dict[str, tuple[int, str]]:
         found = {}
         for one in with_ids(Belongings(ids, "")):
             status, text = ask(ben, one)
-            for name in ("experiment_id", "trial_id", "uuid", "task_id", "job_id"):
+            for name in ("experiment_id", "trial_id", "uuid", "task_id", "job_id", "model"):
                 if f"{{{name}}}" in one.route:
                     # As a word: the experiment may well be number 4, which is no reason to change a status of 404.
                     text = re.sub(rf"(?<!\w){re.escape(ids[name])}(?!\w)", "ID", text)

@@ -104,7 +104,7 @@ def upgrade() -> None:
     for columns in (
         ["name", "text", "version_id", "model_id"],
         ["name", "number", "version_id", "model_id"],
-        ["version_id", "name"],
+        ["version_id", "name", "number"],
         ["model_id", "version_id"],
     ):
         op.create_index(op.f(f"ix_model_facts_{'_'.join(columns)}"), "model_facts", columns)

@@ -140,16 +140,15 @@ def _compare(one: Compare) -> ColumnElement[bool]:
         return VersionRow.id.in_(_holders(one))
     asked: list[ColumnElement[bool]] = []
     name, of_model, of_version, of_metric = _looked_up(one)
-    facts = _fact(name, one)
     if of_model:
-        models = select(ModelFact.model_id).where(facts, ModelFact.version_id.is_(None))
+        models = select(ModelFact.model_id).where(_fact(name, one), ModelFact.version_id.is_(None))
         asked.append(VersionRow.model_id.in_(models))
     if of_version:
-        having = select(ModelFact.id).where(facts, ModelFact.version_id == VersionRow.id)
+        having = select(ModelFact.id).where(_fact(name, one, of_one=True), ModelFact.version_id == VersionRow.id)
         asked.append(having.correlate(VersionRow).exists())
     if of_metric and _numbers(one):
         measure = aliased(VersionMetric)
-        measured = select(measure.value).where(_metric(one, measure), measure.version_id == VersionRow.id)
+        measured = select(measure.value).where(_metric(one, measure, of_one=True), measure.version_id == VersionRow.id)
         asked.append(measured.correlate(VersionRow).exists())
     return or_(false(), *asked)
 
@@ -212,21 +211,28 @@ def _looked_up(one: Compare) -> tuple[str, bool, bool, bool]:
     return field.removeprefix("metadata."), True, True, not field.startswith("metadata.")
 
 
-def _metric(one: Compare, table: Any) -> ColumnElement[bool]:
-    """Return the condition on a row of metrics."""
-    wanted = table.value.in_(_numbers(one)) if one.operator == "=" else _ordered(table.value, one)
+def _metric(one: Compare, table: Any, *, of_one: bool = False) -> ColumnElement[bool]:
+    """Return the condition on a row of metrics; see `_fact`."""
+    value = table.value + 0.0 if of_one else table.value
+    wanted = value.in_(_numbers(one)) if one.operator == "=" else _ordered(value, one)
     return and_(table.name == clean_text(one.field.removeprefix("metric.")), wanted)
 
 
-def _fact(name: str, one: Compare) -> ColumnElement[bool]:
-    """Return the condition on a row of facts."""
+def _fact(name: str, one: Compare, *, of_one: bool = False) -> ColumnElement[bool]:
+    """Return the condition on a row of facts.
+
+    Args:
+        name: Of the fact.
+        one: What is asked of it.
+        of_one: The version is given: then the index of numbers, over which SQLite would run for each, is no help.
+    """
     wanted: ColumnElement[bool]
     if one.operator == "=":
         wanted = ModelFact.text.in_([clean_text(value) for value in one.values])
         numbers = _numbers(one)
         wanted = or_(wanted, ModelFact.number.in_(numbers)) if numbers else wanted
     else:
-        wanted = _ordered(ModelFact.number, one)
+        wanted = _ordered(ModelFact.number + 0.0 if of_one else ModelFact.number, one)
     return and_(ModelFact.name == clean_text(name), wanted)
 
 
