@@ -215,13 +215,30 @@ def _removable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], d
     return row.files, row.storage
 
 
-def _check_unneeded(turn: Turn, row: CheckpointRow) -> None:
+def check_unneeded(turn: Turn, row: CheckpointRow, *, resumed_by: int | None = None) -> None:
     """Check that nothing pins a checkpoint.
+
+    Args:
+        turn: The writer's transaction.
+        row: The checkpoint.
+        resumed_by: The trial that asks itself, for which it is no reason that it would resume from it.
 
     Raises:
         Conflict: Something does; all that does is listed.
     """
-    _check_pins(row, pins_of(turn.session, [row], turn.searches))
+    turn.session.flush()
+    pins = pins_of(turn.session, [row], turn.searches)
+    if row.trial_id == resumed_by:
+        pins = {uuid: left for uuid, found in pins.items() if (left := [one for one in found if one.kind != "resume"])}
+    _check_pins(row, pins)
+
+
+def begin_removal(turn: Turn, row: CheckpointRow) -> None:
+    """Note that the files of a checkpoint in the trash go now, by somebody else: a task sees to it that they did."""
+    removal = turn.session.get(RemovalRow, row.uuid)
+    if removal is not None and removal.begun_at is None:
+        removal.begun_at, removal.due_at, removal.by_task = turn.now, min(removal.due_at, turn.now), True
+        announce(turn, row)
 
 
 def _check_pins(row: CheckpointRow, pins: Pins) -> None:
@@ -241,7 +258,7 @@ def _delete(turn: Turn, caller: Caller, uuid: str, *, now: bool, by_task: bool) 
             audit.note(turn, caller, "checkpoint.purge", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
             return announce(turn, row)
         return experiment_views.checkpoint_view(turn.session, row)
-    _check_unneeded(turn, row)
+    check_unneeded(turn, row)
     _request(turn, row, None, row.size, turn.now + (0.0 if now else turn.settings.trash_window), by_task=by_task)
     row.state = DELETED
     audit.note(turn, caller, "checkpoint.delete", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
@@ -270,7 +287,7 @@ def _remove_some(turn: Turn, caller: Caller, uuid: str, gone: Sequence[str], *, 
     going = [path for path in gone if path in row.files]
     if not going or row.state == DELETED:
         return experiment_views.checkpoint_view(turn.session, row)
-    _check_unneeded(turn, row)
+    check_unneeded(turn, row)
     freed = sum(int(row.files[path]["size"]) for path in going)
     row.files = {path: entry for path, entry in row.files.items() if path not in set(going)}
     row.size = sum(int(entry["size"]) for entry in row.files.values())

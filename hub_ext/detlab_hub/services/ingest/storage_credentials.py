@@ -1,4 +1,4 @@
-"""Short-lived credentials for the checkpoint storage of a running trial, from the operator's own function."""
+"""Short-lived credentials for the storage of a trial or a task of collection, from the operator's own function."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from sqlalchemy.orm import Session
 from detlab.errors import Unavailable
 from detlab.schemas.wire import StorageCredentials
 from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import current_attempt
+from detlab_hub.services.kernel.fencing import current_attempt, current_holder
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.threads import user_of
-from detlab_hub.store.tables import ExperimentRow
+from detlab_hub.store.queries.storage.collection import collected_by
+from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
 _MOST_KEYS, _MOST_CHARS = 10, 20_000
@@ -46,9 +47,12 @@ async def for_task(shell: Shell, task: TaskCaller) -> StorageCredentials:
 
 
 def _storage_of(s: Session, task: TaskCaller) -> tuple[str, dict[str, Any]]:
-    """Return the owner and the storage of a trial that may still write."""
-    _, trial = current_attempt(s, task)
-    experiment = s.get_one(ExperimentRow, trial.experiment_id)
+    """Return the owner and the storage of a trial that may still write, or of a task that removes its checkpoints."""
+    _, holder = current_holder(s, task)
+    experiment = collected_by(s, holder) if isinstance(holder, TaskRow) else None
+    if experiment is None:
+        _, trial = current_attempt(s, task)
+        experiment = s.get_one(ExperimentRow, trial.experiment_id)
     return experiment.owner, dict(experiment.config.get("checkpoint_storage") or {})
 
 
