@@ -10,7 +10,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -358,7 +357,7 @@ def _without_waiting(path: str, flags: int) -> int:
 def _certificates(path: str) -> bytes:
     try:
         # A user names it, and the master reads it, too: a device or a pipe would never end.
-        with Path(path).open("rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_size > _CERTIFICATES:
                 raise StorageError(
