@@ -24,6 +24,7 @@ from detlab_hub.core.rights import Right
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_metadata
 from detlab_hub.services.checkpoints.pins import Pins, pins_of
+from detlab_hub.services.checkpoints.stores import keeps_own_keys
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
@@ -94,7 +95,7 @@ class Removals:
             StorageError: This master does not know its storage.
         """
         _, storage = await self._shell.read(lambda s: _removable(s, caller, uuid))
-        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage)
+        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage, uuid)
         view = await self._shell.write(lambda turn: _delete(turn, caller, uuid, now=now, by_task=not seen))
         await self._remove(uuid)
         return view
@@ -107,6 +108,13 @@ class Removals:
             Forbidden: The experiment is another user's.
             NotFound: There is no such checkpoint for the caller.
         """
+        found, storage = await self._shell.read(lambda s: _restorable(s, caller, uuid))
+        sizes = {path: int(entry["size"]) for path, entry in found.items()}
+        run = self._shell.workers.removals.run
+        may_look = keeps_own_keys(storage, self._shell.settings.default_checkpoint_storage)
+        # After the restore of a backup, say: what was removed since is in the trash again.
+        if may_look and await run(caller.name, files.are_gone, storage, uuid, sizes):
+            raise Conflict(f"checkpoint {uuid} cannot be restored: its files are gone from its storage")
         return await self._shell.write(lambda turn: _undelete(turn, caller, uuid))
 
     async def remove_files(self, caller: Caller, uuid: str, globs: Sequence[str]) -> CheckpointView:
@@ -120,7 +128,7 @@ class Removals:
         """
         found, storage = await self._shell.read(lambda s: _removable(s, caller, uuid))
         gone = await self._shell.workers.removals.run(caller.name, matching, found, globs)
-        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage)
+        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage, uuid)
         view = await self._shell.write(lambda turn: _remove_some(turn, caller, uuid, gone, by_task=not seen))
         await self._remove(uuid)
         return view
@@ -213,6 +221,14 @@ def _removable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], d
         _check_pins(row, pins_of(s, [row], None))
         files.check_reachable(row.storage)
     return row.files, row.storage
+
+
+def _restorable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the files and the storage block of a checkpoint in the trash; no files if it is in none, or cannot be."""
+    row = checkpoint_for(s, caller, uuid, Right.OWN)
+    removal = s.get(RemovalRow, uuid)
+    waits = row.state == DELETED and removal is not None and removal.begun_at is None
+    return (row.files if waits else {}), row.storage
 
 
 def check_unneeded(turn: Turn, row: CheckpointRow, *, resumed_by: int | None = None) -> None:

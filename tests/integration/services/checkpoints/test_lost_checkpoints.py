@@ -251,3 +251,42 @@ async def test_the_master_sends_its_keys_to_no_server_that_a_user_names(place: P
             await ask()
     await place.services.experiments.delete(ALICE, place.experiment)
     assert await place.freed() == [], "nothing was asked of that server, so nothing is known to be gone"
+
+
+# --- what is, or is not, where the master looks
+
+
+async def test_nothing_is_restored_from_the_trash_whose_files_are_gone(place: Place) -> None:
+    shared = place.world.settings.state_dir / "shared"
+    first, second, third = place.uuids
+    await place.end()
+
+    def move(turn) -> None:
+        for uuid in place.uuids:
+            turn.session.get_one(CheckpointRow, uuid).storage = {"type": "shared_fs", "host_path": str(shared)}
+
+    await place.services.shell.write(move)
+    for uuid in place.uuids:
+        await place.services.removals.delete(ALICE, uuid)
+    assert (await place.services.removals.undelete(ALICE, third)).state == "COMPLETED", "not mounted: not judged"
+    (shared / second).mkdir(parents=True)
+    (shared / second / "model.pt").write_bytes(b"x")
+    with pytest.raises(Conflict, match="its files are gone from its storage"):
+        await place.services.removals.undelete(ALICE, first)
+    assert await place.state(first) == "DELETED"
+    assert (await place.services.removals.undelete(ALICE, second)).state == "COMPLETED"
+    assert (await place.services.removals.undelete(ALICE, second)).state == "COMPLETED"
+
+
+async def test_a_directory_without_the_checkpoint_is_another_machines(place: Place) -> None:
+    first, second, _ = place.uuids
+    here = place.world.settings.state_dir / "checkpoints" / second
+    here.mkdir()
+    (here / "model.pt").write_bytes(b"x")
+    for uuid in (first, second):
+        await place.services.removals.delete(ALICE, uuid, now=True)
+    assert not here.exists()
+    assert await place.freed() == [(1, 1)], "of the other nothing is known to be gone"
+    await place.end()
+    found = await place.services.collection_tasks.list(await place.collector())
+    assert [one.uuid for one in found.items] == [first]
