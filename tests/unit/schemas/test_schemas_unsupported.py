@@ -47,7 +47,6 @@ def test_a_plain_config_is_fully_supported() -> None:
         ({"resources": {"shm_size": "1G"}}, "resources.shm_size"),
         ({"resources": {"memory": "1G"}}, "resources.memory"),
         ({"resources": {"cpus": 1}}, "resources.cpus"),
-        ({"checkpoint_storage": {"save_trial_latest": 3}}, "checkpoint_storage.save_trial_latest"),
         (
             {"checkpoint_storage": {"type": "shared_fs", "host_path": "/d", "propagation": "rshared"}},
             "checkpoint_storage.propagation",

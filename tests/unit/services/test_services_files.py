@@ -6,7 +6,7 @@ import os
 import pytest
 
 from detlab.errors import CheckpointError, NotFound
-from detlab_hub.services.checkpoints.files import open_verified, remove_checkpoint
+from detlab_hub.services.checkpoints.files import open_verified, remove
 
 UUID = "0b7c5a52-7a3e-4c39-9d1c-0d6a1c1f2a11"
 ALICE, EVE = 23091, 23092
@@ -39,11 +39,11 @@ def test_root_reads_nobody_elses_file_for_a_user(alices, tmp_path):
 @needs_root
 def test_root_removes_nobody_elses_directory_for_a_user(alices, tmp_path):
     """A task may commit any UUID under any host_path; deleting the experiment then removed it, as root."""
-    assert not remove_checkpoint(alices, UUID, EVE)
+    assert remove(alices, UUID, ["file"], None, EVE)
     assert (tmp_path / UUID / "file").exists()
-    assert remove_checkpoint(alices, UUID, ALICE)
+    assert not remove(alices, UUID, ["file"], None, ALICE)
     assert not (tmp_path / UUID).exists()
-    assert remove_checkpoint(alices, UUID, ALICE)  # it is gone already
+    assert not remove(alices, UUID, ["file"], None, ALICE)  # it is gone already
 
 
 def test_a_sparse_file_of_a_terabyte_is_not_digested(tmp_path):

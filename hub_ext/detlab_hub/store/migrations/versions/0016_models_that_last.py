@@ -1,17 +1,59 @@
-"""Models, their versions with labels that move, who may use them; the packages that tasks found; calls of webhooks."""
+"""Models that last: collection with a trash and bookmarks, the model registry, webhooks, quotas of bytes."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0017"
-down_revision = "0016"
+revision = "0016"
+down_revision = "0015"
 branch_labels = None
 depends_on = None
 
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_SIZES = "ix_checkpoints_experiment_id_state_size"
 
 
 def upgrade() -> None:
+    _add_collection()
+    _add_registry()
+    _add_quotas()
+
+
+def _add_collection() -> None:
+    op.add_column("experiments", sa.Column("gc_policy", sa.Text(), nullable=True))
+    op.add_column("experiments", sa.Column("gc_at", sa.Double(), nullable=True))
+    op.add_column("experiments", sa.Column("gc_task", sa.Text(), nullable=True))
+    op.create_index(op.f("ix_experiments_gc_at"), "experiments", ["gc_at"])
+    op.add_column("checkpoint_removals", sa.Column("due_at", sa.Double(), nullable=False, server_default="0"))
+    op.add_column("checkpoint_removals", sa.Column("begun_at", sa.Double(), nullable=True))
+    op.add_column("checkpoint_removals", sa.Column("was", sa.Text(), nullable=False, server_default=""))
+    op.add_column("checkpoint_removals", sa.Column("bytes", sa.BigInteger(), nullable=False, server_default="0"))
+    op.add_column("checkpoint_removals", sa.Column("by_task", sa.Boolean(), nullable=False, server_default=sa.false()))
+    op.add_column("checkpoint_removals", sa.Column("failure", sa.Text(), nullable=False, server_default=""))
+    op.create_index(op.f("ix_checkpoint_removals_due_at"), "checkpoint_removals", ["due_at"])
+    # What is there was begun by an earlier version: it cannot be undone.
+    op.execute("UPDATE checkpoint_removals SET begun_at = requested_at")
+    op.create_table(
+        "checkpoint_bookmarks",
+        sa.Column("uuid", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("note", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["uuid"], ["checkpoints.uuid"], name=op.f("fk_checkpoint_bookmarks_uuid")),
+        sa.PrimaryKeyConstraint("uuid", "name", name=op.f("pk_checkpoint_bookmarks")),
+    )
+    op.create_table(
+        "storage_freed",
+        sa.Column("experiment_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.Column("count", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("experiment_id", "owner", name=op.f("pk_storage_freed")),
+    )
+    op.create_index(op.f("ix_storage_freed_owner"), "storage_freed", ["owner"])
+
+
+def _add_registry() -> None:
     op.add_column("checkpoints", sa.Column("environment", sa.Text(), nullable=True))
     op.create_table(
         "environments",
@@ -151,7 +193,22 @@ def upgrade() -> None:
     op.create_index(op.f("ix_webhook_calls_due_at"), "webhook_calls", ["due_at"])
 
 
+def _add_quotas() -> None:
+    op.create_table(
+        "storage_quotas",
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("set_by", sa.Text(), nullable=False),
+        sa.Column("set_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "name", name=op.f("pk_storage_quotas")),
+    )
+    op.create_index(op.f(_SIZES), "checkpoints", ["experiment_id", "state", "size"])
+
+
 def downgrade() -> None:
+    op.drop_index(op.f(_SIZES), table_name="checkpoints")
+    op.drop_table("storage_quotas")
     for table in (
         "webhook_calls",
         "label_moves",
@@ -165,3 +222,11 @@ def downgrade() -> None:
     ):
         op.drop_table(table)
     op.drop_column("checkpoints", "environment")
+    op.drop_table("storage_freed")
+    op.drop_table("checkpoint_bookmarks")
+    op.drop_index(op.f("ix_checkpoint_removals_due_at"), "checkpoint_removals")
+    for column in ("failure", "by_task", "bytes", "was", "begun_at", "due_at"):
+        op.drop_column("checkpoint_removals", column)
+    op.drop_index(op.f("ix_experiments_gc_at"), "experiments")
+    for column in ("gc_task", "gc_at", "gc_policy"):
+        op.drop_column("experiments", column)
