@@ -19,6 +19,7 @@ from detlab.storage.objects.store import ObjectStorage, _key
 from detlab.storage.objects.transfers import Patience
 from detlab.storage.objects.words import error_of
 from detlab_hub.services.checkpoints import stores
+from detlab_hub.services.kernel.masking import masked_config, masked_storage, secrets_of
 
 S3_ANSWER = (
     "Generic S3 error: Error performing list request: Error performing GET "
@@ -137,6 +138,9 @@ AZURE = {"type": "azure", "container": "c"}
         (MINIO, {"type": "gcs", "endpoint_url": MINIO["endpoint_url"]}, False),
         ({"type": "gcs", "bucket": "b"}, {}, True),
         (AZURE | {"account_url": "https://mine.blob.core.windows.net"}, {}, True),
+        (AZURE | {"account_url": "https://mine.dfs.core.windows.net"}, {}, True),
+        (AZURE | {"account_url": "https://evil.org/a?sv=1&sig=x"}, {}, True),
+        (AZURE | {"account_url": "https://evil.org/a?sv=1"}, {}, False),
         (AZURE | {"account_url": "http://mine.blob.core.windows.net"}, {}, False),
         (AZURE | {"account_url": "https://mine.blob.core.windows.net.evil.org"}, {}, False),
         (AZURE | {"account_url": "https://evil.org/x.blob.core.windows.net"}, {}, False),
@@ -150,6 +154,24 @@ def test_the_masters_keys_go_to_no_server_that_only_a_user_names(
     block: dict[str, Any], operators: dict[str, Any], safe: bool
 ) -> None:
     assert stores.keeps_own_keys(block, operators) is safe
+
+
+def test_an_endpoint_that_the_masters_environment_names_gets_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", str(MINIO["endpoint_url"]))
+    assert stores.keeps_own_keys(MINIO, {})
+
+
+def test_what_opens_a_store_in_its_address_is_masked() -> None:
+    token = "sv=2024&sig=hunter2%3D"
+    block = AZURE | {"account_url": f"https://a.blob.core.windows.net?{token}"}
+    proxied = MINIO | {"endpoint_url": "https://user:hunter2@minio.example.org"}
+    for one in (block, proxied):
+        assert "hunter2" not in str(masked_storage(one))
+        assert "hunter2" not in str(masked_config({"checkpoint_storage": one}))
+    assert masked_storage(block)["account_url"].startswith("https://a.blob.core.windows.net?")
+    assert masked_storage(MINIO) == MINIO
+    assert secrets_of({"checkpoint_storage": block}) == [token]
+    assert secrets_of({"checkpoint_storage": proxied}) == ["user:hunter2"]
 
 
 @pytest.mark.parametrize("key", ["access_key", "secret_key", "session_token", "connection_string", "credential"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -11,14 +12,17 @@ from detlab.errors import StorageError
 from detlab.storage import StorageManager
 
 _OF_TASKS = "fsspec"
-_KEYS = {"s3": ("access_key",), "azure": ("credential", "connection_string")}
+_KEYS = {"s3": ("access_key",), "azure": ("credential", "connection_string", "account_url")}
 """Per type whose requests carry credentials: what a block has that brings its own."""
 _PLACES = ("type", "endpoint_url", "account_url", "connection_string")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _AZURE = re.compile(
-    r"https://[a-z0-9]+\.blob\.core\.(windows\.net|chinacloudapi\.cn|usgovcloudapi\.net)/?", re.IGNORECASE
+    r"https://[a-z0-9]+\.(blob|dfs)\.core\.(windows\.net|chinacloudapi\.cn|usgovcloudapi\.net)/?", re.IGNORECASE
 )
-_ACCOUNT_KEY = re.compile(r"(AccountKey|SharedAccessSignature)\s*=\s*\S", re.IGNORECASE)
+_WITHIN = {
+    "connection_string": re.compile(r"(AccountKey|SharedAccessSignature)\s*=\s*\S", re.IGNORECASE),
+    "account_url": re.compile(r"[?&]sig=\S"),
+}
 
 
 def keeps_own_keys(block: Mapping[str, Any], operators: Mapping[str, Any]) -> bool:
@@ -37,7 +41,8 @@ def keeps_own_keys(block: Mapping[str, Any], operators: Mapping[str, Any]) -> bo
     operators_server = all(block.get(key) == operators.get(key) for key in _PLACES)
     if kind == "s3":  # the names become part of the host's name where no endpoint is given
         plain = all(_NAME.fullmatch(str(block[key])) for key in ("bucket", "region") if block.get(key))
-        return operators_server if block.get("endpoint_url") else plain
+        named = {os.environ.get("AWS_ENDPOINT_URL"), os.environ.get("AWS_ENDPOINT_URL_S3")}  # the operator's word
+        return operators_server or block["endpoint_url"] in named if block.get("endpoint_url") else plain
     if kind == "azure":
         return operators_server or _AZURE.fullmatch(str(block.get("account_url"))) is not None
     return True
@@ -58,8 +63,8 @@ def check_own_keys(block: Mapping[str, Any], operators: Mapping[str, Any]) -> No
 
 
 def _brings_keys(name: str, value: Any) -> bool:
-    if name == "connection_string":
-        return isinstance(value, str) and _ACCOUNT_KEY.search(value) is not None
+    if name in _WITHIN:
+        return isinstance(value, str) and _WITHIN[name].search(value) is not None
     return bool(value)
 
 

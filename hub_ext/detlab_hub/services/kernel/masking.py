@@ -15,6 +15,8 @@ _SHORTEST = 6
 """Characters of the shortest secret that is masked in a text: to mask every "1" would hide what happened."""
 
 
+_ADDRESSES = frozenset({"account_url", "endpoint_url"})
+_IN_ADDRESS = re.compile(r"(?<=\?).+|(?<=://)[^/@]+(?=@)", re.DOTALL)
 _FSSPEC = "fsspec"
 """The type of `checkpoint_storage` whose options have names of their own."""
 
@@ -41,10 +43,17 @@ def _mask(value: Any) -> Any:
         if value.get("type") == _FSSPEC and isinstance(value.get("options"), dict):
             value = {**value, "options": _mask_options(value["options"])}
         return {
-            key: MASK if key in SECRET_KEYS and isinstance(item, str) and item else _mask(item)
+            key: MASK if key in SECRET_KEYS and isinstance(item, str) and item else _mask_address(key, _mask(item))
             for key, item in value.items()
         }
     return [_mask(item) for item in value] if isinstance(value, list) else value
+
+
+def _mask_address(key: str, value: Any) -> Any:
+    """Mask what opens a store in its address: a SAS token after the question mark, a user with a password."""
+    if key not in _ADDRESSES or not isinstance(value, str):
+        return value
+    return _IN_ADDRESS.sub(MASK, value)
 
 
 def _mask_options(value: Any, *, secret: bool = False) -> Any:
@@ -97,6 +106,8 @@ def _credentials(value: Any) -> Iterator[str]:
         if value.get("type") == _FSSPEC:
             yield from _secret_options(value.get("options"))
         for key, item in value.items():
+            if key in _ADDRESSES and isinstance(item, str):
+                yield from _IN_ADDRESS.findall(item)
             yield from _texts(item) if key in SECRET_KEYS else _credentials(item)
     elif isinstance(value, list):
         for item in value:
