@@ -14,6 +14,7 @@ from detlab.errors import StorageError
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.stores import check_own_keys
+from detlab_hub.services.ingest.storage_credentials import with_keys
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
@@ -26,6 +27,8 @@ from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
 
 _log = logging.getLogger(__name__)
 POINTS_PER_STEP = 50_000
+_KEYS_FOR = 300.0
+"""Seconds for which short-lived credentials of a storage are used; they hold for 15 minutes at least."""
 
 
 async def remove_experiment(shell: Shell, experiment_id: int) -> None:
@@ -72,14 +75,18 @@ async def _remove_files(shell: Shell, experiment_id: int, owner: str, checkpoint
         _log.warning("%d checkpoints stay: %s", len(checkpoints), error.message)
         return
     gone = []
+    opened: tuple[float, dict[str, Any], dict[str, Any]] = 0.0, {}, {}
     for one in checkpoints:
+        if one.storage != opened[1] or shell.clock() > opened[0]:
+            opened = shell.clock() + _KEYS_FOR, one.storage, await with_keys(shell, owner, one.storage)
+        storage = opened[2]
         run = shell.workers.removals.run
         try:
-            check_own_keys(one.storage, shell.settings.default_checkpoint_storage)
+            check_own_keys(storage, shell.settings.default_checkpoint_storage)
         except StorageError as error:
             _log.warning("files of checkpoint %s stay: %s", one.uuid, error.message)
             continue
-        failure = await run(owner, files.remove, one.storage, one.uuid, one.names, None, uid)
+        failure = await run(owner, files.remove, storage, one.uuid, one.names, None, uid)
         if not failure and one.size:
             gone.append(one.uuid)
     for part in chunks(gone):

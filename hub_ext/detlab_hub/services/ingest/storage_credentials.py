@@ -20,6 +20,8 @@ from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
 _MOST_KEYS, _MOST_CHARS = 10, 20_000
+_KEYS_OF_S3 = {"access_key": "access_key_id", "secret_key": "secret_access_key", "session_token": "token"}
+"""Keys of a block -> names of credentials."""
 
 
 async def for_task(shell: Shell, task: TaskCaller) -> StorageCredentials:
@@ -44,6 +46,23 @@ async def for_task(shell: Shell, task: TaskCaller) -> StorageCredentials:
         "the cluster could not get credentials for the checkpoint storage",
         hint="its operator finds the cause in the master's log; the task asks again",
     )
+
+
+async def with_keys(shell: Shell, owner: str, block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an owner's block as the master opens it: an `s3` block without keys with the operator's short-lived ones.
+
+    They reach no more than that owner may; the master's own, which serve otherwise, may reach nothing at all.
+    """
+    give, own = shell.settings.storage_credentials, dict(block)
+    if give is None or block.get("type") != "s3" or block.get("access_key"):
+        return own
+    try:
+        found = _checked(await shell.workers.credentials.run(owner, give, owner, own))
+    except Exception as error:  # the operator's own code
+        _log.warning("storage_credentials failed for %s: %s", owner, type(error).__name__)
+        return own
+    keys = {key: found.values[name] for key, name in _KEYS_OF_S3.items() if found.values.get(name)}
+    return own | keys if {"access_key", "secret_key"} <= keys.keys() else own
 
 
 def _storage_of(s: Session, task: TaskCaller) -> tuple[str, dict[str, Any]]:

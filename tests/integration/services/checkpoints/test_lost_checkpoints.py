@@ -232,6 +232,35 @@ async def test_a_users_own_task_gets_no_credentials_of_an_experiment(make_world)
         await place.services.tasks.storage_credentials(await place.services.shell.read(read))
 
 
+@pytest.mark.parametrize("given", [True, False, None])
+async def test_an_experiment_is_deleted_with_the_keys_that_its_owner_has(
+    make_world, monkeypatch: pytest.MonkeyPatch, given: bool | None
+) -> None:
+    """Else the files stay for ever in a bucket that the master itself cannot write."""
+    asked: list[str] = []
+    used: list[Any] = []
+
+    def give(owner, block):
+        asked.append(owner)
+        if given is None:
+            raise RuntimeError("sts is away")
+        return {"access_key_id": "a", "secret_access_key": "b", "token": "t"} if given else None
+
+    place = await saved(make_world, storage_credentials=give)
+
+    def move(turn) -> None:
+        for uuid in place.uuids:
+            turn.session.get_one(CheckpointRow, uuid).storage = STORE
+
+    await place.end()
+    await place.services.shell.write(move)
+    monkeypatch.setattr(removal.files, "remove", lambda storage, *_: used.append(storage) or "")
+    await place.services.experiments.delete(ALICE, place.experiment)
+    keys = {"access_key": "a", "secret_key": "b", "session_token": "t"} if given else {}
+    assert used == [{**STORE, **keys}] * 3
+    assert asked == [ALICE.name], "asked once for all of a storage"
+
+
 async def test_the_master_sends_its_keys_to_no_server_that_a_user_names(place: Place, unused_tcp_port: int) -> None:
     await place.end()
     evil = {**STORE, "endpoint_url": f"http://127.0.0.1:{unused_tcp_port}"}
