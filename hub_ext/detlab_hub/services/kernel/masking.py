@@ -9,7 +9,9 @@ from typing import Any
 from detlab.schemas.expconf.raw.secret_keys import MASK, SECRET_BLOCKS, SECRET_KEYS, is_secret_option
 from detlab_hub.services.kernel.warm_start import as_asked
 
-_SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
+_SECRET_NAMES = re.compile(
+    r"TOKEN|SECRET|PASSW|CREDENTIAL|(API|ACCESS|PRIVATE|ACCOUNT)_?KEY|CONNECTION_STRING", re.IGNORECASE
+)
 """Environment variables whose values must not be readable in a card that is forwarded to others for help."""
 _SHORTEST = 6
 """Characters of the shortest secret that is masked in a text: to mask every "1" would hide what happened."""
@@ -30,6 +32,27 @@ def masked_config(config: dict[str, Any]) -> dict[str, Any]:
         # of a mapping the names are of use to its owner; anything else has nothing that could be shown
         shown["data"] = {**data, "secrets": dict.fromkeys(secrets, MASK) if isinstance(secrets, dict) else MASK}
     return shown
+
+
+def masked_lineage(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the config for readers of a model, who may not read its experiment: secret variables are masked, too."""
+    shown = masked_config(config)
+    environment = shown.get("environment")
+    if isinstance(environment, dict) and (variables := environment.get("environment_variables")):
+        shown["environment"] = {**environment, "environment_variables": _mask_variables(variables)}
+    return shown
+
+
+def _mask_variables(value: Any) -> Any:
+    """Mask `NAME=value` where the name is a secret's; for each kind of device, or for all."""
+    if isinstance(value, dict):
+        return {key: _mask_variables(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_mask_variables(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    name, separator, _ = value.partition("=")
+    return f"{name}={MASK}" if separator and _SECRET_NAMES.search(name) else value
 
 
 def masked_storage(storage: dict[str, Any]) -> dict[str, Any]:
