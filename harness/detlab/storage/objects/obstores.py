@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -26,6 +27,9 @@ _DELETED_AT_ONCE = 1000
 _SECONDS = {"quick": 15, "patient": 300}
 """For how long a request is tried again here: one that somebody waits for, and the parts of a large object."""
 _CONNECTING, _ANSWERING = 10, 300
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""Where the environment names the endpoint of a block without one. obstore itself would ask it for `/KEY` without the
+bucket, and not by plain HTTP."""
 
 
 class ObstoreObjects:
@@ -190,7 +194,8 @@ def s3_objects(config: Mapping[str, Any], *, credentials: Credentials | None = N
     """
     from obstore.store import S3Store
 
-    bucket, prefix, endpoint = config["bucket"], _prefix(config), config.get("endpoint_url")
+    bucket, prefix = config["bucket"], _prefix(config)
+    endpoint = config.get("endpoint_url") or next(filter(None, map(os.environ.get, _ENDPOINTS)), None)
     settings: dict[str, Any] = {"virtual_hosted_style_request": not config.get("path_style", bool(endpoint))}
     settings |= _given(endpoint=endpoint, region=config.get("region"))
     # A digest of the body in its signature is a second pass over all bytes: TLS protects them as well.
