@@ -274,9 +274,10 @@ def test_a_copy_that_was_killed_goes_on(
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(ObstoreObjects, "put_parts", killed)
-        item.copy(other, "direct")
+        with pytest.raises(KeyboardInterrupt):
+            item.copy(other, "direct")
     assert any("/.writing/" in name for name in names_in(proxy, view)), "the claim is there"
     assert item.copy(other, "direct") == view.manifest_digest
     assert names_in(proxy, view) == {f"{view.uuid}/{name}" for name in (*wanted(), "manifest.json")}
