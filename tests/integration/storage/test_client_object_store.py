@@ -18,6 +18,7 @@ from detlab.client.transport.copying import store_of
 from detlab.errors import CheckpointError, StorageError
 from detlab.schemas.wire import CheckpointView
 from detlab.storage import Manifest, from_config
+from detlab.storage.objects.aws_profiles import profile_credentials, profile_region
 from detlab.storage.objects.obstores import ObstoreObjects
 from detlab.testing.api import FakeMaster
 from detlab.testing.storage_faults import files_of
@@ -194,6 +195,74 @@ def test_the_address_of_the_environment_is_taken_with_the_bucket_in_the_path(
     monkeypatch.setenv(name, proxy.url)
     assert files_of(client.get_checkpoint(view.uuid).download(tmp_path / "best")) == wanted()
     assert fetched(master) == []
+
+
+@pytest.mark.parametrize("profile", ["", "lab"])
+def test_keys_of_the_aws_command_are_this_machines_credentials(
+    view: CheckpointView,
+    client: Client,
+    s3_server: ObjectServer,
+    proxy: FaultProxy,
+    monkeypatch: Any,
+    tmp_path: Path,
+    profile: str,
+) -> None:
+    """As `aws configure` writes them, which is what most people have; obstore itself does not read these files."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    keys = "aws_access_key_id = AKIAFILE{0}\naws_secret_access_key = s%cret{0}\naws_session_token = t\n"
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "credentials").write_text(f"[default]\n{keys.format(0)}[lab]\n{keys.format(1)}")
+    (tmp_path / ".aws" / "config").write_text("[default]\nregion = eu-north-1\n[profile lab]\nregion = eu-south-2\n")
+    if profile:
+        monkeypatch.setenv("AWS_PROFILE", profile)
+    assert files_of(client.get_checkpoint(view.uuid).download(tmp_path / "best")) == wanted()
+    signed = {asked.headers["authorization"].partition("Credential=")[2].partition(",")[0] for asked in proxy.seen}
+    who, where = ("AKIAFILE1", "eu-south-2") if profile else ("AKIAFILE0", "eu-north-1")
+    assert {tuple(one.split("/")[::2]) for one in signed} == {(who, where, "aws4_request")}
+    assert all(asked.headers.get("x-amz-security-token") == "t" for asked in proxy.seen)
+
+
+def test_keys_of_a_profiles_program_are_read_by_boto3(
+    view: CheckpointView, client: Client, proxy: FaultProxy, monkeypatch: Any, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    keys = {"Version": 1, "AccessKeyId": "AKIAPROGRAM", "SecretAccessKey": "s"}
+    (tmp_path / "keys.json").write_text(json.dumps(keys))
+    (tmp_path / "config").write_text(f"[profile lab]\ncredential_process = cat {tmp_path}/keys.json\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    assert files_of(client.get_checkpoint(view.uuid).download(tmp_path / "best")) == wanted()
+    assert proxy.seen
+    assert all("=AKIAPROGRAM/" in asked.headers["authorization"] for asked in proxy.seen)
+
+
+def test_a_profile_that_gives_no_keys_says_so(monkeypatch: Any, tmp_path: Path, own_node: None) -> None:
+    (tmp_path / "config").write_text("[profile lab]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = gone\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    with pytest.raises(StorageError, match="the AWS profile 'lab' gives no keys"):
+        from_config({"type": "s3", "bucket": "b"})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    from_config({"type": "s3", "bucket": "b"})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[default]\nregion", "no section", "\x00[default", "[default]\naws_access_key_id = x"]
+)
+def test_files_that_are_not_ours_to_read_are_left_alone(monkeypatch: Any, tmp_path: Path, text: str) -> None:
+    (tmp_path / "file").write_text(text)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "file"))
+    assert profile_credentials() is None
+    assert profile_region() is None
 
 
 # --- verify
