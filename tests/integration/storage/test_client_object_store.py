@@ -26,7 +26,7 @@ from testbed.objectstores import faultproxy
 from testbed.objectstores.faultproxy import Answer, Asked, Cut, FaultProxy
 from testbed.objectstores.servers import BUCKET, ObjectServer
 
-BIG = bytes(range(256)) * (20 * 1024 * 4)
+BIG = bytes(range(256)) * (9 * 1024 * 4)
 FILES = {"big.safetensors": BIG, "config.json": b'{"a": 1}', "optimizer/m.bin": b"x" * 1000, "empty": b""}
 METADATA = {"steps_completed": 3}
 MASK = "********"
