@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import certifi
 import pytest
 import yaml
+from botocore.stub import ANY, Stubber
 from docs_snippets import DOCS, Block, blocks
+from traitlets.config import Config
 
 from detlab.errors import StorageDenied, StorageError
 from detlab.schemas.expconf import check
 from detlab.storage import from_config, from_string
 from detlab.storage.objects.store import ObjectStorage
 from detlab.storage.objects.words import error_of
+from detlab_hub.app import DetHub
 
 PAGE = DOCS / "how-to" / "keep-checkpoints-in-object-stores.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -56,3 +60,23 @@ def test_what_the_log_says_is_what_the_page_says() -> None:
         for word in ("bucket", "region", "keys"):
             if word in advice.split(",")[0] and code != "ExpiredToken":
                 assert word in str(error.hint), code
+
+
+def test_the_master_takes_the_configuration_and_gives_keys_as_the_page_says() -> None:
+    (block,) = blocks(PAGE, "python")
+    config = Config()
+    exec(block.text, {"c": config})
+    give: Any = DetHub(config=config).storage_credentials
+    keys = {"AccessKeyId": "ASIA" + "X" * 16, "SecretAccessKey": "s", "SessionToken": "t", "Expiration": 4_000_000_000}
+    wanted = {"RoleArn": "arn:aws:iam::123456789012:role/detlab", "DurationSeconds": 3600}
+    with Stubber(give._client()) as sts:
+        for _ in range(2):
+            sts.add_response(
+                "assume_role", {"Credentials": keys}, {**wanted, "RoleSessionName": "detlab-alice", "Policy": ANY}
+            )
+        place = {"type": "s3", "bucket": "models", "prefix": "users/alice"}
+        assert give("alice", place)["access_key_id"] == keys["AccessKeyId"]
+        assert give("alice", {**place, "prefix": "users/alice/vision"})["token"] == "t"
+        for other in ({"prefix": "users/bob"}, {"bucket": "m"}, {"endpoint_url": "https://minio.example.org"}):
+            assert give("alice", {**place, **other}) is None
+        sts.assert_no_pending_responses()

@@ -5,7 +5,7 @@ the task shows, and follows them. One run per trial:
 
     DIR/exp7/trial12/            reported metrics as `training/loss`, `validation/accuracy` …, and the hyperparameters
     DIR/exp7/trial12/uploaded/   event files that the trial itself wrote, if the checkpoint storage is reachable here
-                                 and the trial is of the same user
+                                 and the trial is of the same user; of an object store with this task's credentials
 
 The records are written through the package tensorboard; torch is not needed.
 """
@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client import Client, Experiment
-from detlab.errors import DetlabError
+from detlab.errors import DetlabError, StorageDenied, StorageError, StorageRefused
+from detlab.run.stored_events import StoredEvents, open_objects
 from detlab.schemas.wire import CurvesView, Event, TrialState, TrialView, decode_float
 from detlab.storage.config import from_config
 from detlab.storage.own_folders import OwnFolders, tensorboard_folder
@@ -304,7 +305,8 @@ class Feeder:
     def _copy(self, experiment: Experiment, files: ExperimentFiles) -> None:
         """Copy event files that trials uploaded, as long as there may be new ones."""
         root = storage_root(experiment.view.config or {})
-        if root is None:
+        stored = _stored_events(experiment) if root is None else None
+        if root is None and stored is None:
             return
         copied: dict[Path, tuple[int, int]] = {}
         while True:
@@ -313,11 +315,29 @@ class Feeder:
                 name = tensorboard_folder(self._cluster_id, experiment.id, trial_id)
                 target = self._folder / f"exp{experiment.id}" / f"trial{trial_id}"
                 try:
-                    copy_own_events(root, name, target, copied)
-                except OSError as problem:  # not reachable from this node
+                    if stored is not None:
+                        stored.copy(name, target / "uploaded")
+                    elif root is not None:
+                        copy_own_events(root, name, target, copied)
+                except (StorageDenied, StorageRefused) as problem:
+                    logger.warning("event files of experiment %d are not shown: %s", experiment.id, problem.message)
+                    return
+                except (OSError, StorageError) as problem:  # not reachable from this node
                     logger.info("trial %d: %s", trial_id, problem)
             if ended or self._stop.wait(UPLOADED_SECONDS):
                 return
+
+
+def _stored_events(experiment: Experiment) -> StoredEvents | None:
+    """Return the event files of an object store, of the user's own experiment alone.
+
+    Another's block may name an address of his, which must not see this user's credentials.
+    """
+    view = experiment.view
+    if view.owner != os.environ.get("JUPYTERHUB_USER"):
+        return None
+    objects = open_objects((view.config or {}).get("checkpoint_storage") or {})
+    return None if objects is None else StoredEvents(objects, MAX_UPLOADED)
 
 
 def storage_root(config: Mapping[str, Any]) -> Path | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from detlab.client.transport.direct import at_once
 from detlab.errors import CheckpointError, CheckpointMissing, StorageError
 from detlab.schemas.wire import CheckpointFile, CheckpointView
 from detlab.storage import METADATA_NAME, StorageManager, from_config, from_string
@@ -50,7 +53,7 @@ def _block(text: str) -> Mapping[str, Any]:
 def copied(view: CheckpointView, folder: Path, store: StorageManager) -> str:
     """Store the verified files of a checkpoint under its uuid in another storage; return the new manifest's digest.
 
-    What is there already and right stays. A writer that is interrupted leaves no checkpoint there.
+    What is there already and right stays, also of a copy that was killed; that leaves no checkpoint there.
 
     Args:
         view: The checkpoint.
@@ -62,9 +65,9 @@ def copied(view: CheckpointView, folder: Path, store: StorageManager) -> str:
         StorageError: The storage cannot be written.
     """
     try:
-        manifest = store.manifest(view.uuid)
+        manifest = at_once(store).manifest(view.uuid)
     except CheckpointMissing:
-        metadata = view.metadata
+        metadata, store = view.metadata, _for_copies(store, view)
         if METADATA_NAME in view.files:  # as it was committed; what people changed later is the master's
             metadata = json.loads((folder / METADATA_NAME).read_bytes())
         try:
@@ -72,10 +75,21 @@ def copied(view: CheckpointView, folder: Path, store: StorageManager) -> str:
             _compare(view, {**view.files, **part.files})
             manifest = store.publish(view.uuid, metadata, part)
         except StorageError:
-            store.discard(view.uuid)
+            with suppress(StorageError):  # what failed matters more than what is left
+                store.discard(view.uuid)
             raise
     _compare(view, manifest.files)
     return manifest.digest
+
+
+def _for_copies(store: StorageManager, view: CheckpointView) -> StorageManager:
+    from detlab.storage.objects.store import ObjectStorage
+
+    if not isinstance(store, ObjectStorage):
+        return store
+    digests = sorted(f"{path}={file.digest}" for path, file in view.files.items())
+    writer = "copy of " + hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    return ObjectStorage(store.objects, writer=writer)
 
 
 def _compare(view: CheckpointView, there: Mapping[str, CheckpointFile]) -> None:

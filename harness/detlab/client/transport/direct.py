@@ -61,12 +61,19 @@ def remote_store(view: CheckpointView, *, asked: bool) -> StorageManager | None:
         store = from_config(block)
         if isinstance(store, PosixStorage):
             return None
-        _compare(view, store.manifest(view.uuid))
+        _compare(view, at_once(store).manifest(view.uuid))
     except StorageError:
         if asked:
             raise
         return None
     return store
+
+
+def at_once(store: StorageManager) -> StorageManager:
+    """Return the store for a first look, which says after some seconds that it does not answer: somebody waits."""
+    from detlab.storage.objects.store import ObjectStorage
+
+    return ObjectStorage(store.objects, patience=0.0) if isinstance(store, ObjectStorage) else store
 
 
 def _has_credentials(block: Mapping[str, Any]) -> bool:

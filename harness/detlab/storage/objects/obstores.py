@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from detlab.errors import StorageError
+from detlab.storage.objects.aws_profiles import profile_credentials, profile_region
 from detlab.storage.objects.client import Data, ObjectExists, ObjectInfo, ObjectMissing, StoreAway
 from detlab.storage.objects.words import error_of, is_unimplemented
 
@@ -29,6 +30,9 @@ _SECONDS = {"quick": 15, "patient": 300}
 _CONNECTING, _ANSWERING = 10, 300
 _CERTIFICATES = 4 * 1024**2
 """Bytes of the largest file of certificates; that of a system has 0.3 MB."""
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""Where the environment names the endpoint of a block without one. obstore itself would ask it for `/KEY` without the
+bucket, and not by plain HTTP."""
 
 
 class ObstoreObjects:
@@ -188,18 +192,21 @@ def s3_objects(config: Mapping[str, Any], *, credentials: Credentials | None = N
 
     Args:
         config: The block.
-        credentials: Gives short-lived ones; by default those of the block, else the node's.
+        credentials: Gives short-lived ones; by default those of the block, else the node's: of the environment, of
+            AWS's files, or of its role.
         how: As for `ObstoreObjects`.
     """
     from obstore.store import S3Store
 
-    bucket, prefix, endpoint = config["bucket"], _prefix(config), config.get("endpoint_url")
+    bucket, prefix = config["bucket"], _prefix(config)
+    endpoint = config.get("endpoint_url") or next(filter(None, map(os.environ.get, _ENDPOINTS)), None)
     settings: dict[str, Any] = {"virtual_hosted_style_request": not config.get("path_style", bool(endpoint))}
-    settings |= _given(endpoint=endpoint, region=config.get("region"))
+    settings |= _given(endpoint=endpoint, region=config.get("region") or profile_region())
     # A digest of the body in its signature is a second pass over all bytes: TLS protects them as well.
     settings["unsigned_payload"] = not _is_plain(endpoint) or _is_loopback(endpoint)
     if credentials is None and config.get("access_key"):
         credentials = _fixed(config)
+    credentials = credentials or profile_credentials()
     if credentials is not None:
         settings["credential_provider"] = credentials
     return ObstoreObjects(

@@ -54,12 +54,14 @@ class ObjectStorage:
     Args:
         objects: The client; its root is that of the checkpoints.
         patience: Seconds for which uploads, downloads and the publication go on while the store does not answer.
+        writer: Who writes, for claims on large objects; all that give one name write the same bytes, as copies do, and
+            any of them goes on where another was killed. By default this object alone.
     """
 
-    def __init__(self, objects: Objects, *, patience: float = 3600.0) -> None:
+    def __init__(self, objects: Objects, *, patience: float = 3600.0, writer: str | None = None) -> None:
         self.objects = objects
         self._patience = Patience(patience)
-        self._me = uuids.uuid4().hex.encode()
+        self._me = (writer or uuids.uuid4().hex).encode()
         self._stored: dict[str, ManifestPart] = {}
         self._pending = Pending(objects)
         place = hashlib.sha256(objects.where.encode()).hexdigest()[:16]
