@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from detlab.errors import CheckpointError, CheckpointMissing, NotFound, StorageError
 from detlab.storage.clearing import clear_checkpoint
+from detlab.storage.posix import PosixStorage
 from detlab_hub.services.checkpoints.manifests import check_path, is_uuid
 from detlab_hub.services.checkpoints.stores import from_config
 
@@ -168,19 +169,32 @@ def is_reachable(storage: dict[str, Any], uuid: str) -> bool:
     path = storage.get("host_path" if storage.get("type") == "shared_fs" else "container_path")
     if storage.get("type") not in {"shared_fs", "directory"} or not isinstance(path, str) or not Path(path).is_dir():
         return False
-    return storage.get("type") == "shared_fs" or Path(path, uuid).exists()
+    return storage.get("type") == "shared_fs" or _is_there(Path(path, uuid)) is True
 
 
 def are_gone(storage: dict[str, Any], uuid: str, sizes: Mapping[str, int]) -> bool:
     """Whether the files of a checkpoint are missing for sure, where this master can look: some, or all of them.
 
-    Not judged are a `directory`, which may be another machine's, and a store that is away or refuses.
+    Not judged are a `directory`, which may be another machine's, a store that is away or refuses, and what is in a
+    folder that is there: this master may have no right to see it.
     """
     if storage.get("type") == "directory" or not sizes:
         return False
-    if storage.get("type") == "shared_fs" and not is_reachable(storage, uuid):
-        return False
     try:
-        return len(from_config(storage).file_sizes(uuid, sizes)) < len(sizes)
+        store = from_config(storage)
+        if isinstance(store, PosixStorage):
+            return _is_there(store.root) is True and _is_there(store.root / uuid) is False
+        return len(store.file_sizes(uuid, sizes)) < len(sizes)
     except StorageError:
         return False
+
+
+def _is_there(path: Path) -> bool | None:
+    """Whether something is there; None: it cannot be said."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return None
+    return True
