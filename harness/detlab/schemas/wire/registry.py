@@ -87,7 +87,7 @@ class Lineage(Wire):
     """What the search optimised."""
     smaller_is_better: bool = True
     config: dict[str, Any] = {}
-    """The experiment's config, secrets masked."""
+    """The experiment's config, secrets masked; empty in lists, and for those who may not read the experiment."""
     bundle_digest: str = ""
     """`sha256:<hex>` of the code."""
     environment: dict[str, str] = {}
