@@ -110,7 +110,7 @@ class CreateVersion(Wire):
 
     checkpoint: str | None = None
     """Its uuid."""
-    experiment_id: int | None = None
+    experiment_id: int | None = Field(None, ge=1, lt=2**63)
     """Register the best checkpoint of this experiment."""
     name: str = Field("", max_length=1000)
     comment: str = Field("", max_length=DESCRIPTION_CHARS)

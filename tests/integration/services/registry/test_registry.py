@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from pydantic import ValidationError
 from services_scripted import ALICE, ROOT
 
 from detlab.errors import ConfigError, Conflict, NotFound
@@ -91,6 +92,12 @@ async def test_the_best_of_an_experiment_is_registered(place) -> None:
         await place.services.versions.register(ALICE, "digits", CreateVersion(experiment_id=999_999))
 
 
+@pytest.mark.parametrize("number", [0, -1, 2**63, 10**30])
+def test_an_experiment_that_cannot_be_is_refused_before_the_database_is_asked(number) -> None:
+    with pytest.raises(ValidationError, match="experiment_id"):
+        CreateVersion(experiment_id=number)
+
+
 async def test_one_checkpoint_has_to_be_named(place) -> None:
     for wanted in (CreateVersion(), CreateVersion(checkpoint=place.checkpoints[0], experiment_id=place.experiment)):
         with pytest.raises(ConfigError, match="name a checkpoint, or an experiment"):
@@ -163,7 +170,7 @@ async def test_a_label_moves_and_says_who_when_and_why(place) -> None:
         await labels.remove(ALICE, "digits", "production", RemoveLabel())
 
 
-@pytest.mark.parametrize("label", ["latest", "1", "1.2.0", "a b", "-x", "ä", "x" * 65, "", "v/1", "v\x00"])
+@pytest.mark.parametrize("label", ["latest", "Latest", "1", "1.2.0", "a b", "-x", "ä", "x" * 65, "", "v/1", "v\x00"])
 async def test_what_cannot_be_a_label_is_refused(place, label) -> None:
     await place.register(0)
     with pytest.raises(ConfigError, match="label"):
