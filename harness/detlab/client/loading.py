@@ -1,9 +1,9 @@
 """Loading a checkpoint without fear: which of its files are read, and which are not opened without being asked for.
 
 Tensors come from safetensors and plain values from JSON, neither of which can run code. A pickle can run any code when
-it is opened, so that one is opened only if the caller allows it. What a file is its bytes say, not its name: `model.bin`
-may hold safetensors, and `model.safetensors` a pickle. So what could be a pickle by its name is downloaded and looked at,
-and the refusal says what it would import; it is refused by its name alone if it is large.
+it is opened, so that one is opened only if the caller allows it. What a file is its bytes say, not its name:
+`model.bin` may hold safetensors, and `model.safetensors` a pickle. So what could be a pickle by its name is downloaded
+and looked at, and the refusal says what it would import; it is refused by its name alone if it is large.
 """
 
 from __future__ import annotations

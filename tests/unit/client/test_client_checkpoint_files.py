@@ -303,7 +303,9 @@ def test_a_pickle_is_refused_and_what_it_would_import_is_said(
 ) -> None:
     item = checkpoint(master, client, {"state_dict.pth": pickle.dumps(Evil())})
     for _ in range(2):  # the second time from the cache
-        with pytest.raises(PickleNotAllowed, match=r"checkpoint .*state_dict\.pth is a pickle: .*import.*Path") as error:
+        with pytest.raises(
+            PickleNotAllowed, match=r"checkpoint .*state_dict\.pth is a pickle: .*import.*Path"
+        ) as error:
             item.load()
     assert "touch" in error.value.message
     assert "allow_pickle=True" in str(error.value)

@@ -49,9 +49,9 @@ class Versions:
 
         def look(s: Session) -> VersionList:
             row = model_for(s, caller, model)
-            rows = models.versions(s, row.id, limit=limit + 1, after=after)
-            shown = rows[:limit]
-            return VersionList(items=version_views(s, shown), after=shown[-1].version if len(rows) > limit else None)
+            page = models.page_of_versions(s, row.id, limit=limit, after=after)
+            following = page.rows[-1].version if page.more and page.rows else None
+            return VersionList(items=version_views(s, page.rows), after=following)
 
         return await self._shell.read(look)
 
@@ -71,8 +71,8 @@ class Versions:
                 version is none, or not above those before it.
             Conflict: The checkpoint is not whole, the experiment has none, the version has another semantic version, or
                 the model is archived.
-            Forbidden: The caller may read the model, not change it; or read the checkpoint's experiment, not change it: a
-                version pins the checkpoint, and those who may read the model may read it, too.
+            Forbidden: The caller may read the model, not change it; or read the checkpoint's experiment, not change it:
+                a version pins the checkpoint, and those who may read the model may read it, too.
             NotFound: There is no such model, checkpoint or experiment for the caller.
         """
         _check(wanted)
@@ -197,20 +197,19 @@ class Versions:
             raise _unreadable(where, error) from error
 
         def look(s: Session) -> VersionList:
-            rows = search.best(
+            page = search.best(
                 s,
                 visible(caller),
                 condition,
                 best,
                 smaller_is_better=smaller_is_better,
-                limit=limit + 1,
+                limit=limit,
                 after=after,
             )
-            shown = rows[:limit]
             following = None
-            if len(rows) > limit:
-                following = shown[-1].id if best is None else (after or 0) + limit
-            return VersionList(items=version_views(s, shown), after=following)
+            if page.more and page.rows:
+                following = page.rows[-1].id if best is None else (after or 0) + len(page.rows)
+            return VersionList(items=version_views(s, page.rows), after=following)
 
         return await self._shell.read(look)
 

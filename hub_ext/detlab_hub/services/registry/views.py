@@ -66,15 +66,17 @@ def version_views(s: Session, rows: Sequence[VersionRow], reader: Caller | None 
         held = s.scalars(select(VersionLabelRow).where(VersionLabelRow.version_id.in_(some)))
         for one in held:
             labels.setdefault(one.version_id, []).append(one.label)
-    found = []
+    views: list[VersionView] = []
     for row in rows:
         full = reader is not None
-        made = _view(row, names[row.model_id], saved.get(row.checkpoint_uuid), sorted(labels.get(row.id, [])), full=full)
+        made = _view(
+            row, names[row.model_id], saved.get(row.checkpoint_uuid), sorted(labels.get(row.id, [])), full=full
+        )
         of = made.lineage.experiment_id
         if reader is not None and (of is None or not may_read(s, reader, of)):
             made = made.model_copy(update={"lineage": made.lineage.model_copy(update={"config": {}})})
-        found.append(made)
-    return found
+        views.append(made)
+    return views
 
 
 def version_view(s: Session, row: VersionRow, reader: Caller) -> VersionView:

@@ -1,4 +1,4 @@
-"""`load_model` from end to end: files in a storage, a master that serves them, and a process that has loaded nothing."""
+"""`load_model` from end to end: files in a storage, a master that serves them, and a process that has nothing yet."""
 
 from __future__ import annotations
 

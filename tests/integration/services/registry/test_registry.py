@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 from pydantic import ValidationError
@@ -96,6 +97,37 @@ async def test_the_best_of_an_experiment_is_registered(place) -> None:
 def test_an_experiment_that_cannot_be_is_refused_before_the_database_is_asked(number) -> None:
     with pytest.raises(ValidationError, match="experiment_id"):
         CreateVersion(experiment_id=number)
+
+
+async def test_a_page_of_large_metadata_is_cut_and_goes_on(place, monkeypatch) -> None:
+    from detlab_hub.store.queries.registry import models as queries
+
+    monkeypatch.setattr(queries, "FEW_ROWS", 1)
+    monkeypatch.setattr(queries, "PAGE_BYTES", 25_000)
+    services, large = place.services, {"a": "x" * 10_000}
+    for n in range(5):
+        await place.model(f"large-{n}", metadata=large)
+    for n in range(3):
+        await place.register(n, "large-0", metadata=large if n < 2 else {"a": "x" * 50_000})
+    lists = {
+        "models": lambda after: services.models.list(ALICE, after=after),
+        "versions": lambda after: services.versions.list(ALICE, "large-0", after=after),
+        "newest": lambda after: services.versions.search(ALICE, after=after),
+        "best": lambda after: services.versions.search(ALICE, best="accuracy", after=after),
+    }
+    found = {}
+    for name, ask in lists.items():
+        after, pages = None, []
+        while not pages or after is not None:
+            page = await ask(after)
+            pages.append([getattr(one, "version", one.name) for one in page.items])
+            after = page.after
+        found[name] = pages
+    assert [len(page) for page in found["models"]] == [2, 2, 2]
+    assert [*itertools.chain(*found["models"])] == ["large-4", "large-3", "large-2", "large-1", "large-0", "digits"]
+    for name in ("versions", "newest", "best"):
+        assert [*itertools.chain(*found[name])] == [3, 2, 1]
+        assert len(found[name]) > 1
 
 
 async def test_one_checkpoint_has_to_be_named(place) -> None:
