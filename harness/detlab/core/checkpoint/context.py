@@ -30,6 +30,8 @@ from detlab.storage import files as storage_files
 
 logger = logging.getLogger("detlab.core")
 
+USES = "uses_checkpoints"
+"""Key of the metadata: the checkpoints that a trial has reported as used."""
 T = TypeVar("T")
 Selector = Callable[[str], bool]
 
@@ -59,6 +61,8 @@ class CheckpointContext:
     """None off a cluster, where no other attempt could commit what is stored."""
     _given: str | None = None
     """The checkpoint that this attempt is to resume from; None off a cluster."""
+    _used: tuple[str, ...] = ()
+    """Checkpoints that the trial has reported as used."""
 
     def __init__(
         self,
@@ -78,6 +82,14 @@ class CheckpointContext:
         if info is not None:
             self._trial_id = info.trial.trial_id
             self._leftovers = TrialLeftovers(storage, info.cluster_id, self._trial_id, info.run)
+
+    def note_use(self, uuid: str) -> None:
+        """Note in the metadata of all checkpoints that are stored from now on that `uuid` was used to make them."""
+        if uuid not in self._used:
+            self._used = (*self._used, uuid)
+
+    def _with_uses(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        return {USES: list(self._used), **metadata} if self._used else metadata
 
     def upload(
         self,
@@ -324,6 +336,7 @@ class CheckpointContext:
 
         If the master's answer never comes the files stay: it may have committed them.
         """
+        metadata = self._with_uses(metadata)
         what = f"the checkpoint at step {metadata['steps_completed']}"
         manifest = await_room(
             lambda: self._storage.publish(uuid, metadata, part),
@@ -525,6 +538,7 @@ class DummyCheckpointContext(CheckpointContext):
         return self._until_back(lambda: self._storage.manifest(uuid), f"the manifest of checkpoint {uuid}")
 
     def _commit(self, uuid: str, metadata: dict[str, Any], part: ManifestPart) -> None:
+        metadata = self._with_uses(metadata)
         self._until_back(lambda: self._storage.publish(uuid, metadata, part), "the checkpoint")
         logger.info("stored checkpoint %s at step %d", uuid, metadata["steps_completed"])
 

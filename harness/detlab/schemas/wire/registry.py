@@ -96,7 +96,7 @@ class Lineage(Wire):
     """Declared data sets: name -> digest or version (config: `data: {digests: {name: …}}`, or the checkpoint's
     metadata `data_digests`)."""
     parents: list[str] = []
-    """Checkpoints that the trial started from."""
+    """Checkpoints that the trial started from, and those that it has reported as used."""
     slots: int = 0
     device: str = ""
     submitter: str = ""

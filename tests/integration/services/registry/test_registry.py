@@ -260,6 +260,23 @@ async def test_a_registered_checkpoint_and_its_experiment_cannot_be_deleted(plac
     await services.experiments.delete(ALICE, place.experiment)
 
 
+async def test_what_a_trial_has_reported_as_used_is_in_the_lineage(place) -> None:
+    first, second, _ = place.checkpoints
+    told = [second, second, 7, "../x", "<b>", first]
+
+    def report(turn) -> None:
+        from detlab_hub.store.tables import CheckpointRow
+
+        turn.session.get(CheckpointRow, first).metadata_ = {"uses_checkpoints": told}
+        turn.session.get(CheckpointRow, second).metadata_ = {"uses_checkpoints": "no list"}
+
+    await place.services.shell.write(report)
+    assert (await place.register(0)).lineage.parents == [second]
+    assert (await place.register(1)).lineage.parents == []
+    graph = await place.services.versions.lineage(ALICE, "digits", "1")
+    assert f"checkpoint:{second}" in {edge.target for edge in graph.edges}
+
+
 async def test_lineage_is_drawn(place) -> None:
     await place.register(0)
     graph = await place.services.versions.lineage(ALICE, "digits", "1")
