@@ -128,7 +128,7 @@ class CheckpointContext:
         uuid = self._begin()
         with self._given_up_on_error(uuid):
             part = self._upload(source, uuid, selector)
-            self._commit(uuid, checked, part)
+            self._commit(uuid, self._with_uses(checked), part)
         return uuid
 
     @contextlib.contextmanager
@@ -153,7 +153,7 @@ class CheckpointContext:
         with self._given_up_on_error(uuid):
             yield self._storage.stage(uuid), uuid
             part = self._until_back(lambda: self._storage.seal(uuid), "the upload of the checkpoint")
-            self._commit(uuid, checked, part)
+            self._commit(uuid, self._with_uses(checked), part)
 
     def download(
         self,
@@ -336,7 +336,6 @@ class CheckpointContext:
 
         If the master's answer never comes the files stay: it may have committed them.
         """
-        metadata = self._with_uses(metadata)
         what = f"the checkpoint at step {metadata['steps_completed']}"
         manifest = await_room(
             lambda: self._storage.publish(uuid, metadata, part),
@@ -418,7 +417,7 @@ class CheckpointContext:
     def _commit_together(self, uuid: str, metadata: dict[str, Any], parts: Sequence[ManifestPart | None]) -> None:
         """Have the chief publish and commit what the parts of all ranks say."""
         joined = join_parts(parts)
-        self._together(lambda: self._commit(uuid, metadata, joined) if self._dist.rank == 0 else None)
+        self._together(lambda: self._commit(uuid, self._with_uses(metadata), joined) if self._dist.rank == 0 else None)
 
     @contextlib.contextmanager
     def _store_path_sharded(self, metadata: dict[str, Any] | None) -> Iterator[tuple[Path, str]]:
@@ -538,7 +537,6 @@ class DummyCheckpointContext(CheckpointContext):
         return self._until_back(lambda: self._storage.manifest(uuid), f"the manifest of checkpoint {uuid}")
 
     def _commit(self, uuid: str, metadata: dict[str, Any], part: ManifestPart) -> None:
-        metadata = self._with_uses(metadata)
         self._until_back(lambda: self._storage.publish(uuid, metadata, part), "the checkpoint")
         logger.info("stored checkpoint %s at step %d", uuid, metadata["steps_completed"])
 
