@@ -136,14 +136,23 @@ def lineage(name: Name, version: Name) -> Flow[LineageGraph]:
 def search(
     best: str | None, where: str = "", *, smaller_is_better: bool = False, limit: int = 100
 ) -> Flow[list[VersionView]]:
-    """Fetch versions of all models by a condition, best first by a metric or newest first."""
-    query = {
-        "best": best,
-        "where": where or None,
-        "smaller_is_better": "true" if smaller_is_better else None,
-        "limit": min(limit, _PAGE),
-    }
-    return one(Call("GET", "model-versions", params=query, parse=field_of("items", list[VersionView])))
+    """Fetch versions of all models by a condition, best first by a metric or newest first; page after page."""
+    found: list[VersionView] = []
+    after: int | None = None
+    while len(found) < limit:
+        query = {
+            "best": best,
+            "where": where or None,
+            "smaller_is_better": "true" if smaller_is_better else None,
+            "limit": min(limit - len(found), _PAGE),
+            "after": after,
+        }
+        page: VersionList = yield Call("GET", "model-versions", params=query, parse=model(VersionList))
+        found += page.items
+        after = page.after
+        if after is None:
+            break
+    return found
 
 
 def compare(name: Name, versions: Collection[Name]) -> Flow[Comparison]:
