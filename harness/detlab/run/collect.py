@@ -15,6 +15,8 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from detlab.core.session import TaskSession
+from detlab.core.task_storage import open_storage
 from detlab.errors import DetlabError, NotInCluster, StaleAttempt
 from detlab.info import ClusterInfo, get_cluster_info, read_token
 from detlab.run.outputs import REPEATED, explained, opener_for
@@ -144,14 +146,17 @@ def main() -> int:
     info = get_cluster_info()
     if info is None:
         raise NotInCluster("this program runs inside a task that the master starts: DET_TASK_DIR is not set")
+    session = TaskSession.from_info(info)  # asked for short-lived credentials, if the store needs some
     try:
-        return Collector(Master(info)).run()
+        return Collector(Master(info), lambda block: open_storage(block, session)).run()
     except StaleAttempt as error:  # another attempt goes on
         _say(f"{error}")
         return 0
     except DetlabError as error:
         _say(f"{error}")
         return 1
+    finally:
+        session.close()
 
 
 if __name__ == "__main__":

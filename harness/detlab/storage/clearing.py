@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 from detlab.errors import CheckpointMissing, StorageError
 from detlab.storage.base import StorageManager
 
 _NAMED = 3
+
+
+@runtime_checkable
+class Looks(Protocol):
+    """A store that can look for what is left of a checkpoint without its manifest, which is removed first."""
+
+    def remains(self, uuid: str, names: Iterable[str]) -> dict[str, int]:
+        """Return the sizes of what is there under a uuid, published or not."""
 
 
 def clear_checkpoint(
@@ -31,12 +40,13 @@ def clear_checkpoint(
         StorageError: Something cannot be removed, or is still there.
     """
     going = sorted(names if paths is None else paths)
-    before = store.file_sizes(uuid, going)
+    before = _sizes(store, uuid, going)
     if paths is None:
         store.delete(uuid, owner=owner)
     else:
         store.delete_files(uuid, paths, owner=owner)
-    left = sorted(store.file_sizes(uuid, going))
+    found = _sizes(store, uuid, going)
+    left = sorted(found if paths is None else found.keys() & set(going))
     if not left and paths is None and _is_published(store, uuid):
         left = ["its manifest"]
     if left:
@@ -45,7 +55,11 @@ def clear_checkpoint(
             f"files of checkpoint {uuid} are still there after their removal: {', '.join(left[:_NAMED])}{more}",
             hint="A store with versions or a retention lock keeps what is deleted; so may one whose listings lag.",
         )
-    return sum(before.values())
+    return sum(size for name, size in before.items() if name in set(going))
+
+
+def _sizes(store: StorageManager, uuid: str, names: Sequence[str]) -> dict[str, int]:
+    return store.remains(uuid, names) if isinstance(store, Looks) else store.file_sizes(uuid, names)
 
 
 def _is_published(store: StorageManager, uuid: str) -> bool:

@@ -197,6 +197,7 @@ class Restoring:
             copy = self._copy_of("master", urls["master"])
             copies.free_lease(copy)
             self._relocate(manifest, urls["master"].set(database=str(copy)))
+            relocation.keep_trash(urls["master"].set(database=str(copy)), time.time() - manifest.created_at)
         self._uids = self._keep_uids(urls["master"])
 
     def _copy_of(self, name: str, url: URL) -> Path:
@@ -282,6 +283,7 @@ class Restoring:
                 raise
         if "master" in occupants:
             self._relocate(manifest, urls["master"])
+            relocation.keep_trash(urls["master"], time.time() - manifest.created_at)
             relocation.keep_uids(urls["master"], self._uids)
         if occupants:
             intent = intent.model_copy(update={"waits_for_database": False})

@@ -14,6 +14,7 @@ from detlab_hub.store.engine import sqlite_path
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 _PATHS = ("host_path", "container_path")
+_REMOVALS = "checkpoint_removals"
 _FOLLOWING = "uids/next"
 """Key of the next uid (`queries.uids`)."""
 
@@ -44,6 +45,25 @@ def _moved(storage: Any, old: str, new: str) -> dict[str, Any] | None:
         return None
     found = {key: new for key in _PATHS if storage.get(key) == old}
     return {**storage, **found} if found else None
+
+
+def keep_trash(url: URL, away: float) -> None:
+    """Give what is in the trash of a restored database as much time there as it had left when that was copied.
+
+    What was taken out of the trash since would otherwise be removed at once: the copy does not know of that.
+
+    Args:
+        url: A database that no master uses.
+        away: Seconds since it was copied.
+    """
+    if away <= 0:
+        return
+    with create_engine(url, poolclass=NullPool).begin() as connection:
+        there = inspect(connection)
+        if not there.has_table(_REMOVALS) or "begun_at" not in {one["name"] for one in there.get_columns(_REMOVALS)}:
+            return  # of a version without trash
+        later = text("UPDATE checkpoint_removals SET due_at = due_at + :away WHERE begun_at IS NULL")
+        connection.execute(later, {"away": away})
 
 
 @dataclass(frozen=True)

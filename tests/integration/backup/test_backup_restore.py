@@ -7,8 +7,10 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -17,12 +19,13 @@ from click.testing import CliRunner, Result
 
 from detlab.errors import DetlabError
 from detlab_hub.backup import archive as archives
-from detlab_hub.backup import commands
+from detlab_hub.backup import commands, restoring
 from detlab_hub.embedded import lifecycle, moves
 from detlab_hub.embedded.moves import ArchiveError
 from detlab_hub.store import Store
 from detlab_hub.store.queries import uids as queries
-from detlab_hub.store.tables import UidRow
+from detlab_hub.store.tables import CheckpointRow, RemovalRow, UidRow
+from testbed.databases.store_rows import add_experiment, add_trial
 
 NewSite = Callable[..., Site]
 
@@ -208,6 +211,34 @@ def test_checkpoints_come_along_and_are_found_in_the_new_folder(new_site: NewSit
     ]
     assert found[0] == {"checkpoint_storage": {**block, "host_path": str(other.root / "checkpoints")}}
     assert found[1]["checkpoint_storage"]["host_path"] == elsewhere
+
+
+def test_what_was_in_the_trash_has_its_time_left_after_a_restore(
+    new_site: NewSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was taken out of the trash since the backup would be removed at once: the copy does not know of that."""
+    site = new_site()
+    store = site.open()
+
+    def put(session) -> None:
+        experiment = add_experiment(session)
+        trial = add_trial(session, experiment)
+        for number, begun in enumerate((None, 5.0)):
+            uuid = f"00000000-0000-4000-8000-{number:012d}"
+            session.add(CheckpointRow(uuid=uuid, trial_id=trial, experiment_id=experiment, run=1, state="DELETED"))
+            session.flush()
+            session.add(RemovalRow(uuid=uuid, due_at=1000.0, begun_at=begun))
+
+    store.write_sync(put)
+    store.close()
+    site.backup(tmp_path / "x.tar.gz")
+    later = SimpleNamespace(time=lambda: time.time() + 9 * 86400, strftime=time.strftime)
+    monkeypatch.setattr(restoring, "time", later)
+    other = new_site(filled=False)
+    other.restore(tmp_path / "x.tar.gz", config=config_of(other))
+    (first,), (second,) = other.ask("SELECT due_at FROM checkpoint_removals ORDER BY uuid")
+    assert first == pytest.approx(1000.0 + 9 * 86400, abs=600)
+    assert second == 1000.0, "its files may be gone in part"
 
 
 def test_a_damaged_archive_changes_nothing(new_site: NewSite, tmp_path: Path) -> None:

@@ -175,9 +175,12 @@ def test_the_master_serves_checks_and_removes(stored: tuple[dict[str, Any], str,
         files.open_found(block, uuid, "other", 1)
     with pytest.raises(CheckpointError):
         files.open_found(block, uuid, "state", 6)
-    assert files.remove_files(block, uuid, ["model/weights"])
-    assert files.remove_checkpoint(block, uuid)
-    assert files.remove_checkpoint(block, uuid)
+    names = sorted(manifest.files)
+    assert not files.are_gone(block, uuid, dict.fromkeys(names, 1))
+    assert files.remove(block, uuid, names, ["model/weights"], None) == ""
+    assert files.are_gone(block, uuid, dict.fromkeys(names, 1))
+    assert files.remove(block, uuid, names, None, None) == ""
+    assert files.remove(block, uuid, names, None, None) == ""
     store = from_config(block)
     assert store.uuids() == []
 
@@ -185,8 +188,9 @@ def test_the_master_serves_checks_and_removes(stored: tuple[dict[str, Any], str,
 def test_the_master_says_that_what_it_cannot_reach_stays(
     stored: tuple[dict[str, Any], str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    block, uuid, _ = stored
+    block, uuid, manifest = stored
     place = "container" if block["type"] == "azure" else "bucket"
-    assert not files.remove_checkpoint({**block, place: "nowhere"}, uuid)
-    assert "stays" in caplog.text
+    failure = files.remove({**block, place: "nowhere"}, uuid, sorted(manifest.files), None, None)
+    assert "nowhere" in failure
+    assert f"files of checkpoint {uuid} stay: {failure}" in caplog.text
     assert str(block.get("secret_key") or block.get("credential")) not in caplog.text

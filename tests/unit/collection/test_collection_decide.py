@@ -86,6 +86,13 @@ def test_what_diverged_is_never_the_best() -> None:
     assert kept(Policy(3, 3, 0), saved) == {"inf"}
 
 
+@pytest.mark.parametrize("smaller", [True, False])
+def test_what_is_better_than_any_number_has_diverged_and_displaces_no_best(smaller: bool) -> None:
+    sign = 1.0 if smaller else -1.0
+    saved = [Saved("diverged", 1, 1, sign * -math.inf), Saved("best", 1, 2, 0.5), Saved("last", 1, 3)]
+    assert kept(Policy(1, 1, 1), saved, smaller=smaller) == {"best", "last"}
+
+
 @pytest.mark.parametrize("numbers", [(-1, 0, 0), (0, -1, 0), (0, 0, -1)])
 def test_a_negative_number_is_refused(numbers: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="must be at least 0"):

@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 
 from detlab.errors import StorageError
+from detlab.run import collect
 from detlab.run.collect import Collector
-from detlab.storage import from_config
+from detlab.storage import MANIFEST_NAME, from_config
 from detlab.storage.clearing import clear_checkpoint
+from detlab.storage.objects.fsspecs import FsspecObjects, FsspecStorage
+from detlab.storage.objects.store import ObjectStorage
 from detlab.storage.posix import PosixStorage
+
+BLOCK = {"type": "s3", "bucket": "b", "region": "eu-west-1"}
 
 
 class ScriptedMaster:
@@ -109,6 +114,55 @@ def test_a_manifest_that_stays_is_found(tmp_path: Path) -> None:
     key, _ = saved(store, model=b"12345")
     with pytest.raises(StorageError, match="its manifest"):
         clear_checkpoint(store, key, [])
+
+
+class KeepsData(FsspecStorage):
+    """An object store of which only the manifest is removed."""
+
+    def delete(self, uuid: str, *, owner: int | None = None) -> None:
+        self.objects.delete([f"{uuid}/{MANIFEST_NAME}"])
+
+
+def test_objects_that_stay_without_their_manifest_are_found(tmp_path: Path) -> None:
+    store = KeepsData(FsspecObjects(f"file://{tmp_path}/root", {"auto_mkdir": False}))
+    key = str(uuid.uuid4())
+    (store.stage(key) / "model").write_bytes(b"12345")
+    manifest = store.publish(key, {})
+    sizes = {name: entry.size for name, entry in manifest.files.items()}
+    with pytest.raises(StorageError, match=r"are still there after their removal: metadata\.json, model"):
+        clear_checkpoint(store, key, sizes)
+    with pytest.raises(StorageError, match="are still there"):
+        clear_checkpoint(store, key, sizes)
+    whole = FsspecStorage(store.objects)
+    assert clear_checkpoint(whole, key, sizes) == sum(sizes.values())
+    assert clear_checkpoint(whole, key, sizes) == 0
+
+
+def test_a_task_of_collection_asks_the_master_for_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Session:
+        @classmethod
+        def from_info(cls, info: Any) -> Session:
+            return cls()
+
+        def get(self, path: str, *, limit: float = 0.0) -> Any:
+            asked.append(path)
+            return {"values": {"access_key_id": "a", "secret_access_key": "b"}}
+
+        def close(self) -> None:
+            asked.append("closed")
+
+    class Listing(ScriptedMaster):
+        def __init__(self, info: Any) -> None:
+            super().__init__([{**item(tmp_path, str(uuid.uuid4()), {}), "storage": BLOCK}])
+
+    monkeypatch.setattr(collect, "get_cluster_info", object)
+    monkeypatch.setattr(collect, "TaskSession", Session)
+    monkeypatch.setattr(collect, "Master", Listing)
+    monkeypatch.setattr(collect, "clear_checkpoint", lambda store, *_: int(isinstance(store, ObjectStorage)))
+    assert collect.main() == 0
+    assert asked == ["task/storage-credentials", "closed"]
 
 
 def test_the_store_of_a_block_is_opened_once(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from detlab.storage.objects.obstores import _azure_settings
 from detlab.storage.objects.store import ObjectStorage, _key
 from detlab.storage.objects.transfers import Patience
 from detlab.storage.objects.words import error_of
+from detlab_hub.services.checkpoints import stores
+from detlab_hub.services.kernel.masking import masked_config, masked_storage, secrets_of
 
 S3_ANSWER = (
     "Generic S3 error: Error performing list request: Error performing GET "
@@ -100,12 +104,74 @@ def test_google_without_credentials_is_told() -> None:
         ({"type": "s3", "bucket": "b", "prefix": "a\x07b"}, "prefix"),
         ({"type": "s3", "bucket": "b", "access_key": "AKIA"}, "no secret_key"),
         ({"type": "s3", "bucket": "b", "ca_file": "/nowhere/ca.pem"}, "ca_file cannot be read"),
+        ({"type": "s3", "bucket": "b", "ca_file": "/nowhere/\0"}, "ca_file cannot be read"),
+        ({"type": "s3", "bucket": "b", "ca_file": "/dev/zero"}, "no file of at most"),
     ],
 )
 def test_a_block_that_cannot_be_used_is_refused_before_the_first_request(config: dict[str, Any], message: str) -> None:
     with pytest.raises(StorageError) as caught:
         from_config(config)
     assert message in str(caught.value)
+
+
+def test_a_pipe_in_place_of_certificates_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="no file of at most"):
+        from_config({"type": "s3", "bucket": "b", "ca_file": str(tmp_path / "pipe")})
+
+
+MINIO = {"type": "s3", "bucket": "b", "endpoint_url": "https://minio.example.org"}
+KEYS = {"access_key": "a", "secret_key": "b"}
+AZURE = {"type": "azure", "container": "c"}
+
+
+@pytest.mark.parametrize(
+    ("block", "operators", "safe"),
+    [
+        ({"type": "s3", "bucket": "b", "region": "eu-west-1"}, {}, True),
+        ({"type": "s3", "bucket": "b", "region": "evil.example.org/"}, {}, False),
+        ({"type": "s3", "bucket": "evil.example.org#"}, {}, False),
+        (MINIO, {}, False),
+        (MINIO | KEYS, {}, True),
+        (MINIO | {"bucket": "mine"}, MINIO, True),
+        (MINIO, MINIO | {"endpoint_url": "https://other.example.org"}, False),
+        (MINIO, {"type": "gcs", "endpoint_url": MINIO["endpoint_url"]}, False),
+        ({"type": "gcs", "bucket": "b"}, {}, True),
+        (AZURE | {"account_url": "https://mine.blob.core.windows.net"}, {}, True),
+        (AZURE | {"account_url": "https://mine.dfs.core.windows.net"}, {}, True),
+        (AZURE | {"account_url": "https://evil.org/a?sv=1&sig=x"}, {}, True),
+        (AZURE | {"account_url": "https://evil.org/a?sv=1"}, {}, False),
+        (AZURE | {"account_url": "http://mine.blob.core.windows.net"}, {}, False),
+        (AZURE | {"account_url": "https://mine.blob.core.windows.net.evil.org"}, {}, False),
+        (AZURE | {"account_url": "https://evil.org/x.blob.core.windows.net"}, {}, False),
+        (AZURE | {"account_url": "https://evil.org", "credential": "k"}, {}, True),
+        (AZURE | {"connection_string": "BlobEndpoint=https://evil.org;AccountName=a"}, {}, False),
+        (AZURE | {"connection_string": "BlobEndpoint=https://evil.org;AccountName=a;AccountKey=a=="}, {}, True),
+        ({"type": "directory", "container_path": "/x"}, {}, True),
+    ],
+)
+def test_the_masters_keys_go_to_no_server_that_only_a_user_names(
+    block: dict[str, Any], operators: dict[str, Any], safe: bool
+) -> None:
+    assert stores.keeps_own_keys(block, operators) is safe
+
+
+def test_an_endpoint_that_the_masters_environment_names_gets_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", str(MINIO["endpoint_url"]))
+    assert stores.keeps_own_keys(MINIO, {})
+
+
+def test_what_opens_a_store_in_its_address_is_masked() -> None:
+    token = "sv=2024&sig=hunter2%3D"
+    block = AZURE | {"account_url": f"https://a.blob.core.windows.net?{token}"}
+    proxied = MINIO | {"endpoint_url": "https://user:hunter2@minio.example.org"}
+    for one in (block, proxied):
+        assert "hunter2" not in str(masked_storage(one))
+        assert "hunter2" not in str(masked_config({"checkpoint_storage": one}))
+    assert masked_storage(block)["account_url"].startswith("https://a.blob.core.windows.net?")
+    assert masked_storage(MINIO) == MINIO
+    assert secrets_of({"checkpoint_storage": block}) == [token]
+    assert secrets_of({"checkpoint_storage": proxied}) == ["user:hunter2"]
 
 
 @pytest.mark.parametrize("key", ["access_key", "secret_key", "session_token", "connection_string", "credential"])

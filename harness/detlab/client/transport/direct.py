@@ -53,7 +53,8 @@ def remote_store(view: CheckpointView, *, asked: bool) -> StorageManager | None:
     """
     from detlab.schemas.expconf.raw.secret_keys import MASK  # with all that configs need: not for each command
 
-    block = {key: value for key, value in view.storage.items() if value != MASK and value is not None}
+    shown = {key: value for key, value in view.storage.items() if value != MASK and value is not None}
+    block = {key: value.removesuffix(f"?{MASK}") if isinstance(value, str) else value for key, value in shown.items()}
     if not asked and not (_has_credentials(block) and _is_safe(block)):
         return None
     try:

@@ -235,6 +235,7 @@ class CheckpointContext:
         """Delete a checkpoint of this trial: first the master's record of it, then its files.
 
         Raises:
+            Conflict: Something else needs it, as a bookmark or a version of a model: all that does is listed.
             Forbidden: The checkpoint belongs to another trial.
         """
         try:

@@ -6,10 +6,10 @@ import contextlib
 import itertools
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,6 +28,8 @@ _DELETED_AT_ONCE = 1000
 _SECONDS = {"quick": 15, "patient": 300}
 """For how long a request is tried again here: one that somebody waits for, and the parts of a large object."""
 _CONNECTING, _ANSWERING = 10, 300
+_CERTIFICATES = 4 * 1024**2
+"""Bytes of the largest file of certificates; that of a system has 0.3 MB."""
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """Where the environment names the endpoint of a block without one. obstore itself would ask it for `/KEY` without the
 bucket, and not by plain HTTP."""
@@ -355,8 +357,19 @@ def _is_loopback(endpoint: str | None) -> bool:
     return urlsplit(endpoint or "").hostname in {"127.0.0.1", "::1", "localhost"}
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _certificates(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
+        # A user names it, and the master reads it, too: a device or a pipe would never end.
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _CERTIFICATES:
+                raise StorageError(
+                    f"checkpoint_storage.ca_file {path} is no file of at most {_CERTIFICATES // 1024**2} MiB"
+                )
+            return file.read(_CERTIFICATES)
+    except (OSError, ValueError) as error:
         raise StorageError(f"checkpoint_storage.ca_file cannot be read: {error}") from error

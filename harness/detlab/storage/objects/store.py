@@ -197,6 +197,15 @@ class ObjectStorage:
         """Return the sizes of those files that are there; see `StorageManager.file_sizes`."""
         return self._sizes(uuid, names) if self._is_published(uuid) else {}
 
+    def remains(self, uuid: str, names: Iterable[str]) -> dict[str, int]:
+        """Return the sizes of all that is listed under a uuid, by path, published or not.
+
+        For whoever has removed it, and its manifest first: `file_sizes` sees nothing without that.
+        """
+        known = {self._key(uuid, name): name for name in names}
+        listed = self.objects.list(f"{check_uuid(uuid)}/")
+        return {known.get(info.key, info.key.removeprefix(f"{uuid}/")): info.size for info in listed}
+
     def uuids(self) -> list[str]:
         """Return the checkpoints that have a manifest; all objects are listed for that."""
         found = (info.key.split("/") for info in self.objects.list(""))

@@ -71,7 +71,8 @@ def decide(
 ) -> list[Decision]:
     """Decide about the checkpoints of one experiment, in the order in which they are given.
 
-    Those without a metric, or with one that is not a number, are never among the best. Equal metrics rank by
+    Those without a metric, or with one that is not a number or better than any number, which have diverged, are never
+    among the best. Equal metrics rank by
     trial, then by steps, the earliest first, as for the best trial of a search; equal steps by commit, the last first,
     as for the checkpoint that a trial resumes from.
 
@@ -82,8 +83,8 @@ def decide(
         smaller_is_better: Which metrics are the best.
     """
     sign = 1.0 if smaller_is_better else -1.0
-    measured = [(sign * one.metric, one) for one in saved if one.metric is not None and not math.isnan(one.metric)]
-    ranked = [one for _, one in sorted(measured, key=_goodness)]
+    measured = [(sign * one.metric, one) for one in saved if one.metric is not None]
+    ranked = [one for _, one in sorted((pair for pair in measured if pair[0] > -math.inf), key=_goodness)]
     newest = sorted(saved, key=lambda one: (one.current, one.steps, one.created_at, one.uuid), reverse=True)
     why: defaultdict[str, list[str]] = defaultdict(list)
     _name(why, ranked[: policy.save_experiment_best], "best of the experiment", policy.save_experiment_best)

@@ -12,6 +12,7 @@ from detlab.schemas.wire import CheckpointView, SeriesView
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.archives import Archive, Packing
 from detlab_hub.services.checkpoints.removals import DELETED
+from detlab_hub.services.checkpoints.stores import check_own_keys
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
@@ -95,6 +96,7 @@ class Checkpoints:
         def find(s: Session) -> tuple[CheckpointRow, int | None]:
             row = checkpoint_for(s, caller, uuid)
             owner = s.get_one(ExperimentRow, row.experiment_id).owner
+            check_own_keys(row.storage, self._shell.settings.default_checkpoint_storage)
             return row, uids.file_owner(s, self._shell.settings.uids, owner)
 
         return await self._shell.read(find)

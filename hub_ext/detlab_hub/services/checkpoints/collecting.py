@@ -20,7 +20,7 @@ from detlab_hub.core.collection import Decision, Policy, Saved, decide
 from detlab_hub.core.rights import Right
 from detlab_hub.services.checkpoints.pins import Pins, pins_of
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import checkpoint_for, experiment_for
+from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -109,6 +109,8 @@ class Collecting:
             row = checkpoint_for(turn.session, caller, uuid, Right.WRITE)
             if row.state == collection.DELETED:
                 raise Conflict(f"checkpoint {uuid} is deleted", hint=f"det checkpoint undelete {uuid}")
+            if is_deleting(turn.session, row.experiment_id):
+                raise Conflict(f"experiment {row.experiment_id} is being deleted, and its checkpoints with it")
             known = turn.session.get(BookmarkRow, (uuid, caller.name))
             if known is None:
                 turn.session.add(BookmarkRow(uuid=uuid, name=caller.name, note=wanted.note, at=turn.now))

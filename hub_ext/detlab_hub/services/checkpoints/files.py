@@ -160,7 +160,27 @@ def remove(
     return ""
 
 
-def is_reachable(storage: dict[str, Any]) -> bool:
-    """Whether checkpoints are on a file system that this master sees: else a task on an agent must remove them."""
+def is_reachable(storage: dict[str, Any], uuid: str) -> bool:
+    """Whether a checkpoint is on a file system that this master sees: else a task on an agent must remove it.
+
+    A `directory` is a path as tasks see it: a folder of this name is here by chance, unless it has the checkpoint.
+    """
     path = storage.get("host_path" if storage.get("type") == "shared_fs" else "container_path")
-    return storage.get("type") in {"shared_fs", "directory"} and isinstance(path, str) and Path(path).is_dir()
+    if storage.get("type") not in {"shared_fs", "directory"} or not isinstance(path, str) or not Path(path).is_dir():
+        return False
+    return storage.get("type") == "shared_fs" or Path(path, uuid).exists()
+
+
+def are_gone(storage: dict[str, Any], uuid: str, sizes: Mapping[str, int]) -> bool:
+    """Whether the files of a checkpoint are missing for sure, where this master can look: some, or all of them.
+
+    Not judged are a `directory`, which may be another machine's, and a store that is away or refuses.
+    """
+    if storage.get("type") == "directory" or not sizes:
+        return False
+    if storage.get("type") == "shared_fs" and not is_reachable(storage, uuid):
+        return False
+    try:
+        return len(from_config(storage).file_sizes(uuid, sizes)) < len(sizes)
+    except StorageError:
+        return False

@@ -24,6 +24,7 @@ from detlab_hub.core.rights import Right
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_metadata
 from detlab_hub.services.checkpoints.pins import Pins, pins_of
+from detlab_hub.services.checkpoints.stores import keeps_own_keys
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
@@ -94,7 +95,7 @@ class Removals:
             StorageError: This master does not know its storage.
         """
         _, storage = await self._shell.read(lambda s: _removable(s, caller, uuid))
-        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage)
+        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage, uuid)
         view = await self._shell.write(lambda turn: _delete(turn, caller, uuid, now=now, by_task=not seen))
         await self._remove(uuid)
         return view
@@ -107,6 +108,13 @@ class Removals:
             Forbidden: The experiment is another user's.
             NotFound: There is no such checkpoint for the caller.
         """
+        found, storage = await self._shell.read(lambda s: _restorable(s, caller, uuid))
+        sizes = {path: int(entry["size"]) for path, entry in found.items()}
+        run = self._shell.workers.removals.run
+        may_look = keeps_own_keys(storage, self._shell.settings.default_checkpoint_storage)
+        # After the restore of a backup, say: what was removed since is in the trash again.
+        if may_look and await run(caller.name, files.are_gone, storage, uuid, sizes):
+            raise Conflict(f"checkpoint {uuid} cannot be restored: its files are gone from its storage")
         return await self._shell.write(lambda turn: _undelete(turn, caller, uuid))
 
     async def remove_files(self, caller: Caller, uuid: str, globs: Sequence[str]) -> CheckpointView:
@@ -120,7 +128,7 @@ class Removals:
         """
         found, storage = await self._shell.read(lambda s: _removable(s, caller, uuid))
         gone = await self._shell.workers.removals.run(caller.name, matching, found, globs)
-        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage)
+        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage, uuid)
         view = await self._shell.write(lambda turn: _remove_some(turn, caller, uuid, gone, by_task=not seen))
         await self._remove(uuid)
         return view
@@ -215,13 +223,38 @@ def _removable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], d
     return row.files, row.storage
 
 
-def _check_unneeded(turn: Turn, row: CheckpointRow) -> None:
+def _restorable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the files and the storage block of a checkpoint in the trash; no files if it is in none, or cannot be."""
+    row = checkpoint_for(s, caller, uuid, Right.OWN)
+    removal = s.get(RemovalRow, uuid)
+    waits = row.state == DELETED and removal is not None and removal.begun_at is None
+    return (row.files if waits else {}), row.storage
+
+
+def check_unneeded(turn: Turn, row: CheckpointRow, *, resumed_by: int | None = None) -> None:
     """Check that nothing pins a checkpoint.
+
+    Args:
+        turn: The writer's transaction.
+        row: The checkpoint.
+        resumed_by: The trial that asks itself, for which it is no reason that it would resume from it.
 
     Raises:
         Conflict: Something does; all that does is listed.
     """
-    _check_pins(row, pins_of(turn.session, [row], turn.searches))
+    turn.session.flush()
+    pins = pins_of(turn.session, [row], turn.searches)
+    if row.trial_id == resumed_by:
+        pins = {uuid: left for uuid, found in pins.items() if (left := [one for one in found if one.kind != "resume"])}
+    _check_pins(row, pins)
+
+
+def begin_removal(turn: Turn, row: CheckpointRow) -> None:
+    """Note that the files of a checkpoint in the trash go now, by somebody else: a task sees to it that they did."""
+    removal = turn.session.get(RemovalRow, row.uuid)
+    if removal is not None and removal.begun_at is None:
+        removal.begun_at, removal.due_at, removal.by_task = turn.now, min(removal.due_at, turn.now), True
+        announce(turn, row)
 
 
 def _check_pins(row: CheckpointRow, pins: Pins) -> None:
@@ -241,7 +274,7 @@ def _delete(turn: Turn, caller: Caller, uuid: str, *, now: bool, by_task: bool) 
             audit.note(turn, caller, "checkpoint.purge", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
             return announce(turn, row)
         return experiment_views.checkpoint_view(turn.session, row)
-    _check_unneeded(turn, row)
+    check_unneeded(turn, row)
     _request(turn, row, None, row.size, turn.now + (0.0 if now else turn.settings.trash_window), by_task=by_task)
     row.state = DELETED
     audit.note(turn, caller, "checkpoint.delete", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
@@ -270,7 +303,7 @@ def _remove_some(turn: Turn, caller: Caller, uuid: str, gone: Sequence[str], *, 
     going = [path for path in gone if path in row.files]
     if not going or row.state == DELETED:
         return experiment_views.checkpoint_view(turn.session, row)
-    _check_unneeded(turn, row)
+    check_unneeded(turn, row)
     freed = sum(int(row.files[path]["size"]) for path in going)
     row.files = {path: entry for path, entry in row.files.items() if path not in set(going)}
     row.size = sum(int(entry["size"]) for entry in row.files.values())

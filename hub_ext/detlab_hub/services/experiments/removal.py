@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import select
@@ -12,17 +13,22 @@ from sqlalchemy.orm import Session
 from detlab.errors import StorageError
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.services.checkpoints import files
+from detlab_hub.services.checkpoints.stores import check_own_keys
+from detlab_hub.services.ingest.storage_credentials import with_keys
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.streams.reads import SHARED
 from detlab_hub.store.queries import experiments, rights
+from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.queries.storage import collection
 from detlab_hub.store.queries.storage.collection import DELETED
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
 
 _log = logging.getLogger(__name__)
 POINTS_PER_STEP = 50_000
+_KEYS_FOR = 300.0
+"""Seconds for which short-lived credentials of a storage are used; they hold for 15 minutes at least."""
 
 
 async def remove_experiment(shell: Shell, experiment_id: int) -> None:
@@ -68,20 +74,34 @@ async def _remove_files(shell: Shell, experiment_id: int, owner: str, checkpoint
     except StorageError as error:
         _log.warning("%d checkpoints stay: %s", len(checkpoints), error.message)
         return
-    freed = []
+    gone = []
+    opened: tuple[float, dict[str, Any], dict[str, Any]] = 0.0, {}, {}
     for one in checkpoints:
+        if one.storage != opened[1] or shell.clock() > opened[0]:
+            opened = shell.clock() + _KEYS_FOR, one.storage, await with_keys(shell, owner, one.storage)
+        storage = opened[2]
         run = shell.workers.removals.run
-        failure = await run(owner, files.remove, one.storage, one.uuid, one.names, None, uid)
+        try:
+            check_own_keys(storage, shell.settings.default_checkpoint_storage)
+        except StorageError as error:
+            _log.warning("files of checkpoint %s stay: %s", one.uuid, error.message)
+            continue
+        failure = await run(owner, files.remove, storage, one.uuid, one.names, None, uid)
         if not failure and one.size:
-            freed.append(one.size)
-    if freed:
-        await shell.write(lambda turn: _book(turn, experiment_id, owner, freed))
+            gone.append(one.uuid)
+    for part in chunks(gone):
+        await shell.write(partial(_book, experiment_id=experiment_id, owner=owner, gone=part))
 
 
-def _book(turn: Turn, experiment_id: int, owner: str, freed: Sequence[int]) -> None:
-    if turn.session.get(ExperimentRow, experiment_id) is not None:  # else its removal was finished by another request
-        for size in freed:
+def _book(turn: Turn, experiment_id: int, owner: str, gone: Sequence[str]) -> None:
+    """Book what went, once: another request, a task of collection or a repetition after a crash may have done so."""
+    query = select(CheckpointRow, RemovalRow).outerjoin(RemovalRow, RemovalRow.uuid == CheckpointRow.uuid)
+    for row, left in turn.session.execute(query.where(CheckpointRow.uuid.in_(gone))).all():
+        if size := _still_there(row, left):
             collection.book_freed(turn.session, experiment_id, owner, size, turn.now)
+        row.state = DELETED
+        if left is not None:
+            turn.session.delete(left)
 
 
 def _remove_some(turn: Turn, experiment_id: int) -> bool:

@@ -1,4 +1,4 @@
-"""Short-lived credentials for the checkpoint storage of a running trial, from the operator's own function."""
+"""Short-lived credentials for the storage of a trial or a task of collection, from the operator's own function."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from sqlalchemy.orm import Session
 from detlab.errors import Unavailable
 from detlab.schemas.wire import StorageCredentials
 from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import current_attempt
+from detlab_hub.services.kernel.fencing import current_attempt, current_holder
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.threads import user_of
-from detlab_hub.store.tables import ExperimentRow
+from detlab_hub.store.queries.storage.collection import collected_by
+from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
 _MOST_KEYS, _MOST_CHARS = 10, 20_000
+_KEYS_OF_S3 = {"access_key": "access_key_id", "secret_key": "secret_access_key", "session_token": "token"}
+"""Keys of a block -> names of credentials."""
 
 
 async def for_task(shell: Shell, task: TaskCaller) -> StorageCredentials:
@@ -45,10 +48,30 @@ async def for_task(shell: Shell, task: TaskCaller) -> StorageCredentials:
     )
 
 
+async def with_keys(shell: Shell, owner: str, block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an owner's block as the master opens it: an `s3` block without keys with the operator's short-lived ones.
+
+    They reach no more than that owner may; the master's own, which serve otherwise, may reach nothing at all.
+    """
+    give, own = shell.settings.storage_credentials, dict(block)
+    if give is None or block.get("type") != "s3" or block.get("access_key"):
+        return own
+    try:
+        found = _checked(await shell.workers.credentials.run(owner, give, owner, own))
+    except Exception as error:  # the operator's own code
+        _log.warning("storage_credentials failed for %s: %s", owner, type(error).__name__)
+        return own
+    keys = {key: found.values[name] for key, name in _KEYS_OF_S3.items() if found.values.get(name)}
+    return own | keys if {"access_key", "secret_key"} <= keys.keys() else own
+
+
 def _storage_of(s: Session, task: TaskCaller) -> tuple[str, dict[str, Any]]:
-    """Return the owner and the storage of a trial that may still write."""
-    _, trial = current_attempt(s, task)
-    experiment = s.get_one(ExperimentRow, trial.experiment_id)
+    """Return the owner and the storage of a trial that may still write, or of a task that removes its checkpoints."""
+    _, holder = current_holder(s, task)
+    experiment = collected_by(s, holder) if isinstance(holder, TaskRow) else None
+    if experiment is None:
+        _, trial = current_attempt(s, task)
+        experiment = s.get_one(ExperimentRow, trial.experiment_id)
     return experiment.owner, dict(experiment.config.get("checkpoint_storage") or {})
 
 

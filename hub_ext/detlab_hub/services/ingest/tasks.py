@@ -30,7 +30,8 @@ from detlab_hub.services.admission import log_rate
 from detlab_hub.services.admission.storage_quotas import StorageWarnings
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
-from detlab_hub.services.checkpoints.removals import announce
+from detlab_hub.services.checkpoints.removals import DELETED, announce, begin_removal, check_unneeded
+from detlab_hub.services.checkpoints.stores import keeps_own_keys
 from detlab_hub.services.ingest import records, rendezvous, storage_credentials
 from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.kernel.access import no_such, who_is
@@ -140,7 +141,8 @@ class Tasks:
         size = check_commit(commit, self._shell.settings.checkpoint_file_limit)
         storage = await self._shell.read(lambda s: _storage_of(s, task))
         sizes = {path: entry.size for path, entry in commit.files.items()}
-        await self._shell.workers.uploads.run(user_of(task), files.check_sizes, storage, commit.uuid, sizes)
+        if keeps_own_keys(storage, self._shell.settings.default_checkpoint_storage):  # else not judged from here
+            await self._shell.workers.uploads.run(user_of(task), files.check_sizes, storage, commit.uuid, sizes)
         view = await self._shell.write(lambda turn: _commit(turn, task, commit, size))
         try:
             await self._storage_warnings.after_commit(task)
@@ -164,9 +166,12 @@ class Tasks:
         return await self._shell.read(get)
 
     async def delete_checkpoint(self, task: TaskCaller, uuid: str) -> None:
-        """Mark a checkpoint of the task's own trial as deleted; deleting it again changes nothing.
+        """Mark a checkpoint of the task's own trial as deleted, whose files it removes; again changes nothing.
+
+        One in the trash cannot be restored any more from then on.
 
         Raises:
+            Conflict: Something other than this trial's own going on pins it; all that does is listed.
             NotFound: This trial has no such checkpoint.
             StaleAttempt: The attempt is over.
         """
@@ -176,7 +181,11 @@ class Tasks:
             row = turn.session.get(CheckpointRow, uuid)
             if row is None or _right(turn.session, task, row) < Right.OWN:
                 raise no_such(f"this trial has no checkpoint {uuid[:80]}", exists=row is not None)
-            row.state = "DELETED"
+            if row.state == DELETED:
+                begin_removal(turn, row)
+                return
+            check_unneeded(turn, row, resumed_by=trial.id)
+            row.state = DELETED
             turn.session.flush()
             newest = checkpoints.latest(turn.session, trial.id)
             trial.latest_checkpoint = None if newest is None else newest.uuid

@@ -13,6 +13,7 @@ from functools import lru_cache
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.rights import Agent, Attempt, Kind, Person, Right, Thing, Who, right_of
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
 from detlab_hub.store.queries import rights
@@ -121,6 +122,12 @@ def may_read(s: Session, caller: Caller, experiment_id: int) -> bool:
     """Whether the caller may read an experiment; False if it does not exist."""
     row = s.get(ExperimentRow, experiment_id)
     return row is not None and right_to(s, caller, row) >= Right.READ
+
+
+def is_deleting(s: Session, experiment_id: int) -> bool:
+    """Whether an experiment is being deleted, and its checkpoints with it: nothing new may begin to need one."""
+    row = s.get(ExperimentRow, experiment_id)
+    return row is None or row.state == ExperimentState.DELETING
 
 
 # --- objects

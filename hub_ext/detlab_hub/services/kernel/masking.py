@@ -9,12 +9,16 @@ from typing import Any
 from detlab.schemas.expconf.raw.secret_keys import MASK, SECRET_BLOCKS, SECRET_KEYS, is_secret_option
 from detlab_hub.services.kernel.warm_start import as_asked
 
-_SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
+_SECRET_NAMES = re.compile(
+    r"TOKEN|SECRET|PASSW|CREDENTIAL|(API|ACCESS|PRIVATE|ACCOUNT)_?KEY|CONNECTION_STRING", re.IGNORECASE
+)
 """Environment variables whose values must not be readable in a card that is forwarded to others for help."""
 _SHORTEST = 6
 """Characters of the shortest secret that is masked in a text: to mask every "1" would hide what happened."""
 
 
+_ADDRESSES = frozenset({"account_url", "endpoint_url"})
+_IN_ADDRESS = re.compile(r"(?<=\?).+|(?<=://)[^/@]+(?=@)", re.DOTALL)
 _FSSPEC = "fsspec"
 """The type of `checkpoint_storage` whose options have names of their own."""
 
@@ -30,6 +34,27 @@ def masked_config(config: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
+def masked_lineage(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the config for readers of a model, who may not read its experiment: secret variables are masked, too."""
+    shown = masked_config(config)
+    environment = shown.get("environment")
+    if isinstance(environment, dict) and (variables := environment.get("environment_variables")):
+        shown["environment"] = {**environment, "environment_variables": _mask_variables(variables)}
+    return shown
+
+
+def _mask_variables(value: Any) -> Any:
+    """Mask `NAME=value` where the name is a secret's; for each kind of device, or for all."""
+    if isinstance(value, dict):
+        return {key: _mask_variables(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_mask_variables(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    name, separator, _ = value.partition("=")
+    return f"{name}={MASK}" if separator and _SECRET_NAMES.search(name) else value
+
+
 def masked_storage(storage: dict[str, Any]) -> dict[str, Any]:
     """Return a `checkpoint_storage` block with its credentials masked."""
     shown: dict[str, Any] = _mask(storage)
@@ -41,10 +66,17 @@ def _mask(value: Any) -> Any:
         if value.get("type") == _FSSPEC and isinstance(value.get("options"), dict):
             value = {**value, "options": _mask_options(value["options"])}
         return {
-            key: MASK if key in SECRET_KEYS and isinstance(item, str) and item else _mask(item)
+            key: MASK if key in SECRET_KEYS and isinstance(item, str) and item else _mask_address(key, _mask(item))
             for key, item in value.items()
         }
     return [_mask(item) for item in value] if isinstance(value, list) else value
+
+
+def _mask_address(key: str, value: Any) -> Any:
+    """Mask what opens a store in its address: a SAS token after the question mark, a user with a password."""
+    if key not in _ADDRESSES or not isinstance(value, str):
+        return value
+    return _IN_ADDRESS.sub(MASK, value)
 
 
 def _mask_options(value: Any, *, secret: bool = False) -> Any:
@@ -97,6 +129,8 @@ def _credentials(value: Any) -> Iterator[str]:
         if value.get("type") == _FSSPEC:
             yield from _secret_options(value.get("options"))
         for key, item in value.items():
+            if key in _ADDRESSES and isinstance(item, str):
+                yield from _IN_ADDRESS.findall(item)
             yield from _texts(item) if key in SECRET_KEYS else _credentials(item)
     elif isinstance(value, list):
         for item in value:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem
 from detlab_hub.core.searchers.hyperparameters import make_space
-from detlab_hub.services.kernel.access import may_read
+from detlab_hub.services.kernel.access import is_deleting, may_read
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.store.queries import checkpoints, trial_order
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
@@ -39,13 +39,14 @@ def check_source(s: Session, caller: Caller, config: dict[str, Any]) -> None:
     if uuid:
         checkpoint = s.get(CheckpointRow, str(uuid))
         usable = checkpoint is not None and checkpoint.state == "COMPLETED"
+        usable = usable and checkpoint is not None and not is_deleting(s, checkpoint.experiment_id)
         if checkpoint is None or not usable or not may_read(s, caller, checkpoint.experiment_id):
             raise ConfigError([Problem(f"searcher.{_UUID}", f"there is no checkpoint {uuid}")])
     if trial_id is not None:
         trial = s.get(TrialRow, int(trial_id))
         if trial is None or not may_read(s, caller, trial.experiment_id):
             raise ConfigError([Problem(f"searcher.{_TRIAL}", f"there is no trial {trial_id}")])
-        if checkpoints.latest(s, trial.id) is None:
+        if checkpoints.latest(s, trial.id) is None or is_deleting(s, trial.experiment_id):
             raise ConfigError([Problem(f"searcher.{_TRIAL}", f"trial {trial_id} has no checkpoint")])
 
 

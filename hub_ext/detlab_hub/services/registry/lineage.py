@@ -12,7 +12,7 @@ from detlab.schemas.wire.registry import Lineage, LineageEdge, LineageGraph, Lin
 from detlab_hub.services.checkpoints.manifests import is_uuid
 from detlab_hub.services.kernel.access import may_read
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.masking import masked_config
+from detlab_hub.services.kernel.masking import masked_lineage
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import parts as allocation_parts
 from detlab_hub.store.queries.metrics import curves
@@ -52,7 +52,7 @@ def capture(s: Session, checkpoint: CheckpointRow) -> Lineage:
         metrics=_metrics(s, checkpoint),
         metric=experiment.metric,
         smaller_is_better=experiment.smaller_is_better,
-        config=masked_config(experiment.config),
+        config=masked_lineage(experiment.config),
         bundle_digest=experiment.bundle or "",
         environment=_environment(s, checkpoint),
         data=_data(experiment.config, checkpoint.metadata_),

@@ -17,7 +17,7 @@ from detlab_hub.core.registry.semver import SemanticVersion
 from detlab_hub.core.registry.where import QueryError, parse
 from detlab_hub.core.rights import Right
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, model_for
+from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting, model_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -274,6 +274,10 @@ def _checkpoint(s: Session, caller: Caller, wanted: CreateVersion) -> Checkpoint
             )
         uuid = best.checkpoint
     row = checkpoint_for(s, caller, uuid)
+    if is_deleting(s, row.experiment_id):
+        raise Conflict(
+            f"checkpoint {row.uuid} cannot be registered: experiment {row.experiment_id} is being deleted with it"
+        )
     if row.state != _COMPLETED or not row.files:
         why = _REFUSED.get(row.state, "it has no files" if row.state == _COMPLETED else f"it is {row.state}")
         raise Conflict(

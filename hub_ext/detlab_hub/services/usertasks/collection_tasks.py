@@ -77,11 +77,10 @@ class CollectionTasks:
 
 
 def _experiment(turn: Turn, task: TaskCaller) -> ExperimentRow:
-    """Load the experiment whose checkpoints a task removes: the experiment names its task, not the other way round."""
+    """Load the experiment whose checkpoints a task removes."""
     _, holder = current_holder(turn.session, task)
-    number = holder.source.get("gc") if isinstance(holder, TaskRow) else None
-    row = turn.session.get(ExperimentRow, number) if isinstance(number, int) else None
-    if row is None or row.gc_task != holder.id:
+    row = collection.collected_by(turn.session, holder) if isinstance(holder, TaskRow) else None
+    if row is None:
         raise NotFound("this task removes no checkpoints", hint="the master starts those that do")
     return row
 

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 from pydantic import ValidationError
-from services_scripted import ALICE, ROOT
+from services_scripted import ALICE, ROOT, config, training
 
 from detlab.errors import ConfigError, Conflict, NotFound
 from detlab.schemas.wire.registry import (
@@ -18,6 +18,7 @@ from detlab.schemas.wire.registry import (
     MoveLabel,
     RemoveLabel,
 )
+from detlab_hub.store.tables import ExperimentRow
 
 
 async def test_a_model_is_made_listed_edited_and_archived(place) -> None:
@@ -290,3 +291,26 @@ async def test_actions_are_in_the_audit_log(place) -> None:
     await place.services.models.delete(ALICE, "digits", force=True)
     actions = {item.action for item in (await place.services.audit.page(ROOT, action="model")).items}
     assert actions == {"model.create", "model.register", "model.label", "model.delete"}
+
+
+async def test_readers_of_a_model_see_no_secret_variables_of_its_experiment(make_world) -> None:
+    """They need no right to the experiment; `AWS_SECRET_ACCESS_KEY` is how many give a store's keys to their trials."""
+    world = await make_world(training(2))
+    await world.add_agent()
+    secrets = ["AWS_SECRET_ACCESS_KEY=hunter2", "AZURE_STORAGE_CONNECTION_STRING=AccountKey=hunter2", "MODE=fast"]
+    storage = {"type": "azure", "container": "c", "account_url": "https://a.blob.core.windows.net?sig=hunter2"}
+    block = {"environment": {"environment_variables": secrets}}
+    made = await world.submit(config(**block, hyperparameters={"lr": 0.1}))
+    await world.finish(made.id)
+
+    def move(turn) -> None:
+        row = turn.session.get_one(ExperimentRow, made.id)
+        row.config = {**row.config, "checkpoint_storage": storage}
+
+    await world.services.shell.write(move)
+    await world.services.models.create(ALICE, CreateModel(name="digits"))
+    version = await world.services.versions.register(ALICE, "digits", CreateVersion(experiment_id=made.id))
+    assert "hunter2" not in version.model_dump_json()
+    shown = str(version.lineage.config["environment"]["environment_variables"])
+    assert "AWS_SECRET_ACCESS_KEY=****" in shown
+    assert "MODE=fast" in shown

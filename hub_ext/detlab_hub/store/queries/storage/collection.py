@@ -18,6 +18,7 @@ from detlab_hub.store.tables import (
     Point,
     RemovalRow,
     Series,
+    TaskRow,
     TrialRow,
     clean_text,
 )
@@ -127,6 +128,13 @@ def experiments_due(s: Session, now: float) -> list[int]:
 def policies_due(s: Session, now: float) -> list[int]:
     """Return the experiments whose policy is to be applied now."""
     return list(s.scalars(select(ExperimentRow.id).where(ExperimentRow.gc_at <= now)))
+
+
+def collected_by(s: Session, task: TaskRow) -> ExperimentRow | None:
+    """Return the experiment whose checkpoints a task removes: the experiment names its task, not it the other."""
+    number = task.source.get("gc")
+    row = s.get(ExperimentRow, number) if isinstance(number, int) else None
+    return row if row is not None and row.gc_task == task.id else None
 
 
 def trash_of(s: Session, uuids: Sequence[str]) -> dict[str, float]:

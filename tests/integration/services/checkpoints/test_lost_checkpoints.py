@@ -1,0 +1,321 @@
+"""Ways in which checkpoints, or the count of their bytes, were lost: each test is named after the fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from services_scripted import ALICE, CrashError, Flaw, World, config, report
+from sqlalchemy import select
+
+from detlab.errors import ConfigError, Conflict, StorageError
+from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab.schemas.wire import ExperimentState
+from detlab.schemas.wire.registry import CreateModel, CreateVersion
+from detlab.schemas.wire.storage import Bookmark, Collected, CollectReport, GcRequest
+from detlab_hub.services.experiments import removal
+from detlab_hub.services.kernel.callers import TaskCaller
+from detlab_hub.services.kernel.fencing import caller_of
+from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, FreedRow, RemovalRow
+
+STORE = {"type": "s3", "bucket": "checkpoints"}
+
+
+class Saving:
+    """Saves three times, then waits to be let go; other tasks do nothing."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def __call__(self, launch: Any) -> Iterator[Any]:
+        if not launch.info.trial_id:
+            while True:
+                yield ("wait",)
+        for step in (1, 2, 3):
+            yield report(step, loss=1.0 / step)
+            yield ("save", step)
+        while not self.done:
+            yield ("wait",)
+        yield ("exit", 0)
+
+
+class Place:
+    """A world with one experiment, whose trial has saved three times."""
+
+    def __init__(self, world: World, script: Saving, experiment: int) -> None:
+        self.world, self.script, self.experiment = world, script, experiment
+        self.uuids: list[str] = []
+
+    @property
+    def services(self):
+        return self.world.services
+
+    async def trial(self) -> TaskCaller:
+        def read(s) -> TaskCaller:
+            return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.trial_id.is_not(None))).one())
+
+        return await self.services.shell.read(read)
+
+    async def end(self) -> None:
+        self.script.done = True
+        await self.world.finish(self.experiment)
+
+    async def collector(self) -> TaskCaller:
+        """The task that removes what is due."""
+        await self.world.steps(4)
+
+        def read(s) -> TaskCaller:
+            task = s.get_one(ExperimentRow, self.experiment).gc_task
+            return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == task)).one())
+
+        return await self.services.shell.read(read)
+
+    async def state(self, uuid: str) -> str:
+        return await self.services.shell.read(lambda s: s.get_one(CheckpointRow, uuid).state)
+
+    async def freed(self) -> list[tuple[int, int]]:
+        rows = await self.services.shell.read(lambda s: list(s.scalars(select(FreedRow))))
+        return [(row.bytes, row.count) for row in rows]
+
+    async def set_state(self, state: ExperimentState) -> None:
+        def change(turn) -> None:
+            turn.session.get_one(ExperimentRow, self.experiment).state = state.value
+
+        await self.services.shell.write(change)
+
+
+async def saved(make_world, **settings: Any) -> Place:
+    script = Saving()
+    world = await make_world(script, **settings)
+    await world.add_agent()
+    (world.settings.state_dir / "checkpoints").mkdir(exist_ok=True)
+    here = Place(world, script, (await world.submit(config())).id)
+
+    async def three() -> bool:
+        found = await here.services.experiments.checkpoints(ALICE, here.experiment)
+        here.uuids = [one.uuid for one in sorted(found, key=lambda one: one.steps_completed)]
+        return len(found) == 3
+
+    await world.until(three)
+    return here
+
+
+@pytest.fixture
+async def place(make_world) -> Place:
+    return await saved(make_world)
+
+
+# --- a task's own deletion
+
+
+async def test_a_trial_deletes_no_checkpoint_of_its_own_that_is_pinned(place: Place) -> None:
+    first, second, _ = place.uuids
+    await place.services.collecting.bookmark(ALICE, first, Bookmark(note="for the paper"))
+    await place.services.models.create(ALICE, CreateModel(name="digits"))
+    await place.services.versions.register(ALICE, "digits", CreateVersion(checkpoint=second))
+    source = {"name": "single", "metric": "loss", "source_checkpoint_uuid": second}
+    other = await place.world.submit(config(source), activate=False)
+    task = await place.trial()
+    for uuid, said in (
+        (first, ["alice has bookmarked it: for the paper"]),
+        (second, ["it is a version of a model", f"experiment {other.id}, which has not ended, starts from it"]),
+    ):
+        with pytest.raises(Conflict) as refused:
+            await place.services.tasks.delete_checkpoint(task, uuid)
+        assert all(reason in str(refused.value) for reason in said)
+        assert await place.state(uuid) == "COMPLETED"
+
+
+async def test_a_trial_may_delete_what_it_would_itself_resume_from(place: Place) -> None:
+    await place.services.tasks.delete_checkpoint(await place.trial(), place.uuids[2])
+    (trial,) = await place.world.trials(place.experiment)
+    assert trial.latest_checkpoint == place.uuids[1]
+
+
+async def test_what_a_trial_removes_from_the_trash_cannot_be_restored(place: Place) -> None:
+    uuid = place.uuids[0]
+    await place.services.removals.delete(ALICE, uuid)
+    for _ in range(2):
+        await place.services.tasks.delete_checkpoint(await place.trial(), uuid)
+    with pytest.raises(Conflict, match="cannot be restored: its files are being removed"):
+        await place.services.removals.undelete(ALICE, uuid)
+    await place.end()
+    found = await place.services.collection_tasks.list(await place.collector())
+    assert [one.uuid for one in found.items] == [uuid], "a task sees to it that they are gone"
+
+
+# --- deletion of an experiment
+
+
+async def test_nothing_begins_to_need_a_checkpoint_of_an_experiment_that_is_being_deleted(place: Place) -> None:
+    uuid = place.uuids[0]
+    await place.end()
+    await place.services.models.create(ALICE, CreateModel(name="digits"))
+    (trial,) = await place.world.trials(place.experiment)
+    await place.set_state(ExperimentState.DELETING)
+    with pytest.raises(Conflict, match="is being deleted"):
+        await place.services.collecting.bookmark(ALICE, uuid, Bookmark())
+    for wanted in (CreateVersion(checkpoint=uuid), CreateVersion(experiment_id=place.experiment)):
+        with pytest.raises(Conflict, match="is being deleted"):
+            await place.services.versions.register(ALICE, "digits", wanted)
+    for key, value in (("source_checkpoint_uuid", uuid), ("source_trial_id", trial.id)):
+        with pytest.raises(ConfigError):
+            await place.world.submit(config({"name": "single", "metric": "loss", key: value}))
+    await place.world.reboot()  # which finishes the deletion
+    assert await place.services.shell.read(lambda s: s.get(CheckpointRow, uuid)) is None
+
+
+@pytest.mark.parametrize("after_commit", [False, True])
+async def test_a_deletion_that_is_repeated_after_a_crash_frees_bytes_once(place: Place, after_commit: bool) -> None:
+    await place.end()
+    await place.services.removals.delete(ALICE, place.uuids[0])
+    place.services.shell.store._flaw = Flaw(place.world.writes[0] + 3, after_commit)
+    with pytest.raises(CrashError):
+        await place.services.experiments.delete(ALICE, place.experiment)
+    assert await place.freed() == [(3, 3)]
+    await place.world.reboot()
+    assert await place.services.shell.read(lambda s: s.get(ExperimentRow, place.experiment)) is None
+    assert await place.freed() == [(3, 3)]
+
+
+async def test_a_deletion_books_nothing_that_a_task_of_collection_has_booked(place: Place) -> None:
+    await place.end()
+    await place.services.collecting.apply(ALICE, place.experiment, GcRequest(purge=True))
+    caller = await place.collector()
+    found = await place.services.collection_tasks.list(caller)
+    _, checkpoints = await place.services.shell.read(lambda s: removal._saved(s, place.experiment))
+    told = CollectReport(items=[Collected(uuid=one.uuid) for one in found.items])
+    await place.services.collection_tasks.report(caller, told)
+    before = await place.freed()
+    await removal._remove_files(place.services.shell, place.experiment, ALICE.name, checkpoints)
+    assert await place.freed() == [(3, 3)]
+    assert before == [(len(found.items), len(found.items))]
+    assert await place.services.shell.read(lambda s: list(s.scalars(select(RemovalRow)))) == []
+
+
+# --- credentials
+
+
+async def test_a_task_of_collection_gets_credentials_of_its_experiment(make_world) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def give(owner, block):
+        asked.append((owner, block["bucket"]))
+        return {"token": "t"}
+
+    place = await saved(make_world, storage_credentials=give)
+
+    def move(turn) -> None:
+        row = turn.session.get_one(ExperimentRow, place.experiment)
+        row.config = {**row.config, "checkpoint_storage": STORE}
+
+    await place.end()
+    await place.services.shell.write(move)
+    await place.services.collecting.apply(ALICE, place.experiment, GcRequest(purge=True))
+    found = await place.services.tasks.storage_credentials(await place.collector())
+    assert found.values == {"token": "t"}
+    assert asked == [(ALICE.name, "checkpoints")]
+
+
+async def test_a_users_own_task_gets_no_credentials_of_an_experiment(make_world) -> None:
+    place = await saved(make_world, storage_credentials=lambda *_: {"token": "t"})
+    await place.end()
+    request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]}, source={"gc": place.experiment})
+    made = await place.services.usertasks.create(ALICE, request)
+    await place.world.steps(2)
+
+    def read(s) -> TaskCaller:
+        return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == made.task.id)).one())
+
+    with pytest.raises(Conflict, match="only trials"):
+        await place.services.tasks.storage_credentials(await place.services.shell.read(read))
+
+
+@pytest.mark.parametrize("given", [True, False, None])
+async def test_an_experiment_is_deleted_with_the_keys_that_its_owner_has(
+    make_world, monkeypatch: pytest.MonkeyPatch, given: bool | None
+) -> None:
+    """Else the files stay for ever in a bucket that the master itself cannot write."""
+    asked: list[str] = []
+    used: list[Any] = []
+
+    def give(owner, block):
+        asked.append(owner)
+        if given is None:
+            raise RuntimeError("sts is away")
+        return {"access_key_id": "a", "secret_access_key": "b", "token": "t"} if given else None
+
+    place = await saved(make_world, storage_credentials=give)
+
+    def move(turn) -> None:
+        for uuid in place.uuids:
+            turn.session.get_one(CheckpointRow, uuid).storage = STORE
+
+    await place.end()
+    await place.services.shell.write(move)
+    monkeypatch.setattr(removal.files, "remove", lambda storage, *_: used.append(storage) or "")
+    await place.services.experiments.delete(ALICE, place.experiment)
+    keys = {"access_key": "a", "secret_key": "b", "session_token": "t"} if given else {}
+    assert used == [{**STORE, **keys}] * 3
+    assert asked == [ALICE.name], "asked once for all of a storage"
+
+
+async def test_the_master_sends_its_keys_to_no_server_that_a_user_names(place: Place, unused_tcp_port: int) -> None:
+    await place.end()
+    evil = {**STORE, "endpoint_url": f"http://127.0.0.1:{unused_tcp_port}"}
+
+    def move(turn) -> None:
+        for uuid in place.uuids:
+            turn.session.get_one(CheckpointRow, uuid).storage = evil
+
+    await place.services.shell.write(move)
+    uuid = place.uuids[0]
+    digest = (await place.services.checkpoints.get(ALICE, uuid)).files["model.pt"].digest
+    for ask in (
+        lambda: place.services.checkpoints.open_file(ALICE, uuid, digest),
+        lambda: place.services.checkpoints.open_archive(ALICE, uuid),
+    ):
+        with pytest.raises(StorageError, match="does not send its own credentials"):
+            await ask()
+    await place.services.experiments.delete(ALICE, place.experiment)
+    assert await place.freed() == [], "nothing was asked of that server, so nothing is known to be gone"
+
+
+# --- what is, or is not, where the master looks
+
+
+async def test_nothing_is_restored_from_the_trash_whose_files_are_gone(place: Place) -> None:
+    shared = place.world.settings.state_dir / "shared"
+    first, second, third = place.uuids
+    await place.end()
+
+    def move(turn) -> None:
+        for uuid in place.uuids:
+            turn.session.get_one(CheckpointRow, uuid).storage = {"type": "shared_fs", "host_path": str(shared)}
+
+    await place.services.shell.write(move)
+    for uuid in place.uuids:
+        await place.services.removals.delete(ALICE, uuid)
+    assert (await place.services.removals.undelete(ALICE, third)).state == "COMPLETED", "not mounted: not judged"
+    (shared / second).mkdir(parents=True)
+    (shared / second / "model.pt").write_bytes(b"x")
+    with pytest.raises(Conflict, match="its files are gone from its storage"):
+        await place.services.removals.undelete(ALICE, first)
+    assert await place.state(first) == "DELETED"
+    assert (await place.services.removals.undelete(ALICE, second)).state == "COMPLETED"
+    assert (await place.services.removals.undelete(ALICE, second)).state == "COMPLETED"
+
+
+async def test_a_directory_without_the_checkpoint_is_another_machines(place: Place) -> None:
+    first, second, _ = place.uuids
+    here = place.world.settings.state_dir / "checkpoints" / second
+    here.mkdir()
+    (here / "model.pt").write_bytes(b"x")
+    for uuid in (first, second):
+        await place.services.removals.delete(ALICE, uuid, now=True)
+    assert not here.exists()
+    assert await place.freed() == [(1, 1)], "of the other nothing is known to be gone"
+    await place.end()
+    found = await place.services.collection_tasks.list(await place.collector())
+    assert [one.uuid for one in found.items] == [first]
